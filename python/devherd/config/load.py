@@ -1,0 +1,98 @@
+"""Where the configuration comes from: option, environment, file, default, in that order."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from devherd.config.explain import ConfigError, explain
+from devherd.config.model import Config
+from devherd.errors import UsageError
+from devherd.settings import Settings
+
+DEFAULT_PATH = Path("/etc/devherd/config.yaml")
+COMMON_OPTIONS = ("host_root", "kubelet_dir", "run_dir", "listen", "log_level", "log_format")
+
+
+class _StrictLoader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
+    """YAML that refuses a key given twice: one of the two would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key `{key}` is given twice", key_node.start_mark
+                )
+            seen.add(key if isinstance(key, str) else id(key_node))
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
+    """The configuration from options (`config` and the common ones, None = not given), environment and file.
+
+    Raises ConfigError with every error found, UsageError when the file cannot be read.
+    """
+    given = {
+        name: (value, f"--{name.replace('_', '-')}")
+        for name in COMMON_OPTIONS
+        if (value := options.get(name)) is not None
+    }
+    for name in COMMON_OPTIONS:
+        variable = f"DEVHERD_{name.upper()}"
+        if name not in given and variable in environ:
+            given[name] = (environ[variable], variable)
+    path, content = _read(options.get("config") or environ.get("DEVHERD_CONFIG"))
+    merged = content | {name: value for name, (value, _) in given.items()}
+    try:
+        config = Config.model_validate(merged)
+    except ValidationError as error:
+        origins = {name: origin for name, (_, origin) in given.items()}
+        raise ConfigError(str(path or "the options"), list(explain(error, origins))) from None
+    config._source = path  # noqa: SLF001 - set once here, read through `source`
+    config._given_options = tuple((name, value) for name, value in options.items() if value is not None)  # noqa: SLF001
+    return config
+
+
+def reload(settings: Settings, environ: Mapping[str, str]) -> Config:
+    """The configuration as it is now for an instance that runs with these settings. Raises as `load` does."""
+    path = str(settings.config_path) if settings.config_path else None
+    return load({**dict(settings.given_options), "config": path}, environ)
+
+
+def changed_fixed_options(settings: Settings, config: Config) -> list[str]:
+    """The options that a reload would change but that only a restart can."""
+    new = config.settings()
+    fixed = ("host_root", "kubelet_dir", "run_dir", "log_level", "log_format")
+    return [name for name in fixed if getattr(new, name) != getattr(settings, name)]
+
+
+def _read(given: str | None) -> tuple[Path | None, dict[str, Any]]:
+    path = Path(given) if given else DEFAULT_PATH
+    if not given and not path.exists():
+        return None, {}
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - derived from SafeLoader
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}", error.strerror or str(error), "name a readable file with --config"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), [f"byte {error.start} is not UTF-8 text"]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(str(path), [_yaml_problem(error)]) from error
+    if content is None:
+        return path, {}
+    if not isinstance(content, dict):
+        raise ConfigError(str(path), ["the file must be a mapping of keys, like `scan: {period: 5s}`"])
+    return path, {str(key): value for key, value in content.items()}
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return f"{place}{getattr(error, 'problem', None) or 'no valid YAML'}"

@@ -1,0 +1,188 @@
+"""The sections of the configuration file, with their defaults; an empty file is a valid one."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from devherd.config.values import Duration, HostPath, Listen, Patterns, ResourceName, UsbId
+from devherd.settings import Settings
+
+PLANNED_VENDORS = ("nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class ScanOptions(_Section):
+    """How often and how patiently the host is looked at."""
+
+    period: Duration = 5.0
+    events: bool = True
+    probe_timeout: Duration = 2.0
+
+
+class HealthOptions(_Section):
+    """How health is polled, and how long a device that vanished is remembered."""
+
+    poll: Duration = 1.0
+    recover_after: Annotated[int, Field(ge=1)] = 3
+    forget_after: Duration = 300.0
+
+
+class IntelFpgaOptions(_Section):
+    """Options of Intel's FPGA plugin."""
+
+    enabled: Literal["auto", True, False] = "auto"
+    mode: Literal["af", "region", "regiondevel"] = "af"
+
+
+class Vendors(_Section):
+    """Options of each vendor."""
+
+    intel_fpga: IntelFpgaOptions = IntelFpgaOptions()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _say_what_is_planned(cls, value: Any) -> Any:
+        for vendor in PLANNED_VENDORS:
+            if isinstance(value, dict) and vendor in value:
+                raise ValueError(f"`{vendor}` is not scanned by this version yet; remove the section")
+        return value
+
+
+class Selector(BaseModel):
+    """Device facts to match: `vendor`, `id`, `resource_name` or any attribute, each a glob or a list of globs."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, Patterns] = Field(init=False)
+
+    def patterns(self) -> dict[str, list[str]]:
+        """Fact name to the globs of which one must match."""
+        return self.__pydantic_extra__ or {}
+
+
+class Match(Selector):
+    """A selector with exceptions."""
+
+    exclude: list[Selector] = []
+
+
+class Sharing(_Section):
+    """One device under several ids, `<id>::<n>`."""
+
+    replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
+    rename: ResourceName | None = None
+    fail_requests_greater_than_one: bool = False
+
+
+class ResourceRule(_Section):
+    """What becomes of the devices it matches; the first rule that matches a device decides."""
+
+    match: Match = Match()
+    name: ResourceName | None = None
+    advertise: bool = True
+    sharing: Sharing = Sharing()
+    preferred: Literal["packed", "aligned", "none"] = "packed"
+
+
+class GenericPath(_Section):
+    """A member of a group by path; the keys are generic-device-plugin's."""
+
+    path: Annotated[str, Field(pattern="^/")]
+    mount_path: Annotated[str, Field(alias="mountPath")] = ""
+    type: Literal["Device", "Mount"] = "Device"
+    permissions: Annotated[str, Field(pattern="^[rwm]{1,3}$")] = "mrw"
+    read_only: Annotated[bool, Field(alias="readOnly")] = False
+    limit: Annotated[int, Field(ge=1)] = 1
+    optional: bool = False
+
+
+class GenericUsb(_Section):
+    """A member of a group by USB id."""
+
+    vendor: UsbId
+    product: UsbId
+    serial: str | None = None
+
+
+class GenericGroup(_Section):
+    """Paths, or USB devices, that go into a container together."""
+
+    count: Annotated[int, Field(ge=1, le=100_000)] = 1
+    paths: list[GenericPath] = []
+    usb: list[GenericUsb] = []
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "GenericGroup":
+        if bool(self.paths) == bool(self.usb):
+            raise ValueError("a group has either `paths` or `usb`")
+        return self
+
+
+class GenericDevice(_Section):
+    """Groups of one resource name, all advertised."""
+
+    name: ResourceName
+    groups: Annotated[list[GenericGroup], Field(min_length=1)]
+
+
+class SimulatedDevice(_Section):
+    """Devices that exist only as names."""
+
+    name: ResourceName
+    count: Annotated[int, Field(ge=0, le=100_000)]
+    numa_nodes: Annotated[int, Field(ge=0, le=64)] = 0
+
+
+class Config(_Section):
+    """The whole configuration; an empty file is a valid one."""
+
+    host_root: Path = Path("/")
+    kubelet_dir: Path = Path("/var/lib/kubelet")
+    run_dir: Path = Path("/run/devherd")
+    listen: Listen = "127.0.0.1:9478"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    cdi_dir: HostPath = Path("/var/run/cdi")
+    """Where CDI specs are written, as the host names it."""
+    scan: ScanOptions = ScanOptions()
+    health: HealthOptions = HealthOptions()
+    vendors: Vendors = Vendors()
+    resources: list[ResourceRule] = []
+    generic: list[GenericDevice] = []
+    simulated: list[SimulatedDevice] = []
+    _source: Path | None = None
+    _given_options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def source(self) -> Path | None:
+        """The file it was read from."""
+        return self._source
+
+    def settings(self) -> Settings:
+        """The common options, with absolute paths."""
+        return Settings(
+            config_path=self._source,
+            host_root=self.host_root.absolute(),
+            kubelet_dir=self.kubelet_dir.absolute(),
+            run_dir=self.run_dir.absolute(),
+            listen=self.listen,
+            log_level=self.log_level,
+            log_format=self.log_format,
+            given_options=self._given_options,
+        )
+
+    def native_json(self) -> str:
+        """What `_native.Scanner` is told: rust/src/settings.rs names the keys."""
+        fpga = self.vendors.intel_fpga
+        return json.dumps(
+            {
+                "probe_timeout": self.scan.probe_timeout,
+                "vendors": {"intel_fpga": {"enabled": fpga.enabled is not False, "mode": fpga.mode}},
+                "generic": [device.model_dump(by_alias=True) for device in self.generic],
+                "simulated": [device.model_dump() for device in self.simulated],
+            }
+        )

@@ -1,0 +1,84 @@
+"""Where things are and how to log: the options that every command and every process shares."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The common options, resolved (option, environment, file, default). Children inherit it by fork."""
+
+    config_path: Path | None = None
+    host_root: Path = Path("/")
+    kubelet_dir: Path = Path("/var/lib/kubelet")
+    run_dir: Path = Path("/run/devherd")
+    listen: str = "127.0.0.1:9478"
+    log_level: str = "info"
+    log_format: str = "text"
+    given_options: tuple[tuple[str, str], ...] = ()
+    """What the command line gave, by option name: a reload must not lose it."""
+
+    @property
+    def plugin_directory(self) -> Path:
+        """Where device plugins put their sockets."""
+        return self.kubelet_dir / "device-plugins"
+
+    @property
+    def kubelet_socket(self) -> Path:
+        """Where the kubelet takes registrations."""
+        return self.plugin_directory / "kubelet.sock"
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """Where the kubelet tells which pod holds which device."""
+        return self.kubelet_dir / "pod-resources" / "kubelet.sock"
+
+    @property
+    def resources_directory(self) -> Path:
+        """One spool file per resource type, written by the scanner."""
+        return self.run_dir / "resources"
+
+    @property
+    def state_directory(self) -> Path:
+        """One file per resource type, written by its child."""
+        return self.run_dir / "state"
+
+    @property
+    def scan_file(self) -> Path:
+        """The last scan, written by the scanner."""
+        return self.run_dir / "scan.pb"
+
+    @property
+    def last_good_config_file(self) -> Path:
+        """The configuration in force, written by the scanner for its own restart with a file gone bad."""
+        return self.run_dir / "config.json"
+
+    @property
+    def children_file(self) -> Path:
+        """Every child, written by the supervisor."""
+        return self.run_dir / "children.pb"
+
+    @property
+    def counters_directory(self) -> Path:
+        """prometheus-client's multiprocess files, one set per child name."""
+        return self.run_dir / "counters"
+
+    @property
+    def logs_directory(self) -> Path:
+        """What each child wrote to stderr, for `supervisorctl tail`."""
+        return self.run_dir / "logs"
+
+    @property
+    def control_socket(self) -> Path:
+        """Where supervisorctl reaches the supervisor."""
+        return self.run_dir / "supervisor.sock"
+
+    @property
+    def supervisord_conf(self) -> Path:
+        """The generated file for `supervisorctl -c`."""
+        return self.run_dir / "supervisord.conf"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by the running instance."""
+        return self.run_dir / "lock"

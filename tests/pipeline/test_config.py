@@ -1,0 +1,178 @@
+"""The configuration: precedence, defaults, and one clear line for every error."""
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devherd import config
+from devherd.config import Config, ConfigError
+from devherd.errors import UsageError
+
+CONTRACT_EXAMPLE = """
+scan: {period: 5s, events: true, probe_timeout: 2s}
+health: {poll: 1s, recover_after: 3}
+vendors:
+  intel_fpga: {mode: af}
+resources:
+  - match: {vendor: intel_fpga, afu_id: "d84*", exclude: [{pci_address: "0000:3b:00.0"}]}
+    name: fpga.intel.com/crypto
+    sharing: {replicas: 4, rename: fpga.intel.com/crypto.shared, fail_requests_greater_than_one: true}
+    preferred: aligned
+generic:
+  - {name: devic.es/kvm, groups: [{count: 10, paths: [{path: /dev/kvm}]}]}
+simulated:
+  - {name: example.com/gpu, count: 10}
+"""
+
+
+def load_text(tmp_path: Path, text: str, **options: str) -> Config:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return config.load({"config": str(path), **options}, {})
+
+
+def problems_of(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_text(tmp_path, text)
+    return caught.value.problems
+
+
+def test_an_empty_file_is_a_valid_configuration_with_the_documented_defaults(tmp_path):
+    """An empty file serves every device found, like the vendor plugins would."""
+    loaded = load_text(tmp_path, "")
+
+    assert loaded.model_dump() == Config().model_dump()
+    assert (loaded.scan.period, loaded.scan.probe_timeout, loaded.health.poll) == (5.0, 2.0, 1.0)
+    assert loaded.listen == "127.0.0.1:9478"
+
+
+def test_the_example_of_the_documentation_is_valid_and_fits_its_own_json_schema(tmp_path):
+    """`config-schema` describes what `check-config` accepts."""
+    load_text(tmp_path, CONTRACT_EXAMPLE)
+
+    jsonschema.validate(yaml.safe_load(CONTRACT_EXAMPLE), Config.model_json_schema())
+
+
+def test_an_option_wins_over_the_environment_which_wins_over_the_file(tmp_path):
+    """Precedence: option, environment, file, default."""
+    path = tmp_path / "config.yaml"
+    path.write_text("run_dir: /file\nkubelet_dir: /file\nhost_root: /file\n")
+    environ = {"DEVHERD_CONFIG": str(path), "DEVHERD_RUN_DIR": "/environment", "DEVHERD_KUBELET_DIR": "/environment"}
+
+    settings = config.load({"run_dir": "/option"}, environ).settings()
+
+    assert (settings.run_dir, settings.kubelet_dir, settings.host_root) == (
+        Path("/option"),
+        Path("/environment"),
+        Path("/file"),
+    )
+
+
+def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
+    """A changed file must not undo an option."""
+    path = tmp_path / "config.yaml"
+    path.write_text("listen: 127.0.0.1:1\n")
+    settings = config.load({"config": str(path), "listen": "127.0.0.1:2"}, {}).settings()
+    path.write_text("listen: 127.0.0.1:3\nscan: {period: 9s}\n")
+
+    reloaded = config.reload(settings, {})
+
+    assert (reloaded.listen, reloaded.scan.period) == ("127.0.0.1:2", 9.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("scna: {}", "scna: unknown key; did you mean `scan`?"),
+        ("scan: {perod: 5s}", "scan.perod: unknown key; did you mean `period`?"),
+        ("scan: {period: fast}", "scan.period: 'fast' is no duration; write it like `5s`, `250ms` or `1m30s`"),
+        ("scan: {period: 0}", "scan.period: input should be greater than 0"),
+        ("scan: {period: true}", "scan.period: True is no duration; write it like `5s`, `250ms` or `1m30s`"),
+        ("health: {recover_after: 0}", "health.recover_after: input should be greater than or equal to 1"),
+        (
+            "vendors: {intel_fpga: {mode: afu}}",
+            "vendors.intel_fpga.mode: input should be 'af', 'region' or 'regiondevel'",
+        ),
+        (
+            "vendors: {intel_fpga: {enabled: maybe}}",
+            "vendors.intel_fpga.enabled: input should be 'auto', True or False",
+        ),
+        ("vendors: {nvidia: {}}", "vendors: `nvidia` is not scanned by this version yet; remove the section"),
+        (
+            "listen: nine",
+            "listen: 'nine' is no ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty to switch it off",
+        ),
+        ("cdi_dir: var/run/cdi", "cdi_dir: 'var/run/cdi' is no absolute path of the host"),
+        ("log_level: loud", "log_level: input should be 'debug', 'info', 'warning' or 'error'"),
+        ("simulated: [{name: gpu, count: 1}]", None),
+        (
+            "simulated: [{name: example.com/gpu, count: -1}]",
+            "simulated[0].count: input should be greater than or equal to 0",
+        ),
+        (
+            "generic: [{name: a.b/c, groups: []}]",
+            "generic[0].groups: List should have at least 1 item after validation, not 0",
+        ),
+        ("generic: [{name: a.b/c, groups: [{}]}]", "generic[0].groups[0]: a group has either `paths` or `usb`"),
+        ("generic: [{name: a.b/c, groups: [{usb: [{vendor: xyz, product: '1'}]}]}]", None),
+        ("generic: [{name: a.b/c, groups: [{paths: [{path: dev/kvm}]}]}]", None),
+        ("resources: [{match: {exlude: 1, model: {}}}]", None),
+        ("[1, 2]", "the file must be a mapping of keys, like `scan: {period: 5s}`"),
+        ("scan: {period: 5s", "line 2, column 1: did not find expected ',' or '}'"),
+        ("scan: {period: 5s}\nscan: {}\n", "line 2, column 1: the key `scan` is given twice"),
+    ],
+)
+def test_each_wrong_configuration_gives_one_line_that_names_the_key(tmp_path, text, problem):
+    """A user reads which key is wrong and what to write instead, never a traceback."""
+    found = problems_of(tmp_path, text)
+
+    assert len(found) == 1
+    assert "\n" not in found[0]
+    if problem is not None:
+        assert found == [problem]
+
+
+def test_all_errors_of_a_file_are_found_at_once(tmp_path):
+    """Nobody should have to fix one error to see the next."""
+    found = problems_of(tmp_path, "scan: {period: x}\nhealth: {pol: 1s}\nresources: [{name: bad}]\n")
+
+    assert [problem.split(":")[0] for problem in found] == ["scan.period", "health.pol", "resources[0].name"]
+
+
+def test_a_wrong_option_is_blamed_on_the_option_not_on_the_file(tmp_path):
+    """The line names what the user typed."""
+    with pytest.raises(ConfigError) as caught:
+        load_text(tmp_path, "", listen="x")
+
+    assert caught.value.problems[0].startswith("--listen: ")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path, content):
+    """Missing, or no text at all."""
+    path = tmp_path / "config.yaml"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(UsageError):
+        config.load({"config": str(path)}, {})
+
+
+def test_usb_ids_are_hexadecimal_also_when_yaml_reads_a_number(tmp_path):
+    """`7523` without quotes means the digits 7523, as in generic-device-plugin's --device flag."""
+    loaded = load_text(tmp_path, "generic: [{name: a.b/c, groups: [{usb: [{vendor: '1a86', product: 7523}]}]}]")
+
+    usb = loaded.generic[0].groups[0].usb[0]
+    assert (usb.vendor, usb.product) == ("1a86", "7523")
+
+
+@given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999))
+def test_a_duration_is_the_sum_of_its_parts(hours, minutes, seconds, milliseconds):
+    """`1h2m3s4ms` is what it says, in seconds."""
+    parsed = config.parse_duration(f"{hours}h{minutes}m{seconds}s{milliseconds}ms")
+
+    assert parsed == pytest.approx(hours * 3600 + minutes * 60 + seconds + milliseconds / 1000)
