@@ -1,0 +1,157 @@
+"""The scanner's way of the data in one place: scan → inventory → health → resources. No loop, no spool, no metrics."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from devherd import resources
+from devherd._native import Scan, Scanner
+from devherd.cdi import UNWRITABLE, CdiSpecs
+from devherd.config import Config
+from devherd.errors import UsageError
+from devherd.health import Health
+from devherd.inventory import GONE, DeviceKey, Inventory
+from devherd.proto import spool_pb2
+
+Faults = dict[DeviceKey, set[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """One scan, told whole: what it makes of the host, and why each device is where it is (by vendor and device id)."""
+
+    resources: list[spool_pb2.Resource]
+    problems: list[spool_pb2.Problem]
+    duration_seconds: float
+    rules: dict[DeviceKey, str] = field(default_factory=dict)
+    sources: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
+
+
+class Pipeline:
+    """From the host to resources, with what must be remembered between two looks.
+
+    `known` and `known_options` are what an earlier scanner left in the spool.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        known: Iterable[spool_pb2.Resource] = (),
+        known_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.config = config
+        self._native = native_scanner(config)
+        self._inventory = Inventory.restored(known)
+        self._health = Health(config.health.recover_after)
+        self._health.restore((key, entry.reasons) for key, entry in self._inventory.entries.items())
+        self._cdi = CdiSpecs(cdi_directory(config))
+        self._reconfigured = _differing(known_options or {}, vendor_options(config))
+
+    def reconfigure(self, config: Config) -> None:
+        """Use another configuration from the next scan on; what it does not change is left alone."""
+        changed = _differing(vendor_options(self.config), vendor_options(config))
+        if changed or config.scan.probe_timeout != self.config.scan.probe_timeout:
+            self._native = native_scanner(config)
+        if cdi_directory(config) != cdi_directory(self.config):
+            self._cdi = CdiSpecs(cdi_directory(config))
+        self._reconfigured |= changed
+        self._health.recover_after = config.health.recover_after
+        self.config = config
+
+    def scan(self, now: float) -> Scan:
+        """Look at the whole host at monotonic second `now`; what is found wrong counts at once."""
+        scan = self._native.scan()
+        if scan.changed or self._reconfigured or self._is_forgetting():
+            before = self._inventory.entries
+            self._inventory.observe(scan, now, self.config.health.forget_after, self._reconfigured)
+            self._reconfigured = set()
+            for key in before.keys() - self._inventory.entries.keys():
+                self._cdi.withdraw(before[key].device)
+            self._health.forget_all_but(self._inventory.entries)
+        self._health.note(self._standing_faults())
+        return scan
+
+    def poll(self, *, periodic: bool) -> None:
+        """Look at what the scan said can be looked at cheaply; only a periodic poll lets devices recover."""
+        faults = self._standing_faults()
+        for vendor, device, reasons in self._native.poll():
+            if (vendor, device) in self._inventory.entries:
+                faults.setdefault((vendor, device), set()).update(reasons)
+        if periodic:
+            self._health.observe(faults)
+        else:
+            self._health.note(faults)
+
+    def resources(self) -> resources.Resources:
+        """What all this makes, under the configuration."""
+        return resources.build(self.config, self._inventory.entries.values(), self._health)
+
+    def fingerprint(self) -> object:
+        """Equal for as long as `resources` answers the same."""
+        return id(self.config), self._inventory.version, self._health.all_reasons()
+
+    def watched_directories(self) -> list[str]:
+        """Directories whose entries tell of devices that come and go."""
+        return self._native.watched_directories()
+
+    def _is_forgetting(self) -> bool:
+        return any(GONE in entry.reasons for entry in self._inventory.faulty())
+
+    def _standing_faults(self) -> Faults:
+        """What is wrong whatever a poll says: the last scan's findings, and CDI specs that cannot be written."""
+        faults = {(entry.vendor, entry.device.id): set(entry.reasons) for entry in self._inventory.faulty()}
+        for key, entry in self._inventory.entries.items():
+            if entry.device.cdi_edits and self._cdi.publish(entry.device) is not None:
+                faults.setdefault(key, set()).add(UNWRITABLE)
+        return faults
+
+
+def scan_once(config: Config) -> ScanReport:
+    """One scan of the host, told whole; changes nothing."""
+    scan = native_scanner(config).scan()
+    inventory = Inventory()
+    inventory.observe(scan, 0.0, config.health.forget_after)
+    health = Health(config.health.recover_after)
+    health.note({key: entry.reasons for key, entry in inventory.entries.items()})
+    made = resources.build(config, inventory.entries.values(), health)
+    return ScanReport(
+        resources=made.resources,
+        problems=problem_messages(scan) + made.problems,
+        duration_seconds=scan.duration_seconds,
+        rules=made.rules,
+        sources={(device.vendor, device.id): device.sources for device in scan.devices},
+    )
+
+
+def native_scanner(config: Config) -> Scanner:
+    """The scan core, told what the configuration says. Raises UsageError when it refuses."""
+    try:
+        return Scanner(str(config.host_root.absolute()), config.native_json())
+    except ValueError as error:
+        raise UsageError("the scan core refuses the configuration", str(error), "report this as a defect") from error
+
+
+def cdi_directory(config: Config) -> Path:
+    """Where CDI specs go, as this process reaches it: below the host root."""
+    return config.host_root.absolute() / config.cdi_dir.relative_to("/")
+
+
+def vendor_options(config: Config) -> dict[str, str]:
+    """What each vendor is told, by the vendor's name, as JSON."""
+    native = json.loads(config.native_json())
+    options = {name.replace("_", "-"): options for name, options in native["vendors"].items()}
+    options |= {"generic": native["generic"], "simulated": native["simulated"]}
+    return {vendor: json.dumps(told, sort_keys=True) for vendor, told in options.items()}
+
+
+def problem_messages(scan: Scan) -> list[spool_pb2.Problem]:
+    """A scan's problems as the spool holds them."""
+    return [
+        spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
+        for problem in scan.problems
+    ]
+
+
+def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    return {vendor for vendor in before.keys() | after.keys() if before.get(vendor) != after.get(vendor)}
