@@ -1,0 +1,209 @@
+//! Devices that the config names by path or USB id, as generic-device-plugin does: the same config, the same ids.
+
+mod id;
+mod paths;
+mod sticks;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::attribute::AttributeError;
+use crate::device::{Device, Found, Problem, Reason, Unseen};
+use crate::host::Host;
+use crate::numa::{self, Near};
+use crate::order::natural;
+use crate::probe::{Fence, Outcome};
+use crate::settings::{GenericDevice, GenericGroup};
+use crate::usb;
+use crate::vendors::Vendor;
+
+const VENDOR: &str = "generic";
+
+/// The devices that the config's `generic` asks for.
+#[derive(Debug)]
+pub struct Generic {
+    groups: Vec<Arc<Group>>,
+}
+
+/// One group of one resource.
+#[derive(Debug)]
+struct Group {
+    resource_name: String,
+    /// Its place among the groups of its resource.
+    index: usize,
+    /// Resource and place: what is probed as one.
+    card: String,
+    options: GenericGroup,
+}
+
+/// What one fenced look finds of its groups.
+#[derive(Debug, Default)]
+struct Seen {
+    devices: Vec<Device>,
+    problems: Vec<Problem>,
+    /// Something could not be looked at that another time can: devices not found may be there.
+    is_partial: bool,
+}
+
+impl Generic {
+    /// Devices of these resources.
+    #[must_use]
+    pub fn new(resources: Vec<GenericDevice>) -> Self {
+        let mut groups = Vec::new();
+        for resource in resources {
+            let own = resource.groups.into_iter().enumerate();
+            groups.extend(own.map(|(index, options)| Arc::new(Group::new(&resource.name, index, options))));
+        }
+        Self { groups }
+    }
+
+    /// What is looked at as one: a group of paths each, and the USB buses once for all groups that ask for sticks.
+    fn looks(&self) -> Vec<(String, Vec<Arc<Group>>)> {
+        let (by_usb, by_path): (Vec<_>, Vec<_>) =
+            self.groups.iter().cloned().partition(|group| !group.options.usb.is_empty());
+        let looks = by_path.into_iter().map(|group| (group.card.clone(), vec![group]));
+        looks.chain((!by_usb.is_empty()).then(|| ("usb".to_owned(), by_usb))).collect()
+    }
+}
+
+impl Vendor for Generic {
+    fn name(&self) -> &'static str {
+        VENDOR
+    }
+
+    fn scan(&self, host: &Host, fence: &Fence) -> Found {
+        let looks = self.looks();
+        let behind_fence = host.clone();
+        let work = move |(_, groups): (String, Vec<Arc<Group>>)| look(&behind_fence, &groups);
+        let outcomes = fence.each(looks.clone(), |(key, _)| key.clone(), work);
+        let mut found = Found::default();
+        for ((_, groups), outcome) in looks.iter().zip(outcomes) {
+            match outcome {
+                Outcome::Done(seen) => take_in(seen, groups, &mut found),
+                Outcome::Overdue => {
+                    let error = "does not answer: a file system hangs; look for blocked tasks in the kernel log";
+                    leave_out(groups, error, Some(Reason::ProbeTimeout), &mut found);
+                }
+                Outcome::Panicked(message) => {
+                    leave_out(groups, &format!("defect in the scan: {message}"), None, &mut found);
+                }
+            }
+        }
+        let problems = drop_collisions(&mut found.devices);
+        found.problems.extend(problems);
+        found.devices.sort_by(|left, right| natural(&left.id, &right.id));
+        found
+    }
+
+    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
+        let paths = self.groups.iter().flat_map(|group| &group.options.paths);
+        let of_paths = paths.map(|options| paths::watched_directory(host, options));
+        let has_sticks = self.groups.iter().any(|group| !group.options.usb.is_empty());
+        of_paths.chain(has_sticks.then(|| sticks::watched_directories(host)).into_iter().flatten()).collect()
+    }
+}
+
+impl Group {
+    fn new(resource_name: &str, index: usize, options: GenericGroup) -> Self {
+        let card = format!("{resource_name} group {index}");
+        Self { resource_name: resource_name.to_owned(), index, card, options }
+    }
+
+    /// The part of a device that follows from its group and the host paths of its members, in order.
+    fn device(&self, instance: u32, paths: &[&str]) -> Device {
+        let attributes = [("path", paths.join(",")), ("group", self.index.to_string())];
+        Device {
+            vendor: VENDOR.into(),
+            card: self.card.clone(),
+            id: id::of(instance, paths),
+            resource_name: Some(self.resource_name.clone()),
+            attributes: attributes.map(|(name, value)| (name.to_owned(), value)).into(),
+            ..Device::default()
+        }
+    }
+
+    fn unseen(&self, reason: Option<Reason>) -> Unseen {
+        Unseen { vendor: VENDOR, card: Some(self.card.clone()), reason }
+    }
+}
+
+impl Seen {
+    /// Where the hardware behind an entry of /sys/dev/* or /sys/bus/*/devices is.
+    fn near(&mut self, host: &Host, directory: &str, link: &str) -> Option<Near> {
+        numa::of(host, &host.sys(directory), link).unwrap_or_else(|error| {
+            self.blame(host, &error);
+            None
+        })
+    }
+
+    fn blame(&mut self, host: &Host, error: &AttributeError) {
+        self.problems.push(Problem::new(VENDOR, host.own_path(&error.path), &error.cause));
+    }
+}
+
+fn look(host: &Host, groups: &[Arc<Group>]) -> Seen {
+    let mut seen = Seen::default();
+    let needs_usb = groups.iter().any(|group| !group.options.usb.is_empty());
+    let bus = if needs_usb { usb::read(host) } else { Ok(usb::Bus::default()) };
+    let bus = bus.unwrap_or_else(|error| {
+        seen.is_partial = true;
+        usb::Bus { devices: Vec::new(), errors: vec![error] }
+    });
+    for error in &bus.errors {
+        seen.blame(host, error);
+    }
+    for group in groups {
+        sticks::add(host, group, &bus.devices, &mut seen);
+        paths::add(host, group, &mut seen);
+    }
+    seen
+}
+
+fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) {
+    found.devices.extend(seen.devices);
+    found.problems.extend(seen.problems);
+    if seen.is_partial {
+        found.unseen.extend(groups.iter().map(|group| group.unseen(None)));
+    }
+}
+
+/// The devices of these groups stay as they were last seen.
+fn leave_out(groups: &[Arc<Group>], error: &str, reason: Option<Reason>, found: &mut Found) {
+    for group in groups {
+        found.problems.push(Problem::new(VENDOR, &group.card, error));
+        found.unseen.push(group.unseen(reason));
+    }
+}
+
+/// Adds what is known of where the device's members are.
+fn place<'a>(host: &Host, device: &mut Device, nears: impl Iterator<Item = &'a Near>) {
+    for near in nears {
+        device.numa_nodes.push(near.node);
+        device.sources.insert("numa_nodes".to_owned(), host.own_path(&near.source).display().to_string());
+    }
+    device.numa_nodes.sort_unstable();
+    device.numa_nodes.dedup();
+}
+
+/// Keeps the first device of each id: the id says nothing but the paths, and the kubelet must not see one twice.
+fn drop_collisions(devices: &mut Vec<Device>) -> Vec<Problem> {
+    let mut owners: HashMap<String, String> = HashMap::new();
+    let mut problems: Vec<Problem> = Vec::new();
+    devices.retain(|device| {
+        let Some(owner) = owners.get(&device.id) else {
+            owners.insert(device.id.clone(), device.card.clone());
+            return true;
+        };
+        let path = device.attributes.get("path").map(String::as_str).unwrap_or_default();
+        let error = format!("left out of {}: the same paths, and so the same id, are in {owner}", device.card);
+        if problems.last().is_none_or(|last| last.error != error) {
+            problems.push(Problem::new(VENDOR, path, error).of(&device.id));
+        }
+        false
+    });
+    problems
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Groups of members by USB id: all sticks that match, of all entries, are one device, times the group's count.
+
+use std::path::{Path, PathBuf};
+
+use super::{Group, Seen, id, place};
+use crate::check::Check;
+use crate::device::{Device, Node, Reason};
+use crate::glob;
+use crate::host::Host;
+use crate::numa::Near;
+use crate::settings::GenericUsb;
+use crate::symlink::followed;
+use crate::usb::UsbDevice;
+
+/// Adds the device of a group, if any stick matches. The sticks come by bus and number, so the id does not depend on the
+/// order in which the kernel lists them.
+pub(super) fn add(host: &Host, group: &Group, sticks: &[UsbDevice], seen: &mut Seen) {
+    let is_member = |stick: &&UsbDevice| group.options.usb.iter().any(|options| is_meant(options, stick));
+    let members: Vec<&UsbDevice> = sticks.iter().filter(is_member).collect();
+    if members.is_empty() {
+        return;
+    }
+    let nodes: Vec<String> = members.iter().map(|stick| stick.node()).collect();
+    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let mut first = group.device(0, &nodes);
+    let nears: Vec<Near> = members.iter().filter_map(|stick| seen.near(host, "bus/usb/devices", &stick.name)).collect();
+    place(host, &mut first, nears.iter());
+    describe(host, &mut first, &members);
+    for node in &nodes {
+        give(host, &mut first, node);
+    }
+    let instance = |instance| Device { id: id::of(instance, &nodes), ..first.clone() };
+    seen.devices.extend((0..group.options.count).map(instance));
+}
+
+/// Directories whose entries tell of sticks that come and go, also where no kernel events are heard.
+pub(super) fn watched_directories(host: &Host) -> Vec<PathBuf> {
+    let buses = glob::find(host, "/dev/bus/usb/*").unwrap_or_default().paths;
+    let nodes = buses.iter().map(|bus| host.absolute(bus));
+    nodes.chain([host.sys("bus/usb/devices")]).collect()
+}
+
+fn is_meant(options: &GenericUsb, stick: &UsbDevice) -> bool {
+    options.vendor.eq_ignore_ascii_case(&stick.vendor)
+        && options.product.eq_ignore_ascii_case(&stick.product)
+        && options.serial.as_ref().is_none_or(|serial| stick.serial.as_ref() == Some(serial))
+}
+
+fn describe(host: &Host, device: &mut Device, members: &[&UsbDevice]) {
+    let ids: Vec<String> = members.iter().map(|stick| format!("{}:{}", stick.vendor, stick.product)).collect();
+    let serials: Vec<&str> = members.iter().filter_map(|stick| stick.serial.as_deref()).collect();
+    let directories: Vec<String> = members
+        .iter()
+        .map(|stick| host.own_path(host.sys("bus/usb/devices").join(&stick.name)).display().to_string())
+        .collect();
+    let mut tell = |name: &str, value: String| {
+        device.attributes.insert(name.to_owned(), value);
+        device.sources.insert(name.to_owned(), directories.join(","));
+    };
+    tell("usb_id", ids.join(","));
+    if !serials.is_empty() {
+        tell("serial", serials.join(","));
+    }
+}
+
+/// Gives a stick's node to the container; generic-device-plugin gives all of them `rw` and under their own name.
+fn give(host: &Host, device: &mut Device, node: &str) {
+    let path = followed(host, Path::new(node));
+    if host.lacks_node(&path, None) {
+        device.reasons.insert(Reason::NodeMissing);
+    }
+    device.checks.push(Check::NodePresent { path, number: None });
+    let (host_path, container_path) = (node.to_owned(), node.to_owned());
+    device.nodes.push(Node { host_path, container_path, permissions: "rw".to_owned() });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_compared_whatever_their_case_and_serials_when_given() {
+        let stick = |serial: Option<&str>| UsbDevice {
+            name: "1-1".into(),
+            vendor: "1a86".into(),
+            product: "7523".into(),
+            serial: serial.map(Into::into),
+            bus: 1,
+            number: 2,
+        };
+        let options = |vendor: &str, serial: Option<&str>| GenericUsb {
+            vendor: vendor.into(),
+            product: "7523".into(),
+            serial: serial.map(Into::into),
+        };
+        for (options, stick, expected) in [
+            (options("1A86", None), stick(None), true),
+            (options("1a86", None), stick(Some("A")), true),
+            (options("1a87", None), stick(None), false),
+            (options("1a86", Some("A")), stick(Some("A")), true),
+            (options("1a86", Some("A")), stick(Some("a")), false),
+            (options("1a86", Some("A")), stick(None), false),
+        ] {
+            assert_eq!(is_meant(&options, &stick), expected, "{options:?} {stick:?}");
+        }
+    }
+}

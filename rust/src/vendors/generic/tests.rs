@@ -1,0 +1,371 @@
+use std::collections::BTreeSet;
+use std::fs::{create_dir_all, remove_file, write};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::check::Check;
+use crate::device::{Mount, Node};
+use crate::health::Poller;
+use crate::settings::{GenericKind, GenericPath, GenericUsb};
+
+/// A host on which plain files stand for device nodes.
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new() -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        tree.file(".devherd-simulated-node", "");
+        tree
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn file(&self, name: &str, text: &str) {
+        create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        write(self.path(name), text).unwrap();
+    }
+
+    fn nodes(&self, names: &[&str]) {
+        for name in names {
+            self.file(&format!("dev/{name}"), "");
+        }
+    }
+
+    fn stick(&self, name: &str, number: u32, serial: &str) {
+        let directory = format!("sys/bus/usb/devices/{name}");
+        for (attribute, text) in [
+            ("idVendor", "1a86"),
+            ("idProduct", "7523"),
+            ("busnum", "1"),
+            ("devnum", &number.to_string()),
+            ("serial", serial),
+        ] {
+            self.file(&format!("{directory}/{attribute}"), &format!("{text}\n"));
+        }
+        self.nodes(&[&format!("bus/usb/001/{number:03}")]);
+    }
+
+    fn scan(&self, groups: Vec<GenericGroup>) -> Found {
+        self.scan_resources(vec![GenericDevice { name: "example.com/x".into(), groups }])
+    }
+
+    fn scan_resources(&self, resources: Vec<GenericDevice>) -> Found {
+        Generic::new(resources).scan(&Host::new(self.0.path()), &Fence::new(Duration::from_secs(10)))
+    }
+}
+
+fn path(path: &str) -> GenericPath {
+    GenericPath { path: path.into(), ..GenericPath::default() }
+}
+
+fn group(count: u32, paths: Vec<GenericPath>) -> GenericGroup {
+    GenericGroup { count, paths, usb: Vec::new() }
+}
+
+fn usb_group(count: u32, serials: &[Option<&str>]) -> GenericGroup {
+    let entry = |serial: Option<&str>| GenericUsb {
+        vendor: "1a86".into(),
+        product: "7523".into(),
+        serial: serial.map(str::to_owned),
+    };
+    GenericGroup { count, paths: Vec::new(), usb: serials.iter().copied().map(entry).collect() }
+}
+
+/// The paths of each device, sorted.
+fn paths_of(found: &Found) -> Vec<&str> {
+    let mut paths: Vec<_> = found.devices.iter().map(|device| device.attributes["path"].as_str()).collect();
+    paths.sort_unstable();
+    paths
+}
+
+#[test]
+fn a_device_is_told_whole() {
+    let tree = Tree::new();
+    tree.nodes(&["video0"]);
+    tree.file("run/x.sock", "");
+    let camera = GenericPath { mount_path: "/dev/cameras/".into(), permissions: "rw".into(), ..path("/dev/video*") };
+    let socket = GenericPath { kind: GenericKind::Mount, read_only: true, ..path("/run/x.sock") };
+    let expected = Device {
+        vendor: "generic".into(),
+        card: "example.com/x group 0".into(),
+        id: id::of(0, &["/dev/video0", "/run/x.sock"]),
+        resource_name: Some("example.com/x".into()),
+        nodes: vec![Node {
+            host_path: "/dev/video0".into(),
+            container_path: "/dev/cameras/video0".into(),
+            permissions: "rw".into(),
+        }],
+        mounts: vec![Mount { host_path: "/run/x.sock".into(), container_path: "/run/x.sock".into(), read_only: true }],
+        attributes: [("path", "/dev/video0,/run/x.sock"), ("group", "0")].map(|(k, v)| (k.into(), v.into())).into(),
+        sources: [("path".into(), "/dev/video*,/run/x.sock".into())].into(),
+        checks: vec![
+            Check::NodePresent { path: tree.path("dev/video0"), number: None },
+            Check::PathPresent { path: tree.path("run/x.sock") },
+        ],
+        ..Device::default()
+    };
+    assert_eq!(tree.scan(vec![group(1, vec![camera, socket])]), Found { devices: vec![expected], ..Found::default() });
+}
+
+#[test]
+fn every_match_times_the_count_is_a_device() {
+    let tree = Tree::new();
+    tree.nodes(&["ttyUSB0", "ttyUSB1", "ttyACM0"]);
+    let found = tree.scan(vec![group(2, vec![path("/dev/ttyUSB*")]), group(1, vec![path("/dev/ttyACM*")])]);
+    assert_eq!(paths_of(&found), ["/dev/ttyACM0", "/dev/ttyUSB0", "/dev/ttyUSB0", "/dev/ttyUSB1", "/dev/ttyUSB1"]);
+    assert!(found.devices.iter().any(|device| device.id == id::of(1, &["/dev/ttyUSB1"])));
+}
+
+#[test]
+fn members_are_combined_one_by_one_and_again_up_to_their_limit() {
+    let tree = Tree::new();
+    tree.nodes(&["a0", "a1", "a2", "b0", "b1"]);
+    let twice = GenericPath { limit: 2, ..path("/dev/b*") };
+    let found = tree.scan(vec![group(1, vec![path("/dev/a*"), twice])]);
+    assert_eq!(paths_of(&found), ["/dev/a0,/dev/b0", "/dev/a1,/dev/b1", "/dev/a2,/dev/b0"]);
+}
+
+#[test]
+fn a_missing_member_is_left_out_when_optional_and_costs_the_group_when_not() {
+    let tree = Tree::new();
+    tree.nodes(&["fuse"]);
+    let optional = || GenericPath { optional: true, ..path("/dev/missing") };
+    assert_eq!(paths_of(&tree.scan(vec![group(1, vec![path("/dev/fuse"), optional()])])), ["/dev/fuse"]);
+    assert_eq!(tree.scan(vec![group(1, vec![path("/dev/fuse"), path("/dev/missing")])]), Found::default());
+    assert_eq!(tree.scan(vec![group(1, vec![optional()])]), Found::default());
+}
+
+#[test]
+fn a_node_that_is_none_is_unhealthy_and_costs_no_other() {
+    let tree = Tree::new();
+    tree.nodes(&["tty0", "tty1"]);
+    symlink("nowhere", tree.path("dev/tty2")).unwrap();
+    remove_file(tree.path(".devherd-simulated-node")).unwrap();
+    symlink("/dev/tty0", tree.path("dev/tty3")).unwrap();
+    create_dir_all(tree.path("dev/tty4")).unwrap();
+    let found = tree.scan(vec![group(1, vec![path("/dev/tty*")])]);
+    let sound: Vec<_> = found.devices.iter().filter(|device| device.reasons.is_empty()).collect();
+    assert_eq!(sound.len(), 1);
+    assert_eq!(sound[0].checks, [Check::PathPresent { path: tree.path("dev/tty4") }]);
+    assert_eq!(found.devices.len(), 5);
+    let blamed: Vec<_> = found.problems.iter().map(|problem| problem.path.as_path()).collect();
+    assert_eq!(blamed, ["/dev/tty0", "/dev/tty1", "/dev/tty3"].map(Path::new));
+}
+
+#[test]
+fn real_nodes_are_devices_on_the_real_host() {
+    let resources =
+        vec![GenericDevice { name: "example.com/null".into(), groups: vec![group(3, vec![path("/dev/null")])] }];
+    let found = Generic::new(resources).scan(&Host::new("/"), &Fence::new(Duration::from_secs(10)));
+    assert_eq!(paths_of(&found), ["/dev/null"; 3]);
+    assert!(found.devices.iter().all(|device| device.reasons.is_empty() && device.numa_nodes.is_empty()));
+}
+
+#[test]
+fn the_same_paths_twice_are_a_problem_of_the_later_group() {
+    let tree = Tree::new();
+    tree.nodes(&["kvm", "fuse"]);
+    let resource = |name: &str, paths: &[&str]| GenericDevice {
+        name: name.into(),
+        groups: paths.iter().map(|name| group(3, vec![path(name)])).collect(),
+    };
+    let found = tree.scan_resources(vec![
+        resource("a.example/x", &["/dev/kvm", "/dev/fuse", "/dev/k*"]),
+        resource("b.example/x", &["/dev/fuse"]),
+    ]);
+    assert_eq!(paths_of(&found), ["/dev/fuse", "/dev/fuse", "/dev/fuse", "/dev/kvm", "/dev/kvm", "/dev/kvm"]);
+    let told: Vec<_> =
+        found.problems.iter().map(|problem| (problem.path.to_str().unwrap(), problem.error.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            (
+                "/dev/kvm",
+                "left out of a.example/x group 2: the same paths, and so the same id, are in a.example/x group 0"
+            ),
+            (
+                "/dev/fuse",
+                "left out of b.example/x group 0: the same paths, and so the same id, are in a.example/x group 1"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn a_pattern_without_sense_is_a_problem_and_costs_no_other_group() {
+    let tree = Tree::new();
+    tree.nodes(&["kvm"]);
+    let found = tree.scan(vec![group(1, vec![path("/dev/[")]), group(1, vec![path("/dev/kvm")])]);
+    assert_eq!(paths_of(&found), ["/dev/kvm"]);
+    assert_eq!(found.problems.len(), 1);
+}
+
+#[test]
+fn all_sticks_of_a_group_are_one_device_ordered_by_bus_and_number() {
+    let tree = Tree::new();
+    tree.stick("1-2", 9, "A");
+    tree.stick("1-1", 10, "B");
+    let found = tree.scan(vec![usb_group(2, &[None]), usb_group(1, &[Some("B")]), usb_group(1, &[Some("C")])]);
+    let (first, both) = ("/dev/bus/usb/001/009,/dev/bus/usb/001/010", ["/dev/bus/usb/001/009", "/dev/bus/usb/001/010"]);
+    assert_eq!(paths_of(&found), [first, first, both[1]]);
+    let device = found.devices.iter().find(|device| device.id == id::of(1, &both)).unwrap();
+    assert_eq!(device.attributes["usb_id"], "1a86:7523,1a86:7523");
+    assert_eq!(device.attributes["serial"], "A,B");
+    assert_eq!(device.sources["usb_id"], "/sys/bus/usb/devices/1-2,/sys/bus/usb/devices/1-1");
+    assert!(device.nodes.iter().all(|node| node.permissions == "rw" && node.host_path == node.container_path));
+    assert_eq!((device.nodes.len(), device.checks.len(), device.reasons.len()), (2, 2, 0));
+}
+
+#[test]
+fn a_stick_without_its_node_is_unhealthy() {
+    let tree = Tree::new();
+    tree.stick("1-2", 9, "A");
+    remove_file(tree.path("dev/bus/usb/001/009")).unwrap();
+    let found = tree.scan(vec![usb_group(1, &[None])]);
+    assert_eq!(found.devices[0].reasons, [Reason::NodeMissing].into());
+}
+
+#[test]
+fn an_unreadable_stick_is_a_problem_and_costs_no_other() {
+    let tree = Tree::new();
+    tree.stick("1-1", 1, "A");
+    tree.stick("1-2", 2, "B");
+    tree.file("sys/bus/usb/devices/1-1/devnum", "x");
+    let found = tree.scan(vec![usb_group(1, &[None]), usb_group(1, &[Some("B")])]);
+    assert_eq!(paths_of(&found), ["/dev/bus/usb/001/002"]);
+    let blamed: Vec<_> = found.problems.iter().map(|problem| problem.path.to_str().unwrap()).collect();
+    assert_eq!(blamed, ["/sys/bus/usb/devices/1-1/devnum", "/dev/bus/usb/001/002"]);
+}
+
+#[test]
+fn a_bus_that_cannot_be_listed_leaves_its_groups_as_they_were() {
+    let tree = Tree::new();
+    create_dir_all(tree.path("sys/bus/usb")).unwrap();
+    symlink("devices", tree.path("sys/bus/usb/devices")).unwrap();
+    tree.nodes(&["kvm"]);
+    let found = tree.scan(vec![usb_group(1, &[None]), group(1, vec![path("/dev/kvm")])]);
+    assert_eq!(paths_of(&found), ["/dev/kvm"]);
+    assert_eq!(found.unseen, [Unseen { vendor: "generic", card: Some("example.com/x group 0".into()), reason: None }]);
+    assert_eq!(found.problems.len(), 1);
+}
+
+#[test]
+fn the_numa_node_is_that_of_the_hardware_behind() {
+    let tree = Tree::new();
+    tree.stick("1-2", 9, "A");
+    tree.file("sys/devices/pci0000:00/0000:00:14.0/numa_node", "1\n");
+    let device = tree.path("sys/devices/pci0000:00/0000:00:14.0/usb1/1-2");
+    create_dir_all(device.parent().unwrap()).unwrap();
+    std::fs::rename(tree.path("sys/bus/usb/devices/1-2"), &device).unwrap();
+    symlink("../../../devices/pci0000:00/0000:00:14.0/usb1/1-2", tree.path("sys/bus/usb/devices/1-2")).unwrap();
+    let found = tree.scan(vec![usb_group(1, &[None])]);
+    assert_eq!(found.devices[0].numa_nodes, [1]);
+    assert_eq!(found.devices[0].sources["numa_nodes"], "/sys/devices/pci0000:00/0000:00:14.0/numa_node");
+}
+
+#[test]
+fn the_directories_of_all_paths_are_watched() {
+    let resource = GenericDevice {
+        name: "example.com/x".into(),
+        groups: vec![group(1, vec![path("/dev/serial/by-id/*"), path("/run/x.sock")]), usb_group(1, &[None])],
+    };
+    let tree = Tree::new();
+    tree.stick("1-1", 1, "A");
+    let watched = Generic::new(vec![resource]).watched_directories(&Host::new(tree.0.path()));
+    let expected = ["dev/serial/by-id", "run", "dev/bus/usb/001", "sys/bus/usb/devices"];
+    assert_eq!(watched, expected.map(|name| tree.path(name)));
+}
+
+/// Something that may stand at a path.
+#[derive(Debug, Clone)]
+enum Thing {
+    File(Vec<u8>),
+    Directory,
+    Fifo,
+    Link(String),
+}
+
+fn thing() -> impl Strategy<Value = Thing> {
+    prop_oneof![
+        prop_oneof![Just(b"1a86\n".to_vec()), Just(b"1".to_vec()), any::<Vec<u8>>(), Just(vec![b'1'; 5000])]
+            .prop_map(Thing::File),
+        Just(Thing::Directory),
+        Just(Thing::Fifo),
+        prop_oneof![Just("."), Just(".."), Just("/"), Just("/dev"), Just("idVendor"), Just("nowhere"), Just("../1-1")]
+            .prop_map(|target| Thing::Link(target.to_owned())),
+    ]
+}
+
+fn make(path: &Path, thing: &Thing) {
+    // Writing to an earlier FIFO would block.
+    let _ = remove_file(path);
+    let made = create_dir_all(path.parent().unwrap()).and_then(|()| match thing {
+        Thing::File(content) => write(path, content),
+        Thing::Directory => create_dir_all(path),
+        Thing::Fifo => {
+            Ok(rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)?)
+        }
+        Thing::Link(target) => symlink(target, path),
+    });
+    // What cannot be made, because something else is in its way, is broken in another way.
+    drop(made);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_broken_tree_costs_no_healthy_sibling(
+        things in prop::collection::vec(("(dev|dev/a|sys/bus/usb/devices/1-1|sys/bus/usb/devices/1-2|sys/dev/char)/(idVendor|idProduct|busnum|devnum|serial|tty0|tty1|x)", thing()), 0..24),
+        pattern in "/(dev|\\*|sys|\\[a-z\\]+)(/[a-z?*\\[\\]\\\\^-]{0,6}){0,3}",
+    ) {
+        let tree = Tree::new();
+        tree.stick("9-9", 99, "healthy");
+        tree.nodes(&["healthy"]);
+        for (path, thing) in &things {
+            make(&tree.path(path), thing);
+        }
+        let found = tree.scan(vec![
+            group(1, vec![path("/dev/healthy")]),
+            group(1, vec![path("/dev/*")]),
+            group(2, vec![path(&pattern), GenericPath { optional: true, limit: 3, ..path("/dev/a/*") }]),
+            usb_group(1, &[Some("healthy")]),
+            usb_group(1, &[None]),
+        ]);
+        for healthy in ["/dev/healthy", "/dev/bus/usb/001/099"] {
+            let device = found.devices.iter().find(|device| device.attributes["path"] == healthy);
+            prop_assert!(device.is_some_and(|device| device.reasons.is_empty()), "{healthy} in {found:?}");
+        }
+        let fence = Arc::new(Fence::new(Duration::from_secs(10)));
+        let mut poller = Poller::new(Host::new(tree.0.path()), fence);
+        poller.watch(&found.devices);
+        let polled: BTreeSet<_> = poller.poll().into_iter().map(|(_, id, reasons)| (id, reasons)).collect();
+        let scanned = found.devices.iter().filter(|device| !device.reasons.is_empty());
+        prop_assert_eq!(polled, scanned.map(|device| (device.id.clone(), device.reasons.clone())).collect());
+    }
+
+    #[test]
+    fn counts_follow_the_formula(
+        count in 1_u32..4,
+        members in prop::collection::vec((0_usize..4, 1_u32..4, any::<bool>()), 1..4),
+    ) {
+        let tree = Tree::new();
+        let mut paths = Vec::new();
+        for (member, &(matches, limit, optional)) in members.iter().enumerate() {
+            (0..matches).for_each(|number| tree.nodes(&[&format!("m{member}-{number}")]));
+            paths.push(GenericPath { limit, optional, ..path(&format!("/dev/m{member}-*")) });
+        }
+        let counted: Vec<_> = members.iter().filter(|&&(matches, _, optional)| matches > 0 || !optional).collect();
+        let most = counted.iter().map(|&&(matches, _, _)| matches).max().unwrap_or(0);
+        let fewest = counted.iter().map(|&&(matches, limit, _)| matches * limit as usize).min().unwrap_or(0);
+        let found = tree.scan(vec![group(count, paths)]);
+        prop_assert_eq!(found.devices.len(), count as usize * most.min(fewest));
+        prop_assert_eq!(found.problems, []);
+    }
+}

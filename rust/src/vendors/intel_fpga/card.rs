@@ -1,0 +1,307 @@
+//! The facts of one card, read from sysfs and not yet judged.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::VENDOR;
+use super::driver::{Driver, is_fme_region};
+use super::locate::{Card, Entry};
+use crate::attribute::{Attribute, AttributeError};
+use crate::check::Check;
+use crate::device::{Problem, Reason};
+use crate::directory::Directory;
+use crate::host::Host;
+use crate::order::natural;
+use crate::pci;
+
+/// The one filter: accelerators. Vendor and device are not looked at, so that boards of other makers work.
+const CLASS: u32 = 0x12_0000;
+
+/// Everything read of a card.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) key: String,
+    pub(super) ports: Vec<Port>,
+    pub(super) fmes: Vec<Fme>,
+    /// What health can poll of the physical function.
+    pub(super) checks: Vec<Check>,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// One slot for an accelerator function.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) part: Part,
+    /// `afu_id`: 32 hexadecimal digits. A register of the device, unreadable while the port is disabled.
+    pub(super) afu_id: Result<String, AttributeError>,
+    /// `id`: index of the port within the card.
+    pub(super) index: Option<Attribute>,
+    /// `errors/errors`, where the port has error reporting.
+    pub(super) errors: Option<PathBuf>,
+}
+
+/// The management engine of a card.
+#[derive(Debug)]
+pub(super) struct Fme {
+    pub(super) part: Part,
+    pub(super) interface_id: Result<InterfaceId, NoInterfaceId>,
+    /// `bitstream_id` of the static region.
+    pub(super) bitstream_id: Option<Attribute>,
+    /// Error masks and thermal limits.
+    pub(super) checks: Vec<Check>,
+}
+
+/// What ports and management engines have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) driver: Driver,
+    /// `dfl-port.0`: also the name of its node.
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    /// Which of the card's entries it is in.
+    pub(super) entry: usize,
+    pub(super) function: Option<Arc<pci::Function>>,
+}
+
+/// What kind of bitstream a card accepts, and the file that says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InterfaceId {
+    pub(super) id: String,
+    pub(super) source: PathBuf,
+}
+
+/// Why a management engine has no interface id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NoInterfaceId {
+    /// Nothing there says it; where it was looked for.
+    Missing(PathBuf),
+    /// Its regions say different things.
+    Different(Vec<InterfaceId>),
+    /// What says it cannot be read.
+    Unreadable(AttributeError),
+}
+
+impl Facts {
+    pub(super) fn read(host: &Host, card: &Card) -> Self {
+        let mut facts = Self { key: card.key.clone(), ..Self::default() };
+        let mut functions = Functions::default();
+        for (index, entry) in card.entries.iter().enumerate() {
+            if let Err(error) = facts.read_entry(host, card, (index, entry), &mut functions) {
+                facts.problem(host, &error.path, error.cause);
+            }
+        }
+        if !facts.ports.is_empty() || !facts.fmes.is_empty() {
+            facts.checks = card.function.as_deref().map(pci::checks).unwrap_or_default();
+        }
+        facts
+    }
+
+    fn read_entry(
+        &mut self,
+        host: &Host,
+        card: &Card,
+        (index, entry): (usize, &Entry),
+        functions: &mut Functions,
+    ) -> Result<(), AttributeError> {
+        let directory = Directory::open(&entry.path)?;
+        let names = directory.names()?;
+        let (ports, fmes) =
+            (named(&names, |name| entry.driver.is_port(name)), named(&names, |name| entry.driver.is_fme(name)));
+        if ports.is_empty() && fmes.is_empty() {
+            if entry.driver == Driver::Opae {
+                self.problem(host, &entry.path, "the card has neither an FME nor a port");
+            }
+            // A DFL region without them is some other vendor's.
+            return Ok(());
+        }
+        let function = entry.function.as_deref().map(|path| functions.read(path));
+        if let Some((class, source)) = function.as_ref().and_then(|function| function.class.as_ref()) {
+            if *class != CLASS {
+                if functions.is_first_complaint(source) {
+                    self.problem(host, source, format!("PCI class 0x{class:06x}, not 0x{CLASS:06x}: no accelerator"));
+                }
+                return Ok(());
+            }
+        }
+        let part = |name: &str| Part {
+            driver: entry.driver,
+            name: name.to_owned(),
+            path: entry.path.join(name),
+            entry: index,
+            function: function.clone(),
+        };
+        self.fmes.extend(fmes.into_iter().map(|name| Fme::read(&directory, part(name), &card.fme_regions)));
+        self.ports.extend(ports.into_iter().map(|name| Port::read(&directory, part(name))));
+        Ok(())
+    }
+
+    /// The management engine of a port: of its own entry, else the one on the physical function.
+    pub(super) fn fme_of(&self, port: &Port) -> Result<&Fme, String> {
+        let of_driver = || self.fmes.iter().filter(|fme| fme.part.driver == port.part.driver);
+        let mut candidates: Vec<&Fme> = of_driver().filter(|fme| fme.part.entry == port.part.entry).collect();
+        if candidates.is_empty() {
+            candidates = of_driver().collect();
+        }
+        match candidates[..] {
+            [] => Err("no FME belongs to this port: it is managed from another host, or its card failed".to_owned()),
+            [fme] => Ok(fme),
+            _ => {
+                let names: Vec<&str> = candidates.iter().map(|fme| fme.part.name.as_str()).collect();
+                Err(format!("several FMEs could manage this port, and nothing tells which: {}", names.join(", ")))
+            }
+        }
+    }
+
+    /// The ports of a management engine, in natural order.
+    pub(super) fn ports_of(&self, fme: &Fme) -> Vec<&Port> {
+        let manages = |port: &&Port| self.fme_of(port).is_ok_and(|own| std::ptr::eq(own, fme));
+        let mut ports: Vec<&Port> = self.ports.iter().filter(manages).collect();
+        ports.sort_by(|left, right| natural(&left.part.name, &right.part.name));
+        ports
+    }
+
+    fn problem(&mut self, host: &Host, path: &Path, error: impl std::fmt::Display) {
+        self.problems.push(Problem::new(VENDOR, host.own_path(path), error));
+    }
+}
+
+impl Port {
+    fn read(directory: &Directory, part: Part) -> Self {
+        let errors = format!("{}/errors/errors", part.name);
+        Self {
+            afu_id: below(directory, &part.name, "afu_id").and_then(|attribute| attribute.uuid()),
+            index: below(directory, &part.name, "id").ok(),
+            errors: directory.has(&errors).then(|| directory.path().join(errors)),
+            part,
+        }
+    }
+}
+
+impl Fme {
+    fn read(directory: &Directory, part: Part, known_regions: &[PathBuf]) -> Self {
+        let bitstream_id = below(directory, &part.name, "bitstream_id").ok();
+        let own = directory.open_below(&part.name).and_then(|own| Ok((own.names()?, own)));
+        let (interface_id, checks) = match own {
+            Ok((names, own)) => {
+                let interface_id = match part.driver {
+                    Driver::Opae => single_interface_id(&own),
+                    Driver::Dfl => regions_interface_id(&own, &names, known_regions),
+                };
+                (interface_id, fme_checks(&own, &names))
+            }
+            Err(error) => (Err(NoInterfaceId::Unreadable(error)), Vec::new()),
+        };
+        Self { part, interface_id, bitstream_id, checks }
+    }
+}
+
+/// OPAE: `pr/interface_id`.
+fn single_interface_id(fme: &Directory) -> Result<InterfaceId, NoInterfaceId> {
+    interface_id(fme.attribute("pr/interface_id"))
+}
+
+/// DFL: `dfl-fme-region.N/fpga_region/regionM/compat_id`. The kernel makes a region for each port, all with the id of the
+/// engine's one manager; the base region's own `compat_id` says nothing.
+fn regions_interface_id(fme: &Directory, names: &[String], known: &[PathBuf]) -> Result<InterfaceId, NoInterfaceId> {
+    let regions = named(names, is_fme_region).into_iter().flat_map(|name| fme_regions(fme, name, known));
+    let (mut ids, mut failures): (Vec<InterfaceId>, Vec<NoInterfaceId>) = (Vec::new(), Vec::new());
+    for region in regions {
+        match interface_id(Attribute::read(region.join("compat_id"))) {
+            Ok(id) => ids.push(id),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    let Some(first) = ids.first() else {
+        let nowhere = || NoInterfaceId::Missing(fme.path().to_path_buf());
+        return Err(failures.into_iter().next().unwrap_or_else(nowhere));
+    };
+    if ids.iter().any(|other| other.id != first.id) {
+        return Err(NoInterfaceId::Different(ids));
+    }
+    Ok(first.clone())
+}
+
+/// The class directory has told of most regions already; only a tree without links needs looking into.
+fn fme_regions(fme: &Directory, name: &str, known: &[PathBuf]) -> Vec<PathBuf> {
+    let parent = fme.path().join(name).join(Driver::Dfl.class());
+    let told: Vec<PathBuf> = known.iter().filter(|region| region.parent() == Some(&parent)).cloned().collect();
+    if !told.is_empty() {
+        return told;
+    }
+    let names = Directory::open(&parent).and_then(|directory| directory.names()).unwrap_or_default();
+    named(&names, |name| Driver::Dfl.is_card(name)).into_iter().map(|name| parent.join(name)).collect()
+}
+
+fn interface_id(attribute: Result<Attribute, AttributeError>) -> Result<InterfaceId, NoInterfaceId> {
+    match attribute {
+        Ok(attribute) if attribute.text().is_empty() => Err(NoInterfaceId::Missing(attribute.path().to_path_buf())),
+        Ok(attribute) => match attribute.uuid() {
+            Ok(id) => Ok(InterfaceId { id, source: attribute.path().to_path_buf() }),
+            Err(error) => Err(NoInterfaceId::Unreadable(error)),
+        },
+        Err(error) if error.is_absent() => Err(NoInterfaceId::Missing(error.path)),
+        Err(error) => Err(NoInterfaceId::Unreadable(error)),
+    }
+}
+
+/// <https://docs.kernel.org/admin-guide/abi-testing.html>, sysfs-platform-dfl-fme. Both groups are optional.
+fn fme_checks(fme: &Directory, names: &[String]) -> Vec<Check> {
+    const MASKS: [&str; 5] = ["fme_errors", "pcie0_errors", "pcie1_errors", "catfatal_errors", "nonfatal_errors"];
+    let below = |group: &str| {
+        let names = names.iter().any(|name| name == group).then(|| fme.open_below(group)).and_then(Result::ok);
+        names.and_then(|directory| Some((directory.names().ok()?, directory.path().to_path_buf())))
+    };
+    let mut checks = Vec::new();
+    if let Some((names, path)) = below("errors") {
+        let masks = MASKS.iter().filter(|&&mask| names.iter().any(|name| name == mask));
+        checks.extend(masks.map(|mask| Check::Zero { attribute: path.join(mask), reason: Reason::FmeError }));
+    }
+    if let Some((names, path)) = below("hwmon") {
+        checks.extend(names.iter().flat_map(|name| thermal_checks(&path.join(name))));
+    }
+    checks
+}
+
+/// Of the engine's hwmon devices only the thermal one (`dfl_fme_thermal`) has temperatures; the other tells power.
+fn thermal_checks(hwmon: &Path) -> Vec<Check> {
+    let reason = Reason::Temperature;
+    let limit = ["temp1_emergency", "temp1_crit"]
+        .into_iter()
+        .find_map(|name| Attribute::read(hwmon.join(name)).and_then(|limit| limit.decimal()).ok());
+    let Some(limit) = limit else { return Vec::new() };
+    let mut checks = vec![Check::Below { attribute: hwmon.join("temp1_input"), limit, reason }];
+    let alarm = hwmon.join("temp1_crit_alarm");
+    if crate::directory::exists(&alarm) {
+        checks.push(Check::Zero { attribute: alarm, reason });
+    }
+    checks
+}
+
+fn below(directory: &Directory, part: &str, name: &str) -> Result<Attribute, AttributeError> {
+    directory.attribute(&format!("{part}/{name}"))
+}
+
+fn named(names: &[String], wanted: impl Fn(&str) -> bool) -> Vec<&str> {
+    names.iter().map(String::as_str).filter(|name| wanted(name)).collect()
+}
+
+/// The PCI functions of a card, each read once.
+#[derive(Default)]
+struct Functions {
+    read: BTreeMap<PathBuf, Arc<pci::Function>>,
+    complained: Vec<PathBuf>,
+}
+
+impl Functions {
+    fn read(&mut self, path: &Path) -> Arc<pci::Function> {
+        let function = self.read.entry(path.to_path_buf()).or_insert_with(|| Arc::new(pci::Function::read(path)));
+        Arc::clone(function)
+    }
+
+    fn is_first_complaint(&mut self, source: &Path) -> bool {
+        let first = !self.complained.iter().any(|other| other == source);
+        self.complained.push(source.to_path_buf());
+        first
+    }
+}

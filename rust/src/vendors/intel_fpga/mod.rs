@@ -1,0 +1,94 @@
+//! Intel FPGA cards under the OPAE and the DFL driver.
+//!
+//! Both drivers are looked for on every scan, so a driver that loads late is seen, and one host can have both. A card is
+//! everything of one physical PCI function: its management engine (FME), its ports, and the ports on its virtual functions.
+//!
+//! ```text
+//! locate     class directories ─► cards, each with its entries       (reads links, touches no hardware)
+//! card       a card ─► facts: ports, FMEs, PCI functions             (behind the fence)
+//! advertise  facts and mode ─► devices and problems                  (reads the number of each node, and stats it)
+//! ```
+
+mod advertise;
+mod card;
+mod driver;
+mod locate;
+mod name;
+
+use std::path::PathBuf;
+
+use super::Vendor;
+use crate::device::{Found, Problem, Reason, Unseen};
+use crate::host::Host;
+use crate::order::natural;
+use crate::probe::{Fence, Outcome};
+use crate::settings::IntelFpgaMode;
+use driver::Driver;
+
+/// The word in `vendor` of JSON, metrics and problems.
+const VENDOR: &str = "intel-fpga";
+
+/// Looks for Intel FPGA cards.
+#[derive(Debug)]
+pub struct IntelFpga {
+    mode: IntelFpgaMode,
+}
+
+impl IntelFpga {
+    /// Advertises what the mode says.
+    #[must_use]
+    pub fn new(mode: IntelFpgaMode) -> Self {
+        Self { mode }
+    }
+}
+
+impl Vendor for IntelFpga {
+    fn name(&self) -> &'static str {
+        VENDOR
+    }
+
+    fn scan(&self, host: &Host, fence: &Fence) -> Found {
+        let mut found = Found::default();
+        let cards = locate::cards(host, &mut found);
+        let places: Vec<_> =
+            cards.iter().map(|card| (card.key.clone(), host.own_path(&card.entries[0].path))).collect();
+        let (behind_fence, mode) = (host.clone(), self.mode);
+        let work = move |card: locate::Card| {
+            let facts = card::Facts::read(&behind_fence, &card);
+            advertise::devices(&behind_fence, facts, mode)
+        };
+        let outcomes = fence.each(cards, |card| card.key.clone(), work);
+        for ((key, path), outcome) in places.into_iter().zip(outcomes) {
+            match outcome {
+                Outcome::Done((devices, problems)) => {
+                    found.devices.extend(devices);
+                    found.problems.extend(problems);
+                }
+                Outcome::Overdue => {
+                    let error =
+                        "the card does not answer: a read has not come back; look for blocked tasks in the kernel log";
+                    leave_out(&mut found, key, Problem::new(VENDOR, path, error), Some(Reason::ProbeTimeout));
+                }
+                Outcome::Panicked(message) => {
+                    let problem = Problem::new(VENDOR, path, format!("defect in the scan: {message}"));
+                    leave_out(&mut found, key, problem, None);
+                }
+            }
+        }
+        found.devices.sort_by(|left, right| natural(&left.id, &right.id));
+        found
+    }
+
+    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
+        let classes = Driver::ALL.map(|driver| locate::class_directory(host, driver));
+        // A class directory comes with its driver: until then, its parent tells of it.
+        let parent = classes.iter().any(|directory| !directory.is_dir()).then(|| host.sys("class"));
+        classes.into_iter().chain(parent).collect()
+    }
+}
+
+/// The devices of this card stay as they were last seen.
+fn leave_out(found: &mut Found, card: String, problem: Problem, reason: Option<Reason>) {
+    found.problems.push(problem);
+    found.unseen.push(Unseen { vendor: VENDOR, card: Some(card), reason });
+}

@@ -1,0 +1,400 @@
+//! Whole trees of both drivers, and what each must make in each mode.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where it fails")]
+
+mod tree;
+
+use std::path::Path;
+
+use devherd_native::check::Check;
+use devherd_native::device::{Node, Reason};
+use devherd_native::settings::IntelFpgaMode::{Af, Region, RegionDevel};
+use devherd_native::vendors::Vendor;
+use devherd_native::vendors::intel_fpga::IntelFpga;
+use tree::{A1, A2, FF, IF, IF2, Tree, ZEROS, complaints, dfl, function, nodes, opae, pci, summary, virtual_to};
+
+const IF_A1: &str = "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs";
+const IF_A2: &str = "af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg";
+const IF_FF: &str = "af-695.fff.aVKNtusxV3qMNmj5-qCB9v____________________8";
+const REGION: &str = "region-69528db6eb31577a8c3668f9faa081f6";
+
+fn row(id: &str, name: &str, reasons: &str) -> (String, String, String) {
+    (id.to_owned(), name.to_owned(), reasons.to_owned())
+}
+
+fn two_dfl_cards() -> Tree {
+    let tree = Tree::new(&pci("0000:81:00.0", 1));
+    tree.add(&pci("0000:42:00.0", 0));
+    tree.add(&dfl("0000:81:00.0", 0, 0, &[(0, A1)]));
+    tree.add(&dfl("0000:42:00.0", 1, 1, &[(1, A2)]));
+    tree.add("sys/class/fpga_region/dir/");
+    tree
+}
+
+#[test]
+fn two_dfl_cards_in_each_mode() {
+    let tree = two_dfl_cards();
+    let af = tree.af();
+    assert_eq!(summary(&af), [row("dfl-port.0", IF_A1, ""), row("dfl-port.1", IF_A2, "")]);
+    assert_eq!(af.problems, []);
+    let region = tree.scan(Region);
+    assert_eq!(summary(&region), [row("dfl-fme.0", REGION, ""), row("dfl-fme.1", REGION, "")]);
+    assert_eq!(nodes(&region.devices[1]), ["dfl-port.1"]);
+    let devel = tree.scan(RegionDevel);
+    assert_eq!(summary(&devel), summary(&region));
+    assert_eq!(nodes(&devel.devices[0]), ["dfl-port.0", "dfl-fme.0"]);
+}
+
+#[test]
+fn a_device_in_mode_af_is_told_whole() {
+    let tree = two_dfl_cards();
+    let device = &tree.af().devices[0];
+    let path = "/sys/devices/pci0000:81/0000:81:01.0/0000:81:00.0";
+    assert_eq!((&*device.vendor, device.card.as_str()), ("intel-fpga", "0000:81:00.0"));
+    assert_eq!(device.numa_nodes, [1]);
+    let node = Node {
+        host_path: "/dev/dfl-port.0".into(),
+        container_path: "/dev/dfl-port.0".into(),
+        permissions: "rw".into(),
+    };
+    assert_eq!(device.nodes, [node]);
+    assert!(device.annotations.is_empty() && device.cdi_devices.is_empty() && device.cdi_edits.is_empty());
+    let attribute = |name: &str| (device.attributes[name].as_str(), device.sources[name].strip_prefix(path).unwrap());
+    assert_eq!(attribute("afu_id"), (A1, "/fpga_region/region0/dfl-port.0/afu_id"));
+    let compat_id = "/fpga_region/region0/dfl-fme.0/dfl-fme-region.0/fpga_region/region100/compat_id";
+    assert_eq!(attribute("interface_id"), (IF, compat_id));
+    assert_eq!(attribute("driver"), ("dfl", "/fpga_region/region0/dfl-port.0"));
+    assert_eq!(attribute("pci_address"), ("0000:81:00.0", ""));
+    assert_eq!(attribute("pci_driver"), ("fpga-driver", "/uevent"));
+    assert_eq!(attribute("vendor_id"), ("0x8086", "/vendor"));
+    assert_eq!(attribute("port_id"), ("0", "/fpga_region/region0/dfl-port.0/id"));
+    assert_eq!(attribute("numa_node"), ("1", "/numa_node"));
+    assert_eq!(device.attributes["fme"], "dfl-fme.0");
+}
+
+#[test]
+fn region_mode_answers_for_the_hook_and_the_others_do_not() {
+    let tree = two_dfl_cards();
+    let region = &tree.scan(Region).devices[0];
+    assert_eq!(
+        region.annotations.iter().collect::<Vec<_>>(),
+        [(&"com.intel.fpga.mode".into(), &"fpga.intel.com/region".into())]
+    );
+    assert_eq!(region.cdi_devices, ["intel.cdi.k8s.io/fpga=dfl-fme.0"]);
+    let edits: serde_json::Value = serde_json::from_str(&region.cdi_edits).unwrap();
+    assert_eq!(edits["hooks"][0]["path"], "/opt/intel/fpga-sw/intel-fpga-crihook");
+    let devel = &tree.scan(RegionDevel).devices[0];
+    assert!(devel.annotations.is_empty() && devel.cdi_devices.is_empty() && devel.cdi_edits.is_empty());
+}
+
+#[test]
+fn two_opae_cards_in_each_mode() {
+    let tree = Tree::new(&(pci("0000:06:00.0", -1) + &pci("0000:42:00.0", -1)));
+    tree.add(&opae("0000:06:00.0", 0, Some(0), &[(0, A1)]));
+    tree.add(&opae("0000:42:00.0", 1, Some(1), &[(1, A2)]));
+    let af = tree.af();
+    assert_eq!(summary(&af), [row("intel-fpga-port.0", IF_A1, ""), row("intel-fpga-port.1", IF_A2, "")]);
+    assert!(af.devices.iter().all(|device| device.numa_nodes.is_empty()));
+    assert_eq!(af.problems, []);
+    let region = tree.scan(Region);
+    assert_eq!(summary(&region), [row("intel-fpga-fme.0", REGION, ""), row("intel-fpga-fme.1", REGION, "")]);
+    assert_eq!(nodes(&tree.scan(RegionDevel).devices[1]), ["intel-fpga-port.1", "intel-fpga-fme.1"]);
+}
+
+#[test]
+fn both_drivers_on_one_host_are_served() {
+    let tree = Tree::new(&(pci("0000:06:00.0", 0) + &opae("0000:06:00.0", 0, Some(0), &[(0, A1)])));
+    tree.add(&(pci("0000:81:00.0", 1) + &dfl("0000:81:00.0", 0, 0, &[(0, A1)])));
+    assert_eq!(summary(&tree.af()), [row("dfl-port.0", IF_A1, ""), row("intel-fpga-port.0", IF_A1, "")]);
+}
+
+#[test]
+fn the_fme_of_a_virtual_function_is_on_its_physical_one() {
+    let tree = Tree::new(&(pci("0000:06:00.0", 0) + &opae("0000:06:00.0", 0, Some(0), &[(0, A1)])));
+    tree.add(&(pci("0000:42:00.0", 1) + &opae("0000:42:00.0", 1, Some(1), &[])));
+    tree.add(&(pci("0000:42:00.1", 1) + &opae("0000:42:00.1", 2, None, &[(2, A2)])));
+    tree.add(&virtual_to("0000:42:00.1", "0000:42:00.0"));
+    let af = tree.af();
+    assert_eq!(summary(&af), [row("intel-fpga-port.0", IF_A1, ""), row("intel-fpga-port.2", IF_A2, "")]);
+    assert_eq!(af.devices[1].card, "0000:42:00.0");
+    assert_eq!(af.devices[1].attributes["pci_address"], "0000:42:00.1");
+    let region = tree.scan(Region);
+    assert_eq!(summary(&region), [row("intel-fpga-fme.0", REGION, ""), row("intel-fpga-fme.1", REGION, "")]);
+    assert_eq!(nodes(&region.devices[1]), ["intel-fpga-port.2"]);
+    assert_eq!(region.problems, []);
+}
+
+#[test]
+fn all_virtual_functions_of_a_card_are_kept() {
+    let tree = Tree::new(&(pci("0000:42:00.0", 1) + &dfl("0000:42:00.0", 0, 0, &[])));
+    tree.add(&format!(
+        "{}/fpga_region/region0/dfl-fme.0/dfl-fme-region.0/fpga_region/region9/compat_id = {IF}",
+        function("0000:42:00.0")
+    ));
+    for number in [1, 10, 2] {
+        let address = format!("0000:42:0{}.{}", number / 8, number % 8);
+        let port = dfl(&address, number, 99, &[(number, A1)]);
+        // A virtual function has a region with a port and no FME.
+        let port: Vec<&str> = port.lines().filter(|line| !line.contains("fme")).collect();
+        tree.add(&(pci(&address, 1) + &port.join("\n") + "\n" + &virtual_to(&address, "0000:42:00.0")));
+    }
+    assert_eq!(summary(&tree.af()), ["1", "2", "10"].map(|number| row(&format!("dfl-port.{number}"), IF_A1, "")));
+    let devel = tree.scan(RegionDevel);
+    assert_eq!(summary(&devel), [row("dfl-fme.0", REGION, "")]);
+    assert_eq!(nodes(&devel.devices[0]), ["dfl-port.1", "dfl-port.2", "dfl-port.10", "dfl-fme.0"]);
+}
+
+#[test]
+fn every_port_of_an_fme_is_served() {
+    let tree = Tree::new(&(pci("0000:81:00.0", 1) + &dfl("0000:81:00.0", 0, 0, &[(0, A1), (1, A2), (2, A1)])));
+    let af = tree.af();
+    let rows = [row("dfl-port.0", IF_A1, ""), row("dfl-port.1", IF_A2, ""), row("dfl-port.2", IF_A1, "")];
+    assert_eq!(summary(&af), rows);
+    assert_eq!(af.problems, []);
+    assert_eq!(nodes(&tree.scan(Region).devices[0]), ["dfl-port.0", "dfl-port.1", "dfl-port.2"]);
+}
+
+#[test]
+fn regions_that_differ_are_a_problem_and_never_a_guess() {
+    let tree = Tree::new(&(pci("0000:81:00.0", 1) + &dfl("0000:81:00.0", 0, 0, &[(0, A1), (1, A2)])));
+    let second = "fpga_region/region0/dfl-fme.0/dfl-fme-region.1/fpga_region/region101/compat_id";
+    tree.add(&format!("{}/{second} = {IF2}", function("0000:81:00.0")));
+    for mode in [Af, Region, RegionDevel] {
+        let found = tree.scan(mode);
+        assert!(summary(&found).iter().all(|(_, name, reasons)| name.is_empty() && reasons == "fme-error"));
+        let complaint = &complaints(&found)[0];
+        assert!(complaint.contains("region100/compat_id") && complaint.contains("region101/compat_id"), "{complaint}");
+    }
+}
+
+#[test]
+fn a_missing_interface_id_is_a_problem_that_names_the_cure() {
+    for damage in ["dfl-fme-region.0", "dfl-fme-region.0/fpga_region/region100/compat_id"] {
+        let tree = two_dfl_cards();
+        tree.remove(&format!("{}/fpga_region/region0/dfl-fme.0/{damage}", function("0000:81:00.0")));
+        let found = tree.af();
+        assert_eq!(summary(&found), [row("dfl-port.0", "", "fme-error"), row("dfl-port.1", IF_A2, "")], "{damage}");
+        assert_eq!(found.problems[0].device.as_deref(), Some("dfl-port.0"));
+        assert!(found.problems[0].error.contains("dfl_fme_region, dfl_fme_mgr and dfl_fme_br"), "{damage}");
+        assert_eq!(summary(&tree.scan(Region)), [row("dfl-fme.0", "", "fme-error"), row("dfl-fme.1", REGION, "")]);
+    }
+    let tree = Tree::new(&(pci("0000:06:00.0", 0) + &opae("0000:06:00.0", 0, Some(0), &[(0, A1)])));
+    tree.write(&format!("{}/fpga/intel-fpga-dev.0/intel-fpga-fme.0/pr/interface_id", function("0000:06:00.0")), "\n");
+    assert_eq!(complaints(&tree.af()).len(), 1);
+    assert_eq!(summary(&tree.af()), [row("intel-fpga-port.0", "", "fme-error")]);
+}
+
+#[test]
+fn what_is_loaded_in_a_port_decides_its_name_and_its_reasons() {
+    let afu_id = format!("{}/fpga_region/region0/dfl-port.0/afu_id", function("0000:81:00.0"));
+    let first_sight = format!("({IF_FF})");
+    for (content, name, reasons, problems) in [
+        (A1.to_uppercase(), IF_A1, "", 0),
+        ("d8424dc4-a4a3-c413-f89e-433683f9040b\n".to_owned(), IF_A1, "", 0),
+        (FF.to_owned(), &first_sight, "port-error", 0),
+        (ZEROS.to_owned(), "", "unprogrammed", 1),
+        ("garbage".to_owned(), "", "port-error", 1),
+        (String::new(), "", "port-error", 1),
+        ("a".repeat(5000), "", "port-error", 1),
+    ] {
+        let tree = two_dfl_cards();
+        tree.write(&afu_id, &content);
+        let found = tree.af();
+        assert_eq!(summary(&found)[0], row("dfl-port.0", name, reasons), "{content}");
+        assert_eq!(summary(&found)[1], row("dfl-port.1", IF_A2, ""));
+        assert_eq!(found.problems.len(), problems, "{content}");
+        assert_eq!(summary(&tree.scan(Region)), [row("dfl-fme.0", REGION, ""), row("dfl-fme.1", REGION, "")]);
+    }
+}
+
+#[test]
+fn an_afu_id_that_is_not_there_or_no_file() {
+    let afu_id = format!("{}/fpga_region/region0/dfl-port.0/afu_id", function("0000:81:00.0"));
+    let tree = two_dfl_cards();
+    tree.remove(&afu_id);
+    assert_eq!(summary(&tree.af())[0], row("dfl-port.0", "", "unprogrammed"));
+    assert!(complaints(&tree.af())[0].starts_with(&format!("/{afu_id}: ")));
+    tree.add(&format!("{afu_id}/"));
+    assert_eq!(summary(&tree.af())[0], row("dfl-port.0", "", "port-error"));
+}
+
+#[test]
+fn an_interface_id_of_all_ones_is_a_failed_fme() {
+    let tree = Tree::new(&(pci("0000:06:00.0", 0) + &opae("0000:06:00.0", 0, Some(0), &[(0, A1), (1, FF)])));
+    let fme = format!("{}/fpga/intel-fpga-dev.0/intel-fpga-fme.0", function("0000:06:00.0"));
+    tree.add(&format!("{fme}/pr/interface_id = {FF}"));
+    let failed = format!("(region-{FF})");
+    assert_eq!(summary(&tree.scan(Region)), [row("intel-fpga-fme.0", &failed, "fme-error")]);
+    assert_eq!(summary(&tree.af())[1].1, "(af-fff.fff.__________________________________________8)");
+    assert_eq!(summary(&tree.af())[1].2, "port-error fme-error");
+}
+
+#[test]
+fn a_missing_node_is_a_reason_of_that_device_alone() {
+    let tree = two_dfl_cards();
+    tree.remove("dev/dfl-port.0");
+    assert_eq!(summary(&tree.af()), [row("dfl-port.0", IF_A1, "node-missing"), row("dfl-port.1", IF_A2, "")]);
+    tree.remove("dev/dfl-fme.1");
+    let reasons: Vec<String> = summary(&tree.scan(Region)).into_iter().map(|row| row.2).collect();
+    assert_eq!(reasons, ["node-missing", "node-missing"]);
+}
+
+#[test]
+fn another_pci_class_is_a_problem_and_others_are_served() {
+    let tree = two_dfl_cards();
+    tree.add(&format!("{}/class = 0x030000", function("0000:81:00.0")));
+    for mode in [Af, Region] {
+        let found = tree.scan(mode);
+        assert_eq!(found.devices.len(), 1);
+        let path = "/sys/devices/pci0000:81/0000:81:01.0/0000:81:00.0/class";
+        assert_eq!(complaints(&found), [format!("{path}: PCI class 0x030000, not 0x120000: no accelerator")]);
+    }
+}
+
+#[test]
+fn a_port_without_an_fme_is_a_problem() {
+    let tree = Tree::new(&(pci("0000:42:00.1", 0) + &opae("0000:42:00.1", 0, None, &[(0, A1)])));
+    assert_eq!(summary(&tree.af()), [row("intel-fpga-port.0", "", "fme-error")]);
+    assert!(complaints(&tree.af())[0].contains("no FME belongs to this port"));
+    assert_eq!(summary(&tree.scan(Region)), []);
+    assert_eq!(complaints(&tree.scan(Region)).len(), 1);
+}
+
+#[test]
+fn two_fmes_in_one_card_are_a_problem_and_no_guess() {
+    let tree = Tree::new(&(pci("0000:06:00.0", 0) + &opae("0000:06:00.0", 0, Some(0), &[(0, A1)])));
+    let second = format!("{}/fpga/intel-fpga-dev.0/intel-fpga-fme.1", function("0000:06:00.0"));
+    tree.add(&format!("{second}/pr/interface_id = {IF2}\ndev/intel-fpga-fme.1"));
+    assert_eq!(summary(&tree.af()), [row("intel-fpga-port.0", "", "fme-error")]);
+    assert!(complaints(&tree.af())[0].contains("intel-fpga-fme.0, intel-fpga-fme.1"));
+}
+
+#[test]
+fn an_fme_without_ports_is_a_problem_in_region_modes_only() {
+    let tree = Tree::new(&(pci("0000:06:00.0", 0) + &opae("0000:06:00.0", 0, Some(0), &[])));
+    assert_eq!(tree.af().problems, []);
+    assert!(complaints(&tree.scan(Region))[0].contains("no port belongs to this FME"));
+}
+
+#[test]
+fn an_opae_card_with_nothing_in_it_is_a_problem_and_a_foreign_region_is_not() {
+    let tree = Tree::new(&(pci("0000:06:00.0", 0) + &opae("0000:06:00.0", 0, None, &[])));
+    tree.add("sys/devices/pci0000:06/0000:06:01.0/0000:06:00.0/fpga/intel-fpga-dev.0/");
+    assert!(complaints(&tree.af())[0].ends_with("the card has neither an FME nor a port"));
+    let tree = Tree::new(
+        "sys/devices/platform/base/fpga_region/region0/uevent = x\nsys/class/fpga_region/region0 -> ../../devices/platform/base/fpga_region/region0",
+    );
+    assert_eq!((tree.af().devices, tree.af().problems), (vec![], vec![]));
+}
+
+#[test]
+fn a_host_without_cards_is_fine() {
+    for text in [
+        "",
+        "sys/class/",
+        "sys/class/fpga/",
+        "sys/class/fpga_region/dir/\nsys/class/fpga/",
+        "sys/class/fpga_region/dfl-port.0/",
+    ] {
+        for mode in [Af, Region, RegionDevel] {
+            let found = Tree::new(text).scan(mode);
+            assert!(found.devices.is_empty() && found.problems.is_empty() && found.unseen.is_empty(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_class_directory_that_cannot_be_listed_leaves_what_was_seen() {
+    let tree = Tree::new("sys/class/fpga = a file");
+    let found = tree.af();
+    assert_eq!(found.unseen.len(), 1);
+    assert_eq!((found.unseen[0].card.as_deref(), found.unseen[0].reason), (None, None));
+    assert!(complaints(&found)[0].starts_with("/sys/class/fpga: "));
+}
+
+#[test]
+fn a_tree_without_links_works_too() {
+    let text = pci("0000:81:00.0", 1) + &dfl("0000:81:00.0", 0, 0, &[(0, A1), (1, A2)]);
+    let without_link = |line: &str| line.split_once(" -> ").map_or(line.to_owned(), |(link, _)| format!("{link}/"));
+    let plain = text.lines().map(without_link).collect::<Vec<_>>().join("\n");
+    let tree = Tree::new(&plain);
+    assert_eq!(summary(&tree.af()), [row("dfl-port.0", IF_A1, ""), row("dfl-port.1", IF_A2, "")]);
+    assert_eq!(tree.af().devices[0].card, "0000:81:00.0");
+    // Nothing but class directories: no PCI function is known, and none is needed.
+    let class = "sys/class/fpga/intel-fpga-dev.0";
+    let tree = Tree::new(&format!(
+        "{class}/intel-fpga-port.0/afu_id = {A1}\n{class}/intel-fpga-fme.0/pr/interface_id = {IF}\ndev/intel-fpga-port.0"
+    ));
+    assert_eq!(summary(&tree.af()), [row("intel-fpga-port.0", IF_A1, "")]);
+    assert_eq!(tree.af().devices[0].card, "intel-fpga-dev.0");
+}
+
+#[test]
+fn health_can_poll_what_the_card_shows() {
+    let tree = two_dfl_cards();
+    let function = function("0000:81:00.0");
+    let card = format!("{function}/fpga_region/region0");
+    let fme = format!("{card}/dfl-fme.0");
+    tree.add(&format!(
+        "{card}/dfl-port.0/errors/errors = 0x0
+         {card}/dfl-port.0/errors/first_error = 0x0
+         {fme}/errors/fme_errors = 0x0
+         {fme}/errors/catfatal_errors = 0x0
+         {fme}/errors/inject_errors = 0x0
+         {fme}/hwmon/hwmon3/name = dfl_fme_thermal
+         {fme}/hwmon/hwmon3/temp1_input = 45000
+         {fme}/hwmon/hwmon3/temp1_emergency = 100000
+         {fme}/hwmon/hwmon3/temp1_crit = 95000
+         {fme}/hwmon/hwmon3/temp1_crit_alarm = 0
+         {fme}/hwmon/hwmon4/name = dfl_fme_power
+         {fme}/hwmon/hwmon4/power1_input = 45000
+         {function}/current_link_width = 8
+         {function}/aer_dev_fatal = TOTAL_ERR_FATAL 0
+         {function}/aer_dev_nonfatal = TOTAL_ERR_NONFATAL 0"
+    ));
+    let (function, card, fme) = (tree.path(&function), tree.path(&card), tree.path(&fme));
+    let zero = |attribute, reason| Check::Zero { attribute, reason };
+    let of_fme = [
+        zero(fme.join("errors/catfatal_errors"), Reason::FmeError),
+        zero(fme.join("errors/fme_errors"), Reason::FmeError),
+        Check::Below { attribute: fme.join("hwmon/hwmon3/temp1_input"), limit: 100_000, reason: Reason::Temperature },
+        zero(fme.join("hwmon/hwmon3/temp1_crit_alarm"), Reason::Temperature),
+        Check::Link { function: function.clone() },
+        Check::AerRise { attribute: function.join("aer_dev_fatal") },
+        Check::AerRise { attribute: function.join("aer_dev_nonfatal") },
+    ];
+    let of_port = [
+        Check::NodePresent { path: tree.path("dev/dfl-port.0"), number: Some((244, 0)) },
+        zero(card.join("dfl-port.0/errors/errors"), Reason::PortError),
+    ];
+    for mode in [Af, Region, RegionDevel] {
+        let found = tree.scan(mode);
+        assert_eq!(found.problems, []);
+        for check in of_fme.iter().chain(&of_port) {
+            assert!(found.devices[0].checks.contains(check), "{mode:?} {check:?}");
+        }
+        let fme_node = Check::NodePresent { path: tree.path("dev/dfl-fme.0"), number: Some((245, 0)) };
+        assert_eq!(found.devices[0].checks.contains(&fme_node), mode != Af);
+        assert_eq!(found.devices[0].checks.len(), if mode == Af { 9 } else { 10 });
+    }
+}
+
+#[test]
+fn directories_that_tell_of_cards_are_watched_also_before_they_exist() {
+    let watched = |tree: &Tree| IntelFpga::new(Af).watched_directories(&tree.host());
+    let tree = Tree::new("sys/class/");
+    assert!(watched(&tree).contains(&tree.path("sys/class")));
+    tree.add("sys/class/fpga/\nsys/class/fpga_region/");
+    assert_eq!(watched(&tree), [tree.path("sys/class/fpga"), tree.path("sys/class/fpga_region")]);
+}
+
+#[test]
+fn a_root_that_is_reached_by_another_way_is_taken_off_paths() {
+    let tree = two_dfl_cards();
+    std::os::unix::fs::symlink(tree.path(""), tree.path("again")).unwrap();
+    let host = devherd_native::host::Host::new(tree.path("dev/../again"));
+    let fence = devherd_native::probe::Fence::new(std::time::Duration::from_secs(20));
+    let found = IntelFpga::new(Af).scan(&host, &fence);
+    assert_eq!(found.problems, []);
+    assert!(found.devices[0].sources.values().all(|path| Path::new(path).starts_with("/sys/devices/pci0000:81")));
+}

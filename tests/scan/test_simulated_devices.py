@@ -1,0 +1,34 @@
+"""Devices that exist only as names, through the native scanner."""
+
+import json
+
+from devherd._native import Scanner
+
+
+def scan(*resources):
+    """One scan of nothing but these simulated resources."""
+    return Scanner("/nonexistent", json.dumps({"simulated": resources})).scan()
+
+
+def test_devices_are_numbered_and_spread_over_numa_nodes():
+    """Ids start at 0 and are the last part of the name."""
+    found = scan({"name": "example.com/gpu", "count": 3, "numa_nodes": 2})
+    assert [(device.id, device.numa_nodes) for device in found.devices] == [
+        ("gpu-0", [0]),
+        ("gpu-1", [1]),
+        ("gpu-2", [0]),
+    ]
+    assert {device.resource_name for device in found.devices} == {"example.com/gpu"}
+
+
+def test_ten_thousand_are_all_there_in_natural_order():
+    """gpu-2 comes before gpu-10."""
+    found = scan({"name": "example.com/gpu", "count": 10_000})
+    assert [device.id for device in found.devices] == [f"gpu-{number}" for number in range(10_000)]
+
+
+def test_names_with_the_same_last_part_are_a_problem_of_the_later():
+    """Their ids would be the same."""
+    found = scan({"name": "a.example/gpu", "count": 1}, {"name": "b.example/gpu", "count": 1})
+    assert [device.resource_name for device in found.devices] == ["a.example/gpu"]
+    assert [(problem.vendor, problem.path) for problem in found.problems] == [("simulated", "b.example/gpu")]
