@@ -1,5 +1,6 @@
 """What every child of the supervisor is given at the fork, and nothing more."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,11 @@ class Child:
     def beat(self) -> None:
         """To be called at least every BEAT_PERIOD_SECONDS from the loop that does the child's work."""
         self.heartbeats.beat(self.slot)
+
+
+def take_reloads() -> None:
+    """Let SIGHUP through: it is held from the fork on, so that none is lost, or deadly, before its handler is there."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
 ChildMain = Callable[[Child], int]

@@ -1,0 +1,74 @@
+"""How supervisorctl reaches the supervisor: the control socket, the file for `supervisorctl -c`, the calls."""
+
+import socket
+from typing import Any
+
+from supervisor.rpcinterface import SupervisorNamespaceRPCInterface
+
+from devherd.settings import Settings
+
+WAIT_SECONDS = 0.05
+"""Between two looks whether what supervisorctl waits for is done."""
+
+_CONF = """\
+; Written by devherd at its start, for `supervisorctl -c {conf}`.
+[unix_http_server]
+file = {socket}
+chmod = 0700
+
+[supervisord]
+identifier = devherd
+
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
+
+[supervisorctl]
+serverurl = unix://{socket}
+prompt = devherd
+"""
+
+
+class Control(SupervisorNamespaceRPCInterface):
+    """What supervisorctl can call. Programs come from the spool, so reloading means devherd's own configuration."""
+
+    def restart(self) -> bool:
+        """`supervisorctl reload`: reload the configuration, as SIGHUP does. The herd lives on."""
+        self._update("restart")
+        self.supervisord.reload()
+        return True
+
+    def reloadConfig(self) -> list[list[list[str]]]:  # noqa: N802 - supervisord's name
+        """`supervisorctl update` and `reread`: the same; which programs follow is seen in the spool."""
+        self._update("reloadConfig")
+        self.supervisord.reload()
+        return [[[], [], []]]
+
+    def stopProcess(self, name: str, wait: bool = True) -> Any:  # noqa: N802 - supervisord's name
+        """Stop a program. supervisord looks without a pause whether it has stopped; a short one saves a core."""
+        answer = super().stopProcess(name, wait)
+        if callable(answer):
+            answer.delay = WAIT_SECONDS
+        return answer
+
+
+def server_config(settings: Settings) -> dict[str, Any]:
+    """The control socket, as supervisord's HTTP server wants it described."""
+    return {
+        "family": socket.AF_UNIX,
+        "section": "unix_http_server",
+        "file": str(settings.control_socket),
+        "chmod": 0o700,
+        "chown": (-1, -1),
+        "username": None,
+        "password": None,
+    }
+
+
+def write_conf(settings: Settings) -> None:
+    """Write `<run-dir>/supervisord.conf`. Raises OSError."""
+    path = settings.supervisord_conf
+    temporary = path.with_suffix(".new")
+    quoted = {"conf": path, "socket": str(settings.control_socket).replace("%", "%%")}  # % begins an expansion
+    temporary.write_text(_CONF.format(**quoted))
+    temporary.chmod(0o600)
+    temporary.rename(path)

@@ -1,0 +1,110 @@
+"""The first scan, in a process of its own: it reads the configuration and scans while the supervisor still imports.
+
+The supervisor learns the settings from it over a pipe, takes its locks, and only then lets it write the spool.
+"""
+
+import logging
+import os
+import pickle
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
+
+from devherd import counters
+from devherd import log as logs
+from devherd.errors import DevherdError
+from devherd.settings import Settings
+from devherd.supervisor import seam
+
+if TYPE_CHECKING:
+    from devherd.config import Config
+
+log = logging.getLogger(__name__)
+
+NAME = "scanner"
+"""Under which it logs and counts: what it does is the scanner's work."""
+_GO = b"\n"
+
+Loader = Callable[[], "Config"]
+Scan = Callable[["Config"], None]
+
+
+class FirstScan:
+    """The supervisor's end; to be closed before there are other children. Nothing raises when the process has died."""
+
+    def __init__(self, load: Loader, scan: Scan) -> None:
+        answers, answer = os.pipe()
+        order, self._orders = os.pipe()
+        parent = os.getpid()
+        with seam.signals_held():
+            self._pid = os.fork()
+            if self._pid == 0:
+                os.close(answers)
+                os.close(self._orders)
+                _run(load, scan, os.fdopen(answer, "wb"), order, parent)
+        os.close(answer)
+        os.close(order)
+        self._answers = os.fdopen(answers, "rb")
+
+    def settings(self) -> Settings | None:
+        """The settings, once the configuration is read; None when it is bad, which the process has said."""
+        try:
+            settings: Settings = pickle.load(self._answers)  # noqa: S301 - from our own fork
+        except (EOFError, pickle.UnpicklingError):
+            return None
+        return settings
+
+    def begin(self) -> None:
+        """Let it scan and write the spool."""
+        try:
+            os.write(self._orders, _GO)
+        except BrokenPipeError:
+            log.error("the first scan ended before it began; the scanner makes another")
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end; a scan that takes longer is broken off and left to the scanner."""
+        if select.select([self._answers], [], [], seconds)[0]:
+            os.waitpid(self._pid, 0)
+            return
+        log.warning("the first scan takes longer than %.0f s; resources come as the scanner finds them", seconds)
+        os.kill(self._pid, signal.SIGKILL)  # reaped by the herd: it may be in an uninterruptible sleep
+
+    def exit_code(self) -> int:
+        """Its exit code, once it has ended. Raises DevherdError when it was killed."""
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        if code < 0:
+            raise DevherdError("the first scan was killed", f"by {signal.Signals(-code).name}", "start devherd again")
+        return code
+
+    def close(self) -> None:
+        """Let go of it. One that was not told to begin ends without a trace."""
+        self._answers.close()
+        os.close(self._orders)
+
+
+def _run(load: Loader, scan: Scan, answer: BinaryIO, order: int, parent: int) -> NoReturn:
+    code = seam.CRASHED
+    try:
+        seam.reset_signals()
+        seam.die_with(parent)
+        config = load()
+        settings = config.settings()
+        pickle.dump(settings, answer)
+        answer.flush()
+        import prometheus_client  # noqa: PLC0415, F401 - while the supervisor takes its locks
+
+        if os.read(order, len(_GO)) == _GO:
+            logs.configure(NAME, settings.log_level, settings.log_format)
+            counters.keep_in(settings.counters_directory)
+            counters.belong_to(NAME)
+            scan(config)
+        code = 0
+    except DevherdError as error:
+        print(f"devherd: {error}", file=sys.stderr)  # noqa: T201 - the command's own error line
+        code = error.exit_code
+    except BaseException:  # whatever it is, it must not get into the supervisor's frames below
+        log.exception("the first scan crashed")
+    finally:
+        seam.end(code)

@@ -1,0 +1,261 @@
+"""supervisord's process, bent: forked without exec, RUNNING once its heart beats, started again for ever.
+
+States are supervisord's own. STARTING lasts until the first heartbeat, BACKOFF until the next start; FATAL does not
+occur. Times are monotonic: a clock that is set does not kill or delay anybody.
+"""
+
+import logging
+import os
+import random
+import signal
+import time
+from collections import Counter
+from typing import Any, NoReturn
+
+from supervisor.datatypes import RestartUnconditionally
+from supervisor.options import ProcessConfig, decode_wait_status, make_namespec
+from supervisor.process import Subprocess
+from supervisor.states import STOPPED_STATES, ProcessStates, SupervisorStates, getProcessStateDescription
+
+from devherd.child import Child, ChildMain
+from devherd.proto import spool_pb2
+from devherd.supervisor import backoff, seam
+from devherd.supervisor.output import LOG_BACKUPS, LOG_BYTES, Output
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 5
+"""Between SIGTERM and SIGKILL."""
+LOOK_FOR_FIRST_BEAT_SECONDS = 0.01
+NEVER = float("inf")
+
+_ALIVE = (ProcessStates.STARTING, ProcessStates.RUNNING)
+_FOREVER = 2**31 - 1  # XML-RPC's largest integer
+
+
+class Program(ProcessConfig):
+    """What to run as a child, in supervisord's terms. `options` is the supervisor's Options."""
+
+    def __init__(self, options: Any, group: str, name: str, main: ChildMain) -> None:
+        self.child_name: str = make_namespec(group, name)
+        self.main = main
+        log_file = str(options.settings.logs_directory / f"{self.child_name}.log")
+        of_both_streams = {"capture_maxbytes": 0, "events_enabled": False, "syslog": False}
+        log_options = {
+            **of_both_streams,
+            "logfile": log_file,
+            "logfile_maxbytes": LOG_BYTES,
+            "logfile_backups": LOG_BACKUPS,
+        }
+        super().__init__(
+            options,
+            name=name,
+            command=f"devherd {self.child_name}",
+            uid=None,
+            directory=None,
+            umask=None,
+            priority=999,
+            autostart=True,
+            autorestart=RestartUnconditionally,
+            startsecs=0,
+            startretries=_FOREVER,
+            stopsignal=signal.SIGTERM,
+            stopwaitsecs=STOP_SECONDS,
+            stopasgroup=False,
+            killasgroup=False,
+            exitcodes=[0],
+            redirect_stderr=True,
+            **{f"{stream}_{option}": value for stream in ("stdout", "stderr") for option, value in log_options.items()},
+        )
+
+    def make_process(self, group: Any = None) -> "Process":
+        """The process that runs it."""
+        process = Process(self)
+        process.group = group
+        return process
+
+    def make_dispatchers(self, proc: Any) -> tuple[dict[int, Output], dict[str, int | None]]:
+        """One pipe for stdout and stderr together, none for stdin."""
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        try:
+            output = Output(proc, read, self.options.stderr_stream.send)
+        except OSError:
+            os.close(read)
+            os.close(write)
+            raise
+        return {read: output}, {"stdin": None, "stdout": read, "stderr": None, "child_stdout": write}
+
+
+class Process(Subprocess):
+    """One child, whichever process is it at the moment."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.dispatchers: dict[int, Output] = {}
+        self.pipes: dict[str, Any] = {}
+        self.slot: int = program.options.heartbeats.claim()
+        self.restarts: Counter[str] = Counter()
+        self.last_exit = ""
+        self.leaving = False
+        self._failures = 0
+        self._cause = ""
+        self._silent = False
+        self._spawned_at = self._start_at = self._kill_at = 0.0
+
+    def get_execv_args(self) -> tuple[str, list[str]]:
+        """Nothing is exec'd, so there is no file to look for."""
+        return self.config.command, [self.config.command]
+
+    def spawn(self) -> int | None:
+        """Start the child, which must not run; its process id, None when there can be no fork now."""
+        self.config.options.heartbeats.clear(self.slot)
+        self._spawned_at = time.monotonic()
+        self._silent = False
+        with seam.signals_held():
+            pid: int | None = super().spawn()
+        if pid is None:
+            self._close_output()
+        else:
+            log.info("%s started, process %d", self.config.child_name, pid)
+            self.restarts.update([self._cause] if self._cause else [])
+            self._cause = ""
+        return pid
+
+    def _spawn_as_child(self, filename: str, argv: list[str]) -> NoReturn:  # noqa: ARG002 - supervisord's signature
+        options = self.config.options
+        child = Child(self.config.child_name, options.settings, options.heartbeats, self.slot)
+        seam.cross(child, self.config.main, self.pipes["child_stdout"], options.pid, options.counter_descriptors)
+
+    def change_state(self, new_state: int, expected: bool = True) -> None:
+        """As supervisord's, with our own delay before the next start."""
+        super().change_state(new_state, expected)
+        if new_state == ProcessStates.BACKOFF:
+            lived = time.monotonic() - self._spawned_at
+            self._failures = backoff.failures_in_a_row(self._failures, lived)
+            delay = backoff.delay_seconds(self._failures, random.random())  # noqa: S311 - no secret
+            self._start_at = time.monotonic() + delay
+            when = f"in {delay:.1f} s" if delay else "at once"
+            log.warning("%s: %s; next start %s", self.config.child_name, self.last_exit, when)
+
+    def record_spawnerr(self, msg: str) -> None:
+        """The child could not be started."""
+        self.last_exit = msg
+        super().record_spawnerr(msg)
+
+    def _close_output(self) -> None:
+        """Of a child that was not started: its descriptors would be polled on."""
+        for output in self.dispatchers.values():
+            output.end()
+        self.dispatchers, self.pipes = {}, {}
+
+    def finish(self, pid: int, sts: int) -> None:
+        """The child has ended and was reaped."""
+        outputs = list(self.dispatchers.values())
+        by_us = self.killing
+        self._cause = self._cause_of(sts)
+        self.last_exit = "no heartbeat, killed" if self._silent else decode_wait_status(sts)[1]
+        super().finish(pid, sts)
+        for output in outputs:
+            output.end()
+        if by_us:
+            self._failures = 0
+            log.info("%s stopped, %s", self.config.child_name, self.last_exit)
+        else:
+            self.change_state(ProcessStates.BACKOFF)
+            self.spawnerr = f"{self.last_exit}, {self._failures} in a row"
+
+    def _cause_of(self, status: int) -> str:
+        if self.killing:
+            return "operator"
+        if self._silent:
+            return "heartbeat"
+        return "signal" if os.WIFSIGNALED(status) else "exit"
+
+    def transition(self) -> None:
+        """Do what is due: believe a first heartbeat, start, or kill what does not stop."""
+        if self.state == ProcessStates.STARTING and self._has_beaten():
+            self.change_state(ProcessStates.RUNNING)
+        elif self.config.options.mood == SupervisorStates.RUNNING and time.monotonic() >= self._due_to_start():
+            self.spawn()
+        elif self.state == ProcessStates.STOPPING and time.monotonic() >= self._kill_at:
+            log.warning("%s did not stop within %d s: killed", self.config.child_name, STOP_SECONDS)
+            self.kill(signal.SIGKILL)
+
+    def rest(self) -> float:
+        """Seconds until `transition` has something to do."""
+        now = time.monotonic()
+        if self.state == ProcessStates.STARTING:
+            return max(LOOK_FOR_FIRST_BEAT_SECONDS, (now - self._spawned_at) / 4)
+        if self.state == ProcessStates.STOPPING:
+            return max(0.0, self._kill_at - now)
+        return max(0.0, self._due_to_start() - now)
+
+    def kill(self, sig: int) -> str | None:
+        """Stop the child; SIGKILL follows when that does not help. The reason when it cannot be done."""
+        reason: str | None = super().kill(sig)
+        self._kill_at = time.monotonic() + STOP_SECONDS
+        return reason
+
+    def give_up(self) -> None:
+        """End the wait for the next start; where supervisord makes it FATAL, it is only STOPPED."""
+        self.change_state(ProcessStates.STOPPED)
+
+    def replace_if_silent(self, limit_seconds: float, watched_since: float) -> None:
+        """Kill the child when its heart has not beaten for so long; it is then started again like any that died."""
+        if self.state not in _ALIVE or self._silent:
+            return
+        last_sign = max(self._last_beat(), self._spawned_at, watched_since)
+        if time.monotonic() - last_sign > limit_seconds:
+            log.error("%s: no heartbeat for %.1f s: killed", self.config.child_name, limit_seconds)
+            self._silent = True
+            self.signal(signal.SIGKILL)
+
+    def leave(self) -> None:
+        """Stop for good: the program goes."""
+        if self.state in (*_ALIVE, ProcessStates.BACKOFF):
+            self.kill(self.config.stopsignal)
+        self.leaving = True
+
+    def has_left(self) -> bool:
+        """Whether nothing is left of a program that goes."""
+        return self.leaving and self.state in STOPPED_STATES
+
+    def release(self) -> None:
+        """Give back what the program had; the object is of no use afterwards."""
+        self.config.options.heartbeats.release(self.slot)
+        for suffix in ("", *(f".{number + 1}" for number in range(LOG_BACKUPS))):
+            self._remove_log(self.config.stdout_logfile + suffix)
+
+    def _remove_log(self, path: str) -> None:
+        try:
+            os.unlink(path)  # noqa: PTH108 - supervisord has its paths as text
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("cannot remove the log of a program that is gone: %s", error)
+
+    def message(self) -> spool_pb2.Child:
+        """The child as `children.pb` tells it."""
+        return spool_pb2.Child(
+            name=self.config.child_name,
+            heartbeat_slot=self.slot,
+            pid=self.pid,
+            state=getProcessStateDescription(self.state),
+            started_timestamp_seconds=self.laststart,
+            restarts=dict(self.restarts),
+            last_exit=self.last_exit,
+        )
+
+    def _due_to_start(self) -> float:
+        if self.leaving:
+            return NEVER
+        if self.state == ProcessStates.BACKOFF:
+            return self._start_at
+        return 0.0 if self.state == ProcessStates.STOPPED and not self.laststart else NEVER
+
+    def _last_beat(self) -> float:
+        return float(self.config.options.heartbeats.last_beat(self.slot))
+
+    def _has_beaten(self) -> bool:
+        return self._last_beat() > 0

@@ -1,0 +1,108 @@
+"""The seam: what a forked process does before it is a child of its own. Nothing is exec'd, so everything is inherited.
+
+Before the fork the supervisor has one thread, no gRPC channel or server, and nothing that a child must not have twice.
+Here the copy lets go of what is the supervisor's: descriptors (locks, control socket, pipes of other children), signal
+handlers, log, counters. Python objects behind closed descriptors stay referenced from the supervisor's frames below
+on the stack, so none of them is ever closed a second time.
+"""
+
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from devherd import _native, counters
+from devherd import log as logs
+from devherd.child import Child, ChildMain
+
+CRASHED = 70
+"""Exit code of a main function that raised (EX_SOFTWARE of sysexits.h)."""
+
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR2)
+
+log = logging.getLogger(__name__)
+
+
+def cross(child: Child, main: ChildMain, output: int, parent: int, kept: Collection[int]) -> NoReturn:
+    """Become the child and end with its main function's exit code. `output` is where stdout and stderr go."""
+    code = CRASHED
+    try:
+        _leave_the_supervisor(output, kept)
+        die_with(parent)
+        _native.set_process_name(child.name)
+        counters.belong_to(child.name)
+        logs.configure(child.name, child.settings.log_level, child.settings.log_format)
+        gc.freeze()
+        code = main(child)
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else CRASHED
+    except BaseException:  # whatever it is, it must not get into the supervisor's frames below
+        log.exception("%s crashed", child.name)
+    finally:
+        end(code)
+
+
+def end(code: int) -> NoReturn:
+    """Exit without the clean-up that belongs to the process this one was forked from."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, however that ends."""
+    _native.die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call above
+        os._exit(0)
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """For a fork: a signal that reaches the new process before its `reset_signals` is not answered as if by us."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def reset_signals() -> None:
+    """Default handlers, nothing held but SIGHUP (child.py). SIGPIPE stays ignored, as Python's own start leaves it."""
+    signal.set_wakeup_fd(-1)
+    for number in _HANDLED:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGHUP})
+
+
+def descriptors_below(directory: Path) -> frozenset[int]:
+    """Our open descriptors of files in a directory."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the one that lists
+            if descriptor.readlink().is_relative_to(directory):
+                found.add(int(descriptor.name))
+    return frozenset(found)
+
+
+def _leave_the_supervisor(output: int, kept: Collection[int]) -> None:
+    os.setpgid(0, 0)  # a Ctrl-C in the terminal is for the supervisor alone
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(descriptor, target)
+    _close_all_but(kept)
+    reset_signals()
+
+
+def _close_all_but(kept: Collection[int]) -> None:
+    """Close every descriptor above stderr that is not kept."""
+    start = 3
+    for descriptor in sorted(kept):
+        os.closerange(start, descriptor)
+        start = max(start, descriptor + 1)
+    os.closerange(start, os.sysconf("SC_OPEN_MAX"))

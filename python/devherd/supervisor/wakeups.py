@@ -1,0 +1,82 @@
+"""What ends the supervisor's poll at once, besides its children's output and supervisorctl: signals and the spool."""
+
+import logging
+import os
+import signal
+from pathlib import Path
+
+from devherd import _native
+
+log = logging.getLogger(__name__)
+
+
+class SignalWakeup:
+    """A pipe that signals write to: Python repeats an interrupted poll (PEP 475), unless there is something to read."""
+
+    def __init__(self) -> None:
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def fileno(self) -> int:
+        """For the poll."""
+        return self._read
+
+    def readable(self) -> bool:
+        """Always of interest."""
+        return True
+
+    def writable(self) -> bool:
+        """Never of interest."""
+        return False
+
+    def handle_read_event(self) -> None:
+        """Only wakes: supervisord's own handlers have noted the signals."""
+        os.read(self._read, 4096)
+
+    def handle_error(self) -> None:
+        """Nothing was there to read after all."""
+
+
+class SpoolWatch:
+    """Notices resource files that come and go; without inotify they are looked for with every tick only."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = str(directory)
+        self._watch: _native.DirectoryWatch | None = None
+        self.changed = True
+        try:
+            self._watch = _native.DirectoryWatch()
+        except OSError as error:
+            log.warning("the spool is polled, not watched: %s; raise fs.inotify.max_user_instances", error)
+
+    def fileno(self) -> int | None:
+        """For the poll; None when there is nothing to poll."""
+        return self._watch.fileno() if self._watch else None
+
+    def renew(self) -> None:
+        """Watch the directory that now has the path: it may have been removed and made again."""
+        try:
+            if self._watch:
+                self._watch.add(self._directory)
+        except OSError as error:
+            log.debug("cannot watch %s: %s", self._directory, error)
+
+    def readable(self) -> bool:
+        """Always of interest."""
+        return True
+
+    def writable(self) -> bool:
+        """Never of interest."""
+        return False
+
+    def handle_read_event(self) -> None:
+        """Something changed."""
+        self.changed = True
+        if self._watch:
+            self._watch.drain()
+
+    def handle_error(self) -> None:
+        """Look at the directory itself: what inotify could not tell is there."""
+        self.changed = True

@@ -1,0 +1,93 @@
+"""Where the log of the supervisor and of its children goes."""
+
+import os
+import signal
+import threading
+
+from conftest import until
+
+from devherd.supervisor.output import LOG_BYTES
+from devherd.supervisor.stderr import Stderr
+
+FIRST = "resource:example.com_first"
+
+
+def test_all_logs_are_on_the_supervisors_stderr_and_in_files(instance):
+    """`kubectl logs` shows everything, `supervisorctl tail` each child's own."""
+    instance.up()
+    for name in ("scanner", "exporter", FIRST):
+        until(lambda name=name: f"{name} says hello" in instance.stderr(), f"the greeting of {name}")
+        log = instance.settings.logs_directory.joinpath(f"{name}.log").read_text()
+        assert f"{name} says hello" in log
+        assert log.count("says hello") == 1
+    assert f"supervisor: {FIRST} started" in instance.stderr()
+
+
+def test_log_files_are_bounded(instance):
+    """A talkative child costs twice the bound at most; stderr has every line."""
+    instance.order(f"talk.{FIRST}")
+    instance.up()
+    until(lambda: f"{FIRST} has talked" in instance.stderr(), "the end of the talk")
+    files = list(instance.settings.logs_directory.glob(f"{FIRST}.log*"))
+    assert len(files) == 2
+    assert all(file.stat().st_size < 2 * LOG_BYTES for file in files)
+    assert instance.stderr().count("bla bla") == 20_000
+
+
+def test_logs_are_opened_again_on_sigusr2(instance):
+    """For logrotate, as with supervisord."""
+    instance.up()
+    files = [instance.settings.logs_directory / name for name in ("scanner.log", "supervisor.log")]
+    for file in files:
+        file.rename(file.with_suffix(".old"))
+    os.kill(instance.process.pid, signal.SIGUSR2)
+    until(files[0].exists, "the child's log file")
+    os.kill(instance.process.pid, signal.SIGHUP)
+    until(lambda: "reloaded" in files[0].read_text(), "the child's line")
+    assert "reloading the configuration" in files[1].read_text()
+
+
+def test_a_reader_that_stalls_does_not_stall_the_writer():
+    """What a full pipe does not take is lost and counted, and the next line comes through."""
+    read, write = os.pipe()
+    stderr = Stderr(write)
+    line = b"x" * 999 + b"\n"
+    for _ in range(200):
+        stderr.send(line)
+    received = os.read(read, 1 << 20)
+    while len(received) % 4096 == 0 and len(received) < 1 << 16:
+        received += os.read(read, 1 << 20)
+    stderr.send(b"here again\n")
+    tail = os.read(read, 1 << 20).decode().splitlines()
+    lost = 200 * len(line) - len(received)
+    assert tail == [f"devherd: {lost} bytes of log are lost: nobody read them", "here again"]
+    os.close(read)
+    os.close(write)
+
+
+def test_a_reader_that_keeps_up_gets_everything():
+    """Also more than a pipe holds at once."""
+    read, write = os.pipe()
+    received = []
+
+    def drain() -> None:
+        while data := os.read(read, 4096):
+            received.append(data)
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    stderr = Stderr(write)
+    for number in range(5000):
+        stderr.write(f"line {number} {'x' * 90}\n")
+    os.close(write)
+    reader.join()
+    os.close(read)
+    assert b"".join(received).count(b"\n") == 5000
+
+
+def test_a_closed_stderr_is_no_error():
+    """A herd whose terminal is gone lives on."""
+    read, write = os.pipe()
+    os.close(read)
+    Stderr(write).write("nobody hears this\n")
+    os.close(write)

@@ -1,0 +1,121 @@
+"""A herd of tiny children under the real supervisor: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS`.
+
+Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
+`crash.<name>`, `orphan.<name>`, `talk.<name>`. `bad-config`, `killed-load`, `slow-scan`, `no-forks` and `subreaper` are
+for the supervisor itself.
+"""
+
+import ctypes
+import errno
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from devherd.child import Child, take_reloads
+from devherd.errors import DevherdError, UsageError
+from devherd.settings import Settings
+from devherd.supervisor.programs import Programs
+from devherd.supervisor.run import run
+
+RUN_DIR, KUBELET_DIR = Path(sys.argv[1]), Path(sys.argv[2])
+ORDERS = RUN_DIR / "orders"
+
+
+class TinyConfig:
+    """Stands in for the configuration."""
+
+    def settings(self) -> Settings:
+        return Settings(run_dir=RUN_DIR, kubelet_dir=KUBELET_DIR)
+
+
+def load() -> TinyConfig:
+    """What `devherd run` hands over."""
+    if ORDERS.joinpath("bad-config").exists():
+        raise UsageError(
+            "bad configuration in tiny.yaml", "scan.peroid: unknown key", "run `devherd check-config` on it"
+        )
+    if ORDERS.joinpath("killed-load").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return TinyConfig()
+
+
+def first_scan(_config: TinyConfig) -> None:
+    """Finds one resource."""
+    if ORDERS.joinpath("slow-scan").exists():
+        time.sleep(60)
+    RUN_DIR.joinpath("resources", "example.com_first.pb").write_text("first")
+
+
+def preload() -> None:
+    """A metric that the supervisor makes and children count with."""
+    global hellos  # noqa: PLW0603 - metrics are made before the forks
+    from prometheus_client import Counter
+    from supervisor import options
+
+    hellos = Counter("tiny_hellos", "Starts of children.")
+    options.ServerOptions.fork = fork_if_possible
+    if ORDERS.joinpath("subreaper").exists():
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans below come to us, as to process 1
+
+
+def fork_if_possible(_options: object) -> int:
+    """A fork that may fail, as with too many processes."""
+    if ORDERS.joinpath("no-forks").exists():
+        raise OSError(errno.EAGAIN, "no more processes")
+    return os.fork()
+
+
+def leave_an_orphan() -> None:
+    """A grandchild that ends after its parent has."""
+    if os.fork() == 0:
+        if os.fork() == 0:
+            print(f"orphan {os.getpid()}", file=sys.stderr, flush=True)
+            time.sleep(0.1)
+        os._exit(0)
+    os.wait()
+
+
+def tiny_child(child: Child) -> int:
+    """Beats and does as it is told."""
+    ended = False
+
+    def end(*_: object) -> None:
+        nonlocal ended
+        ended = not ordered("deaf")
+
+    def ordered(what: str) -> bool:
+        return ORDERS.joinpath(f"{what}.{child.name}").exists()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGHUP, lambda *_: print("reloaded", file=sys.stderr, flush=True))
+    take_reloads()
+    hellos.inc()
+    if ordered("orphan"):
+        leave_an_orphan()
+    if ordered("talk"):
+        for _ in range(20_000):
+            print(f"{'bla bla':>60}", file=sys.stderr)
+            child.beat()
+        print(f"{child.name} has talked", file=sys.stderr, flush=True)
+    print(f"{child.name} says hello from {os.getpid()}", file=sys.stderr, flush=True)
+    while not ended:
+        if not ordered("mute"):
+            child.beat()
+        if ordered("fail"):
+            return 1
+        if ordered("crash"):
+            raise RuntimeError("crashed as ordered")
+        time.sleep(0.02)
+    print(f"{child.name} says goodbye", file=sys.stderr, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    programs = Programs(tiny_child, tiny_child, tiny_child, first_scan, preload)
+    try:
+        sys.exit(run(load, programs, float(sys.argv[3])))
+    except DevherdError as error:
+        print(f"devherd: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
