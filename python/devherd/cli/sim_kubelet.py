@@ -1,0 +1,132 @@
+"""Run the device manager of a kubelet, without a cluster, on a directory of its own; or talk to the one that runs.
+
+It takes registrations from any device plugin, dials it back, follows its ListAndWatch, and hands out devices through
+GetPreferredAllocation, Allocate and PreStartContainer, with the checks and the words of Kubernetes 1.36. It also serves
+PodResources. Without an action it runs in the foreground until SIGTERM or SIGINT and tells what happens.
+
+  devherd sim kubelet --kubelet-dir /tmp/kubelet                        # a plugin may register now
+  devherd sim kubelet status --kubelet-dir /tmp/kubelet                 # what it has registered
+  devherd sim kubelet devices --kubelet-dir /tmp/kubelet                # each device, its health and its pod
+  devherd sim kubelet allocate example.com/gpu 2 --pod train --kubelet-dir /tmp/kubelet
+  devherd sim kubelet free train --kubelet-dir /tmp/kubelet
+  devherd sim kubelet restart --kubelet-dir /tmp/kubelet                # every plugin has to register again
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+from devherd.cli import common_options
+from devherd.cli.common_options import load_config
+from devherd.errors import ExitCode, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options: an action and its words."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (default: run)")
+    for name, summary, example, add_words in _ACTIONS:
+        description = f"{summary[:1].upper()}{summary[1:]}."
+        epilog = f"example:\n  devherd sim kubelet {example}\n"
+        action = actions.add_parser(name, help=summary, description=description, epilog=epilog)
+        action.argument_default = argparse.SUPPRESS  # what stands before the action counts, too
+        common_options.add(action)
+        add_words(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run it, or ask it. Raises UnreachableError when there is none to ask."""
+    kubelet_dir = load_config(arguments).settings().kubelet_dir
+    if arguments.action is None:
+        from devherd.sim.kubelet.foreground import run_until_told
+
+        run_until_told(kubelet_dir, lambda line: print(line, flush=True))
+        return ExitCode.DONE
+    from devherd.sim.kubelet.control_client import ask
+
+    answer = ask(kubelet_dir, arguments.action, **_words(arguments))
+    if getattr(arguments, "output", None) == "json":
+        print(json.dumps(answer, indent=2))
+    else:
+        _print(arguments, answer)
+    return ExitCode.DONE
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
+
+
+def _add_devices_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("resource", metavar="RESOURCE", nargs="?", default=None, help="only of this resource")
+    _add_output(parser)
+
+
+def _add_allocate_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("resource", metavar="RESOURCE", help="such as example.com/gpu")
+    parser.add_argument("count", metavar="N", type=int, help="how many devices")
+    parser.add_argument("--pod", metavar="NAME", default="pod", help="default: pod")
+    parser.add_argument("--container", metavar="NAME", default="main", help="default: main")
+    _add_output(parser)
+
+
+def _add_free_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pod", metavar="POD", help="name of the pod that is over")
+    _add_output(parser)
+
+
+def _add_nothing(_: argparse.ArgumentParser) -> None:
+    pass
+
+
+_ACTIONS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]], ...] = (
+    ("status", "show each resource, and who holds what", "status --output json", _add_output),
+    ("devices", "show each device, its health and its pod", "devices example.com/gpu", _add_devices_words),
+    (
+        "allocate",
+        "admit a container that asks for devices, and print what the plugin answers",
+        "allocate example.com/gpu 2 --pod train --output json",
+        _add_allocate_words,
+    ),
+    ("free", "end a pod: its devices are free again", "free train", _add_free_words),
+    (
+        "restart",
+        "restart the kubelet: sockets are cleaned, every plugin has to register again",
+        "restart --kubelet-dir /tmp/kubelet",
+        _add_nothing,
+    ),
+)
+
+
+def _words(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the request says besides the command."""
+    match arguments.action:
+        case "devices":
+            return {"resource": arguments.resource}
+        case "allocate":
+            if arguments.count < 1:
+                raise UsageError(f"cannot allocate {arguments.count} devices", "a pod asks for 1 or more", "give N ≥ 1")
+            names = ("resource", "count", "pod", "container")
+            return {name: getattr(arguments, name) for name in names}
+        case "free":
+            return {"pod": arguments.pod}
+    return {}
+
+
+def _print(arguments: argparse.Namespace, answer: Any) -> None:
+    from devherd.cli import sim_kubelet_table
+    from devherd.cli.inventory_table import console
+
+    match arguments.action:
+        case "status":
+            console().print(sim_kubelet_table.status(answer))
+        case "devices":
+            console().print(sim_kubelet_table.devices(answer))
+        case "allocate" if answer is None:
+            print(f"no plugin has told of {arguments.resource}: the kubelet starts the pod without it")
+        case "allocate":
+            console().print(sim_kubelet_table.allocation(answer))
+        case "free":
+            freed = [device_id for held in answer for device_id in held["device_ids"]]
+            print(f"free again: {' '.join(freed)}" if freed else f"{arguments.pod} held nothing")
+        case "restart":
+            print("restarted; plugins have to register again")

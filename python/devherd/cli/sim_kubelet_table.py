@@ -1,0 +1,55 @@
+"""What the embedded kubelet answers, as tables for people."""
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from devherd.cli.inventory_table import plain, table
+
+
+def status(answer: dict[str, Any]) -> RenderableType:
+    """Resources, and who holds what."""
+    if not answer["resources"]:
+        return Text(f"no plugin has sent a list of devices to {answer['kubelet_dir']}/device-plugins yet")
+    resources = table("RESOURCE", "ALLOCATABLE", "CAPACITY", "IN USE", "REGISTRATIONS")
+    for resource in answer["resources"]:
+        numbers = ("allocatable", "capacity", "in_use", "registrations")
+        resources.add_row(resource["name"], *(str(resource[number]) for number in numbers))
+    if not answer["allocations"]:
+        return resources
+    return Group(resources, Text(), _allocations(answer["allocations"]))
+
+
+def devices(answer: list[dict[str, Any]]) -> Table:
+    """A row for each device."""
+    made = table("RESOURCE", "DEVICE", "HEALTH", "NUMA", "POD")
+    for device in answer:
+        nodes = ",".join(map(str, device["numa_nodes"] or ())) or "-"
+        made.add_row(device["resource"], plain(device["id"]), device["health"], nodes, device["pod"] or "-")
+    return made
+
+
+def allocation(answer: dict[str, Any]) -> Table:
+    """What a container gets, line by line."""
+    made = table("GETS", "ON THE HOST", "IN THE CONTAINER", "HOW")
+    for device_id in answer["device_ids"]:
+        made.add_row("device id", plain(device_id), "", "")
+    for node in answer["devices"]:
+        made.add_row("node", node["host_path"], node["container_path"], node["permissions"])
+    for mount in answer["mounts"]:
+        made.add_row("mount", mount["host_path"], mount["container_path"], "ro" if mount["read_only"] else "rw")
+    for kind in ("envs", "annotations"):
+        for name, value in answer[kind].items():
+            made.add_row(kind.removesuffix("s"), "", plain(f"{name}={value}"), "")
+    for name in answer["cdi_devices"]:
+        made.add_row("CDI device", plain(name), "", "")
+    return made
+
+
+def _allocations(answer: list[dict[str, Any]]) -> Table:
+    made = table("POD", "CONTAINER", "RESOURCE", "DEVICES")
+    for held in answer:
+        made.add_row(held["pod"], held["container"], held["resource"], plain(" ".join(held["device_ids"])))
+    return made

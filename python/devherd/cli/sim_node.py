@@ -1,0 +1,55 @@
+"""Write a simulated host tree below a directory: sys/, proc/ and dev/ as the kernels lay them out.
+
+A spec is the name of a preset (`--list`) or a YAML file:
+
+  preset: fpga-8                 # start from a preset; every section is optional and replaces the preset's
+  fpga:                          # one group of equal cards, or a list of groups
+    {driver: dfl, cards: 8, ports: 1, vfs: 0, numa_nodes: 2, afu_ids: [...], interface_id: ...}
+  usb: [{vendor: "0403", product: "6001", serial: A50285BI, function: serial}]
+  devices: [{path: /dev/kvm, number: "10:232"}]
+  tree: |                        # anything else, one entry a line, put on top of the rest
+    sys/class/fpga_region/foreign/
+    run/x.sock == a file without newline
+    dev/ttyS0 char 4:64
+
+Device nodes are real ones where mknod is permitted and empty files otherwise.
+"""
+
+import argparse
+from pathlib import Path
+
+from devherd.errors import ExitCode, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument(
+        "directory", metavar="DIR", nargs="?", type=Path, help="where to write; empty, new or an earlier node"
+    )
+    parser.add_argument("--spec", metavar="SPEC", default="fpga-1", help="preset or YAML file (default: fpga-1)")
+    parser.add_argument("--list", action="store_true", help="name the presets and stop")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the node. Raises UsageError for a bad spec or a directory that holds something else."""
+    from devherd.sim.node.presets import PRESETS
+
+    if arguments.list:
+        for name, preset in PRESETS.items():
+            print(f"{name:<18} {preset.summary}")
+        return ExitCode.DONE
+    if arguments.directory is None:
+        raise UsageError("no directory given", "a node needs a place", "try `devherd sim node /tmp/host --spec fpga-8`")
+    _write(arguments.directory, arguments.spec)
+    return ExitCode.DONE
+
+
+def _write(directory: Path, spec: str) -> None:
+    from devherd.sim.node.simulated_node import SimulatedNode
+    from devherd.sim.node.spec import load
+
+    try:
+        SimulatedNode.create(directory, load(spec))
+    except OSError as error:
+        raise UsageError(f"cannot write a node to {directory}", str(error), "give a directory of your own") from error
+    print(f"{directory}: {spec}; look at it with `devherd scan --host-root {directory}`")

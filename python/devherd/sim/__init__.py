@@ -1,0 +1,1 @@
+"""Simulations for development, demonstration and tests: a node without its hardware, a kubelet without its cluster."""

@@ -1,0 +1,1 @@
+"""The embedded kubelet: its device manager, as device plugins meet it, without a cluster."""

@@ -1,0 +1,76 @@
+"""Which plugin serves which resource: connecting, streaming, letting go.
+
+As up to Kubernetes 1.36, clients are known by the name of their resource only. So the end of any stream of a resource
+lets go of its newest client, also when that one is well; from 1.37 on, clients are known by resource and socket.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from devherd.proto import deviceplugin_v1beta1_pb2 as api
+from devherd.sim.kubelet.endpoint import Endpoint, PluginError
+from devherd.sim.kubelet.events import Events
+from devherd.sim.kubelet.inventory import Devices
+
+
+class Connections:
+    """The plugins of one kubelet, from its start to its stop. `devices` is shared with the allocation."""
+
+    def __init__(self, devices: dict[str, Devices], events: Events) -> None:
+        self.endpoints: dict[str, Endpoint] = {}
+        """The newest of each resource; it stays, stopped, when the kubelet has let go of it."""
+        self._clients: dict[str, Endpoint] = {}
+        self._devices = devices
+        self._events = events
+        self._streams: set[asyncio.Task[None]] = set()
+
+    async def connect(self, resource: str, socket: str, seconds_left: float | None) -> None:
+        """Dial a plugin back and begin to listen to it. Raises PluginError, and forgets the resource's client then."""
+        endpoint = Endpoint(resource, socket)
+        self._clients[resource] = endpoint
+        try:
+            await endpoint.connect(seconds_left)
+        except BaseException:
+            self._clients.pop(resource, None)
+            await endpoint.close()
+            raise
+        self.endpoints[resource] = endpoint
+        stream = asyncio.create_task(self._listen(endpoint))
+        self._streams.add(stream)
+        stream.add_done_callback(self._streams.discard)
+
+    async def close(self) -> None:
+        """End every connection at once, as a kubelet that is killed does."""
+        streams = list(self._streams)
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+        for endpoint in [*self.endpoints.values(), *self._clients.values()]:
+            await endpoint.close()
+
+    async def _listen(self, endpoint: Endpoint) -> None:
+        ended = "the plugin ended the stream"
+        try:
+            async for devices in endpoint.lists():
+                self._take(endpoint.resource, devices)
+        except PluginError as error:
+            ended = str(error)
+        self._events.record("stream-ended", endpoint.resource, error=ended, socket=endpoint.socket)
+        await self._let_go(endpoint.resource)
+
+    def _take(self, resource: str, devices: Sequence[api.Device]) -> None:
+        known = self._devices.setdefault(resource, Devices())
+        known.replace(devices)
+        self._events.record("list", resource, healthy=len(known.healthy), unhealthy=len(known.unhealthy))
+
+    async def _let_go(self, resource: str) -> None:
+        """Disconnect whoever is the resource's client now."""
+        client = self._clients.pop(resource, None)
+        if client is None:
+            return
+        if resource in self.endpoints:
+            self._devices.setdefault(resource, Devices()).lose()
+            self.endpoints[resource].stopped_at = time.monotonic()
+            self._events.record("disconnected", resource)
+        await client.close()

@@ -1,0 +1,68 @@
+"""The embedded kubelet as a program: runs until it is told to end, and says what happens, a line each."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from devherd.errors import UsageError
+from devherd.sim.kubelet.control import Control
+from devherd.sim.kubelet.events import Event, Kind
+from devherd.sim.kubelet.manager import EmbeddedKubelet
+
+_LINES: dict[Kind, str] = {
+    "started": "takes registrations",
+    "stopped": "stopped",
+    "registered": "{resource}: registered, socket {endpoint}",
+    "register-refused": "{resource}: refused: {error}",
+    "list": "{resource}: list of {healthy} healthy and {unhealthy} unhealthy devices",
+    "stream-ended": "{resource}: stream ended: {error}",
+    "disconnected": "{resource}: disconnected, nothing is allocatable until it registers again",
+    "allocated": "{resource}: {pod}/{container} gets {devices}",
+    "allocation-refused": "{resource}: {pod}/{container} is rejected: {error}",
+    "pre-started": "{resource}: {pod}/{container} is prepared for its start",
+    "freed": "pod {pod} is over",
+}
+
+
+def line(event: Event) -> str | None:
+    """An event for a person; None for one of which the next says more."""
+    template = _LINES.get(event.kind)
+    if template is None:
+        return None
+    detail = {name: " ".join(value) if isinstance(value, list) else value for name, value in event.detail.items()}
+    return template.format(resource=event.resource, **detail)
+
+
+def run_until_told(kubelet_dir: Path, say: Callable[[str], None]) -> None:
+    """Run until SIGTERM or SIGINT. Raises AlreadyRunningError, or UsageError when the directory cannot be used."""
+    try:
+        asyncio.run(_run(kubelet_dir, say))
+    except OSError as error:
+        raise UsageError(
+            f"cannot be a kubelet on {kubelet_dir}", str(error), "give a directory of your own with --kubelet-dir"
+        ) from error
+
+
+async def _run(kubelet_dir: Path, say: Callable[[str], None]) -> None:
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    kubelet = EmbeddedKubelet(kubelet_dir)
+    kubelet.events.listen(lambda event: _tell(event, say))
+    control = Control(kubelet)
+    await kubelet.start()
+    try:
+        await control.open()
+        say(f"a plugin may register at {kubelet.paths.kubelet_socket}")
+        await told.wait()
+    finally:
+        await control.close()
+        await kubelet.stop(clean=True)
+
+
+def _tell(event: Event, say: Callable[[str], None]) -> None:
+    said = line(event)
+    if said is not None:
+        say(f"{time.strftime('%H:%M:%S')} {said}")

@@ -1,0 +1,43 @@
+"""The devices of each resource as the last ListAndWatch message had them, and what a node would report of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from devherd.proto import deviceplugin_v1beta1_pb2 as api
+
+HEALTHY = "Healthy"
+
+
+@dataclass(slots=True)
+class Devices:
+    """The devices of one resource. Every word but `Healthy` is unhealthy."""
+
+    by_id: dict[str, api.Device] = field(default_factory=dict)
+    healthy: set[str] = field(default_factory=set)
+    unhealthy: set[str] = field(default_factory=set)
+
+    def replace(self, devices: Iterable[api.Device]) -> None:
+        """Take a complete list; devices of the same id collapse into the last."""
+        self.by_id = {device.ID: device for device in devices}
+        self.healthy = {device.ID for device in self.by_id.values() if device.health == HEALTHY}
+        self.unhealthy = self.by_id.keys() - self.healthy
+
+    def lose(self) -> None:
+        """The plugin is gone: nothing is healthy any more."""
+        self.unhealthy |= self.healthy
+        self.healthy = set()
+
+    @property
+    def capacity(self) -> int:
+        """What the node has."""
+        return len(self.healthy) + len(self.unhealthy)
+
+    @property
+    def allocatable(self) -> int:
+        """What pods may ask for."""
+        return len(self.healthy)
+
+    def numa_nodes(self, device_id: str) -> list[int]:
+        """The NUMA nodes of a device; none when it has not told any."""
+        device = self.by_id.get(device_id)
+        return [node.ID for node in device.topology.nodes] if device is not None else []

@@ -1,0 +1,162 @@
+"""What a simulated node is to have: a preset's name or a YAML file, validated, and the entries that follow from it."""
+
+import difflib
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from devherd.errors import UsageError
+from devherd.sim.node import dfl, machine, opae, pci, text, usb, virtual_device
+from devherd.sim.node.entry import Entry
+from devherd.sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
+from devherd.sim.node.place import numa_node_of, pci_path
+
+_Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="32 hexadecimal digits, lower case")]
+_UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$", description="four hexadecimal digits, in quotes")]
+_LAYOUTS = {"dfl": dfl, "opae": opae}
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FpgaSpec(_Section):
+    """A number of equal FPGA cards; their ports take the `afu_ids` in turn."""
+
+    driver: DriverName = "dfl"
+    cards: Annotated[int, Field(ge=1, le=1024)] = 1
+    ports: Annotated[int, Field(ge=0, le=64)] = 1
+    vfs: Annotated[int, Field(ge=0, le=63)] = 0
+    numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    afu_ids: Annotated[list[_Id], Field(min_length=1)] = [*AFU_IDS]
+    interface_id: _Id = INTERFACE_ID
+
+
+class UsbSpec(_Section):
+    """One USB device."""
+
+    vendor: _UsbId
+    product: _UsbId
+    serial: str | None = None
+    function: usb.UsbFunction | None = None
+
+
+class DeviceSpec(_Section):
+    """One character device without hardware behind it."""
+
+    path: Annotated[str, Field(pattern=r"^/dev/[^\s]+$")]
+    number: Annotated[str, Field(pattern=r"^\d+:\d+$", description="major:minor, in quotes")]
+    subsystem: Annotated[str, Field(pattern=r"^[^/\s]+$")] = "misc"
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, dict) else value
+
+
+class NodeSpec(_Section):
+    """A whole node. `tree` is text in the format of devherd.sim.node.text, put on top of the rest."""
+
+    fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list)] = []
+    usb: list[UsbSpec] = []
+    devices: list[DeviceSpec] = []
+    tree: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_from_preset(cls, value: Any) -> Any:
+        """`preset` is where the rest starts from: a section given here replaces the preset's."""
+        if not isinstance(value, dict) or "preset" not in value:
+            return value
+        from devherd.sim.node.presets import preset  # noqa: PLC0415 - presets are made of specs
+
+        rest = {key: given for key, given in value.items() if key != "preset"}
+        return preset(str(value["preset"])).model_dump() | rest
+
+
+def load(spec: str) -> NodeSpec:
+    """The node that a preset's name or a YAML file asks for. Raises UsageError when it is neither."""
+    from devherd.sim.node.presets import preset  # noqa: PLC0415 - presets are made of specs
+
+    path = Path(spec)
+    if path.suffix not in {".yaml", ".yml"} and not path.is_file():
+        return preset(spec)
+    try:
+        content = yaml.safe_load(path.read_text())
+        return NodeSpec.model_validate(content if content is not None else {})
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the spec {spec}", str(error), "give a preset's name or a YAML file") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{spec} is no YAML", " ".join(str(error).split()), "correct the file") from error
+    except ValidationError as error:
+        raise UsageError(f"bad spec {spec}", "; ".join(_problems(error)), "correct the file") from error
+
+
+def entries(spec: NodeSpec) -> list[Entry]:
+    """Everything on the node. Raises UsageError when a line of `tree` is no entry."""
+    numbers = Numbers()
+    drivers = {fpga.driver for fpga in spec.fpga}
+    modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
+    return [
+        *machine.entries(max((fpga.numa_nodes for fpga in spec.fpga), default=1), modules),
+        *(entry for plan in _plans(spec.fpga) for entry in card_entries(plan, numbers)),
+        *usb.entries([usb.UsbDevice(**device.model_dump()) for device in spec.usb]),
+        *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
+        *text.parse(spec.tree),
+    ]
+
+
+def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
+    """One FPGA card with its root port."""
+    made = pci.entries(pci.bridge_above(plan.path, plan.numa_node))
+    for part in parts(plan, numbers):
+        made += pci.entries(part.function)
+        made += _LAYOUTS[plan.driver].entries(part)
+    return made
+
+
+def _plans(groups: list[FpgaSpec]) -> Iterator[CardPlan]:
+    """Cards of all groups, each group spread over its NUMA nodes, each node's cards side by side."""
+    numa_nodes = max((fpga.numa_nodes for fpga in groups), default=1)
+    spread = [
+        (numa_node_of(index, fpga.cards, fpga.numa_nodes), fpga, index)
+        for fpga in groups
+        for index in range(fpga.cards)
+    ]
+    for node, near in groupby(sorted(spread, key=lambda card: card[0]), key=lambda card: card[0]):
+        for place, (_, fpga, index) in enumerate(near):
+            yield _plan(fpga, index, pci_path(place, node, numa_nodes), node)
+
+
+def _plan(fpga: FpgaSpec, index: int, path: str, numa_node: int) -> CardPlan:
+    each = fpga.vfs or fpga.ports
+    turn = [fpga.afu_ids[(index * each + port) % len(fpga.afu_ids)] for port in range(max(each, 1))]
+    return CardPlan(
+        driver=fpga.driver,
+        path=path,
+        numa_node=numa_node,
+        ports=fpga.ports,
+        virtual_functions=fpga.vfs,
+        interface_id=fpga.interface_id,
+        afu_ids=turn,
+    )
+
+
+def _virtual(device: DeviceSpec) -> virtual_device.VirtualDevice:
+    major, _, minor = device.number.partition(":")
+    return virtual_device.VirtualDevice(device.path.removeprefix("/dev/"), (int(major), int(minor)), device.subsystem)
+
+
+def _problems(error: ValidationError) -> Iterator[str]:
+    """Key path and complaint of each error."""
+    known = {name for model in (NodeSpec, FpgaSpec, UsbSpec, DeviceSpec) for name in model.model_fields} | {"preset"}
+    for detail in error.errors(include_url=False):
+        path = ".".join(str(part) for part in detail["loc"]) or "the file"
+        if detail["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1)
+            yield f"{path}: unknown key" + (f", did you mean `{close[0]}`?" if close else "")
+        else:
+            yield f"{path}: {detail['msg'].removeprefix('Value error, ')}"

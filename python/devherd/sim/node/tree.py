@@ -1,0 +1,126 @@
+"""Host trees on disk: written below a directory, and read back.
+
+A tree written here carries a mark, by which the scan lets plain files stand for device nodes (rust/src/host.rs).
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from devherd.errors import UsageError
+from devherd.sim.node.entry import DeviceNode, Directory, Entry, Fifo, File, Symlink
+from devherd.sim.node.text import parse, render
+
+__all__ = ["MARK", "is_simulated", "parse", "put", "read_tree", "render", "rewrite", "write_tree"]
+
+MARK = ".devherd-simulated-node"
+
+
+def write_tree(tree: str | Iterable[Entry], root: Path) -> None:
+    """Put a tree, as text or as entries, below `root` and mark it; what is there already stays or is replaced.
+
+    Raises UsageError for a line that is no entry and for an entry that would land outside `root`, OSError when the
+    disk refuses.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    (root / MARK).touch()
+    for entry in parse(tree) if isinstance(tree, str) else tree:
+        put(entry, root)
+
+
+def is_simulated(root: Path) -> bool:
+    """Whether a directory holds a tree written here."""
+    return (root / MARK).exists()
+
+
+def put(entry: Entry, root: Path) -> None:
+    """Make one entry, with its parents. A file that exists keeps its inode, as an attribute of sysfs does."""
+    place = _place(entry.path, root)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(entry, File) and place.is_file() and not place.is_symlink():
+            rewrite(place, entry.content)
+        elif not (isinstance(entry, Directory) and place.is_dir()):
+            place.unlink(missing_ok=True)
+            _make(entry, place)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise UsageError(f"{entry.path} of the tree", str(error.strerror), "make each path of one kind only") from error
+
+
+def rewrite(path: Path, content: bytes) -> None:
+    """Give a file new content in its inode; a reader meets the old or the new, never an empty file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.pwrite(descriptor, content, 0)
+        os.ftruncate(descriptor, len(content))
+    finally:
+        os.close(descriptor)
+
+
+def read_tree(root: Path) -> list[Entry]:
+    """The entries below a directory, sorted by path; of directories only the empty ones."""
+    return [entry for entry in _walk(root, root) if entry.path != MARK]
+
+
+def _place(path: str, root: Path) -> Path:
+    """Where an entry goes; its parent may be reached by links of the tree, but not out of it."""
+    place = root / path
+    try:
+        inside = place.parent.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # a loop of links: which of the two depends on Python's version
+        inside = False
+    if not inside:
+        raise UsageError(f"{path} of the tree", f"a link on its way leads out of {root}", "make that link relative")
+    return place
+
+
+def _make(entry: Entry, place: Path) -> None:
+    match entry:
+        case Directory():
+            place.mkdir()
+        case File():
+            place.write_bytes(entry.content)
+        case Symlink():
+            place.symlink_to(entry.target)
+        case DeviceNode():
+            _make_node(entry, place)
+        case Fifo():
+            os.mkfifo(place)
+
+
+def _make_node(entry: DeviceNode, place: Path) -> None:
+    kind = stat.S_IFCHR if entry.kind == "char" else stat.S_IFBLK
+    try:
+        os.mknod(place, kind | 0o660, os.makedev(entry.major, entry.minor))
+    except PermissionError:
+        place.touch()
+
+
+def _walk(directory: Path, root: Path) -> Iterator[Entry]:
+    with os.scandir(directory) as found:
+        children = sorted(found, key=lambda child: child.name)
+    if not children and directory != root:
+        yield Directory(str(directory.relative_to(root)))
+    for child in children:
+        path = Path(child.path)
+        if child.is_dir(follow_symlinks=False):
+            yield from _walk(path, root)
+        else:
+            yield _entry(path, str(path.relative_to(root)))
+
+
+def _entry(place: Path, path: str) -> Entry:
+    status = place.lstat()
+    kind = stat.S_IFMT(status.st_mode)
+    number = os.major(status.st_rdev), os.minor(status.st_rdev)
+    match kind:
+        case stat.S_IFLNK:
+            return Symlink(path, str(place.readlink()))
+        case stat.S_IFCHR:
+            return DeviceNode(path, "char", *number)
+        case stat.S_IFBLK:
+            return DeviceNode(path, "block", *number)
+        case stat.S_IFIFO:
+            return Fifo(path)
+    return File(path, place.read_bytes())

@@ -1,0 +1,136 @@
+"""`devherd sim node` and `devherd sim kubelet` as a user runs them."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from small_plugin import RESOURCE, SmallPlugin
+
+from devherd.settings import Settings
+
+COMMAND = [sys.executable, "-m", "devherd", "sim"]
+
+
+def sim(*words):
+    """Run a command to its end."""
+    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
+
+
+def told(done, code):
+    """Its one line of error, with the exit code it should have."""
+    assert done.returncode == code, done
+    assert done.stderr.startswith("devherd: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.fixture
+def kubelet_process(kubelet_dir):
+    """`devherd sim kubelet` in the foreground, on its directory."""
+    process = subprocess.Popen([*COMMAND, "kubelet", "--kubelet-dir", kubelet_dir], stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not (kubelet_dir / "sim-kubelet.sock").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_presets_are_listed():
+    """A line each, for people."""
+    listed = sim("node", "--list")
+    assert listed.returncode == 0
+    assert "fpga-8 " in listed.stdout
+    assert "fpga-dense " in listed.stdout
+
+
+def test_a_node_is_written_and_written_again(tmp_path):
+    """The directory is new at first and an earlier node then."""
+    for spec in ("fpga-8", "fpga-opae-1"):
+        assert sim("node", tmp_path / "host", "--spec", spec).returncode == 0
+    assert (tmp_path / "host/dev/intel-fpga-port.0").exists()
+    assert not (tmp_path / "host/dev/dfl-port.0").exists()
+
+
+def test_what_cannot_be_written_is_told_in_a_line(tmp_path):
+    """A bad spec, no directory, a directory of other things, a place that cannot be one."""
+    (tmp_path / "thesis.txt").write_text("x")
+    assert "did you mean `fpga-8`?" in told(sim("node", tmp_path / "host", "--spec", "fpga-9"), 2)
+    assert "no directory" in told(sim("node"), 2)
+    assert "no simulated node" in told(sim("node", tmp_path), 2)
+    assert "no directory" in told(sim("node", tmp_path / "thesis.txt"), 2)
+    assert "cannot write" in told(sim("node", tmp_path / "thesis.txt/host"), 2)
+
+
+@pytest.mark.parametrize("words", [["status"], ["devices"], ["allocate", RESOURCE, "1"], ["free", "pod"], ["restart"]])
+def test_without_a_running_kubelet_the_cure_is_told(words, kubelet_dir):
+    """Exit code 4 and how to start one."""
+    assert "start one with" in told(sim("kubelet", *words, "--kubelet-dir", kubelet_dir), 4)
+
+
+def test_a_second_kubelet_is_refused(kubelet_process, kubelet_dir):
+    """Exit code 3."""
+    assert "a kubelet listens there" in told(sim("kubelet", "--kubelet-dir", kubelet_dir), 3)
+
+
+def test_a_plugin_author_sees_registration_list_and_answer(kubelet_process, kubelet_dir):
+    """A plugin registers, a pod gets its device, the kubelet restarts, and all of it is told."""
+
+    async def scenario():
+        plugin = SmallPlugin(SimpleNamespace(paths=Settings(kubelet_dir=kubelet_dir)), "a", "b")
+        await plugin.serve()
+        await plugin.register()
+        await asyncio.to_thread(_until, lambda: '"allocatable": 2' in _ask("status", "--output", "json"))
+        assert f"{RESOURCE}   2             2" in await asyncio.to_thread(_ask, "status")
+        answer = json.loads(await asyncio.to_thread(_ask, "allocate", RESOURCE, "2", "--output", "json"))
+        assert answer["device_ids"] == ["a", "b"]
+        assert answer["devices"][0] == {"host_path": "/dev/a", "container_path": "/dev/a", "permissions": "rw"}
+        await asyncio.to_thread(_ask, "free", "pod")
+        table = await asyncio.to_thread(_ask, "allocate", "--pod", "train", RESOURCE, "1")
+        assert "/dev/" in table
+        assert "train" in await asyncio.to_thread(_ask, "devices", RESOURCE)
+        refused = await asyncio.to_thread(sim, "kubelet", "allocate", RESOURCE, "2", "--kubelet-dir", kubelet_dir)
+        assert "Requested: 2, Available: 1" in told(refused, 1)
+        assert "restarted" in await asyncio.to_thread(_ask, "restart")
+        await plugin.stop()
+
+    def _ask(*words):
+        done = sim("kubelet", "--kubelet-dir", kubelet_dir, *words)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def _until(condition):
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    asyncio.run(scenario())
+    kubelet_process.send_signal(signal.SIGTERM)
+    said, _ = kubelet_process.communicate(timeout=30)
+    assert kubelet_process.returncode == 0
+    for line in ("registered, socket p.sock", "list of 2 healthy and 0 unhealthy", "pod/main gets a b", "is rejected"):
+        assert line in said
+    assert [path for path in kubelet_dir.rglob("*") if not path.is_dir()] == []
+
+
+def test_a_killed_kubelet_can_be_started_again(kubelet_process, kubelet_dir):
+    """What it leaves behind is no hindrance."""
+    kubelet_process.kill()
+    kubelet_process.wait()
+    again = subprocess.Popen([*COMMAND, "kubelet", "--kubelet-dir", kubelet_dir], stdout=subprocess.PIPE, text=True)
+    try:
+        assert "takes registrations" in again.stdout.readline()
+        assert len(list(kubelet_dir.glob(".sim-kubelet-*"))) == 2
+    finally:
+        again.terminate()
+        again.communicate(timeout=30)
+    assert again.returncode == 0

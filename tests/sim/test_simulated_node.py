@@ -1,0 +1,73 @@
+"""A simulated node that changes while it is looked at."""
+
+from pathlib import Path
+
+import pytest
+
+from devherd.errors import UsageError
+from devherd.sim.node.fpga_card import CardPlan
+from devherd.sim.node.presets import PRESETS
+from devherd.sim.node.simulated_node import SimulatedNode
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> SimulatedNode:
+    """Two cards, one for each NUMA node."""
+    return SimulatedNode.create(tmp_path / "host", PRESETS["fpga-opae-2"].spec)
+
+
+def test_an_open_attribute_shows_errors_that_come_and_go(node: SimulatedNode):
+    """A poller keeps its files open and sees each change."""
+    with (node.path_of("intel-fpga-port.0") / "errors/errors").open() as held:
+        for change, text in ((node.fail_port, "0x1\n"), (node.heal_port, "0x0\n")):
+            change("intel-fpga-port.0")
+            held.seek(0)
+            assert held.read() == text
+
+
+def test_a_port_is_reprogrammed_in_place(node: SimulatedNode):
+    """The function's id changes; the port, its node and its number stay."""
+    node.reprogram_port("intel-fpga-port.1", "f" * 32)
+    assert (node.path_of("intel-fpga-port.1") / "afu_id").read_text() == "f" * 32 + "\n"
+
+
+def test_a_device_node_goes_and_comes_back(node: SimulatedNode):
+    """Its sysfs directory stays, as when udev has removed a node."""
+    place = node.root / "dev/intel-fpga-port.0"
+    node.remove_node("intel-fpga-port.0")
+    node.remove_node("intel-fpga-port.0")
+    assert not place.exists()
+    node.return_node("intel-fpga-port.0")
+    assert place.exists()
+
+
+def test_a_card_plugged_in_gets_the_next_numbers(node: SimulatedNode):
+    """Also beside cards of the other driver."""
+    assert node.add_card() == ["dfl-port.0"]
+    assert node.add_card() == ["dfl-port.1"]
+    plan = CardPlan(driver="opae", path="sys/devices/pci0000:f0/0000:f0:01.0/0000:f1:00.0", ports=2)
+    assert node.add_card(plan) == ["intel-fpga-port.2", "intel-fpga-port.3"]
+    assert (node.path_of("dfl-port.1").parents[1] / "region2").exists()
+
+
+def test_a_card_pulled_out_leaves_nothing_behind(node: SimulatedNode):
+    """No node, no directory, no dangling link; the other card stays."""
+    node.remove_card("intel-fpga-port.0")
+    assert node.ports() == ["intel-fpga-port.1"]
+    assert not list(node.root.rglob("*port.0"))
+    assert not [path for path in node.root.rglob("*") if path.is_symlink() and not path.exists()]
+
+
+def test_a_link_degrades_and_errors_are_counted(node: SimulatedNode):
+    """Health has something to find on the PCI function."""
+    node.degrade_link("intel-fpga-port.0")
+    node.count_fatal_errors("intel-fpga-port.0", 3)
+    function = node.pci_function_of("intel-fpga-port.0")
+    assert (function / "current_link_width").read_text() == "1\n"
+    assert "TOTAL_ERR_FATAL 3\n" in (function / "aer_dev_fatal").read_text()
+
+
+def test_a_device_that_is_not_there_is_named(node: SimulatedNode):
+    """A slip in a demo or test is one readable line."""
+    with pytest.raises(UsageError, match=r"dfl-port\.7"):
+        node.fail_port("dfl-port.7")
