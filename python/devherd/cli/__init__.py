@@ -1,0 +1,36 @@
+"""The command `devherd`: finds the command that is meant and runs it. Only that command's modules are imported.
+
+Whatever goes wrong is told in one line, `devherd: <what> — <why> — <what to do>`, and by the exit code.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from devherd.errors import DevherdError
+
+INTERRUPTED = 128 + 2  # what a shell makes of SIGINT
+BROKEN_PIPE = 128 + 13  # and of SIGPIPE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; `arguments` are those after the program's name. Returns the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
+    try:
+        from devherd.cli.commands import run
+
+        try:
+            return run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()
+    except DevherdError as error:
+        print(f"devherd: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except BrokenPipeError:
+        # `devherd scan | head`: the interpreter's own flush at exit must not complain either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED

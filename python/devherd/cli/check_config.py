@@ -1,0 +1,33 @@
+"""Validate a configuration: print every error with its key path, or the resources that it makes on this host."""
+
+import argparse
+import sys
+
+from devherd.cli.common_options import load_config
+from devherd.cli.scan import look
+from devherd.errors import ExitCode
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument("file", metavar="FILE", nargs="?", help="what to check (default: what --config names)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check and print."""
+    from devherd.config import ConfigError
+
+    arguments.config = arguments.file or arguments.config
+    try:
+        config = load_config(arguments)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"devherd: bad configuration in {error.source} — {problem} — correct it", file=sys.stderr)
+        return ExitCode.USAGE
+    from devherd.cli import inventory_table
+
+    report = look(config)
+    console = inventory_table.console()
+    console.print(f"{config.source or 'The default configuration'} is good. On this host it makes:\n")
+    console.print(inventory_table.scan(report.resources, report.problems, report.duration_seconds))
+    return ExitCode.DONE

@@ -1,0 +1,125 @@
+"""The commands: their names, what they do in a line, an example, and the module that does it.
+
+A module has `add_arguments(parser)` and `run(arguments) -> exit code`; its docstring is the command's description.
+"""
+
+import difflib
+import importlib
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from devherd.cli import common_options
+from devherd.cli.parser import Parser
+from devherd.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One line of the list of commands."""
+
+    module: str
+    summary: str
+    example: str
+
+
+COMMANDS = {
+    "run": Command(
+        "devherd.cli.run",
+        "run the supervisor in the foreground",
+        "devherd run --config /etc/devherd/config.yaml --listen 0.0.0.0:9478",
+    ),
+    "scan": Command(
+        "devherd.cli.scan", "scan the host once and print what there is", "devherd scan --output json --fail-on-problem"
+    ),
+    "status": Command("devherd.cli.status", "show the running instance", "devherd status --watch"),
+    "check-config": Command(
+        "devherd.cli.check_config",
+        "validate a configuration and print the resources it makes",
+        "devherd check-config /etc/devherd/config.yaml",
+    ),
+    "config-schema": Command(
+        "devherd.cli.config_schema",
+        "print the JSON Schema of the configuration",
+        "devherd config-schema > devherd.schema.json",
+    ),
+    "ctl": Command("devherd.cli.ctl", "supervisorctl against the running instance", "devherd ctl restart scanner"),
+    "sim node": Command(
+        "devherd.cli.sim_node",
+        "write a simulated host tree",
+        "devherd sim node /tmp/host --spec fpga-8 && devherd scan --host-root /tmp/host",
+    ),
+    "sim kubelet": Command(
+        "devherd.cli.sim_kubelet",
+        "run the embedded kubelet device manager, or talk to it",
+        "devherd sim kubelet --kubelet-dir /tmp/kubelet",
+    ),
+    "demo": Command("devherd.cli.demo", "show devherd at work on a simulated node", "devherd demo --keep"),
+}
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command that the words ask for. Raises UsageError when they ask for none."""
+    if not words:
+        raise UsageError("no command given", f"there are {_listed()}", "see `devherd --help`")
+    if words[0] in {"-h", "--help", "help"}:
+        print(_overview(), end="")
+        return 0
+    if words[0] == "--version":
+        from devherd.version import version
+
+        print(f"devherd {version()}")
+        return 0
+    name, rest = _command_in(words)
+    if name == "sim":
+        print(_overview("sim "), end="")
+        return 0
+    return _run(name, rest)
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    command = COMMANDS[name]
+    module = importlib.import_module(command.module)
+    parser = Parser(prog=f"devherd {name}", description=module.__doc__, epilog=f"example:\n  {command.example}\n")
+    common_options.add(parser)
+    module.add_arguments(parser)
+    code: int = module.run(parser.parse_args(words))
+    return code
+
+
+def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The command's name and the words after it; `sim` alone when its help is asked for."""
+    first = words[0]
+    if first.startswith("-"):
+        raise UsageError(f"`{first}` stands before the command", "options belong after it", "see `devherd --help`")
+    if first in COMMANDS:
+        return first, words[1:]
+    if first == "sim":
+        if len(words) > 1 and words[1] in {"-h", "--help"}:
+            return "sim", ()
+        first = " ".join(words[:2])
+        if first in COMMANDS:
+            return first, words[2:]
+    close = difflib.get_close_matches(first, COMMANDS, n=1)
+    suggestion = f"did you mean `devherd {close[0]}`?" if close else "see `devherd --help`"
+    raise UsageError(f"`{first}` is no command", f"there are {_listed()}", suggestion)
+
+
+def _listed() -> str:
+    return ", ".join(COMMANDS)
+
+
+def _overview(prefix: str = "") -> str:
+    lines = "\n".join(
+        f"  {name:<15} {command.summary}" for name, command in COMMANDS.items() if name.startswith(prefix)
+    )
+    usage = f"usage: devherd {prefix}COMMAND [--help] [OPTIONS]" if prefix else _USAGE
+    return f"{usage}\n\ncommands:\n{lines}\n\nexample:\n  {COMMANDS['sim node' if prefix else 'scan'].example}\n"
+
+
+_USAGE = textwrap.dedent(
+    """\
+    usage: devherd [--version] [--help] COMMAND [OPTIONS]
+
+    One supervisor for every FPGA, GPU and other device on a Kubernetes node."""
+)

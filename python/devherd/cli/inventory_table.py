@@ -1,0 +1,90 @@
+"""Devices and problems as tables for people."""
+
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from devherd.inventory_json import health_of
+from devherd.proto import spool_pb2
+
+UNLIMITED_WIDTH = 100_000
+"""A file or a pipe has no width: nothing is wrapped or cut there."""
+
+
+def console() -> Console:
+    """stdout, which takes text as it is: brackets in a device's name are no markup."""
+    width = None if sys.stdout.isatty() else UNLIMITED_WIDTH
+    return Console(width=width, markup=False, highlight=False, emoji=False)
+
+
+def table(*headings: str) -> Table:
+    """An empty table in the house's style."""
+    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for heading in headings:
+        made.add_column(heading, overflow="fold")
+    return made
+
+
+def plain(text: str) -> str:
+    """Text from a device, without what would move a terminal's cursor."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def devices(resources: Iterable[spool_pb2.Resource]) -> Table:
+    """A row for each device."""
+    made = table("RESOURCE", "DEVICE", "HEALTH", "NUMA", "NODES AND MOUNTS")
+    for resource in resources:
+        for device in resource.devices:
+            made.add_row(
+                resource.name, plain(device.id), health(device), ",".join(map(str, device.numa_nodes)), _reached(device)
+            )
+    return made
+
+
+def problems(found: Iterable[spool_pb2.Problem]) -> Table:
+    """A row for each problem."""
+    made = table("PROBLEM OF", "DEVICE", "PATH", "ERROR")
+    for problem in found:
+        made.add_row(problem.vendor, plain(problem.device), plain(problem.path), Text(plain(problem.error), "red"))
+    return made
+
+
+def scan(
+    resources: list[spool_pb2.Resource], found_problems: list[spool_pb2.Problem], duration_seconds: float
+) -> Group:
+    """A whole scan: devices, problems, and a line that sums them up."""
+    count = sum(len(resource.devices) for resource in resources)
+    unhealthy = sum(bool(device.reasons) for resource in resources for device in resource.devices)
+    summary = (
+        f"{counted(len(resources), 'resource')}, {counted(count, 'device')} ({unhealthy} unhealthy), "
+        f"{counted(len(found_problems), 'problem')}, {duration_seconds * 1000:.1f} ms"
+    )
+    parts: list[RenderableType] = [devices(resources), ""] if resources else []
+    if found_problems:
+        parts += [problems(found_problems), ""]
+    return Group(*parts, summary)
+
+
+def health(device: spool_pb2.Device) -> Text:
+    """`Healthy`, or `Unhealthy` with the reasons."""
+    if not device.reasons:
+        return Text(health_of(device), "green")
+    return Text(f"{health_of(device)}: {', '.join(device.reasons)}", "red")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _reached(device: spool_pb2.Device) -> str:
+    nodes = [_renamed(node.host_path, node.container_path) for node in device.nodes]
+    mounts = [_renamed(mount.host_path, mount.container_path) for mount in device.mounts]
+    return plain(" ".join([*nodes, *mounts, *device.cdi_devices]))
+
+
+def _renamed(host_path: str, container_path: str) -> str:
+    return host_path if host_path == container_path else f"{host_path}:{container_path}"

@@ -1,0 +1,23 @@
+"""argparse, with errors told as every other error is."""
+
+import argparse
+from typing import NoReturn
+
+from devherd.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of one command's options: no abbreviations, which a later option would make ambiguous."""
+
+    def __init__(self, *, prog: str, description: str | None = None, epilog: str | None = None) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a wrong use as UsageError."""
+        raise UsageError(f"wrong use of `{self.prog}`", message, f"see `{self.prog} --help`")

@@ -1,0 +1,89 @@
+"""Show the running instance: each resource with its devices, its registration and its process, and what is wrong."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from devherd import run_directory
+from devherd.cli.common_options import load_config
+from devherd.cli.instance import require_running
+from devherd.errors import ExitCode, UnreachableError, UsageError
+from devherd.inventory_json import Json
+from devherd.run_directory import Allocations, Herd
+from devherd.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
+    parser.add_argument("--watch", action="store_true", help="keep the table up to date")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it. Raises UnreachableError when no instance runs."""
+    if arguments.watch and arguments.output != "table":
+        raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` was asked for", "leave one out")
+    settings = load_config(arguments).settings()
+    if arguments.output == "json":
+        herd, allocations = _look(settings)
+        print(json.dumps(_status_json(herd, allocations), indent=2))
+        return ExitCode.DONE
+    from devherd.cli.inventory_table import console
+    from devherd.cli.watch import watch
+
+    if arguments.watch:
+        return watch(console(), lambda: _table(*_look(settings)))
+    console().print(_table(*_look(settings)))
+    return ExitCode.DONE
+
+
+def _look(settings: Settings) -> tuple[Herd, Allocations | None]:
+    require_running(settings)
+    try:
+        return run_directory.read(settings), _allocations(settings)
+    except OSError as error:
+        raise UnreachableError(f"cannot read {error.filename}", error.strerror or str(error), "use sudo") from error
+
+
+def _allocations(settings: Settings) -> Allocations | None:
+    """None where there is no kubelet to ask, or it does not answer."""
+    if not settings.pod_resources_socket.exists():
+        return None
+    import grpc
+
+    from devherd.exporter.pod_resources import list_pods, parse
+
+    try:
+        return parse(list_pods(settings.pod_resources_socket))
+    except grpc.RpcError:
+        return None
+
+
+def _status_json(herd: Herd, allocations: Allocations | None) -> Json:
+    """The live inventory with every child; each resource names its own."""
+    status = run_directory.live_inventory(herd, allocations)
+    for resource in status["resources"]:
+        child = herd.child_of(resource["name"])
+        resource["child"] = child.name if child else None
+    status["children"] = [
+        {
+            "name": child.name,
+            "state": child.state,
+            "pid": child.pid or None,
+            "restarts": {cause: child.restarts[cause] for cause in sorted(child.restarts)},
+            "last_exit": child.last_exit or None,
+        }
+        for _, child in sorted(herd.children.items())
+    ]
+    return status
+
+
+def _table(herd: Herd, allocations: Allocations | None) -> "RenderableType":
+    from rich.console import Group
+
+    from devherd.cli import status_table
+
+    return Group(*status_table.parts(herd, allocations))

@@ -1,0 +1,1 @@
+"""HTTP: /metrics, /healthz, /readyz, the status page and the inventory as JSON."""

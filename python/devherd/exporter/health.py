@@ -1,0 +1,51 @@
+"""Why the instance is not alive (/healthz) or not ready (/readyz), one reason a line."""
+
+import os
+import time
+from collections.abc import Iterator
+
+from devherd.heartbeat import Heartbeats
+from devherd.run_directory import RUNNING, Herd
+
+STALE_SECONDS = 10.0
+
+
+def reasons_not_alive(herd: Herd, heartbeats: Heartbeats) -> Iterator[str]:
+    """Why the instance is not alive: its supervisor is gone, or its scanner does not beat."""
+    if not herd.supervisor_pid:
+        yield "supervisor: it has not written which children it has"
+        return
+    if not _is_running(herd.supervisor_pid):
+        yield f"supervisor: process {herd.supervisor_pid} is gone"
+    scanner = herd.children.get("scanner")
+    if scanner is None or scanner.state not in {RUNNING, "STARTING"}:
+        yield f"scanner: it is {scanner.state if scanner else 'not started'}"
+        return
+    silence = silence_seconds(heartbeats.last_beat(scanner.heartbeat_slot), scanner.started_timestamp_seconds)
+    if silence > STALE_SECONDS:
+        yield f"scanner: no heartbeat for {silence:.0f} s"
+
+
+def reasons_not_ready(herd: Herd) -> Iterator[str]:
+    """Why the kubelet does not have every resource."""
+    if herd.scan is None and not herd.resources:
+        yield "scanner: it has not finished a scan yet"
+    for resource in herd.resources:
+        registration = herd.registration(resource.name)
+        if not registration.registered:
+            yield f"{resource.name}: {registration.detail}"
+
+
+def silence_seconds(last_beat: float, started_timestamp: float) -> float:
+    """Time since a child's last heartbeat (monotonic), or since its start (wall clock) when it never beat."""
+    return time.monotonic() - last_beat if last_beat else max(0.0, time.time() - started_timestamp)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it runs as somebody else
+    return True

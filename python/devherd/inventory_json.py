@@ -1,0 +1,73 @@
+"""The inventory as JSON: the one form that `devherd scan`, the HTTP API and `devherd status` show.
+
+Key names and their order are what other programs rely on.
+"""
+
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+from devherd.proto import spool_pb2
+from devherd.version import version
+
+Json = dict[str, Any]
+
+
+def inventory_json(
+    resources: Iterable[spool_pb2.Resource], problems: Iterable[spool_pb2.Problem], duration_seconds: float
+) -> Json:
+    """Resources sorted by name, each with its devices in the order given, and what a scan of them could not do."""
+    return {
+        "devherd": version(),
+        "host": socket.gethostname(),
+        "duration_seconds": round(duration_seconds, 6),
+        "resources": [_resource(resource) for resource in sorted(resources, key=lambda resource: resource.name)],
+        "problems": [_problem(problem) for problem in problems],
+    }
+
+
+def health_of(device: spool_pb2.Device) -> str:
+    """The kubelet's word for a device's health."""
+    return "Unhealthy" if device.reasons else "Healthy"
+
+
+def _resource(resource: spool_pb2.Resource) -> Json:
+    return {
+        "name": resource.name,
+        "vendor": resource.vendor,
+        "devices": [_device(device) for device in resource.devices],
+    }
+
+
+def _device(device: spool_pb2.Device) -> Json:
+    return {
+        "id": device.id,
+        "health": health_of(device),
+        "reasons": list(device.reasons),
+        "numa_nodes": list(device.numa_nodes) or None,
+        "nodes": [
+            {"host_path": node.host_path, "container_path": node.container_path, "permissions": node.permissions}
+            for node in device.nodes
+        ],
+        "mounts": [
+            {"host_path": mount.host_path, "container_path": mount.container_path, "read_only": mount.read_only}
+            for mount in device.mounts
+        ],
+        "envs": _sorted(device.envs),
+        "annotations": _sorted(device.annotations),
+        "cdi_devices": list(device.cdi_devices),
+        "attributes": _sorted(device.attributes),
+    }
+
+
+def _problem(problem: spool_pb2.Problem) -> Json:
+    return {
+        "vendor": problem.vendor,
+        "path": problem.path,
+        "error": problem.error,
+        "device": problem.device or None,
+    }
+
+
+def _sorted(mapping: Any) -> dict[str, str]:
+    return {key: mapping[key] for key in sorted(mapping)}

@@ -1,0 +1,163 @@
+"""The command line as a whole: help, names, errors, exit codes, quick and quiet."""
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from command_line import COMMAND, devherd
+
+from devherd.cli.commands import COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example_and_the_common_options(name):
+    """What it does, how it is called, and what every command understands."""
+    outcome = devherd(*name.split(), "--help")
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert f"\nexample:\n  devherd {name}" in outcome.stdout
+    options = ("--config", "--host-root", "--kubelet-dir", "--run-dir", "--listen", "--log-level", "--log-format")
+    assert [option for option in options if option not in outcome.stdout] == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help_lists_every_command_with_what_it_does(words):
+    """The first thing that a user types."""
+    outcome = devherd(*words)
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert [
+        name for name, command in COMMANDS.items() if f"  {name:<15} {command.summary}\n" not in outcome.stdout
+    ] == []
+    assert "\nexample:\n" in outcome.stdout
+
+
+def test_version_is_one_line():
+    """For bug reports and scripts."""
+    outcome = devherd("--version")
+
+    assert (outcome.code, len(outcome.stdout.split())) == (0, 2)
+    assert outcome.stdout.startswith("devherd ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no command given"),
+        (["scna"], "did you mean `devherd scan`?"),
+        (["sim"], "`sim` is no command"),
+        (["sim", "nod"], "did you mean `devherd sim node`?"),
+        (["--run-dir", "/x", "scan"], "`--run-dir` stands before the command"),
+        (["scan", "--bogus"], "unrecognized arguments: --bogus"),
+        (["scan", "--out", "json"], "unrecognized arguments: --out json"),
+        (["scan", "--output", "xml"], "invalid choice: 'xml'"),
+        (["scan", "--output", "json", "--watch"], "`--watch` shows a table"),
+        (["status", "extra"], "unrecognized arguments: extra"),
+        (["scan", "--config", "/nowhere/config.yaml"], "cannot read /nowhere/config.yaml"),
+        (["scan", "--listen", "here"], "--listen: 'here' is no ADDRESS:PORT"),
+        (["scan", "--log-level", "loud"], "--log-level"),
+        (["scan", "--host-root", "/nowhere"], "no host in /nowhere"),
+        (["check-config", "--host-root", "/etc/passwd"], "no host in /etc/passwd"),
+    ],
+)
+def test_a_wrong_use_is_told_in_one_line_and_exits_with_2(words, said):
+    """What, why and what to do; never a traceback, never a page of usage."""
+    outcome = devherd(*words)
+
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert said in outcome.error_line
+
+
+def test_options_come_from_the_environment_too(tmp_path):
+    """DEVHERD_CONFIG and its siblings; the option wins."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("nonsense: 1\n")
+
+    assert devherd("scan", environment={"DEVHERD_CONFIG": str(bad)}).code == 2
+    assert "DEVHERD_LISTEN" in devherd("scan", environment={"DEVHERD_LISTEN": "x"}).error_line
+    good = tmp_path / "good.yaml"
+    good.write_text("")
+    assert devherd("check-config", good, environment={"DEVHERD_CONFIG": str(bad)}).code == 0
+
+
+def test_a_reader_that_closes_the_pipe_early_is_no_error():
+    """`devherd config-schema | head -1`, but with a reader that is gone before the first byte."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen([*COMMAND, "config-schema"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    _, said = process.communicate(timeout=60)
+
+    assert (process.returncode, said) == (141, "")
+
+
+def test_an_interrupt_is_quiet(tmp_path):
+    """Ctrl-C ends a watched table with the shell's code for it and without a traceback."""
+    config = tmp_path / "config.yaml"
+    config.write_text("simulated: [{name: example.com/gpu, count: 1}]\n")
+    process = subprocess.Popen(
+        [*COMMAND, "scan", "--watch", "--config", config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert "RESOURCE" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+
+    assert (process.returncode, said) == (130, "")
+
+
+def test_a_watched_table_takes_a_terminal_and_gives_it_back(tmp_path):
+    """On a terminal the table stays in place, on a screen of its own."""
+    config = tmp_path / "config.yaml"
+    config.write_text("simulated: [{name: example.com/gpu, count: 1}]\n")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "scan", "--watch", "--config", config],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={"PATH": "/usr/bin:/bin", "TERM": "xterm"},
+    )
+    os.close(theirs)
+    shown = b""
+    while b"example.com/gpu" not in shown:
+        shown += os.read(ours, 65536)
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # the other end closes
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    os.close(ours)
+
+    assert process.wait(timeout=60) == 130
+    assert shown.count(b"\x1b[?1049h") == shown.count(b"\x1b[?1049l") == 1
+    assert b"Traceback" not in shown
+
+
+def test_a_terminal_without_the_characters_gets_others(tmp_path):
+    """A Latin-1 locale cannot show an arrow; that must not end the command."""
+    config = tmp_path / "config.yaml"
+    config.write_text("simulated: [{name: example.com/gpu, count: 1}]\n")
+
+    outcome = devherd("scan", "--explain", "--config", config, environment={"PYTHONIOENCODING": "latin-1"})
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["scan", "--help"], ["--version"]])
+def test_help_loads_nothing_that_is_slow(words):
+    """Completion and typing errors are answered without pydantic, rich or gRPC."""
+    program = f"""
+        import atexit, sys
+        from devherd.cli import main
+        slow = ("pydantic", "rich", "grpc", "yaml", "prometheus_client", "supervisor")
+        atexit.register(lambda: print("slow:", [name for name in slow if name in sys.modules]))
+        main({words})
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+    assert said.splitlines()[-1] == "slow: []"

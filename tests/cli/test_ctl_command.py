@@ -1,0 +1,73 @@
+"""`devherd ctl`: the package's own supervisorctl, on the run directory's configuration."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from command_line import devherd
+
+CONF = """
+[supervisord]
+nodaemon=true
+logfile={directory}/log
+pidfile={directory}/pid
+[unix_http_server]
+file={directory}/supervisor.sock
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
+[supervisorctl]
+serverurl=unix://{directory}/supervisor.sock
+[program:sleeper]
+command=sleep 600
+startsecs=0
+"""
+
+
+@pytest.fixture
+def run_dir():
+    """A run directory on which a plain supervisord runs one program: what ctl needs of an instance."""
+    directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    conf = directory / "supervisord.conf"
+    conf.write_text(CONF.format(directory=directory))
+    supervisord = Path(sys.executable).with_name("supervisord")
+    with (directory / "out").open("w") as out:
+        process = subprocess.Popen([sys.executable, supervisord, "-c", conf], stdout=out, stderr=out)
+    deadline = time.monotonic() + 20
+    while not (directory / "supervisor.sock").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    yield directory
+    process.terminate()
+    process.wait(timeout=30)
+    shutil.rmtree(directory)
+
+
+def test_arguments_are_handed_to_supervisorctl(run_dir):
+    """status, a restart of one program, and options of the action itself."""
+    first = devherd("ctl", "--run-dir", run_dir, "status")
+    assert (first.code, first.stdout.split()[:2]) == (0, ["sleeper", "RUNNING"])
+
+    restarted = devherd("ctl", "--run-dir", run_dir, "restart", "sleeper")
+    assert restarted.stdout == "sleeper: stopped\nsleeper: started\n"
+
+    tail = devherd("ctl", "--run-dir", run_dir, "tail", "-100", "sleeper")
+    assert tail.code == 0
+
+
+def test_supervisorctls_exit_code_is_kept(run_dir):
+    """Scripts see what supervisorctl says of a program that is stopped."""
+    devherd("ctl", "--run-dir", run_dir, "stop", "sleeper")
+
+    assert devherd("ctl", "--run-dir", run_dir, "status", "sleeper").code == 3
+
+
+def test_without_an_instance_ctl_exits_with_4(tmp_path):
+    """In our words, not in supervisorctl's."""
+    outcome = devherd("ctl", "--run-dir", tmp_path, "status")
+
+    assert outcome.code == 4
+    assert f"no instance runs in {tmp_path}" in outcome.error_line
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,137 @@
+"""`devherd scan`: the contract's JSON, the same as YAML, a table for people, and why."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from command_line import devherd
+
+SCHEMA = json.loads(Path(__file__).with_name("scan.schema.json").read_text())
+
+CONFIG = """
+generic:
+  - {name: devic.es/null, groups: [{count: 2, paths: [{path: /dev/null, mountPath: /dev/nothing}]}]}
+simulated:
+  - {name: example.com/gpu, count: 11, numa_nodes: 2}
+  - {name: example.org/gpu, count: 1}
+resources:
+  - match: {id: gpu-10}
+    advertise: false
+  - match: {id: gpu-9}
+    name: example.com/shared
+    sharing: {replicas: 2}
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Real device nodes, names only, shared, left out, and a problem (two simulated resources with the same ids)."""
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_json_has_the_contracts_form(config):
+    """Validated against a schema of it; resources by name, devices in natural order."""
+    outcome = devherd("scan", "--output", "json", "--config", config)
+    inventory = json.loads(outcome.stdout)
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    jsonschema.validate(inventory, SCHEMA)
+    names = [resource["name"] for resource in inventory["resources"]]
+    assert names == ["devic.es/null", "example.com/gpu", "example.com/shared"]
+    gpus = [device["id"] for device in inventory["resources"][1]["devices"]]
+    assert gpus == [f"gpu-{number}" for number in range(9)]
+    assert [device["id"] for device in inventory["resources"][2]["devices"]] == ["gpu-9::0", "gpu-9::1"]
+    assert [problem["vendor"] for problem in inventory["problems"]] == ["simulated"]
+    assert list(inventory) == ["devherd", "host", "duration_seconds", "resources", "problems"]
+
+
+def test_what_a_device_lists_is_what_it_gives_a_container(config):
+    """The node of this machine under the name that the container sees."""
+    inventory = json.loads(devherd("scan", "--output", "json", "--config", config).stdout)
+
+    node = {"host_path": "/dev/null", "container_path": "/dev/nothing", "permissions": "mrw"}
+    assert [device["nodes"] for device in inventory["resources"][0]["devices"]] == [[node], [node]]
+
+
+def test_yaml_says_the_same_as_json(config):
+    """Another notation, nothing else."""
+    as_json = json.loads(devherd("scan", "--output", "json", "--config", config).stdout)
+    as_yaml = yaml.safe_load(devherd("scan", "--output", "yaml", "--config", config).stdout)
+
+    for inventory in (as_json, as_yaml):
+        inventory.pop("duration_seconds")
+    assert as_yaml == as_json
+
+
+def test_a_table_in_a_pipe_is_neither_cut_nor_wrapped(config):
+    """A row for each device, the problem, and a line that sums up."""
+    outcome = devherd("scan", "--config", config, environment={"COLUMNS": "40"})
+    lines = outcome.stdout.splitlines()
+
+    assert outcome.code == 0
+    assert lines[0].split() == ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "NODES", "AND", "MOUNTS"]
+    assert sum("Healthy" in line for line in lines) == 13
+    assert sum("/dev/null:/dev/nothing" in line for line in lines) == 2
+    assert sum("example.org/gpu" in line and "left out" in line for line in lines) == 1
+    assert lines[-1].startswith("3 resources, 13 devices (0 unhealthy), 1 problem, ")
+
+
+def test_brackets_in_a_name_are_shown_as_they_are(tmp_path):
+    """Not taken for markup of the table."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "generic: [{name: devic.es/n, groups: [{paths: [{path: /dev/null, mountPath: '/dev/[red]x'}]}]}]\n"
+    )
+
+    assert "/dev/null:/dev/[red]x" in devherd("scan", "--config", config).stdout
+
+
+def test_explain_says_why_each_device_is_where_it_is(config):
+    """By a rule, by its vendor's own name, under two ids, or not at all."""
+    told = devherd("scan", "--explain", "--config", config).stdout
+
+    assert "simulated gpu-0 → example.com/gpu, by simulated's own name" in told
+    assert "simulated gpu-9 → example.com/shared, by resources[1]" in told
+    assert "simulated gpu-10 → not advertised, by resources[0]" in told
+
+
+def test_explain_is_in_the_json_too(config):
+    """Two more keys for each device."""
+    inventory = json.loads(devherd("scan", "--explain", "--output", "json", "--config", config).stdout)
+
+    shared = inventory["resources"][2]["devices"][0]
+    assert (shared["rule"], shared["sources"]) == ("resources[1]", {})
+
+
+def test_a_problem_fails_the_scan_only_when_asked(config):
+    """For scripts: exit 1, and everything is printed all the same."""
+    assert devherd("scan", "--config", config).code == 0
+
+    outcome = devherd("scan", "--config", config, "--fail-on-problem", "--output", "json")
+    assert outcome.code == 1
+    assert len(json.loads(outcome.stdout)["resources"]) == 3
+
+    config.write_text("simulated: [{name: example.com/gpu, count: 1}]\n")
+    assert devherd("scan", "--config", config, "--fail-on-problem").code == 0
+
+
+def test_a_host_without_devices_is_told_so(tmp_path):
+    """An empty tree: no table, one line, no error."""
+    outcome = devherd("scan", "--host-root", tmp_path)
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.stdout.startswith("0 resources, 0 devices (0 unhealthy), ")
+
+
+def test_an_unhealthy_device_is_listed_with_its_reasons():
+    """The table's own words, without a device that really is out of order."""
+    from devherd.cli import inventory_table
+    from devherd.proto.spool_pb2 import Device
+
+    text = inventory_table.health(Device(id="0", reasons=["fme-error", "port-error"]))
+
+    assert text.plain == "Unhealthy: fme-error, port-error"

@@ -1,0 +1,119 @@
+"""An instance as files, and a real exporter process that shows it: for the tests beside it."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from devherd import spool
+from devherd.proto import spool_pb2
+
+PROGRAM = Path(__file__).with_name("exporter_process.py")
+PATIENCE = 20.0
+
+
+def eventually(look, what):
+    """The first true answer of `look`; fails the test when none comes."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        answer = look()
+        if answer:
+            return answer
+        time.sleep(0.02)
+    pytest.fail(f"never happened: {what}")
+
+
+class Instance:
+    """A run directory, and the exporter that is started on it."""
+
+    def __init__(self, directory, listen="127.0.0.1:0"):
+        self.run_dir = directory / "run"
+        self.kubelet_dir = directory / "kubelet"
+        self.config = directory / "config.yaml"
+        self.standard_error = directory / "stderr"
+        for name in ("resources", "state", "counters"):
+            (self.run_dir / name).mkdir(parents=True)
+        self.process = None
+        self.configure(listen)
+
+    def configure(self, listen):
+        self.config.write_text(f'run_dir: {self.run_dir}\nkubelet_dir: {self.kubelet_dir}\nlisten: "{listen}"\n')
+
+    def put(self, resource):
+        spool.write(spool.path_of(self.run_dir / "resources", spool.key_of(resource.name)), resource)
+
+    def take_away(self, name):
+        spool.path_of(self.run_dir / "resources", spool.key_of(name)).unlink()
+
+    def put_state(self, name, **fields):
+        path = spool.path_of(self.run_dir / "state", spool.key_of(name))
+        spool.write(path, spool_pb2.ResourceState(name=name, **fields))
+
+    def put_scan(self, *problems, duration_seconds=0.004, timestamp_seconds=1_700_000_000.5):
+        summary = spool_pb2.ScanSummary(
+            timestamp_seconds=timestamp_seconds, duration_seconds=duration_seconds, problems=problems
+        )
+        spool.write(self.run_dir / "scan.pb", summary)
+
+    def put_children(self, *children, supervisor_pid=None):
+        """Children, started long ago unless they say otherwise."""
+        pid = self.supervisor_pid if supervisor_pid is None else supervisor_pid
+        spool.write(self.run_dir / "children.pb", spool_pb2.Children(children=children, supervisor_pid=pid))
+
+    def start(self, **environment):
+        ready = self.run_dir / "ready"
+        with self.standard_error.open("w") as standard_error:
+            self.process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), str(self.config), str(ready)],
+                stderr=standard_error,
+                env={"PATH": "/usr/bin:/bin", "DEVHERD_REVISION": "0123abc", **environment},
+            )
+        eventually(ready.exists, "the exporter is forked")
+        return self
+
+    @property
+    def exporter_pid(self):
+        return int((self.run_dir / "ready").read_text().split()[0])
+
+    @property
+    def supervisor_pid(self):
+        return int((self.run_dir / "ready").read_text().split()[1])
+
+    @property
+    def log(self):
+        return self.standard_error.read_text()
+
+    @property
+    def url(self):
+        """Where it serves now: the last address that it logged."""
+        return eventually(lambda: re.findall(r"serving (http://\S+)", self.log), "it serves")[-1]
+
+    def ask(self, path, method="GET", **headers):
+        """Status, headers and body of an answer."""
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(self.url + path, method=method, headers=names)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as answer:
+            return answer.code, answer.headers, answer.read().decode()
+
+    def metrics(self):
+        """The lines of /metrics that are samples, by series."""
+        lines = [line for line in self.ask("/metrics")[2].splitlines() if not line.startswith("#")]
+        return {series: float(value) for series, _, value in (line.rpartition(" ") for line in lines)}
+
+    def end(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.exporter_pid, signal.SIGKILL)

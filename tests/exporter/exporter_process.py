@@ -1,0 +1,52 @@
+"""A real exporter process under a stand-in for the supervisor, for the tests beside it.
+
+Usage: exporter_process.py CONFIG-FILE READY-FILE. The stand-in gives the scanner heartbeat slot 0 and beats it every
+50 ms unless <run-dir>/scanner-hangs exists; the exporter has slot 1 and is started again when a signal ends it.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from devherd import counters, log
+from devherd.child import Child
+from devherd.config import load
+from devherd.heartbeat import Heartbeats
+
+settings = load({"config": sys.argv[1]}, {}).settings()
+counters.keep_in(settings.counters_directory)
+
+from devherd.exporter.main import main  # noqa: E402 - prometheus_client must find its directory first
+
+heartbeats = Heartbeats()
+for _ in range(8):
+    heartbeats.claim()
+
+
+def start():
+    """Fork the exporter; say which process it is."""
+    pid = os.fork()
+    if pid == 0:
+        counters.belong_to("exporter")
+        log.configure("exporter", "debug", "text")
+        os._exit(main(Child("exporter", settings, heartbeats, 1)))
+    new = ready.with_suffix(".new")
+    new.write_text(f"{pid} {os.getpid()}")
+    new.rename(ready)
+    return pid
+
+
+ready = Path(sys.argv[2])
+exporter = start()
+while os.getppid() != 1:
+    ended, status = os.waitpid(exporter, os.WNOHANG)
+    if ended and os.WIFEXITED(status):
+        sys.exit(os.WEXITSTATUS(status))
+    if ended:
+        exporter = start()
+    if not (settings.run_dir / "scanner-hangs").exists():
+        heartbeats.beat(0)
+    if (settings.run_dir / "how-long-silent").exists():
+        (settings.run_dir / "silence").write_text(str(time.monotonic() - heartbeats.last_beat(1)))
+    time.sleep(0.05)

@@ -1,0 +1,146 @@
+"""The exporter as a process: signals, a taken port, heartbeats whatever happens."""
+
+import os
+import signal
+import socket
+import time
+import urllib.request
+from pathlib import Path
+
+from exporter_instance import eventually
+
+from devherd import spool
+from devherd.proto.spool_pb2 import Children
+
+
+def ended(instance):
+    """Whether the exporter has ended: its parent reaps it, and ends with it."""
+    return instance.process.poll() is not None
+
+
+def test_sigterm_ends_it_at_once_also_with_a_connection_open(instance):
+    """A browser's idle connection does not hold up a shutdown."""
+    instance.start()
+    host, port = instance.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as browser:
+        browser.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert browser.recv(100).startswith(b"HTTP/1.1 503")
+        started = time.monotonic()
+
+        os.kill(instance.exporter_pid, signal.SIGTERM)
+        eventually(lambda: ended(instance), "it ends")
+
+    assert time.monotonic() - started < 5
+    assert "Traceback" not in instance.log
+
+
+def test_sighup_moves_it_to_the_address_now_configured(instance):
+    """The new address serves, the old one is free again."""
+    instance.start()
+    old = instance.url
+    instance.configure("127.0.0.2:0")
+
+    os.kill(instance.exporter_pid, signal.SIGHUP)
+    eventually(lambda: instance.url.startswith("http://127.0.0.2:"), "it serves at the new address")
+
+    assert instance.ask("/readyz")[0] == 503
+    host, port = old.removeprefix("http://").split(":")
+    with socket.create_server((host, int(port))):
+        pass
+
+
+def test_sighup_without_a_change_keeps_the_address(instance):
+    """A reload for another option's sake does not cut connections."""
+    instance.start()
+    old = instance.url
+
+    os.kill(instance.exporter_pid, signal.SIGHUP)
+    time.sleep(1)
+
+    assert instance.url == old
+    assert instance.ask("/readyz")[0] == 503
+
+
+def test_a_bad_configuration_changes_nothing(instance):
+    """It is told in the log, and the pages stay where they are."""
+    instance.start()
+    old = instance.url
+    instance.configure("no address at all")
+
+    os.kill(instance.exporter_pid, signal.SIGHUP)
+    eventually(lambda: "bad configuration" in instance.log, "it is told")
+
+    assert instance.url == old
+    assert instance.ask("/readyz")[0] == 503
+    assert "Traceback" not in instance.log
+
+
+def test_a_restarted_exporter_serves_where_the_last_one_did(instance):
+    """The supervisor still has the address of its own start; the file has another one since."""
+    instance.start()
+    first = instance.exporter_pid
+    spool.write(instance.run_dir / "children.pb", Children(started_timestamp_seconds=time.time()))
+    time.sleep(0.1)
+    instance.configure("127.0.0.2:0")
+
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: instance.exporter_pid != first, "it is started again")
+    eventually(lambda: instance.url.startswith("http://127.0.0.2:"), "it serves at the new address")
+
+    assert instance.ask("/readyz")[0] == 503
+
+
+def test_a_taken_port_is_told_once_and_taken_when_it_is_free(make_instance):
+    """Another instance, or an old one that has not quite gone, must not put an end to this one."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        instance = make_instance(listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        instance.start()
+        eventually(lambda: "cannot listen" in instance.log, "it tells")
+        time.sleep(2)
+        assert instance.log.count("cannot listen") == 1
+        assert "Address already in use" in instance.log
+        assert not ended(instance)
+
+    assert instance.ask("/readyz")[0] == 503
+
+
+def test_it_beats_without_an_address_and_takes_one_later(make_instance):
+    """`listen: ""` switches HTTP off, not the process: it stays in supervisorctl and can be switched on."""
+    instance = make_instance(listen="")
+    (instance.run_dir / "how-long-silent").touch()
+    instance.start()
+    silence = instance.run_dir / "silence"
+    time.sleep(2)
+    assert float(eventually(silence.exists and silence.read_text, "the silence is measured")) < 2
+    assert "serving" not in instance.log
+
+    instance.configure("127.0.0.1:0")
+    os.kill(instance.exporter_pid, signal.SIGHUP)
+
+    assert instance.ask("/readyz")[0] == 503
+
+
+def test_slow_clients_do_not_keep_others_from_an_answer(instance):
+    """Fifty connections that never finish their request."""
+    instance.start()
+    host, port = instance.url.removeprefix("http://").split(":")
+    slow = [socket.create_connection((host, int(port))) for _ in range(50)]
+    for connection in slow:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost")
+
+    assert instance.ask("/metrics")[0] == 200
+
+    for connection in slow:
+        connection.close()
+
+
+def test_localhost_and_ipv6_addresses_are_served(make_instance):
+    """Every address that a name stands for; square brackets as in a URL."""
+    instance = make_instance(listen="localhost:0").start()
+    assert instance.ask("/readyz")[0] == 503
+
+    if socket.has_ipv6 and Path("/proc/net/if_inet6").exists():
+        instance = make_instance(listen="[::1]:0").start()
+        assert instance.url.startswith("http://[::1]:")
+        with urllib.request.urlopen(instance.url + "/", timeout=20) as answer:
+            assert answer.status == 200

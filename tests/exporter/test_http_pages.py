@@ -1,0 +1,194 @@
+"""The other pages: alive, ready, inventory, status page, and what is not there."""
+
+import json
+import socket
+import time
+
+from devherd.proto.spool_pb2 import Child, Device, Mount, Node, Problem, Resource
+
+GPU = Resource(
+    name="example.com/gpu",
+    vendor="simulated",
+    devices=[
+        Device(id="0", nodes=[Node(host_path="/dev/a", container_path="/dev/b", permissions="rw")], numa_nodes=[0]),
+        Device(id="1", reasons=["cordoned"], mounts=[Mount(host_path="/x", container_path="/y", read_only=True)]),
+    ],
+)
+SCANNER = Child(name="scanner", heartbeat_slot=0, pid=1, state="RUNNING", started_timestamp_seconds=1.0)
+
+
+def test_an_instance_whose_scanner_beats_is_alive(instance):
+    """The liveness probe passes while supervisor and scanner live, whatever the kubelet does."""
+    instance.start()
+    instance.put_children(SCANNER)
+
+    assert instance.ask("/healthz")[::2] == (200, "ok\n")
+
+
+def test_an_instance_without_children_file_is_not_alive(instance):
+    """Nothing is known of a supervisor that has written nothing."""
+    instance.start()
+
+    assert instance.ask("/healthz")[::2] == (503, "supervisor: it has not written which children it has\n")
+
+
+def test_a_scanner_that_stopped_beating_is_named(instance):
+    """Its last heartbeat is more than ten seconds old: never beaten, started long ago."""
+    (instance.run_dir / "scanner-hangs").touch()
+    instance.start()
+    instance.put_children(SCANNER)
+
+    status, _, reasons = instance.ask("/healthz")
+
+    assert status == 503
+    assert reasons.startswith("scanner: no heartbeat for ")
+
+
+def test_a_scanner_that_was_just_started_has_time_to_beat(instance):
+    """Replacing a child must not fail the probe."""
+    (instance.run_dir / "scanner-hangs").touch()
+    instance.start()
+    scanner = Child(name="scanner", pid=1, state="RUNNING", started_timestamp_seconds=time.time())
+    instance.put_children(scanner)
+
+    assert instance.ask("/healthz")[0] == 200
+
+
+def test_every_reason_not_to_be_alive_has_its_line(instance):
+    """A dead supervisor and a scanner in back-off."""
+    instance.start()
+    instance.put_children(Child(name="scanner", state="BACKOFF"), supervisor_pid=2**22 + 1)
+
+    status, _, reasons = instance.ask("/healthz")
+
+    assert (status, reasons.splitlines()) == (503, ["supervisor: process 4194305 is gone", "scanner: it is BACKOFF"])
+
+
+def test_ready_is_when_the_kubelet_has_every_resource(instance):
+    """Each resource that it does not have is named with the reason."""
+    instance.start()
+    assert instance.ask("/readyz")[::2] == (503, "scanner: it has not finished a scan yet\n")
+
+    instance.put(GPU)
+    assert instance.ask("/readyz")[::2] == (503, "example.com/gpu: its process has not said anything yet\n")
+
+    instance.put_state(GPU.name, registered=False, detail="the kubelet is away")
+    assert instance.ask("/readyz")[::2] == (503, "example.com/gpu: the kubelet is away\n")
+
+    instance.put_state(GPU.name, registered=True)
+    assert instance.ask("/readyz")[::2] == (200, "ok\n")
+
+
+def test_a_host_without_devices_is_ready(instance):
+    """Nothing to register is nothing to wait for."""
+    instance.put_scan()
+    instance.start()
+
+    assert instance.ask("/readyz")[0] == 200
+
+
+def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
+    """The whole answer; who holds a device is null while there is no kubelet to ask."""
+    instance.put(GPU)
+    instance.put_scan(Problem(vendor="simulated", path="/sys/x", error="no such thing"), duration_seconds=0.0042)
+    instance.put_state(GPU.name, registered=False, detail="the kubelet is away")
+    instance.start()
+
+    status, headers, body = instance.ask("/api/v1/inventory")
+    inventory = json.loads(body)
+
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert inventory.pop("devherd")
+    assert inventory == {
+        "host": socket.gethostname(),
+        "duration_seconds": 0.0042,
+        "resources": [
+            {
+                "name": "example.com/gpu",
+                "vendor": "simulated",
+                "registered": False,
+                "detail": "the kubelet is away",
+                "devices": [
+                    {
+                        "id": "0",
+                        "health": "Healthy",
+                        "reasons": [],
+                        "numa_nodes": [0],
+                        "nodes": [{"host_path": "/dev/a", "container_path": "/dev/b", "permissions": "rw"}],
+                        "mounts": [],
+                        "envs": {},
+                        "annotations": {},
+                        "cdi_devices": [],
+                        "attributes": {},
+                        "allocated": None,
+                    },
+                    {
+                        "id": "1",
+                        "health": "Unhealthy",
+                        "reasons": ["cordoned"],
+                        "numa_nodes": None,
+                        "nodes": [],
+                        "mounts": [{"host_path": "/x", "container_path": "/y", "read_only": True}],
+                        "envs": {},
+                        "annotations": {},
+                        "cdi_devices": [],
+                        "attributes": {},
+                        "allocated": None,
+                    },
+                ],
+            }
+        ],
+        "problems": [{"vendor": "simulated", "path": "/sys/x", "error": "no such thing", "device": None}],
+    }
+
+
+def test_the_status_page_shows_the_herd_and_escapes_what_it_shows(instance):
+    """A device can call itself what it likes: it is shown, not run."""
+    hostile = "<script>alert(1)</script>"
+    instance.put(Resource(name="example.com/gpu", devices=[Device(id=hostile, attributes={"model": hostile})]))
+    instance.put_scan(Problem(vendor="v", path="/sys/x", error=hostile))
+    instance.start()
+    instance.put_children(SCANNER, Child(name="resource:example.com_gpu", state="BACKOFF", last_exit=hostile))
+
+    status, headers, page = instance.ask("/")
+
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 4
+    assert "example.com/gpu" in page
+
+
+def test_a_resource_of_ten_thousand_devices_gets_a_page_that_can_be_read(instance):
+    """The unhealthy one is on it, most of the healthy ones are only counted."""
+    devices = [Device(id=f"gpu-{number}") for number in range(10_000)]
+    devices[7777].reasons.append("xid")
+    instance.put(Resource(name="example.com/gpu", devices=devices))
+    instance.start()
+
+    _, _, page = instance.ask("/")
+
+    assert "gpu-7777" in page
+    assert "9500 more are in /api/v1/inventory" in page
+
+
+def test_what_is_not_there_is_answered_in_text(instance):
+    """404 names the pages that there are, 405 the methods."""
+    instance.start()
+
+    status, headers, body = instance.ask("/nowhere")
+    assert (status, headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
+    assert body == "no such page; there are: /, /healthz, /readyz, /api/v1/inventory, /metrics\n"
+
+    for path in ("/", "/metrics", "/healthz"):
+        status, headers, body = instance.ask(path, method="DELETE")
+        assert (status, headers["Allow"]) == (405, "GET, HEAD")
+        assert body == "only GET and HEAD: nothing here can be changed over HTTP\n"
+
+
+def test_head_answers_like_get_without_a_body(instance):
+    """Load balancers ask like this."""
+    instance.start()
+
+    for path in ("/", "/metrics", "/readyz"):
+        status, _, body = instance.ask(path, method="HEAD")
+        assert (status, body) == (503 if path == "/readyz" else 200, "")

@@ -1,0 +1,199 @@
+"""/metrics: the contract's names, the truth of the run directory, and counters that outlive their process."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from devherd.proto.spool_pb2 import Child, Device, Problem, Resource
+
+GOLDEN = Path(__file__).with_name("metrics.txt")
+
+FPGA = Resource(
+    name="fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs",
+    vendor="intel-fpga",
+    devices=[
+        Device(
+            id="dfl-port.0",
+            numa_nodes=[1],
+            attributes={"pci_address": "0000:81:00.0", "afu_id": "d8424dc4a4a3c413f89e433683f9040b"},
+        ),
+        Device(id="dfl-port.1", reasons=["fme-error", "port-error"], attributes={"afu_id": 'with "quotes" and \\'}),
+    ],
+)
+SIMULATED = Resource(
+    name="example.com/gpu", vendor="simulated", devices=[Device(id="0", numa_nodes=[0, 1], vendor="other")]
+)
+
+COUNT = """
+    import sys
+    from pathlib import Path
+    from devherd import counters
+    counters.keep_in(Path(sys.argv[1]))
+    counters.belong_to(sys.argv[2])
+    from prometheus_client import Counter, Histogram
+    allocations = Counter("devherd_allocations", "Containers given devices.", ["resource_name"])
+    changes = Counter("devherd_device_health_changes", "Changes of a device's health.", ["resource_name", "device_id"])
+    scans = Counter("devherd_scans", "Scans of the host.", ["vendor"])
+    restarts = Counter("devherd_kubelet_restarts", "Restarts of the kubelet.")
+    latency = Histogram(
+        "devherd_allocation_duration_seconds", "Time of an Allocate.", ["resource_name"], buckets=(0.1, 1)
+    )
+    exec(sys.argv[3])
+"""
+
+
+def count(instance, child, statements):
+    """Counts in a process of its own that goes by a child's name and then ends."""
+    command = [sys.executable, "-c", textwrap.dedent(COUNT), str(instance.run_dir / "counters"), child, statements]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def small_herd(instance):
+    """A resource with a device in order and one that is not, a resource without a process, a restarted child."""
+    instance.put(FPGA)
+    instance.put(SIMULATED)
+    instance.put_state(FPGA.name, registered=True, streams=1)
+    instance.put_scan(Problem(vendor="intel-fpga", path="/sys/x", error="no"))
+    count(instance, "scanner", "scans.labels('intel-fpga').inc(3); scans.labels('generic').inc(2)")
+    count(instance, f"resource:{FPGA.name.replace('/', '_')}", f"latency.labels({FPGA.name!r}).observe(0.25)")
+    instance.start()
+    instance.put_children(
+        Child(name="scanner", heartbeat_slot=0, state="RUNNING", pid=1, restarts={"exit": 2}),
+        Child(name="exporter", heartbeat_slot=1, state="RUNNING", pid=1),
+        Child(name=f"resource:{FPGA.name.replace('/', '_')}", heartbeat_slot=2, state="RUNNING", pid=1),
+        Child(name="resource:example.com_gpu", heartbeat_slot=3, state="BACKOFF", last_exit="signal 9"),
+    )
+
+
+def test_metrics_of_a_small_herd_are_as_written_down(instance):
+    """Names, types, labels and values of the whole page; `UPDATE_GOLDEN=1` writes them down anew."""
+    small_herd(instance)
+
+    _, headers, page = instance.ask("/metrics")
+    page = re.sub(r"(devherd_child_last_heartbeat_timestamp_seconds\{\S+\}) \S+", r"\1 NOW", page)
+    page = re.sub(r'version="[^"]+"', 'version="VERSION"', page)
+    if "UPDATE_GOLDEN" in os.environ:
+        GOLDEN.write_text(page)
+
+    assert page == GOLDEN.read_text()
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+
+
+def test_metrics_please_promtool(instance, tool):
+    """Prometheus's own linter finds nothing to say."""
+    command = [tool("promtool"), "check", "metrics"]
+    small_herd(instance)
+
+    page = instance.ask("/metrics")[2]
+    outcome = subprocess.run(command, check=False, input=page, text=True, capture_output=True, timeout=60)
+
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (0, "", "")
+
+
+def test_openmetrics_is_given_to_who_asks_for_it(instance):
+    """Prometheus asks for OpenMetrics first; the same families come in that format."""
+    small_herd(instance)
+
+    _, headers, page = instance.ask("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+
+    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert families["devherd_child_restarts"].type == "counter"
+    assert families["devherd_allocation_duration_seconds"].type == "histogram"
+    assert families["devherd_devices"].type == "gauge"
+
+
+def test_counters_go_on_where_a_restarted_child_left_them(instance):
+    """Two processes of the same child name, one after the other, count on the same series."""
+    instance.put(SIMULATED)
+    name = "resource:example.com_gpu"
+    count(
+        instance, name, "allocations.labels('example.com/gpu').inc(2); latency.labels('example.com/gpu').observe(0.5)"
+    )
+    count(instance, name, "allocations.labels('example.com/gpu').inc(); latency.labels('example.com/gpu').observe(5)")
+    instance.start()
+
+    metrics = instance.metrics()
+
+    assert metrics['devherd_allocations_total{resource_name="example.com/gpu"}'] == 3
+    assert metrics['devherd_allocation_duration_seconds_bucket{le="1.0",resource_name="example.com/gpu"}'] == 1
+    assert metrics['devherd_allocation_duration_seconds_count{resource_name="example.com/gpu"}'] == 2
+    assert metrics['devherd_allocation_duration_seconds_sum{resource_name="example.com/gpu"}'] == 5.5
+
+
+def test_a_restart_of_the_kubelet_counts_once_though_every_child_sees_it(instance):
+    """The figure is that of the child that saw most."""
+    for child, seen in (("resource:a.b_c", 3), ("resource:a.b_d", 3), ("resource:late.b_e", 1), ("scanner", 0)):
+        count(instance, child, f"restarts.inc({seen})")
+    instance.start()
+
+    assert instance.metrics()["devherd_kubelet_restarts_total"] == 3
+
+
+def test_series_of_what_is_gone_disappear(instance):
+    """A device, then its whole resource: no gauge and no counter keeps naming them."""
+    instance.put(FPGA)
+    count(instance, "scanner", f"changes.labels({FPGA.name!r}, 'dfl-port.1').inc(4)")
+    instance.start()
+    assert any('"dfl-port.1"' in series for series in instance.metrics())
+    assert [value for series, value in instance.metrics().items() if "health_changes" in series] == [4, 0]
+
+    instance.put(Resource(name=FPGA.name, devices=FPGA.devices[:1]))
+
+    assert not any('"dfl-port.1"' in series for series in instance.metrics())
+    assert any('"dfl-port.0"' in series for series in instance.metrics())
+
+    instance.take_away(FPGA.name)
+
+    assert not any(FPGA.name in series for series in instance.metrics())
+
+
+def test_a_torn_counter_file_costs_only_what_is_in_it(instance):
+    """A child that is just making its file, or was killed while doing so, does not take the page down."""
+    instance.put(SIMULATED)
+    count(instance, "resource:example.com_gpu", "allocations.labels('example.com/gpu').inc(2)")
+    (instance.run_dir / "counters" / "counter_empty.db").write_bytes(b"")
+    (instance.run_dir / "counters" / "counter_torn.db").write_bytes(
+        b"\xff\xff\x00\x00\0\0\0\0\xff\xff\xff\x00garbage" * 9
+    )
+    (instance.run_dir / "counters" / "histogram_text.db").write_bytes(
+        b"\x40\0\0\0\0\0\0\0\x08\0\0\0no json!" + bytes(64)
+    )
+    instance.start()
+
+    status, _, _ = instance.ask("/metrics")
+
+    assert status == 200
+    assert instance.metrics()['devherd_allocations_total{resource_name="example.com/gpu"}'] == 2
+
+
+def test_a_resource_whose_child_is_dead_is_not_registered(instance):
+    """What the child last said of itself does not count when the supervisor knows better."""
+    instance.put(SIMULATED)
+    instance.put_state(SIMULATED.name, registered=True, streams=1)
+    instance.start()
+    registered = 'devherd_registered{resource_name="example.com/gpu"}'
+    assert instance.metrics()[registered] == 1
+
+    instance.put_children(Child(name="resource:example.com_gpu", state="BACKOFF"))
+
+    assert instance.metrics()[registered] == 0
+    assert instance.metrics()['devherd_list_and_watch_streams{resource_name="example.com/gpu"}'] == 0
+
+
+def test_an_empty_run_directory_is_no_error(instance):
+    """The exporter may be up before the first scan is."""
+    shutil.rmtree(instance.run_dir / "resources")
+    shutil.rmtree(instance.run_dir / "state")
+    instance.start()
+
+    status, _, page = instance.ask("/metrics")
+
+    assert status == 200
+    assert 'devherd_build_info{revision="0123abc",version=' in page
