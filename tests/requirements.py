@@ -1,4 +1,4 @@
-"""Prints what a developer's environment needs besides the wheel itself, from pyproject.toml: its one list of dependencies."""
+"""Prints what a developer's environment needs, from the one list of dependencies: pyproject.toml."""
 
 import tomllib
 from pathlib import Path

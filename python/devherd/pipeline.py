@@ -109,11 +109,13 @@ class Pipeline:
 
 def scan_once(config: Config) -> ScanReport:
     """One scan of the host, told whole; changes nothing."""
-    scan = native_scanner(config).scan()
+    native = native_scanner(config)
+    scan = native.scan()
     inventory = Inventory()
     inventory.observe(scan, 0.0, config.health.forget_after)
     health = Health(config.health.recover_after)
     health.note({key: entry.reasons for key, entry in inventory.entries.items()})
+    health.note({(vendor, device): reasons for vendor, device, reasons in native.poll()})
     made = resources.build(config, inventory.entries.values(), health)
     return ScanReport(
         resources=made.resources,

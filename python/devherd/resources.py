@@ -84,7 +84,7 @@ def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, Reso
 
 
 def _facts(entry: Entry) -> dict[str, str]:
-    """What selectors may name: the device's attributes, and these of every device; vendors as the config file has them."""
+    """What selectors may name: the device's attributes, and these of every device; vendors as the file has them."""
     return dict(entry.device.attributes) | {
         "vendor": entry.vendor.replace("-", "_"),
         "id": entry.device.id,

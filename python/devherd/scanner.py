@@ -14,7 +14,7 @@ from prometheus_client import Counter, Histogram
 
 from devherd import config as configuration
 from devherd import spool
-from devherd.child import BEAT_PERIOD_SECONDS, Child
+from devherd.child import BEAT_PERIOD_SECONDS, Child, take_reloads
 from devherd.config import Config
 from devherd.errors import DevherdError
 from devherd.health import HEALTHY, UNHEALTHY
@@ -64,6 +64,7 @@ def main(child: Child) -> int:
     loop = Loop(child)
     signal.signal(signal.SIGTERM, lambda *_: loop.end())
     signal.signal(signal.SIGHUP, lambda *_: loop.ask_to_reload())
+    take_reloads()
     return loop.run()
 
 

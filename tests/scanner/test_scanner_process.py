@@ -88,7 +88,7 @@ def test_a_device_that_appears_later_is_found(scanner):
     """A driver that loads late needs no restart."""
     scanner.configure(KVM + SLOW_SCAN)
     scanner.start()
-    scanner.until(lambda: (scanner.run_dir / "scan.pb").exists())
+    scanner.until((scanner.run_dir / "scan.pb").exists)
 
     (scanner.host / "dev/kvm").touch()
 
@@ -99,7 +99,7 @@ def test_without_events_the_periodic_rescan_sees_everything(scanner):
     """The safety net holds alone."""
     scanner.configure(KVM + "scan: {period: 100ms, events: false}\nhealth: {poll: 100ms, recover_after: 1}\n")
     scanner.start()
-    scanner.until(lambda: (scanner.run_dir / "scan.pb").exists())
+    scanner.until((scanner.run_dir / "scan.pb").exists)
 
     (scanner.host / "dev/kvm").touch()
     scanner.until(lambda: reasons(scanner) == [[], []])

@@ -1,0 +1,46 @@
+"""One scan told whole."""
+
+import json
+
+from devherd import inventory_json
+from devherd.config import Config
+from devherd.pipeline import scan_once
+from devherd.sim.node.presets import preset
+from devherd.sim.node.simulated_node import SimulatedNode
+
+
+def scanned(node: SimulatedNode) -> dict[str, list[str]]:
+    """Device id → reasons."""
+    report = scan_once(Config(host_root=node.root))
+    assert report.problems == []
+    return {device.id: list(device.reasons) for one in report.resources for device in one.devices}
+
+
+def test_a_single_scan_tells_what_health_polling_would_find(tmp_path):
+    """`devherd scan` shows a failing port as Unhealthy, not only what a scan itself stumbles over."""
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
+    node.fail_port("intel-fpga-port.0")
+    node.remove_node("intel-fpga-port.1")
+
+    assert scanned(node) == {"intel-fpga-port.0": ["port-error"], "intel-fpga-port.1": ["node-missing"]}
+
+
+def test_a_scan_changes_nothing_on_the_host(tmp_path):
+    """Region mode needs CDI specs, but only a running instance writes them."""
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
+    before = sorted(node.root.rglob("*"))
+
+    report = scan_once(Config.model_validate({"host_root": node.root, "vendors": {"intel_fpga": {"mode": "region"}}}))
+
+    assert [device.id for one in report.resources for device in one.devices] == ["dfl-fme.0"]
+    assert sorted(node.root.rglob("*")) == before
+
+
+def test_what_is_told_is_plain_json(tmp_path):
+    """The form of `devherd scan --output json`."""
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
+    report = scan_once(Config(host_root=node.root))
+
+    told = inventory_json.inventory_json(report.resources, report.problems, report.duration_seconds)
+
+    assert json.loads(json.dumps(told)) == told

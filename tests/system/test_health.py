@@ -1,0 +1,86 @@
+"""devherd whole: the kubelet hears at once when a device fails, and when it is well again."""
+
+import pytest
+
+CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
+CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
+CRYPTO_AFU = "d8424dc4a4a3c413f89e433683f9040b"
+PORT = "intel-fpga-port.0"
+
+QUICK = {"health": {"poll": "100ms", "recover_after": 2}, "scan": {"period": "300ms"}}
+FORGETFUL = {**QUICK, "health": {"poll": "100ms", "recover_after": 2, "forget_after": "1s"}}
+
+
+async def healthy(stage, name: str = CRYPTO) -> None:
+    await stage.kubelet.until_allocatable(name, 1, within=30)
+
+
+async def unhealthy(stage, name: str = CRYPTO) -> None:
+    await stage.kubelet.until_allocatable(name, 0, within=30)
+
+
+@pytest.mark.on("fpga-opae-2", QUICK)
+async def test_port_errors_make_a_device_unhealthy_until_they_are_cleared(stage):
+    """Unhealthy at once, Healthy after good polls, no restart; the other card is not touched."""
+    await healthy(stage)
+    stage.node.fail_port(PORT)
+    await unhealthy(stage)
+    assert stage.kubelet.devices(CRYPTO) == {PORT: "Unhealthy"}
+    assert stage.kubelet.allocatable(CODEC) == 1
+
+    stage.node.heal_port(PORT)
+
+    await healthy(stage)
+
+
+@pytest.mark.on("fpga-opae-2", QUICK)
+async def test_a_removed_node_and_a_degraded_link_and_pci_errors_are_seen(stage):
+    """Every source of health works through to the kubelet."""
+    await healthy(stage)
+    for fail, mend in [
+        (lambda: stage.node.remove_node(PORT), lambda: stage.node.return_node(PORT)),
+        (lambda: stage.node.degrade_link(PORT), lambda: stage.node.degrade_link(PORT, 8)),
+        (lambda: stage.node.count_fatal_errors(PORT, 1), lambda: None),
+    ]:
+        fail()
+        await unhealthy(stage)
+        mend()
+        await healthy(stage)
+
+
+@pytest.mark.on("fpga-opae-2", QUICK)
+async def test_a_crashed_port_keeps_its_resource_and_a_reprogrammed_one_moves(stage):
+    """The peer renames the resource instead: its pods wait for a name that no longer exists."""
+    await healthy(stage)
+    stage.node.reprogram_port(PORT, "f" * 32)
+    await unhealthy(stage)
+    assert stage.kubelet.devices(CRYPTO) == {PORT: "Unhealthy"}
+
+    stage.node.reprogram_port("intel-fpga-port.1", CRYPTO_AFU)
+    await stage.kubelet.events.until(lambda: len(stage.kubelet.devices(CRYPTO)) == 2, within=30, what="two ports")
+    stage.node.reprogram_port(PORT, CRYPTO_AFU)
+
+    await stage.kubelet.until_allocatable(CRYPTO, 2, within=30)
+    assert stage.kubelet.devices(CODEC) == {}
+
+
+@pytest.mark.on("fpga-opae-1", FORGETFUL)
+async def test_a_resource_whose_last_device_vanished_for_good_is_taken_down(stage):
+    """Gone for a while is Unhealthy; gone for good ends with an empty list and the end of the child."""
+    await healthy(stage)
+    stage.node.remove_card(PORT)
+    await unhealthy(stage)
+    assert stage.kubelet.devices(CRYPTO) == {PORT: "Unhealthy"}
+
+    await stage.kubelet.events.until(lambda: stage.kubelet.devices(CRYPTO) == {}, within=30, what="an empty list")
+    await stage.until(lambda: set(stage.children()) == {"scanner", "exporter"}, "the child is gone")
+
+
+@pytest.mark.on("generic", {**QUICK, "scan": {"period": "60s"}})
+async def test_a_card_plugged_in_later_is_served_without_waiting_for_a_rescan(stage):
+    """A driver that loads late is seen by its class directory; the rescan here is a minute away."""
+    await stage.until(stage.settings.scan_file.exists, "the first scan")
+
+    stage.node.add_card()
+
+    await healthy(stage)
