@@ -1,0 +1,177 @@
+"""The Kubernetes manifests: kubectl builds them, the API's types know every field, devherd understands its part."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from devherd import config as configuration
+
+KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
+
+
+@pytest.fixture(scope="module")
+def manifests(tool):
+    """What `kubectl apply -k` would send, by kind."""
+    built = subprocess.run(
+        [tool("kubectl"), "kustomize", KUBERNETES], check=True, capture_output=True, text=True
+    ).stdout
+    return {manifest["kind"]: manifest for manifest in yaml.safe_load_all(built)}
+
+
+@pytest.fixture
+def pod(manifests):
+    """The pod of the DaemonSet."""
+    return manifests["DaemonSet"]["spec"]["template"]["spec"]
+
+
+@pytest.fixture
+def container(pod):
+    """The one container of the pod."""
+    [container] = pod["containers"]
+    return container
+
+
+@pytest.fixture
+def through_the_types(tool, tmp_path):
+    """`through_the_types(manifest)`: read into the API's own types and written again: what they do not know is dropped.
+
+    kubectl does that for an edit without a server; the edit here is to another image, which is taken back.
+    """
+
+    def read_and_write(manifest):
+        path = tmp_path / "manifest.json"
+        path.write_text(json.dumps(manifest))
+        written = subprocess.run(
+            [tool("kubectl"), "set", "image", "--local", "--output=json", f"--filename={path}", "*=another"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if written.returncode != 0:
+            raise ValueError(written.stderr)
+        result = json.loads(written.stdout)
+        containers = manifest["spec"]["template"]["spec"]["containers"]
+        result["spec"]["template"]["spec"]["containers"][0]["image"] = containers[0]["image"]
+        return result
+
+    return read_and_write
+
+
+@pytest.fixture
+def daemon_set(manifests):
+    """A copy of the DaemonSet without maxSurge, which is younger (1.21) than the types of Debian 12's kubectl."""
+    copied = json.loads(json.dumps(manifests["DaemonSet"]))
+    del copied["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"]
+    return copied
+
+
+def is_within(small, large):
+    """Whether everything in `small` is in `large`, which may have defaults besides."""
+    if isinstance(small, dict):
+        return isinstance(large, dict) and all(key in large and is_within(small[key], large[key]) for key in small)
+    if isinstance(small, list):
+        return isinstance(large, list) and len(small) == len(large) and all(map(is_within, small, large))
+    return small == large
+
+
+def test_the_kustomization_makes_the_whole_installation(manifests):
+    """One command installs it; what needs the Prometheus operator is apart."""
+    assert set(manifests) == {"Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"}
+    assert {manifest["metadata"].get("namespace", "devherd") for manifest in manifests.values()} == {"devherd"}
+
+
+def test_the_daemon_sets_fields_are_those_of_the_api(daemon_set, through_the_types):
+    """Kubernetes' own types know every field of it, at its place and with its type."""
+    assert is_within(daemon_set, through_the_types(daemon_set))
+
+
+@pytest.mark.parametrize("mistake", ["priorityClasName", "hostNetworking"])
+def test_a_misspelt_field_would_be_found(daemon_set, through_the_types, mistake):
+    """The check above is one that can fail."""
+    daemon_set["spec"]["template"]["spec"][mistake] = "x"
+    assert not is_within(daemon_set, through_the_types(daemon_set))
+
+
+def test_a_value_of_the_wrong_type_would_be_found(daemon_set, through_the_types):
+    """A number where Kubernetes has a text is refused."""
+    daemon_set["spec"]["template"]["spec"]["priorityClassName"] = 1
+    with pytest.raises(ValueError, match=r"(?i)priorityClassName"):
+        through_the_types(daemon_set)
+
+
+def test_there_are_never_two_on_a_node(manifests):
+    """The end of the old one's stream would disconnect the new one: no surge, and one may go at a time."""
+    strategy = manifests["DaemonSet"]["spec"]["updateStrategy"]["rollingUpdate"]
+    assert (strategy["maxSurge"], strategy["maxUnavailable"]) == (0, 1)
+
+
+def test_it_runs_on_every_node_before_the_pods_that_need_it(pod):
+    """No taint keeps it away, and the scheduler and the kubelet know that the node needs it."""
+    assert pod["priorityClassName"] == "system-node-critical"
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_it_has_no_more_rights_than_root_without_capabilities(pod, container):
+    """Not privileged, no namespace of the host's, no token for the API server, nothing to write but its volumes."""
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    assert pod["automountServiceAccountToken"] is False
+    security = container["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
+    assert security["readOnlyRootFilesystem"] is True
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert writable == {"/var/lib/kubelet/device-plugins", "/host/var/run/cdi", "/run/devherd"}
+
+
+def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, container, tmp_path):
+    """Its defaults and the environment of the container, taken together, point into the volumes."""
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    (tmp_path / "config.yaml").write_text("")
+    config = configuration.load({"config": str(tmp_path / "config.yaml")}, environment)
+    settings = config.settings()
+    sources = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: sources[mount["name"]] for mount in container["volumeMounts"]}
+    for host in ("/sys", "/dev", str(config.cdi_dir)):
+        assert mounts[f"{settings.host_root}{host}"] == host
+    for kubelets in (settings.plugin_directory, settings.pod_resources_socket.parent):
+        assert mounts[str(kubelets)] == str(kubelets)
+    assert str(settings.run_dir) in mounts
+
+
+def test_the_probes_and_prometheus_ask_where_the_exporter_listens(container, tmp_path):
+    """The port of the container, of the probes, of the PodMonitor and of devherd's own setting are one."""
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    (tmp_path / "config.yaml").write_text("")
+    listen = configuration.load({"config": str(tmp_path / "config.yaml")}, environment).listen
+    [port] = container["ports"]
+    assert listen == f":{port['containerPort']}"
+    probes = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {probe["port"] for probe in probes.values()} == {port["name"]}
+    assert [probe["path"] for probe in probes.values()] == ["/healthz", "/healthz", "/readyz"]
+    monitor = yaml.safe_load((KUBERNETES / "podmonitor.yaml").read_text())
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] == port["name"]
+
+
+def test_prometheus_finds_the_pods_and_names_their_node(manifests):
+    """The PodMonitor selects the DaemonSet's pods, and gives their series the label that the alert rules go by."""
+    monitor = yaml.safe_load((KUBERNETES / "podmonitor.yaml").read_text())["spec"]
+    labels = manifests["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    [endpoint] = monitor["podMetricsEndpoints"]
+    assert "node" in {relabeling["targetLabel"] for relabeling in endpoint["relabelings"]}
+    assert endpoint["honorLabels"] is True
+
+
+def test_devherd_accepts_the_config_map(manifests, tmp_path):
+    """The configuration as shipped is valid, and so is its example when the comment marks are taken away."""
+    shipped = manifests["ConfigMap"]["data"]["config.yaml"]
+    example = shipped.partition("#\n")[2].replace("# ", "")
+    for number, text in enumerate((shipped, example)):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(text)
+        config = configuration.load({"config": str(path)}, {})
+        assert [device.name for device in config.generic] == ["devic.es/kvm"] * number

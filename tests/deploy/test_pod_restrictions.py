@@ -1,0 +1,127 @@
+"""devherd does its work within the rights that the DaemonSet leaves it, beside an embedded kubelet."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from pod import Pod
+from unshared import skip_without_namespaces
+
+KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
+CONFIG = {
+    "simulated": [{"name": "example.com/gpu", "count": 4}],
+    "generic": [{"name": "example.com/null", "groups": [{"paths": [{"path": "/dev/null"}]}]}],
+}
+FETCH = "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
+HEAR_EVENT = """
+import select, time
+from pathlib import Path
+from devherd._native import UeventSocket
+events = UeventSocket()
+Path("/sys/class/mem/null/uevent").write_text("change")
+select.select([events], [], [], 30)
+print(*events.drain(), sep="\\n")
+"""
+
+
+class Node:
+    """An embedded kubelet, and the DaemonSet's pod beside it."""
+
+    def __init__(self, directory):
+        self.kubelet_dir = directory / "kubelet"
+        self._kubelet = subprocess.Popen(
+            [sys.executable, "-m", "devherd", "sim", "kubelet", "--kubelet-dir", self.kubelet_dir],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        pod_spec = yaml.safe_load((KUBERNETES / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
+        self.pod = Pod(pod_spec, self._volumes(pod_spec, directory), directory)
+
+    def _volumes(self, pod_spec, directory):
+        """Where each volume comes from: the host's own /sys and /dev, directories of the test for the rest."""
+        sources = {}
+        for volume in pod_spec["volumes"]:
+            path = volume.get("hostPath", {}).get("path", "")
+            if path.startswith("/var/lib/kubelet/"):
+                sources[volume["name"]] = self.kubelet_dir / Path(path).name
+            else:
+                sources[volume["name"]] = Path(path) if path in {"/sys", "/dev"} else directory / volume["name"]
+            sources[volume["name"]].mkdir(parents=True, exist_ok=True)
+        sources["run"].chmod(0o777)  # as the kubelet makes an emptyDir
+        (sources["config"] / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+        return sources
+
+    def kubelet(self, *words):
+        """What the embedded kubelet answers."""
+        command = [sys.executable, "-m", "devherd", "sim", "kubelet", *words, "--kubelet-dir", self.kubelet_dir]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def http(self, path):
+        """What the exporter answers at the pod's address; nothing when it refuses."""
+        return self.pod.inside(sys.executable, "-c", FETCH, f"http://127.0.0.1:9478{path}").stdout
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + 60
+        while self.http("/readyz") != "ok\n" or len(self.http("/api/v1/inventory").split('"registered": true')) != 3:
+            assert time.monotonic() < deadline, self.pod.log()
+            assert self.pod.runs(), self.pod.log()
+            time.sleep(0.1)
+
+    def end(self):
+        self._kubelet.terminate()
+        self._kubelet.wait(60)
+        return self.pod.end()
+
+
+@pytest.fixture
+def node():
+    """A node whose pod is ready; its directory is short because UNIX sockets are put in it."""
+    skip_without_namespaces()
+    directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    running = Node(directory)
+    try:
+        running.wait_until_ready()
+        yield running
+    finally:
+        running.end()
+        shutil.rmtree(directory)
+
+
+def test_devherd_serves_the_kubelet_within_the_rights_of_its_pod(node):
+    """Without a capability, on a read-only root, it finds the host's devices, registers them and hands them out."""
+    assert node.pod.status()["CapEff"] == "0000000000000000"
+    inventory = json.loads(node.http("/api/v1/inventory"))
+    assert [resource["name"] for resource in inventory["resources"]] == ["example.com/gpu", "example.com/null"]
+    [device] = inventory["resources"][1]["devices"]
+    assert device["nodes"][0]["host_path"] == "/dev/null"
+    allocated = node.kubelet("allocate", "example.com/null", "1", "--pod", "train")
+    assert allocated.returncode == 0, allocated.stderr
+    assert "/dev/null" in allocated.stdout
+
+
+def test_who_holds_a_device_is_read_through_a_read_only_volume(node):
+    """The PodResources socket can be connected to although its directory is mounted read-only."""
+    node.kubelet("allocate", "example.com/gpu", "1", "--pod", "train")
+    deadline = time.monotonic() + 60
+    while 'pod="train"' not in node.http("/metrics"):
+        assert time.monotonic() < deadline, node.pod.log()
+        time.sleep(0.1)
+
+
+def test_a_pod_hears_the_kernels_device_events_without_the_hosts_network(node):
+    """The kernel sends them to every network namespace of the initial user namespace."""
+    heard = node.pod.inside(sys.executable, "-c", HEAR_EVENT)
+    assert "change@/devices/virtual/mem/null" in heard.stdout, heard.stderr
+    assert "no kernel device events" not in node.pod.log()
+
+
+def test_the_pod_ends_cleanly(node):
+    """SIGTERM to the first process of the container ends all of it, and leaves no socket in the kubelet's directory."""
+    assert node.pod.end() == 0
+    assert [path.name for path in (node.kubelet_dir / "device-plugins").glob("devherd-*")] == []

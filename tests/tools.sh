@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Fetches the programs that tests use and this machine lacks, as Debian packages unpacked into .tools: nothing is
+# installed. Where they cannot be fetched, it says which tests will be skipped, and ends with 0 all the same.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tools=$PWD/.tools
+root=$tools/root
+
+# A program on PATH is left alone when it answers.
+works() {
+    case $1 in
+    kubectl) set -- "$1" version --client ;;
+    busybox) set -- "$tools/bin/$1" true ;; # its test needs the static one, whatever PATH has
+    *) set -- "$1" --version ;;
+    esac
+    PATH="$PATH:$tools/bin" "$@" >/dev/null 2>&1
+}
+
+unpack() ( # PACKAGE...
+    download=$(mktemp -d) && trap 'rm -rf "$download"' EXIT && cd "$download" || exit
+    apt-get -qq -o APT::Sandbox::User=root download "$@" || exit
+    for package in ./*.deb; do
+        dpkg-deb --extract "$package" "$root" || exit
+    done
+)
+
+libraries() { find "$root" -type f \( -name '*.so' -o -name '*.so.[0-9]*' \) "$@"; }
+
+# The path to its libraries goes into the program itself: buildah starts copies of itself with an empty environment.
+set_library_path() { # PROGRAM
+    local patchelf=$root/usr/bin/patchelf path
+    [ -x "$patchelf" ] || unpack patchelf || return
+    path=$(libraries -printf '%h\n' | sort -u | paste -sd:)
+    libraries -exec "$patchelf" --set-rpath "$path" {} +
+    "$patchelf" --set-rpath "$path" "$1"
+}
+
+provide() { # NAME PACKAGE...
+    local name=$1 program
+    shift
+    mkdir -p "$root" "$tools/bin"
+    unpack "$@" || return
+    program=$(find "$root/usr/bin" "$root/bin" -name "$name" -print -quit 2>/dev/null)
+    [ -n "$program" ] || return
+    ln -sf "$program" "$tools/bin/$name"
+    works "$name" || set_library_path "$program"
+}
+
+fetch() { # NAME 'PACKAGE...' WHAT_NEEDS_IT
+    local name=$1 packages=$2
+    works "$name" && return
+    echo "fetching $name into .tools (Debian packages: $packages)"
+    # shellcheck disable=SC2086 # one word a package
+    if command -v apt-get >/dev/null && provide "$name" $packages && works "$name"; then return; fi
+    echo "tests/tools.sh: no $name — it could not be fetched with apt-get — install it; until then the tests of $3 are skipped" >&2
+}
+
+fetch promtool "prometheus" "the alert rules"
+fetch systemd-analyze "systemd libsystemd-shared libapparmor1 libseccomp2 libmount1 libblkid1 libkmod2 libcap2" \
+    "the systemd unit"
+fetch kubectl "kubernetes-client" "the Kubernetes manifests"
+fetch buildah "buildah libdevmapper1.02.1 libgpgme11 libassuan0 libseccomp2" "the container image"
+fetch busybox "busybox-static" "the container image"
