@@ -43,7 +43,7 @@ class Mount:
 
 @final
 class Device:
-    """One device as its vendor's file found it; immutable, compared by value. rust/src/device.rs documents its fields."""
+    """One device as its vendor's file found it; immutable, equal by value. rust/src/device.rs documents its fields."""
 
     def __new__(
         cls,
@@ -142,7 +142,7 @@ class Scanner:
 
     def __new__(cls, host_root: str, settings: str) -> Scanner: ...
     def scan(self) -> Scan: ...
-    def poll(self) -> list[tuple[str, str, list[str]]]: ...
+    def poll(self) -> list[tuple[str, str, str, list[str]]]: ...
     def watched_directories(self) -> list[str]: ...
 
 @final

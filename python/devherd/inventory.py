@@ -14,8 +14,8 @@ from devherd.proto import spool_pb2
 if TYPE_CHECKING:
     from devherd._native import Device, Scan
 
-DeviceKey = tuple[str, str]
-"""Vendor and device id."""
+DeviceKey = tuple[str, str, str]
+"""Vendor, card and device id. Ids alone are not unique: two resources of one vendor may list the same paths."""
 
 GONE = "gone"
 
@@ -30,9 +30,14 @@ class Entry:
     reasons: frozenset[str] = frozenset()
     gone_since: float | None = None
 
+    @property
+    def key(self) -> DeviceKey:
+        """Under which the inventory knows it."""
+        return key_of(self.device)
+
 
 class Inventory:
-    """Every device known, keyed by vendor and id."""
+    """Every device known."""
 
     def __init__(self, entries: Mapping[DeviceKey, Entry] | None = None) -> None:
         self.entries: dict[DeviceKey, Entry] = dict(entries or {})
@@ -53,7 +58,7 @@ class Inventory:
                 known.CopyFrom(device)
                 known.id = device.physical_id
                 del known.reasons[:]
-                entries[known.vendor, known.id] = Entry(
+                entries[key_of(known)] = Entry(
                     known.vendor, known, known.default_resource_name, frozenset(device.reasons)
                 )
         return cls(entries)
@@ -68,7 +73,7 @@ class Inventory:
         """
         found = {}
         for device in scan.devices:
-            key = (device.vendor, device.id)
+            key = (device.vendor, device.card, device.id)
             entry = _entry_of(device, self.entries.get(key))
             if entry is not None:
                 found[key] = entry
@@ -83,6 +88,11 @@ class Inventory:
                 found[key] = kept
         self.entries = found
         self.version += 1
+
+
+def key_of(device: spool_pb2.Device) -> DeviceKey:
+    """Under which the inventory knows a device of the spool; replicas share it."""
+    return device.vendor, device.card, device.physical_id
 
 
 def _entry_of(device: "Device", known: Entry | None) -> Entry | None:

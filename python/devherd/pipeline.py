@@ -19,7 +19,7 @@ Faults = dict[DeviceKey, set[str]]
 
 @dataclass(frozen=True, slots=True)
 class ScanReport:
-    """One scan, told whole: what it makes of the host, and why each device is where it is (by vendor and device id)."""
+    """One scan, told whole: what it makes of the host, and why each device is where it is."""
 
     resources: list[spool_pb2.Resource]
     problems: list[spool_pb2.Problem]
@@ -75,9 +75,9 @@ class Pipeline:
     def poll(self, *, periodic: bool) -> None:
         """Look at what the scan said can be looked at cheaply; only a periodic poll lets devices recover."""
         faults = self._standing_faults()
-        for vendor, device, reasons in self._native.poll():
-            if (vendor, device) in self._inventory.entries:
-                faults.setdefault((vendor, device), set()).update(reasons)
+        for vendor, card, device, reasons in self._native.poll():
+            if (vendor, card, device) in self._inventory.entries:
+                faults.setdefault((vendor, card, device), set()).update(reasons)
         if periodic:
             self._health.observe(faults)
         else:
@@ -100,7 +100,7 @@ class Pipeline:
 
     def _standing_faults(self) -> Faults:
         """What is wrong whatever a poll says: the last scan's findings, and CDI specs that cannot be written."""
-        faults = {(entry.vendor, entry.device.id): set(entry.reasons) for entry in self._inventory.faulty()}
+        faults = {entry.key: set(entry.reasons) for entry in self._inventory.faulty()}
         for key, entry in self._inventory.entries.items():
             if entry.device.cdi_edits and self._cdi.publish(entry.device) is not None:
                 faults.setdefault(key, set()).add(UNWRITABLE)
@@ -115,14 +115,14 @@ def scan_once(config: Config) -> ScanReport:
     inventory.observe(scan, 0.0, config.health.forget_after)
     health = Health(config.health.recover_after)
     health.note({key: entry.reasons for key, entry in inventory.entries.items()})
-    health.note({(vendor, device): reasons for vendor, device, reasons in native.poll()})
+    health.note({(vendor, card, device): reasons for vendor, card, device, reasons in native.poll()})
     made = resources.build(config, inventory.entries.values(), health)
     return ScanReport(
         resources=made.resources,
         problems=problem_messages(scan) + made.problems,
         duration_seconds=scan.duration_seconds,
         rules=made.rules,
-        sources={(device.vendor, device.id): device.sources for device in scan.devices},
+        sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
     )
 
 

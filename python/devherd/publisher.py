@@ -4,10 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from devherd import spool
+from devherd.inventory import DeviceKey, key_of
 from devherd.proto import spool_pb2
-
-PhysicalDevice = tuple[str, str]
-"""Vendor and the id it was scanned under, which replicas share."""
 
 
 class Publisher:
@@ -47,15 +45,15 @@ class Publisher:
             self._published[key] = resource
 
 
-def _devices_of(resource: spool_pb2.Resource) -> set[PhysicalDevice]:
-    return {(device.vendor, device.physical_id) for device in resource.devices}
+def _devices_of(resource: spool_pb2.Resource) -> set[DeviceKey]:
+    return {key_of(device) for device in resource.devices}
 
 
-def _without(resource: spool_pb2.Resource, leaving: set[PhysicalDevice]) -> spool_pb2.Resource:
+def _without(resource: spool_pb2.Resource, leaving: set[DeviceKey]) -> spool_pb2.Resource:
     if not leaving:
         return resource
     rest = spool_pb2.Resource()
     rest.CopyFrom(resource)
     del rest.devices[:]
-    rest.devices.extend(device for device in resource.devices if (device.vendor, device.physical_id) not in leaving)
+    rest.devices.extend(device for device in resource.devices if key_of(device) not in leaving)
     return rest

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from devherd import resource_name
 from devherd.config import Config, ResourceRule, Selector
 from devherd.health import Health
-from devherd.inventory import Entry
+from devherd.inventory import DeviceKey, Entry
 from devherd.proto import spool_pb2
 
 MAX_LIST_BYTES = 3_500_000
@@ -24,11 +24,11 @@ _NUMBER = re.compile(r"(\d+)")
 
 @dataclass(slots=True)
 class Resources:
-    """Resources sorted by name, what could not be advertised, and which rule each device met (by vendor and id)."""
+    """Resources sorted by name, what could not be advertised, and which rule each device met."""
 
     resources: list[spool_pb2.Resource] = field(default_factory=list)
     problems: list[spool_pb2.Problem] = field(default_factory=list)
-    rules: dict[tuple[str, str], str] = field(default_factory=dict)
+    rules: dict[DeviceKey, str] = field(default_factory=dict)
 
 
 def build(config: Config, entries: Iterable[Entry], health: Health) -> Resources:
@@ -37,7 +37,7 @@ def build(config: Config, entries: Iterable[Entry], health: Health) -> Resources
     by_name: dict[str, spool_pb2.Resource] = {}
     for entry in entries:
         number, rule = _rule_for(config.resources, entry)
-        result.rules[entry.vendor, entry.device.id] = _describe(number, entry)
+        result.rules[entry.key] = _describe(number, entry)
         if not rule.advertise:
             continue
         name = _name(rule, entry)
@@ -53,7 +53,7 @@ def build(config: Config, entries: Iterable[Entry], health: Health) -> Resources
                 preferred=_PREFERENCES[rule.preferred],
                 fail_requests_greater_than_one=rule.sharing.fail_requests_greater_than_one,
             )
-        reasons = health.reasons((entry.vendor, entry.device.id))
+        reasons = health.reasons(entry.key)
         _add(resource, entry, rule.sharing.replicas, reasons)
     for name in sorted(by_name):
         _settle(by_name[name], result)

@@ -336,9 +336,9 @@ impl Scanner {
         Scan(py.detach(|| lock(&self.0).scan()))
     }
 
-    fn poll(&self, py: Python<'_>) -> Vec<(String, String, Vec<&'static str>)> {
+    fn poll(&self, py: Python<'_>) -> Vec<(String, String, String, Vec<&'static str>)> {
         let found = py.detach(|| lock(&self.0).poll());
-        found.into_iter().map(|(vendor, id, reasons)| (vendor, id, words(&reasons))).collect()
+        found.into_iter().map(|(vendor, card, id, reasons)| (vendor, card, id, words(&reasons))).collect()
     }
 
     fn watched_directories(&self, py: Python<'_>) -> Vec<String> {

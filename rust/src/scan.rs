@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::device::{Device, Found, Problem, Reason, Unseen};
-use crate::health::Poller;
+use crate::device::{Device, Found, Problem, Unseen};
+use crate::health::{Fault, Poller};
 use crate::host::Host;
 use crate::probe::{Fence, panic_message};
 use crate::settings::Settings;
@@ -72,8 +72,8 @@ impl Scanner {
         scan
     }
 
-    /// Carries out the checks of the devices last found; answers vendor, id and reasons of those not in order.
-    pub fn poll(&mut self) -> Vec<(String, String, BTreeSet<Reason>)> {
+    /// Carries out the checks of the devices last found; answers those not in order.
+    pub fn poll(&mut self) -> Vec<Fault> {
         self.poller.poll()
     }
 

@@ -29,7 +29,8 @@ pub struct UeventSocket {
 }
 
 impl UeventSocket {
-    /// Listens from now on. A network namespace other than the host's hears nothing, and that is no error.
+    /// Listens from now on. The kernel tells every network namespace of the initial user namespace; in that of another
+    /// user namespace nothing is heard, and that is no error.
     ///
     /// # Errors
     /// Those of `socket` and `bind`: some sandboxes refuse the family.

@@ -15,7 +15,7 @@ generic:
   - {name: devic.es/null, groups: [{count: 2, paths: [{path: /dev/null, mountPath: /dev/nothing}]}]}
 simulated:
   - {name: example.com/gpu, count: 11, numa_nodes: 2}
-  - {name: example.org/gpu, count: 1}
+  - {name: example.com/gpu, count: 1}
 resources:
   - match: {id: gpu-10}
     advertise: false
@@ -27,7 +27,7 @@ resources:
 
 @pytest.fixture
 def config(tmp_path):
-    """Real device nodes, names only, shared, left out, and a problem (two simulated resources with the same ids)."""
+    """Real device nodes, names only, shared, left out, and a problem (a simulated resource given twice)."""
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG)
     return path
@@ -76,7 +76,7 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_wrapped(config):
     assert lines[0].split() == ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "NODES", "AND", "MOUNTS"]
     assert sum("Healthy" in line for line in lines) == 13
     assert sum("/dev/null:/dev/nothing" in line for line in lines) == 2
-    assert sum("example.org/gpu" in line and "left out" in line for line in lines) == 1
+    assert sum("example.com/gpu" in line and "left out" in line for line in lines) == 1
     assert lines[-1].startswith("3 resources, 13 devices (0 unhealthy), 1 problem, ")
 
 

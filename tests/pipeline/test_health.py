@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from devherd.health import Health
 
-PORT = ("intel-fpga", "dfl-port.0")
+PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
+OTHER = ("generic", "a.b/c group 0", "x")
 
 
 def test_a_fault_counts_at_once_and_leaves_after_a_run_of_good_polls():
@@ -64,7 +65,7 @@ def test_a_device_that_is_forgotten_takes_its_reasons_along():
 
 
 REASONS = st.sampled_from(["node-missing", "port-error", "temperature"])
-POLLS = st.lists(st.dictionaries(st.sampled_from([PORT, ("generic", "x")]), st.sets(REASONS, min_size=1)), max_size=30)
+POLLS = st.lists(st.dictionaries(st.sampled_from([PORT, OTHER]), st.sets(REASONS, min_size=1)), max_size=30)
 
 
 @given(st.integers(1, 4), POLLS)
@@ -75,5 +76,5 @@ def test_a_reason_is_held_exactly_while_one_of_the_last_polls_found_it(recover_a
         health.observe(poll)
 
     recent = polls[-recover_after:]
-    for key in (PORT, ("generic", "x")):
+    for key in (PORT, OTHER):
         assert set(health.reasons(key)) == set().union(*(poll.get(key, set()) for poll in recent))

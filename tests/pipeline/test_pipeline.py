@@ -44,3 +44,17 @@ def test_what_is_told_is_plain_json(tmp_path):
     told = inventory_json.inventory_json(report.resources, report.problems, report.duration_seconds)
 
     assert json.loads(json.dumps(told)) == told
+
+
+def test_two_resources_may_list_the_same_path(tmp_path):
+    """As while a cluster moves from one domain to another: both names serve the device, under the peer's id."""
+    node = SimulatedNode.create(tmp_path / "node", preset("generic"))
+    groups = [{"paths": [{"path": "/dev/kvm"}]}]
+    generic = [{"name": name, "groups": groups} for name in ("squat.ai/kvm", "devic.es/kvm")]
+
+    report = scan_once(Config.model_validate({"host_root": node.root, "generic": generic}))
+
+    ids = {one.name: [device.id for device in one.devices] for one in report.resources}
+    assert report.problems == []
+    assert set(ids) == {"squat.ai/kvm", "devic.es/kvm"}
+    assert ids["squat.ai/kvm"] == ids["devic.es/kvm"]

@@ -87,7 +87,7 @@ def test_vendors_are_matched_by_the_name_of_their_section():
 def test_replicas_share_a_device_and_carry_its_health_and_facts():
     """`<id>::<n>`, all Unhealthy when their device is."""
     health = Health(3)
-    health.note({("nvidia", "a"): {"xid"}})
+    health.note({("nvidia", "", "a"): {"xid"}})
     rules = [{"sharing": {"replicas": 2, "rename": "nvidia.com/gpu.shared", "fail_requests_greater_than_one": True}}]
 
     [resource] = built([entry("a", model="H200")], {"resources": rules}, health).resources

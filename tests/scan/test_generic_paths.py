@@ -13,6 +13,7 @@ from devherd._native import Device, Scan, Scanner
 from devherd.sim.node.tree import write_tree
 
 NAME = "example.com/x"
+GROUP = f"{NAME} group 0"
 
 
 def scanner(root: Path, *groups: dict) -> Scanner:
@@ -155,7 +156,7 @@ def test_a_node_that_goes_and_comes_is_polled_unhealthy_and_healthy(tmp_path):
     native.scan()
     assert native.poll() == []
     (root / "dev/kvm").unlink()
-    assert native.poll() == [("generic", peer_id(0, "/dev/kvm"), ["node-missing"])]
+    assert native.poll() == [("generic", GROUP, peer_id(0, "/dev/kvm"), ["node-missing"])]
     (root / "dev/kvm").touch()
     assert native.poll() == []
 

@@ -75,7 +75,7 @@ def test_a_stick_pulled_out_is_polled_unhealthy_at_once(tmp_path):
     native = scanner(tmp_path, {"usb": [ADAPTER]})
     (device,) = native.scan().devices
     (tmp_path / node.removeprefix("/")).unlink()
-    assert native.poll() == [("generic", device.id, ["node-missing"])]
+    assert native.poll() == [("generic", device.card, device.id, ["node-missing"])]
 
 
 def test_a_host_without_usb_has_no_stick_and_no_problem(tmp_path):

@@ -27,7 +27,7 @@ def polled(tmp_path):
     def poll(*lines):
         for line in lines:
             write_tree(line, tmp_path)
-        return {device: reasons for _, device, reasons in scanner.poll()}
+        return {device: reasons for _, _, device, reasons in scanner.poll()}
 
     return poll
 

@@ -235,11 +235,11 @@ def test_health_polling_sees_what_the_card_says_and_takes_it_back(tmp_path: Path
         place = tmp_path / change.split(" = ")[0]
         good = place.read_text()
         write_tree(change, tmp_path)
-        assert scanner.poll() == [("intel-fpga", "dfl-port.0", [reason])]
+        assert scanner.poll() == [("intel-fpga", "0000:81:00.0", "dfl-port.0", [reason])]
         write_tree(f"{place.relative_to(tmp_path)} = {good.strip()}", tmp_path)
         assert scanner.poll() == []
     (tmp_path / "dev/dfl-port.1").unlink()
-    assert scanner.poll() == [("intel-fpga", "dfl-port.1", ["node-missing"])]
+    assert scanner.poll() == [("intel-fpga", "0000:42:00.0", "dfl-port.1", ["node-missing"])]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ def test_ten_thousand_are_all_there_in_natural_order():
     assert [device.id for device in found.devices] == [f"gpu-{number}" for number in range(10_000)]
 
 
-def test_names_with_the_same_last_part_are_a_problem_of_the_later():
-    """Their ids would be the same."""
-    found = scan({"name": "a.example/gpu", "count": 1}, {"name": "b.example/gpu", "count": 1})
-    assert [device.resource_name for device in found.devices] == ["a.example/gpu"]
-    assert [(problem.vendor, problem.path) for problem in found.problems] == [("simulated", "b.example/gpu")]
+def test_a_name_given_twice_is_a_problem_of_the_later():
+    """Ids are unique within a resource; two resources may have the same."""
+    found = scan(*({"name": name, "count": 1} for name in ("a.example/gpu", "b.example/gpu", "a.example/gpu")))
+    assert [device.resource_name for device in found.devices] == ["a.example/gpu", "b.example/gpu"]
+    assert [(problem.vendor, problem.path) for problem in found.problems] == [("simulated", "a.example/gpu")]

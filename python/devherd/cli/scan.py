@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from devherd.cli.common_options import load_config
 from devherd.errors import ExitCode, UsageError
+from devherd.inventory import DeviceKey, key_of
 from devherd.inventory_json import Json, inventory_json
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _inventory(report: "ScanReport", *, explain: bool) -> Json:
     if explain:
         for resource, shown in zip(report.resources, inventory["resources"], strict=True):
             for device, told in zip(resource.devices, shown["devices"], strict=True):
-                key = device.vendor, device.physical_id
+                key = key_of(device)
                 told["rule"] = report.rules.get(key)
                 told["sources"] = dict(sorted(report.sources.get(key, {}).items()))
     return inventory
@@ -93,17 +94,17 @@ def _explanations(report: "ScanReport") -> Iterator[str]:
     """For each device as it was found: where it went, by which rule, and the source of every fact."""
     from devherd.cli.inventory_table import plain
 
-    homes: dict[tuple[str, str], list[str]] = {}
-    facts: dict[tuple[str, str], dict[str, str]] = {}
+    homes: dict[DeviceKey, list[str]] = {}
+    facts: dict[DeviceKey, dict[str, str]] = {}
     for resource in report.resources:
         for device in resource.devices:
-            key = device.vendor, device.physical_id
+            key = key_of(device)
             if resource.name not in homes.setdefault(key, []):
                 homes[key].append(resource.name)
             facts[key] = dict(device.attributes)
     for key, rule in report.rules.items():
         home = " and ".join(homes.get(key, ["not advertised"]))
-        yield f"{key[0]} {plain(key[1])} → {home}, by {rule}"
+        yield f"{key[0]} {plain(key[2])} → {home}, by {rule}"
         for fact, source in sorted(report.sources.get(key, {}).items()):
             yield plain(f"    {fact}{_value(facts.get(key, {}).get(fact))} read from {source}")
     yield ""

@@ -24,8 +24,8 @@ const SYSFS: i64 = 0x6265_6572;
 /// Descriptors that the rest of the process may need.
 const RESERVED_FILES: u64 = 256;
 
-/// A device that is not in order: vendor, id and what is wrong with it.
-pub type Fault = (String, String, BTreeSet<Reason>);
+/// A device that is not in order: vendor, card, id and what is wrong with it.
+pub type Fault = (String, String, String, BTreeSet<Reason>);
 
 /// The devices looked at, card by card.
 #[derive(Debug)]
@@ -150,8 +150,8 @@ impl Card {
     }
 
     fn faults(&self, reasons: impl Fn(&Member) -> BTreeSet<Reason>) -> Vec<Fault> {
-        let fault = |member: &Member| (member.vendor.clone(), member.id.clone(), reasons(member));
-        self.devices.iter().map(fault).filter(|(_, _, reasons)| !reasons.is_empty()).collect()
+        let fault = |member: &Member| (member.vendor.clone(), self.key.clone(), member.id.clone(), reasons(member));
+        self.devices.iter().map(fault).filter(|(_, _, _, reasons)| !reasons.is_empty()).collect()
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
         }
 
         fn faults(&mut self) -> Vec<(String, Vec<Reason>)> {
-            self.poller.poll().into_iter().map(|(_, id, reasons)| (id, reasons.into_iter().collect())).collect()
+            self.poller.poll().into_iter().map(|(_, _, id, reasons)| (id, reasons.into_iter().collect())).collect()
         }
     }
 

@@ -1,6 +1,6 @@
 //! Devices that exist only as names: for tests, dry runs and load of any size.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crate::device::{Device, Found, Problem};
 use crate::host::Host;
@@ -31,14 +31,12 @@ impl Vendor for Simulated {
 
     fn scan(&self, _host: &Host, _fence: &Fence) -> Found {
         let mut found = Found::default();
-        let mut taken = BTreeMap::new();
+        let mut taken = BTreeSet::new();
         for resource in &self.resources {
-            let stem = stem(&resource.name);
-            if let Some(owner) = taken.insert(stem, &resource.name) {
-                found.problems.push(collision(&resource.name, stem, owner));
-                taken.insert(stem, owner);
+            if taken.insert(&resource.name) {
+                found.devices.extend((0..resource.count).map(|number| device(resource, number)));
             } else {
-                found.devices.extend((0..resource.count).map(|number| device(resource, stem, number)));
+                found.problems.push(Problem::new(NAME, &resource.name, "given twice; the second is left out"));
             }
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
@@ -51,16 +49,11 @@ fn stem(resource_name: &str) -> &str {
     resource_name.rsplit('/').next().unwrap_or(resource_name)
 }
 
-fn device(resource: &SimulatedDevice, stem: &str, number: u32) -> Device {
-    let id = format!("{stem}-{number}");
+fn device(resource: &SimulatedDevice, number: u32) -> Device {
+    let (card, id) = (resource.name.clone(), format!("{}-{number}", stem(&resource.name)));
     let numa_nodes = number.checked_rem(resource.numa_nodes).into_iter().collect();
     let resource_name = Some(resource.name.clone());
-    Device { vendor: NAME.into(), card: id.clone(), id, resource_name, numa_nodes, ..Device::default() }
-}
-
-fn collision(resource_name: &str, stem: &str, owner: &str) -> Problem {
-    let error = format!("left out: its ids {stem}-… are those of {owner}; let the names end differently");
-    Problem::new(NAME, resource_name, error)
+    Device { vendor: NAME.into(), card, id, resource_name, numa_nodes, ..Device::default() }
 }
 
 #[cfg(test)]
@@ -93,7 +86,7 @@ mod tests {
     fn a_device_has_its_resource_and_nothing_else() {
         let expected = Device {
             vendor: NAME.into(),
-            card: "gpu-0".into(),
+            card: "example.com/gpu".into(),
             id: "gpu-0".into(),
             resource_name: Some("example.com/gpu".into()),
             ..Device::default()
@@ -109,16 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_share_their_ids_are_a_problem_of_the_later_one() {
+    fn a_name_given_twice_is_a_problem_of_the_later_one() {
         let found = scan(vec![
             resource("a.example/gpu", 1, 0),
-            resource("b.example/gpu", 2, 0),
-            resource("c.example/gpu", 1, 0),
+            resource("b.example/gpu", 1, 0),
+            resource("a.example/gpu", 9, 0),
         ]);
-        assert_eq!(ids(&found), ["gpu-0"]);
-        assert_eq!(found.devices[0].resource_name.as_deref(), Some("a.example/gpu"));
-        assert_eq!(found.problems.len(), 2);
-        assert!(found.problems.iter().all(|problem| problem.error.contains("those of a.example/gpu")));
+        assert_eq!(ids(&found), ["gpu-0", "gpu-0"], "ids are of their resource, and two may have the same");
+        assert_eq!(found.problems, [Problem::new(NAME, "a.example/gpu", "given twice; the second is left out")]);
     }
 
     #[test]

@@ -50,10 +50,14 @@ impl Generic {
     /// Devices of these resources.
     #[must_use]
     pub fn new(resources: Vec<GenericDevice>) -> Self {
+        let mut places = HashMap::new();
         let mut groups = Vec::new();
         for resource in resources {
-            let own = resource.groups.into_iter().enumerate();
-            groups.extend(own.map(|(index, options)| Arc::new(Group::new(&resource.name, index, options))));
+            let place: &mut usize = places.entry(resource.name.clone()).or_default();
+            for options in resource.groups {
+                groups.push(Arc::new(Group::new(&resource.name, *place, options)));
+                *place += 1;
+            }
         }
         Self { groups }
     }
@@ -186,13 +190,15 @@ fn place<'a>(host: &Host, device: &mut Device, nears: impl Iterator<Item = &'a N
     device.numa_nodes.dedup();
 }
 
-/// Keeps the first device of each id: the id says nothing but the paths, and the kubelet must not see one twice.
+/// Keeps the first device of each id in a resource: the id says nothing but the paths, and the kubelet must not see one
+/// twice. Two resources may have the same paths, as while a cluster moves from one name to another.
 fn drop_collisions(devices: &mut Vec<Device>) -> Vec<Problem> {
-    let mut owners: HashMap<String, String> = HashMap::new();
+    let mut owners = HashMap::new();
     let mut problems: Vec<Problem> = Vec::new();
     devices.retain(|device| {
-        let Some(owner) = owners.get(&device.id) else {
-            owners.insert(device.id.clone(), device.card.clone());
+        let key = (device.resource_name.clone(), device.id.clone());
+        let Some(owner) = owners.get(&key) else {
+            owners.insert(key, device.card.clone());
             return true;
         };
         let path = device.attributes.get("path").map(String::as_str).unwrap_or_default();

@@ -168,7 +168,7 @@ fn real_nodes_are_devices_on_the_real_host() {
 }
 
 #[test]
-fn the_same_paths_twice_are_a_problem_of_the_later_group() {
+fn the_same_paths_twice_in_a_resource_are_a_problem_of_the_later_group() {
     let tree = Tree::new();
     tree.nodes(&["kvm", "fuse"]);
     let resource = |name: &str, paths: &[&str]| GenericDevice {
@@ -177,7 +177,7 @@ fn the_same_paths_twice_are_a_problem_of_the_later_group() {
     };
     let found = tree.scan_resources(vec![
         resource("a.example/x", &["/dev/kvm", "/dev/fuse", "/dev/k*"]),
-        resource("b.example/x", &["/dev/fuse"]),
+        resource("a.example/x", &["/dev/fuse"]),
     ]);
     assert_eq!(paths_of(&found), ["/dev/fuse", "/dev/fuse", "/dev/fuse", "/dev/kvm", "/dev/kvm", "/dev/kvm"]);
     let told: Vec<_> =
@@ -191,10 +191,23 @@ fn the_same_paths_twice_are_a_problem_of_the_later_group() {
             ),
             (
                 "/dev/fuse",
-                "left out of b.example/x group 0: the same paths, and so the same id, are in a.example/x group 1"
+                "left out of a.example/x group 3: the same paths, and so the same id, are in a.example/x group 1"
             ),
         ]
     );
+}
+
+#[test]
+fn two_resources_may_have_the_same_paths() {
+    let tree = Tree::new();
+    tree.nodes(&["fuse"]);
+    let resource = |name: &str| GenericDevice { name: name.into(), groups: vec![group(1, vec![path("/dev/fuse")])] };
+    let found = tree.scan_resources(vec![resource("squat.ai/fuse"), resource("devic.es/fuse")]);
+    let told: Vec<_> = found.devices.iter().map(|device| (device.id.as_str(), device.card.as_str())).collect();
+    assert_eq!(told.len(), 2);
+    assert_eq!(told[0].0, told[1].0);
+    assert_ne!(told[0].1, told[1].1);
+    assert_eq!(found.problems, []);
 }
 
 #[test]
@@ -345,7 +358,7 @@ proptest! {
         let fence = Arc::new(Fence::new(Duration::from_secs(10)));
         let mut poller = Poller::new(Host::new(tree.0.path()), fence);
         poller.watch(&found.devices);
-        let polled: BTreeSet<_> = poller.poll().into_iter().map(|(_, id, reasons)| (id, reasons)).collect();
+        let polled: BTreeSet<_> = poller.poll().into_iter().map(|(_, _, id, reasons)| (id, reasons)).collect();
         let scanned = found.devices.iter().filter(|device| !device.reasons.is_empty());
         prop_assert_eq!(polled, scanned.map(|device| (device.id.clone(), device.reasons.clone())).collect());
     }
