@@ -3,6 +3,7 @@
 Key names and their order are what other programs rely on.
 """
 
+import os
 import socket
 from collections.abc import Iterable
 from typing import Any
@@ -19,11 +20,16 @@ def inventory_json(
     """Resources sorted by name, each with its devices in the order given, and what a scan of them could not do."""
     return {
         "devherd": version(),
-        "host": socket.gethostname(),
+        "host": host_name(),
         "duration_seconds": round(duration_seconds, 6),
         "resources": [_resource(resource) for resource in sorted(resources, key=lambda resource: resource.name)],
         "problems": [_problem(problem) for problem in problems],
     }
+
+
+def host_name() -> str:
+    """The node's name: in a pod the one that `NODE_NAME` tells, for the pod has a host name of its own."""
+    return os.environ.get("NODE_NAME") or socket.gethostname()
 
 
 def health_of(device: spool_pb2.Device) -> str:

@@ -91,7 +91,8 @@ def _start(root, container):
     security = container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert security["allowPrivilegeEscalation"] is False
-    environment = " ".join(f"{variable['name']}='{variable['value']}'" for variable in container["env"])
+    values = {variable["name"]: variable.get("value", "node-1") for variable in container["env"]}  # the rest are fields
+    environment = " ".join(f"{name}='{value}'" for name, value in values.items())
     return (
         f'{sys.executable} -c "{LOOPBACK_UP}"\n'
         f"exec chroot {root} setpriv --reuid={security['runAsUser']} --regid={security['runAsGroup']} --clear-groups "

@@ -128,7 +128,7 @@ def test_it_has_no_more_rights_than_root_without_capabilities(pod, container):
 
 def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, container, tmp_path):
     """Its defaults and the environment of the container, taken together, point into the volumes."""
-    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    environment = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
     (tmp_path / "config.yaml").write_text("")
     config = configuration.load({"config": str(tmp_path / "config.yaml")}, environment)
     settings = config.settings()
@@ -143,7 +143,7 @@ def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, contai
 
 def test_the_probes_and_prometheus_ask_where_the_exporter_listens(container, tmp_path):
     """The port of the container, of the probes, of the PodMonitor and of devherd's own setting are one."""
-    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    environment = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
     (tmp_path / "config.yaml").write_text("")
     listen = configuration.load({"config": str(tmp_path / "config.yaml")}, environment).listen
     [port] = container["ports"]

@@ -2,7 +2,7 @@
 
 import stat
 
-from conftest import until
+from instance import until
 
 FIRST = "resource:example.com_first"
 ALL = ("scanner", "exporter", FIRST)

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import cpu_ticks, is_alive, until
+from instance import cpu_ticks, is_alive, until
 
 RESOURCE = "resource:example.com_first"
 

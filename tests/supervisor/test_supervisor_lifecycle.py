@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from conftest import is_alive, until
+from instance import is_alive, until
 
 FIRST = "resource:example.com_first"
 

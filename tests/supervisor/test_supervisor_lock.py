@@ -3,7 +3,7 @@
 import os
 import signal
 
-from conftest import open_paths, until
+from instance import open_paths, until
 
 RESOURCE = "resource:example.com_first"
 

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 
-from conftest import until
+from instance import until
 
 from devherd.supervisor.output import LOG_BYTES
 from devherd.supervisor.stderr import Stderr

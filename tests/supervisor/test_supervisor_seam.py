@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from conftest import open_paths, until
+from instance import open_paths, until
 from prometheus_client.multiprocess import MultiProcessCollector
 
 FIRST = "resource:example.com_first"

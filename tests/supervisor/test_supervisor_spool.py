@@ -2,7 +2,7 @@
 
 import shutil
 
-from conftest import until
+from instance import until
 
 FIRST, SECOND = "resource:example.com_first", "resource:example.com_second"
 

@@ -1,12 +1,11 @@
 """The status page: what an operator wants to see first, as one plain page without scripts."""
 
 import html
-import socket
 from collections.abc import Iterable, Sequence
 
 from devherd.exporter.health import silence_seconds
 from devherd.heartbeat import Heartbeats
-from devherd.inventory_json import health_of
+from devherd.inventory_json import health_of, host_name
 from devherd.proto import spool_pb2
 from devherd.run_directory import RUNNING, Allocations, Herd
 from devherd.version import version
@@ -38,7 +37,7 @@ Row = Sequence[str]
 
 def render(herd: Herd, allocations: Allocations | None, reasons: Sequence[str], heartbeats: Heartbeats) -> str:
     """The page; `reasons` are those for which the instance is not alive or not ready."""
-    host = html.escape(socket.gethostname())
+    host = html.escape(host_name())
     return "".join(
         [
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>devherd on {host}</title>',

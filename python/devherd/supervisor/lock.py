@@ -99,6 +99,7 @@ class KubeletDirectoryLock:
 
 def _make_directories(settings: Settings) -> None:
     settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _close_to_others(settings)
     for directory in (
         settings.resources_directory,
         settings.state_directory,
@@ -106,6 +107,15 @@ def _make_directories(settings: Settings) -> None:
         settings.logs_directory,
     ):
         directory.mkdir(mode=0o700, exist_ok=True)
+
+
+def _close_to_others(settings: Settings) -> None:
+    """Somebody made it before us, a kubelet or an administrator: what we will put there is for us alone.
+
+    A directory that holds other people's files is not ours to close.
+    """
+    if settings.lock_file.exists() or not any(settings.run_dir.iterdir()):
+        settings.run_dir.chmod(0o700)
 
 
 def _lock(descriptor: int) -> bool:
