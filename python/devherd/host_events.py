@@ -59,9 +59,7 @@ class HostEvents:
                 self._unwatchable.discard(directory)
             except OSError as error:
                 if directory not in self._unwatchable:
-                    log.warning(
-                        "%s: cannot be watched: %s; rescans see its changes", directory, error
-                    )
+                    log.warning("%s: cannot be watched: %s; rescans see its changes", directory, error)
                 self._unwatchable.add(directory)
 
     def wait(self, timeout: float) -> bool:

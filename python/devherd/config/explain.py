@@ -14,8 +14,9 @@ class ConfigError(UsageError):
     """A configuration that cannot be used. `problems` has one line for each error: key path and what is wrong."""
 
     def __init__(self, source: str, problems: list[str]) -> None:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        super().__init__(f"bad configuration in {source}", problems[0] + more, "run `devherd check-config` on it")
+        others = len(problems) - 1
+        cure = f"correct it, and {others} more that `devherd check-config` shows" if others else "correct it"
+        super().__init__(f"bad configuration in {source}", problems[0], cure)
         self.source = source
         self.problems = problems
 

@@ -1,0 +1,111 @@
+"""The socket of one server generation: `devherd-<8 hex of the resource name's hash>-<generation>.sock`.
+
+Every generation has a fresh name: kubelets up to 1.36 drop the newer of two registrations when the older one ends, and
+from 1.37 on they ignore a path that they know.
+"""
+
+import hashlib
+import os
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+from devherd.errors import UsageError
+
+SUFFIX = ".sock"
+MAX_PATH_BYTES = 107  # sun_path has 108 bytes, the last of them 0
+
+Identity = tuple[int, int, int]
+"""Device, inode and change time: a socket that is made again often gets the inode of the old one."""
+
+
+class Endpoint:
+    """One socket file, from the bind to the end. The server makes it; this says whether it is still ours."""
+
+    def __init__(self, directory: Path, resource_name: str, generation: int) -> None:
+        self.generation = generation
+        self.name = f"{prefix(resource_name)}{generation}{SUFFIX}"
+        self.path = directory / self.name
+        self._bound: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Raises UsageError for a path that no socket can have, OSError when the directory is not there."""
+        length = len(os.fsencode(self.path))
+        if length > MAX_PATH_BYTES:
+            raise UsageError(
+                f"{self.path.parent}: cannot hold the resource's socket",
+                f"its path would have {length} bytes and the kernel takes {MAX_PATH_BYTES}",
+                "choose a shorter --kubelet-dir",
+            )
+        self.path.parent.stat()
+
+    def bound(self) -> None:
+        """The server listens: remember its file. Raises OSError when it is gone already."""
+        status = self.path.stat()
+        self._bound = (status.st_dev, status.st_ino)
+
+    def is_there(self) -> bool:
+        """Whether the file is still the one that was bound."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return False
+        return self._bound == (status.st_dev, status.st_ino)
+
+    def remove(self) -> None:
+        """Unlink the file, if it is ours and the server has left it."""
+        if self.is_there():
+            self.path.unlink(missing_ok=True)
+
+
+def prefix(resource_name: str) -> str:
+    """What the names of all sockets of a resource begin with."""
+    return f"devherd-{hashlib.sha256(resource_name.encode()).hexdigest()[:8]}-"
+
+
+def identity(socket: Path) -> Identity | None:
+    """Which file this is; None when there is none that can be seen."""
+    try:
+        status = socket.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def target(socket: Path) -> str:
+    """The socket as gRPC names it: a URI, so that a percent sign in a path is itself."""
+    return f"unix:{quote(str(socket))}"
+
+
+def generations(directory: Path, resource_name: str) -> dict[int, Path]:
+    """The sockets of a resource that lie in a directory, by generation."""
+    try:
+        entries = list(directory.iterdir())
+    except OSError:
+        return {}
+    begin = prefix(resource_name)
+    numbers = {entry: entry.name.removeprefix(begin).removesuffix(SUFFIX) for entry in entries}
+    return {
+        int(number): entry
+        for entry, number in numbers.items()
+        if number.isdecimal() and entry.name == f"{begin}{number}{SUFFIX}"
+    }
+
+
+def last_generation(directory: Path, resource_name: str, remembered: int) -> int:
+    """The highest generation that may have been used, by memory or by what lies about.
+
+    Where nothing is known (a run directory made anew, as in a new pod), the clock stands in for memory: a name that a
+    predecessor used a moment ago may still be tied to its connection in the kubelet.
+    """
+    return max(remembered, *generations(directory, resource_name), 0) or int(time.time())
+
+
+def remove_stale(directory: Path, resource_name: str) -> list[str]:
+    """Unlink what earlier processes of this resource left behind, and nothing else; the names that went."""
+    removed = []
+    for _, path in sorted(generations(directory, resource_name).items()):
+        if path.is_socket():
+            path.unlink(missing_ok=True)
+            removed.append(path.name)
+    return removed

@@ -1,0 +1,67 @@
+"""A real resource child, forked from a process that has imported everything and has no thread, as the supervisor does.
+
+Usage: resource_process.py KUBELET-DIR RUN-DIR KEY COUNT. Forks COUNT children (of KEY, or of KEY0, KEY1, … when COUNT
+is above 1), prints their pids on one line, and waits for them. Signals go to the
+children by their pids, not to this. The monotonic time of the first one's last beat stands in RUN-DIR/last-beat.
+"""
+
+import ctypes
+import errno
+import gc
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from devherd import counters, log
+from devherd.child import Child
+from devherd.heartbeat import Heartbeats
+from devherd.settings import Settings
+
+_PR_SET_PDEATHSIG = 1
+
+settings = Settings(kubelet_dir=Path(sys.argv[1]), run_dir=Path(sys.argv[2]))
+counters.keep_in(settings.counters_directory)
+
+from devherd.plugin import watch  # noqa: E402 - prometheus_client must find its directory first
+from devherd.plugin.child import main  # noqa: E402
+
+if os.environ.get("DEVHERD_TEST_NO_INOTIFY"):
+
+    def refuse() -> None:
+        """What the kernel does when the user's inotify instances are used up."""
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    watch.DirectoryWatch = refuse
+
+
+def fork(name: str, heartbeats: Heartbeats) -> int:
+    """The pid of a new child."""
+    slot = heartbeats.claim()
+    pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        counters.belong_to(name)
+        log.configure(name, "debug", "text")
+        os._exit(main(Child(name, settings, heartbeats, slot)))
+    return pid
+
+
+count = int(sys.argv[4])
+keys = [sys.argv[3]] if count == 1 else [f"{sys.argv[3]}{number}" for number in range(count)]
+heartbeats = Heartbeats()
+gc.freeze()
+pids = [fork(f"resource:{key}", heartbeats) for key in keys]
+print(*pids, flush=True)
+last_beat = settings.run_dir / "last-beat"
+codes = []
+while len(codes) < len(pids):
+    pid, status = os.waitpid(-1, os.WNOHANG)
+    if pid:
+        codes.append(os.waitstatus_to_exitcode(status))
+    else:
+        last_beat.with_suffix(".new").write_text(str(heartbeats.last_beat(0)))
+        last_beat.with_suffix(".new").rename(last_beat)
+        time.sleep(0.02)
+sys.exit(max(codes, key=abs))
