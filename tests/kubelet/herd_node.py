@@ -1,0 +1,73 @@
+"""A simulated node with a real kubelet and the whole of devherd on it, as three sets of processes."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from real_kubelet import RealKubelet
+from resource_child import eventually
+
+from devherd.sim.node.presets import preset
+from devherd.sim.node.simulated_node import SimulatedNode
+
+
+class HerdNode:
+    """In the directory: `node` (the simulated host), `k` (the kubelet's), `run`, `config.yaml`, `herd.log`."""
+
+    def __init__(self, directory: Path, program: Path) -> None:
+        self.directory = directory
+        self.kubelet = RealKubelet(program, directory / "k", directory / "kubelet.log")
+        self.kubelet.directory.mkdir()
+        self.node: SimulatedNode | None = None
+        self._herd: subprocess.Popen[bytes] | None = None
+
+    @property
+    def cdi(self) -> Path:
+        """Where CDI specs of this node are."""
+        return self.directory / "node/var/run/cdi"
+
+    def start(self, spec="fpga-1", config=None, **kubelet_options):
+        """The kubelet, then devherd, on a node of the preset, or of a spec."""
+        self.node = SimulatedNode.create(self.directory / "node", preset(spec) if isinstance(spec, str) else spec)
+        (self.directory / "config.yaml").write_text(json.dumps(config or {}))
+        self.kubelet.start(**kubelet_options)
+        self.start_herd()
+
+    def start_herd(self):
+        """`devherd run`, with the exporter off."""
+        options = {"config": "config.yaml", "host-root": "node", "kubelet-dir": "k", "run-dir": "run"}
+        command = [f"--{option}={self.directory / name}" for option, name in options.items()]
+        with (self.directory / "herd.log").open("ab") as log:
+            self._herd = subprocess.Popen([sys.executable, "-m", "devherd", "run", *command, "--listen="], stderr=log)
+
+    def stop_herd(self, number=signal.SIGTERM):
+        """End it; the exit code."""
+        if self._herd is None:
+            return None
+        self._herd.send_signal(number)
+        try:
+            return self._herd.wait(30)
+        except subprocess.TimeoutExpired:
+            self._herd.kill()
+            return self._herd.wait()
+
+    def until_capacity(self, name, capacity, allocatable):
+        """Wait until the kubelet's Node would show these numbers."""
+        try:
+            eventually(lambda: self.kubelet.capacity(name) == (capacity, allocatable))
+        except pytest.fail.Exception:
+            node = self.kubelet.ask("capacity")
+            pytest.fail(f"{name} is not {(capacity, allocatable)} in {node}; the herd says\n{self.log[-2000:]}")
+
+    @property
+    def log(self):
+        """What the herd has written so far."""
+        return (self.directory / "herd.log").read_text()
+
+    def close(self):
+        """Leave nothing behind."""
+        self.stop_herd()
+        self.kubelet.kill()

@@ -1,0 +1,162 @@
+"""The whole of devherd beside the kubelet's own device manager: every kind of resource, as a container gets it."""
+
+import json
+import signal
+
+import pytest
+from real_kubelet import pod
+from resource_child import eventually
+
+from devherd.sim.node.spec import FpgaSpec, NodeSpec
+
+CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
+CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
+REGION = "fpga.intel.com/region-69528db6eb31577a8c3668f9faa081f6"
+QUICK = {"health": {"poll": "100ms", "recover_after": 2}, "scan": {"period": "500ms"}}
+GPU = "example.com/gpu"
+
+
+def node(path, permissions="rw"):
+    return {"host_path": path, "container_path": path, "permissions": permissions}
+
+
+def test_an_fpga_port_is_given_with_its_node_only(herd_node):
+    """Mode af: the port of the accelerator function that the name spells."""
+    herd_node.start("fpga-opae-2", policy="single-numa-node", numa_nodes=[0, 1])
+    herd_node.until_capacity(CRYPTO, 1, 1)
+    herd_node.until_capacity(CODEC, 1, 1)
+    assert herd_node.kubelet.devices(CODEC) == {"intel-fpga-port.1": [1]}
+    main = herd_node.kubelet.admit(pod("a", {CRYPTO: 1})).main
+    assert main.devices == [node("/dev/intel-fpga-port.0")]
+    assert (main.mounts, main.envs, main.annotations, main.cdi) == ([], {}, {}, [])
+
+
+def test_an_fpga_region_is_given_with_its_annotation_and_a_cdi_device_that_exists(herd_node):
+    """Mode region: the spec of the CDI name is there before the pod is."""
+    herd_node.start("fpga-1", {"vendors": {"intel_fpga": {"mode": "region"}}})
+    herd_node.until_capacity(REGION, 1, 1)
+    main = herd_node.kubelet.admit(pod("a", {REGION: 1})).main
+    assert main.devices == [node("/dev/dfl-port.0")]
+    assert main.annotations == {"com.intel.fpga.mode": "fpga.intel.com/region"}
+    assert main.cdi == ["intel.cdi.k8s.io/fpga=dfl-fme.0"]
+    spec = json.loads((herd_node.cdi / "intel.cdi.k8s.io-fpga-dfl-fme.0.yaml").read_text())
+    assert (spec["kind"], spec["devices"][0]["name"]) == ("intel.cdi.k8s.io/fpga", "dfl-fme.0")
+
+
+def test_an_fpga_region_for_development_is_given_with_its_engine(herd_node):
+    """Mode regiondevel: ports, then the management engine."""
+    herd_node.start("fpga-1", {"vendors": {"intel_fpga": {"mode": "regiondevel"}}})
+    herd_node.until_capacity(REGION, 1, 1)
+    main = herd_node.kubelet.admit(pod("a", {REGION: 1})).main
+    assert main.devices == [node("/dev/dfl-port.0"), node("/dev/dfl-fme.0")]
+    assert (main.annotations, main.cdi) == ({}, [])
+
+
+def test_a_generic_device_is_given_with_its_mount(herd_node):
+    """Three of one node: /dev/kvm and a directory of the host's."""
+    paths = [{"path": "/dev/kvm"}, {"path": "/dev/net", "type": "Mount", "mountPath": "/net", "readOnly": True}]
+    herd_node.start("generic", {"generic": [{"name": "devic.es/kvm", "groups": [{"count": 3, "paths": paths}]}]})
+    herd_node.until_capacity("devic.es/kvm", 3, 3)
+    main = herd_node.kubelet.admit(pod("a", {"devic.es/kvm": 1})).main
+    assert main.devices == [node("/dev/kvm", "mrw")]
+    assert main.mounts == [{"host_path": "/dev/net", "container_path": "/net", "read_only": True}]
+
+
+def test_simulated_devices_are_given_as_names_near_each_other(herd_node):
+    """No node, no mount: nothing but an allocation."""
+    herd_node.start(
+        "generic", {"simulated": [{"name": GPU, "count": 8, "numa_nodes": 2}]}, policy="restricted", numa_nodes=[0, 1]
+    )
+    herd_node.until_capacity(GPU, 8, 8)
+    main = herd_node.kubelet.admit(pod("a", {GPU: 4})).main
+    assert main.devices == []
+    assert main.device_ids[GPU] in (["gpu-0", "gpu-2", "gpu-4", "gpu-6"], ["gpu-1", "gpu-3", "gpu-5", "gpu-7"])
+
+
+def test_a_shared_device_is_given_to_as_many_pods_as_it_has_replicas(herd_node):
+    """Each gets the same node; one pod cannot have two."""
+    shared = {"replicas": 3, "rename": "fpga.intel.com/shared", "fail_requests_greater_than_one": True}
+    rule = {"match": {"vendor": "intel_fpga"}, "sharing": shared}
+    herd_node.start("fpga-1", {"resources": [rule]})
+    herd_node.until_capacity("fpga.intel.com/shared", 3, 3)
+    two = herd_node.kubelet.admit(pod("two", {"fpga.intel.com/shared": 2}))
+    assert "code = InvalidArgument" in two.message
+    for uid in "abc":
+        main = herd_node.kubelet.admit(pod(uid, {"fpga.intel.com/shared": 1})).main
+        assert main.devices == [node("/dev/dfl-port.0")]
+    assert "Requested: 1, Available: 0" in herd_node.kubelet.admit(pod("d", {"fpga.intel.com/shared": 1})).message
+
+
+def test_one_container_gets_devices_of_several_vendors(herd_node):
+    """Each from its own child."""
+    generic = [{"name": "devic.es/kvm", "groups": [{"paths": [{"path": "/dev/dfl-fme.0"}]}]}]
+    herd_node.start("fpga-8", {"generic": generic, "simulated": [{"name": GPU, "count": 1}]})
+    for name, count in (("devic.es/kvm", 1), (GPU, 1), (CRYPTO, 4)):
+        herd_node.until_capacity(name, count, count)
+    main = herd_node.kubelet.admit(pod("a", {CRYPTO: 2, "devic.es/kvm": 1, GPU: 1})).main
+    assert len(main.devices) == 3
+    assert node("/dev/dfl-fme.0", "mrw") in main.devices
+    assert len(main.device_ids[CRYPTO]) == 2
+
+
+def test_a_card_without_a_numa_node_is_told_without_topology(herd_node):
+    """Its numa_node in sysfs is -1."""
+    herd_node.start(NodeSpec(fpga=[FpgaSpec(numa_nodes=0)]), policy="single-numa-node", numa_nodes=[0, 1])
+    herd_node.until_capacity(CRYPTO, 1, 1)
+    assert herd_node.kubelet.devices(CRYPTO) == {"dfl-port.0": None}
+    assert herd_node.kubelet.admit(pod("a", {CRYPTO: 1})).main.devices == [node("/dev/dfl-port.0")]
+
+
+def test_a_port_that_fails_is_not_allocatable_until_it_is_well(herd_node):
+    """And the pod that holds it can be told."""
+    herd_node.start("fpga-opae-2", QUICK)
+    herd_node.until_capacity(CRYPTO, 1, 1)
+    herd_node.kubelet.admit(pod("a", {CRYPTO: 1}))
+    herd_node.node.fail_port("intel-fpga-port.0")
+    herd_node.until_capacity(CRYPTO, 1, 0)
+    health = {"main": {CRYPTO: {"intel-fpga-port.0": "Unhealthy"}}}
+    assert herd_node.kubelet.ask("pod_health", uid="a") == health
+    assert herd_node.kubelet.capacity(CODEC) == (1, 1)
+    herd_node.node.heal_port("intel-fpga-port.0")
+    herd_node.until_capacity(CRYPTO, 1, 1)
+
+
+def test_a_list_too_long_for_the_kubelet_is_cut_and_that_is_said(herd_node):
+    """Over 4 MiB the kubelet would end the stream and have no device at all."""
+    name = f"example.com/{'long-' * 12}id"
+    herd_node.start("generic", {"simulated": [{"name": name, "count": 60_000}]})
+    kept = eventually(lambda: herd_node.kubelet.capacity(name), 60)
+    assert 30_000 < kept[0] < 60_000
+    assert kept[0] == kept[1]
+    words = f"60000 devices do not fit into one message to the kubelet; the first {kept[0]} are advertised"
+    eventually(lambda: words in herd_node.log)
+    assert len(herd_node.kubelet.admit(pod("a", {name: 100})).main.device_ids[name]) == 100
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_devherd_ended_and_started_again_loses_no_pod_and_no_device(herd_node, number):
+    """An upgrade, or a crash, under running pods."""
+    herd_node.start("fpga-8")
+    for name in (CRYPTO, CODEC):
+        herd_node.until_capacity(name, 4, 4)
+    held = {name: herd_node.kubelet.admit(pod(name, {name: 1})).main for name in (CRYPTO, CODEC)}
+    herd_node.stop_herd(number)
+    for name in held:
+        herd_node.until_capacity(name, 4, 0)
+    herd_node.start_herd()
+    for name, main in held.items():
+        herd_node.until_capacity(name, 4, 4)
+        rest = herd_node.kubelet.admit(pod(f"rest of {name}", {name: 3})).main
+        assert not set(rest.device_ids[name]) & set(main.device_ids[name])
+
+
+def test_every_resource_is_back_after_a_restart_of_the_kubelet(herd_node):
+    """All children register anew."""
+    herd_node.start("fpga-8", {"simulated": [{"name": GPU, "count": 2}]})
+    counts = {CRYPTO: 4, CODEC: 4, GPU: 2}
+    for name, count in counts.items():
+        herd_node.until_capacity(name, count, count)
+    for _ in range(5):
+        herd_node.kubelet.restart()
+        for name, count in counts.items():
+            herd_node.until_capacity(name, count, count)

@@ -1,0 +1,43 @@
+"""A stream that is cut while the kubelet lives on: by another plugin of the same resource, or by a list too long."""
+
+import time
+
+import pytest
+from raw_plugin import RawPlugin, register
+from real_kubelet import pod
+from resource_child import RESOURCE, device, eventually
+
+
+@pytest.fixture
+def rival(child_node):
+    """A vendor's own plugin, serving the same resource; not registered yet."""
+    child_node.kubelet.start()
+    plugin = RawPlugin(child_node.kubelet.plugins / "rival.sock", resource=RESOURCE)
+    yield plugin
+    plugin.stop()
+
+
+def test_devherd_takes_a_resource_over_from_a_plugin_that_is_removed_afterwards(child_node, rival):
+    """Up to 1.36 the kubelet cuts devherd's stream when the old one's ends; devherd registers anew."""
+    assert register(child_node.kubelet.plugins, "rival.sock", RESOURCE) == ""
+    rival.send("theirs")
+    child_node.until_capacity(1, 1)
+    child_node.serve(device("0"), device("1"))
+    first = child_node.state().endpoint
+    rival.stop()
+    eventually(lambda: child_node.state().registered and child_node.state().endpoint != first)
+    child_node.until_capacity(2, 2)
+    assert child_node.kubelet.admit(pod("a", {RESOURCE: 2})).main.paths == ["/dev/0", "/dev/1"]
+
+
+def test_a_list_that_the_kubelet_does_not_take_costs_the_stream_until_there_is_a_shorter_one(child_node):
+    """It tries again ever later, not in a tight loop, and is back with the first list that fits."""
+    child_node.kubelet.start()
+    child_node.serve(device("0"))
+    child_node.write(*(device(f"{number:064}") for number in range(60_000)))
+    eventually(lambda: not child_node.state().registered)
+    time.sleep(3)
+    assert child_node.kubelet.registrations(RESOURCE) < 15
+    child_node.write(device("0"), device("1"))
+    child_node.until_capacity(2, 2)
+    eventually(lambda: child_node.state().registered)
