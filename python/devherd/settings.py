@@ -15,6 +15,8 @@ class Settings:
     listen: str = "127.0.0.1:9478"
     log_level: str = "info"
     log_format: str = "text"
+    kubelet_check: float = 30.0
+    """Seconds after which a resource child asks the kubelet again whether it still has its devices; 0 = never."""
     given_options: tuple[tuple[str, str], ...] = ()
     """What the command line gave, by option name: a reload must not lose it."""
 

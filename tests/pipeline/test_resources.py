@@ -77,9 +77,10 @@ def test_a_selector_asks_for_every_fact_and_a_list_of_globs_for_one_of_them():
     assert ids(built(devices, {"resources": rules}))["x.com/y"] == ["a"]
 
 
-def test_vendors_are_matched_by_the_name_of_their_section():
-    """One spelling in the whole file: `intel_fpga`."""
-    rules = [{"match": {"vendor": "intel_fpga"}, "name": "x.com/y"}]
+@pytest.mark.parametrize("vendor", ["intel_fpga", "intel-fpga", "intel*"])
+def test_vendors_are_matched_by_the_name_of_their_section_or_of_the_output(vendor):
+    """A spelling that silently matches nothing would be a trap: `scan` prints `intel-fpga`."""
+    rules = [{"match": {"vendor": vendor}, "name": "x.com/y"}]
 
     assert ids(built([entry("p", vendor="intel-fpga")], {"resources": rules})) == {"x.com/y": ["p"]}
 

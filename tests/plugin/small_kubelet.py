@@ -102,7 +102,7 @@ class SmallKubelet(RegistrationServicer):
         self.stop()
         self.start()
 
-    def Register(self, request, context):  # noqa: N802
+    def Register(self, request, context):
         self.calls.append(time.monotonic())
         self.requests.append(request)
         if self.hangs:

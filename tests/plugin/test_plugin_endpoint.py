@@ -1,5 +1,6 @@
 """Sockets: their names, their limits, their left-overs."""
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -125,3 +126,14 @@ def test_knocking_never_waits_for_a_listener_that_does_not_accept(host):
     assert knock(path) is None
     for each in (server, *callers):
         each.close()
+
+
+def test_a_process_without_file_descriptors_finds_the_kubelet_out_of_reach(tmp_path, monkeypatch):
+    """It used to end with a traceback; now it waits, and knocks again."""
+
+    def no_descriptors(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "socket", no_descriptors)
+
+    assert knock(tmp_path / "kubelet.sock") == f"{tmp_path}/kubelet.sock cannot be reached: Too many open files"

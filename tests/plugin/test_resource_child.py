@@ -7,8 +7,9 @@ import time
 
 import grpc
 import pytest
-from plugin_host import RESOURCE, device, eventually
+from plugin_host import KEY, RESOURCE, device, eventually
 
+from devherd import spool
 from devherd.plugin import endpoint
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
@@ -289,3 +290,16 @@ def test_a_path_too_long_for_a_socket_is_said_and_stays_said(host):
     assert host.logged("choose a shorter --kubelet-dir") == 1
     assert host.end() == 0
     listener.close()
+
+
+def test_a_state_file_that_is_removed_is_written_again(host):
+    """The exporter would say for ever that nothing is known of the resource."""
+    host.write(device("0"))
+    host.kubelet.start()
+    host.run()
+    host.registered()
+    eventually(lambda: host.state().registered)
+
+    spool.path_of(host.run_dir / "state", KEY).unlink()
+
+    eventually(lambda: host.state() and host.state().registered)

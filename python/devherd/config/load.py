@@ -67,7 +67,7 @@ def reload(settings: Settings, environ: Mapping[str, str]) -> Config:
 def changed_fixed_options(settings: Settings, config: Config) -> list[str]:
     """The options that a reload would change but that only a restart can."""
     new = config.settings()
-    fixed = ("host_root", "kubelet_dir", "run_dir", "log_level", "log_format")
+    fixed = ("host_root", "kubelet_dir", "run_dir", "log_level", "log_format", "kubelet_check")
     return [name for name in fixed if getattr(new, name) != getattr(settings, name)]
 
 

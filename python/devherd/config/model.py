@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from devherd.config.values import Duration, HostPath, Listen, Patterns, ResourceName, UsbId
+from devherd.config.values import Duration, HostPath, Listen, Patterns, Period, ResourceName, UsbId
 from devherd.settings import Settings
 
 PLANNED_VENDORS = ("nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma")
@@ -60,8 +60,10 @@ class Selector(BaseModel):
     __pydantic_extra__: dict[str, Patterns] = Field(init=False)
 
     def patterns(self) -> dict[str, list[str]]:
-        """Fact name to the globs of which one must match."""
-        return self.__pydantic_extra__ or {}
+        """Fact name to the globs of which one must match; vendors may be spelt as in this file or as in the output."""
+        facts = self.__pydantic_extra__ or {}
+        spelt = {"vendor": [vendor.replace("-", "_") for vendor in facts["vendor"]]} if "vendor" in facts else {}
+        return facts | spelt
 
 
 class Match(Selector):
@@ -148,6 +150,8 @@ class Config(_Section):
     log_format: Literal["text", "json"] = "text"
     cdi_dir: HostPath = Path("/var/run/cdi")
     """Where CDI specs are written, as the host names it."""
+    kubelet_check: Period = 30.0
+    """How often each resource asks the kubelet whether it still has its devices; 0 = never."""
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
     vendors: Vendors = Vendors()
@@ -172,6 +176,7 @@ class Config(_Section):
             listen=self.listen,
             log_level=self.log_level,
             log_format=self.log_format,
+            kubelet_check=self.kubelet_check,
             given_options=self._given_options,
         )
 

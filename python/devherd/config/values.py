@@ -71,6 +71,11 @@ Duration = Annotated[
     BeforeValidator(parse_duration, json_schema_input_type=str | float),
     Field(gt=0, json_schema_extra={"examples": ["5s"]}),
 ]
+Period = Annotated[
+    float,
+    BeforeValidator(parse_duration, json_schema_input_type=str | float),
+    Field(ge=0, json_schema_extra={"examples": ["5s"]}),
+]
 Patterns = Annotated[
     list[str], BeforeValidator(_patterns, json_schema_input_type=str | int | bool | list[str | int | bool])
 ]

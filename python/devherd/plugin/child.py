@@ -34,7 +34,8 @@ class ResourceChild:
         self._child = child
         self._key = child.name.removeprefix(NAME_PREFIX)
         self._resource = ResourceFile(child.settings.resources_directory, self._key)
-        self._kubelet = Kubelet(child.settings.kubelet_socket)
+        self._kubelet = Kubelet(child.settings)
+        self._state: State | None = None
 
     async def run(self) -> None:
         """Until SIGTERM. A defect in either task ends the process, and the supervisor starts another."""
@@ -55,12 +56,15 @@ class ResourceChild:
             self._child.beat()
             watch.add_missing()
             self._look()
+            if self._state is not None:
+                self._state.keep()
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
 
     async def _keep_registered(self) -> None:
         await self._resource.loaded()
-        state = State(spool.path_of(self._child.settings.state_directory, self._key), self._resource.latest.name)
-        await Keeper(self._resource, self._kubelet, state).run()
+        path = spool.path_of(self._child.settings.state_directory, self._key)
+        self._state = State(path, self._resource.latest.name)
+        await Keeper(self._resource, self._kubelet, self._state).run()
 
     def _look(self) -> None:
         self._resource.look()

@@ -89,11 +89,21 @@ class Generation:
             if not joined.done():
                 return Ended(over.result())
             since = joined.result()
-            return Ended(await over, time.monotonic() - since)
+            return Ended(await self._first(over), time.monotonic() - since)
         finally:
             over.cancel()
             joined.cancel()
             await asyncio.gather(over, joined, return_exceptions=True)
+
+    async def _first(self, over: asyncio.Task[str]) -> str:
+        """Why it is over: what this side sees, or what the kubelet has to be asked for."""
+        forgotten = asyncio.create_task(self._kubelet.forgets(self._resource))
+        try:
+            await asyncio.wait((over, forgotten), return_when=asyncio.FIRST_COMPLETED)
+            return over.result() if over.done() else forgotten.result()
+        finally:
+            forgotten.cancel()
+            await asyncio.gather(forgotten, return_exceptions=True)
 
     async def _join(self, began: float) -> float:
         """Register and see the kubelet watch; the time since which it does. Raises RegistrationError."""

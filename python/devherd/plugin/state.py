@@ -17,6 +17,7 @@ class State:
         self._path = path
         self._message = spool_pb2.ResourceState(name=resource_name, generation=_remembered(path))
         self._complaint = ""
+        self._is_unwritten = False
 
     @property
     def generation(self) -> int:
@@ -47,11 +48,17 @@ class State:
         self._message.streams = count
         self._write()
 
+    def keep(self) -> None:
+        """To be called now and then: what could not be written, or was removed, is written then."""
+        if self._is_unwritten or not self._path.exists():
+            self._write()
+
     def _write(self) -> None:
         try:
             spool.write(self._path, self._message)
-            self._complaint = ""
+            self._complaint, self._is_unwritten = "", False
         except OSError as error:
+            self._is_unwritten = True
             if str(error) != self._complaint:
                 log.warning("the state cannot be told: %s", error)
             self._complaint = str(error)
