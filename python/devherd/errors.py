@@ -1,6 +1,9 @@
 """What devherd says when it cannot go on: what, why, and what to do about it."""
 
+import re
 from enum import IntEnum
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")  # an error is one line, whatever a user has typed
 
 
 class ExitCode(IntEnum):
@@ -19,7 +22,7 @@ class DevherdError(Exception):
     exit_code = ExitCode.PROBLEM_FOUND
 
     def __init__(self, what: str, why: str, cure: str) -> None:
-        super().__init__(f"{what} — {why} — {cure}")
+        super().__init__(_UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", f"{what} — {why} — {cure}"))
         self.what = what
         self.why = why
         self.cure = cure

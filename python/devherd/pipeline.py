@@ -11,7 +11,7 @@ from devherd.cdi import UNWRITABLE, CdiSpecs
 from devherd.config import Config
 from devherd.errors import UsageError
 from devherd.health import Health
-from devherd.inventory import GONE, DeviceKey, Inventory
+from devherd.inventory import GONE, DeviceKey, Entry, Inventory
 from devherd.proto import spool_pb2
 
 Faults = dict[DeviceKey, set[str]]
@@ -47,6 +47,10 @@ class Pipeline:
         self._health.restore((key, entry.reasons) for key, entry in self._inventory.entries.items())
         self._cdi = CdiSpecs(cdi_directory(config))
         self._reconfigured = _differing(known_options or {}, vendor_options(config))
+        self.problems: list[spool_pb2.Problem] = []
+        """What neither the scan nor the naming of resources meets: CDI specs that cannot be written."""
+        self._arranged = resources.Resources()
+        self._arranged_for: tuple[int, int] | None = None
 
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next scan on; what it does not change is left alone."""
@@ -67,7 +71,8 @@ class Pipeline:
             self._inventory.observe(scan, now, self.config.health.forget_after, self._reconfigured)
             self._reconfigured = set()
             for key in before.keys() - self._inventory.entries.keys():
-                self._cdi.withdraw(before[key].device)
+                if before[key].gone_since is not None:  # otherwise pods may hold it: the configuration let go of it
+                    self._cdi.withdraw(before[key].device)
             self._health.forget_all_but(self._inventory.entries)
         self._health.note(self._standing_faults())
         return scan
@@ -84,8 +89,12 @@ class Pipeline:
             self._health.note(faults)
 
     def resources(self) -> resources.Resources:
-        """What all this makes, under the configuration."""
-        return resources.build(self.config, self._inventory.entries.values(), self._health)
+        """What all this makes, under the configuration. Health changes often, what it is told of seldom."""
+        arranged_for = (id(self.config), self._inventory.version)
+        if arranged_for != self._arranged_for:
+            self._arranged = resources.arrange(self.config, self._inventory.entries.values())
+            self._arranged_for = arranged_for
+        return self._arranged.judged(self._health)
 
     def fingerprint(self) -> object:
         """Equal for as long as `resources` answers the same."""
@@ -101,9 +110,12 @@ class Pipeline:
     def _standing_faults(self) -> Faults:
         """What is wrong whatever a poll says: the last scan's findings, and CDI specs that cannot be written."""
         faults = {entry.key: set(entry.reasons) for entry in self._inventory.faulty()}
+        self.problems = []
         for key, entry in self._inventory.entries.items():
-            if entry.device.cdi_edits and self._cdi.publish(entry.device) is not None:
+            error = self._cdi.publish(entry.device) if entry.device.cdi_edits else None
+            if error is not None:
                 faults.setdefault(key, set()).add(UNWRITABLE)
+                self.problems.append(_cdi_problem(entry, error))
         return faults
 
 
@@ -153,6 +165,15 @@ def problem_messages(scan: Scan) -> list[spool_pb2.Problem]:
         spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
         for problem in scan.problems
     ]
+
+
+def _cdi_problem(entry: Entry, error: OSError) -> spool_pb2.Problem:
+    return spool_pb2.Problem(
+        vendor=entry.vendor,
+        path=str(error.filename or ""),
+        error=f"the CDI spec cannot be written: {error.strerror or error}",
+        device=entry.device.id,
+    )
 
 
 def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:

@@ -5,13 +5,13 @@ The first rule that matches a device decides its resource; one that no rule matc
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from devherd import resource_name
 from devherd.config import Config, ResourceRule, Selector
 from devherd.health import Health
-from devherd.inventory import DeviceKey, Entry
+from devherd.inventory import DeviceKey, Entry, key_of
 from devherd.proto import spool_pb2
 
 MAX_LIST_BYTES = 3_500_000
@@ -19,7 +19,7 @@ MAX_LIST_BYTES = 3_500_000
 
 _PREFERENCES = {"packed": spool_pb2.PACKED, "aligned": spool_pb2.ALIGNED, "none": spool_pb2.NONE}
 _DEFAULT_RULE = ResourceRule()
-_NUMBER = re.compile(r"(\d+)")
+_NUMBER = re.compile(r"([0-9]+)")
 
 
 @dataclass(slots=True)
@@ -29,10 +29,25 @@ class Resources:
     resources: list[spool_pb2.Resource] = field(default_factory=list)
     problems: list[spool_pb2.Problem] = field(default_factory=list)
     rules: dict[DeviceKey, str] = field(default_factory=dict)
+    places: dict[DeviceKey, list[tuple[int, int]]] = field(default_factory=dict)
+    """Where each device stands: the index of its resource, its index in it; its replicas stand in several places."""
+
+    def judged(self, health: Health) -> "Resources":
+        """The same, with copies of the resources that tell why their devices are unhealthy."""
+        judged = [_copy(resource) for resource in self.resources]
+        for key, reasons in health.all_reasons().items():
+            for resource, device in self.places.get(key, ()):
+                judged[resource].devices[device].reasons.extend(reasons)
+        return replace(self, resources=judged)
 
 
 def build(config: Config, entries: Iterable[Entry], health: Health) -> Resources:
-    """The resources that these devices make under this configuration."""
+    """The resources that these devices make under this configuration, with their health."""
+    return arrange(config, entries).judged(health)
+
+
+def arrange(config: Config, entries: Iterable[Entry]) -> Resources:
+    """The resources that these devices make under this configuration, whatever their health."""
     result = Resources()
     by_name: dict[str, spool_pb2.Resource] = {}
     for entry in entries:
@@ -41,22 +56,24 @@ def build(config: Config, entries: Iterable[Entry], health: Health) -> Resources
         if not rule.advertise:
             continue
         name = _name(rule, entry)
-        refusal = resource_name.explain(name)
-        if refusal is not None:
-            result.problems.append(_problem(entry, f"cannot be advertised: {refusal}"))
-            continue
         resource = by_name.get(name)
         if resource is None:
+            refusal = resource_name.explain(name)
+            if refusal is not None:
+                result.problems.append(_problem(entry, f"cannot be advertised: {refusal}"))
+                continue
             resource = by_name[name] = spool_pb2.Resource(
                 name=name,
                 vendor=entry.vendor,
                 preferred=_PREFERENCES[rule.preferred],
                 fail_requests_greater_than_one=rule.sharing.fail_requests_greater_than_one,
             )
-        reasons = health.reasons(entry.key)
-        _add(resource, entry, rule.sharing.replicas, reasons)
+        _add(resource, entry, rule.sharing.replicas)
     for name in sorted(by_name):
         _settle(by_name[name], result)
+    for place, resource in enumerate(result.resources):
+        for position, device in enumerate(resource.devices):
+            result.places.setdefault(key_of(device), []).append((place, position))
     return result
 
 
@@ -68,10 +85,11 @@ def matches(selector: Selector, facts: Mapping[str, str]) -> bool:
     )
 
 
-def natural_key(text: str) -> tuple[tuple[bool, int, str], ...]:
-    """Sorts `card2` before `card10`: numbers by value, text as text."""
-    parts = _NUMBER.split(text)
-    return tuple((part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts)
+def natural_key(text: str) -> tuple[list[str | int], str]:
+    """Sorts `card2` before `card10`: numbers by value, text as text; equal numbers spelt differently by their text."""
+    parts: list[str | int] = [*_NUMBER.split(text)]
+    parts[1::2] = [int(number) for number in parts[1::2]]  # text and numbers alternate
+    return parts, text
 
 
 def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, ResourceRule]:
@@ -101,11 +119,10 @@ def _describe(number: int | None, entry: Entry) -> str:
     return f"{entry.vendor}'s own name" if number is None else f"resources[{number}]"
 
 
-def _add(resource: spool_pb2.Resource, entry: Entry, replicas: int, reasons: tuple[str, ...]) -> None:
+def _add(resource: spool_pb2.Resource, entry: Entry, replicas: int) -> None:
     for replica in range(replicas):
         device = resource.devices.add()
         device.CopyFrom(entry.device)
-        device.reasons.extend(reasons)
         if replicas > 1:
             device.id = f"{entry.device.id}::{replica}"
 
@@ -130,6 +147,12 @@ def _settle(resource: spool_pb2.Resource, result: Resources) -> None:
         del resource.devices[:]
         resource.devices.extend(kept)
     result.resources.append(resource)
+
+
+def _copy(resource: spool_pb2.Resource) -> spool_pb2.Resource:
+    copy = spool_pb2.Resource()
+    copy.CopyFrom(resource)
+    return copy
 
 
 def _cap(devices: list[spool_pb2.Device]) -> list[spool_pb2.Device]:

@@ -3,6 +3,7 @@
 The only process that touches sysfs, procfs and /dev. One thread, one loop; reads that can hang are fenced in Rust.
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -106,12 +107,13 @@ class Account:
         """
         fingerprint = self.pipeline.fingerprint()
         try:
-            if fingerprint != self._published:
+            if fingerprint != self._published or not self._publisher.stands():
                 made = self.pipeline.resources()
                 complete = self._publisher.publish(made.resources)
                 self._note_health_changes(made.resources)
                 self._published = fingerprint if complete else None
                 self._advertising_problems = made.problems
+                self._note_vendor_options()
             self._write_summary()
         except OSError as error:
             self._say_unwritable(error)
@@ -126,16 +128,16 @@ class Account:
         self._unwritable = str(error)
 
     def _write_summary(self) -> None:
-        problems = self._problems + self._advertising_problems
+        problems = self._problems + self.pipeline.problems + self._advertising_problems
         if problems != list(self._summary.problems):
             _log_new(problems, list(self._summary.problems))
             del self._summary.problems[:]
             self._summary.problems.extend(problems)
-        options = vendor_options(self.pipeline.config)
-        if options != dict(self._summary.vendor_options):
-            self._summary.vendor_options.clear()
-            self._summary.vendor_options.update(options)
         spool.write(self._scan_file, self._summary)
+
+    def _note_vendor_options(self) -> None:
+        self._summary.vendor_options.clear()
+        self._summary.vendor_options.update(vendor_options(self.pipeline.config))
 
     def _note_health_changes(self, resources: list[spool_pb2.Resource]) -> None:
         health = _health_of(resources)
@@ -237,8 +239,13 @@ def _config_at_start(settings: Settings) -> Config:
 
 def _remember(config: Config, settings: Settings) -> None:
     temporary = settings.last_good_config_file.with_suffix(".new")
-    temporary.write_text(config.model_dump_json(by_alias=True))
-    temporary.rename(settings.last_good_config_file)
+    try:
+        temporary.write_text(config.model_dump_json(by_alias=True))
+        temporary.rename(settings.last_good_config_file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        log.warning("the configuration in force cannot be kept for a restart with a bad file: %s", error)
 
 
 def _read_summary(path: Path) -> spool_pb2.ScanSummary:

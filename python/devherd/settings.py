@@ -81,6 +81,23 @@ class Settings:
         return self.run_dir / "supervisord.conf"
 
     @property
+    def own_names(self) -> set[str]:
+        """Everything that an instance puts into its run directory."""
+        paths = (
+            self.resources_directory,
+            self.state_directory,
+            self.scan_file,
+            self.last_good_config_file,
+            self.children_file,
+            self.counters_directory,
+            self.logs_directory,
+            self.control_socket,
+            self.supervisord_conf,
+            self.lock_file,
+        )
+        return {path.name for path in paths}
+
+    @property
     def lock_file(self) -> Path:
         """Held by the running instance."""
         return self.run_dir / "lock"

@@ -13,7 +13,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 SUFFIX = ".pb"
-_KEY_LIMIT = 200  # NAME_MAX is 255 bytes; a temporary name adds a dot, a suffix and a process id
+_KEY_LIMIT = 200  # NAME_MAX is 255 bytes; a temporary name adds a dot and two suffixes
 
 MessageType = TypeVar("MessageType", bound=Message)
 
@@ -46,7 +46,7 @@ def keys_in(directory: Path) -> set[str]:
     """The keys that have a file; empty when the directory is not there."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - names are wanted, not paths
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return set()
     return {name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX) and not name.startswith(".")}
 
@@ -62,7 +62,7 @@ def write(path: Path, message: Message) -> bool:
             return False
     except OSError:
         pass  # absent or unreadable: what is written next decides
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.new")  # one writer, one name: what a killed one leaves is used again
     try:
         temporary.write_bytes(content)
         temporary.rename(path)

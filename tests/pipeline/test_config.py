@@ -1,5 +1,6 @@
 """The configuration: precedence, defaults, and one clear line for every error."""
 
+import os
 from pathlib import Path
 
 import jsonschema
@@ -90,7 +91,19 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
         ("scna: {}", "scna: unknown key; did you mean `scan`?"),
         ("scan: {perod: 5s}", "scan.perod: unknown key; did you mean `period`?"),
         ("scan: {period: fast}", "scan.period: 'fast' is no duration; write it like `5s`, `250ms` or `1m30s`"),
-        ("scan: {period: 0}", "scan.period: input should be greater than 0"),
+        ("scan: {period: 0}", "scan.period: input should be greater than or equal to 0.01"),
+        ("scan: {period: .inf}", "scan.period: input should be less than or equal to 2678400"),
+        ("health: {poll: 99999h}", "health.poll: input should be less than or equal to 2678400"),
+        ("host_root: ''", "host_root: a path is wanted here"),
+        ('host_root: "a\\0b"', "host_root: a path holds no NUL character"),
+        ("cdi_dir: /../x", "cdi_dir: '/../x' is no absolute path of the host"),
+        ("listen: '[zzz]:80'", None),
+        ("listen: '127.0.0.1:٣'", None),
+        ("simulated: [{name: a.b/c, count: true}]", "simulated[0].count: input should be a valid integer"),
+        ("generic: [{name: a.b/c, groups: [{paths: [{path: /x, permissions: rrr}]}]}]", None),
+        ("generic: [{name: a.b/c, groups: [{paths: [{path: /x, mountPath: rel}]}]}]", None),
+        ("[" * 100_000, "line 1, column 51: nested deeper than 50 levels"),
+        ("log_level: a\x01b", "character 12: control characters are not allowed"),
         ("scan: {period: true}", "scan.period: True is no duration; write it like `5s`, `250ms` or `1m30s`"),
         ("health: {recover_after: 0}", "health.recover_after: input should be greater than or equal to 1"),
         (
@@ -164,10 +177,38 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path, content):
 
 def test_usb_ids_are_hexadecimal_also_when_yaml_reads_a_number(tmp_path):
     """`7523` without quotes means the digits 7523, as in generic-device-plugin's --device flag."""
-    loaded = load_text(tmp_path, "generic: [{name: a.b/c, groups: [{usb: [{vendor: '1a86', product: 7523}]}]}]")
+    for written, meant in [("7523", "7523"), ("0403", "0403"), ("0x10", "0010"), ("'1a86'", "1a86"), ("16", "0016")]:
+        loaded = load_text(
+            tmp_path, f"generic: [{{name: a.b/c, groups: [{{usb: [{{vendor: {written}, product: 1}}]}}]}}]"
+        )
+        assert loaded.generic[0].groups[0].usb[0].vendor == meant
 
-    usb = loaded.generic[0].groups[0].usb[0]
-    assert (usb.vendor, usb.product) == ("1a86", "7523")
+
+def test_an_empty_variable_is_as_good_as_none(tmp_path):
+    """A service unit with an empty variable must not run in its working directory; an empty `listen` means off."""
+    path = tmp_path / "config.yaml"
+    path.write_text("run_dir: /file\n")
+    environ = {"DEVHERD_CONFIG": str(path), "DEVHERD_RUN_DIR": "", "DEVHERD_HOST_ROOT": "", "DEVHERD_LISTEN": ""}
+
+    settings = config.load({}, environ).settings()
+
+    assert (settings.run_dir, settings.host_root, settings.listen) == (Path("/file"), Path("/"), "")
+
+
+def test_yamls_merge_keys_work(tmp_path):
+    """Ordinary YAML; a key may then stand in both mappings."""
+    loaded = load_text(tmp_path, "simulated:\n- &x {name: a.b/c, count: 1}\n- {<<: *x, name: a.b/d}\n")
+
+    assert [(one.name, one.count) for one in loaded.simulated] == [("a.b/c", 1), ("a.b/d", 1)]
+
+
+def test_a_fifo_in_place_of_the_file_does_not_hang(tmp_path):
+    """A running instance reads the file again at SIGHUP, whatever it has become."""
+    path = tmp_path / "config.yaml"
+    os.mkfifo(path)
+
+    with pytest.raises(UsageError, match="no regular file"):
+        config.load({"config": str(path)}, {})
 
 
 @given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999))

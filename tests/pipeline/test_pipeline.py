@@ -4,7 +4,7 @@ import json
 
 from devherd import inventory_json
 from devherd.config import Config
-from devherd.pipeline import scan_once
+from devherd.pipeline import Pipeline, scan_once
 from devherd.sim.node.presets import preset
 from devherd.sim.node.simulated_node import SimulatedNode
 
@@ -58,3 +58,37 @@ def test_two_resources_may_list_the_same_path(tmp_path):
     assert report.problems == []
     assert set(ids) == {"squat.ai/kvm", "devic.es/kvm"}
     assert ids["squat.ai/kvm"] == ids["devic.es/kvm"]
+
+
+def region_pipeline(tmp_path) -> Pipeline:
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
+    return Pipeline(Config.model_validate({"host_root": node.root, "vendors": {"intel_fpga": {"mode": "region"}}}))
+
+
+def test_a_cdi_spec_that_cannot_be_written_is_a_problem_that_names_the_file(tmp_path):
+    """Unhealthy `cdi-unwritable` alone would not say where to look."""
+    pipeline = region_pipeline(tmp_path)
+    cdi = tmp_path / "node/var/run/cdi"
+    cdi.parent.mkdir(parents=True)
+    cdi.touch()
+
+    pipeline.scan(0.0)
+
+    [resource] = pipeline.resources().resources
+    assert [list(device.reasons) for device in resource.devices] == [["cdi-unwritable"]]
+    [problem] = pipeline.problems
+    assert (problem.device, problem.path) == ("dfl-fme.0", str(cdi))
+
+
+def test_another_mode_leaves_the_cdi_specs_that_running_pods_hold(tmp_path):
+    """The runtime looks a pod's CDI names up again at each restart of its containers."""
+    pipeline = region_pipeline(tmp_path)
+    pipeline.scan(0.0)
+    spec = tmp_path / "node/var/run/cdi/intel.cdi.k8s.io-fpga-dfl-fme.0.yaml"
+    assert spec.exists()
+
+    pipeline.reconfigure(Config(host_root=tmp_path / "node"))
+    pipeline.scan(1.0)
+
+    assert [device.id for one in pipeline.resources().resources for device in one.devices] == ["dfl-port.0"]
+    assert spec.exists()

@@ -106,3 +106,33 @@ def test_no_sequence_of_moves_ever_shows_a_device_twice(tmp_path_factory, placem
         assert ids_on_disk(directory) == {
             spool.key_of(one.name): {device.id for device in one.devices} for one in wanted
         }
+
+
+def test_a_torn_removed_or_foreign_file_is_noticed_and_set_right(tmp_path):
+    """Its child would wait for ever, or serve what nobody knows: the spool has one writer."""
+    publisher = Publisher(tmp_path)
+    wanted = [resource("a.b/x", "0"), resource("a.b/y", "1"), resource("a.b/z", "2")]
+    publisher.publish(wanted)
+    assert publisher.stands()
+    (tmp_path / "a.b_x.pb").write_bytes(b"\xff")
+    (tmp_path / "a.b_y.pb").unlink()
+    (tmp_path / "noise.pb").write_bytes(b"noise")
+    untouched = (tmp_path / "a.b_z.pb").stat().st_ino
+
+    assert not publisher.stands()
+    publisher.publish(wanted)
+
+    assert publisher.stands()
+    assert ids_on_disk(tmp_path) == {"a.b_x": {"0"}, "a.b_y": {"1"}, "a.b_z": {"2"}}
+    assert not (tmp_path / "noise.pb").exists()
+    assert (tmp_path / "a.b_z.pb").stat().st_ino == untouched
+
+
+def test_what_an_earlier_scanner_left_unreadable_is_removed(tmp_path):
+    """Nobody else would ever take it away."""
+    (tmp_path / "a.b_old.pb").write_bytes(b"\xff")
+    publisher = Publisher(tmp_path)
+
+    publisher.publish([resource("a.b/x", "0")])
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a.b_x.pb"]

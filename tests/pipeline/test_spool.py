@@ -63,3 +63,14 @@ def test_different_resources_have_different_keys_that_fit_a_file_name(prefix, na
 
     assert len(spool.key_of(one)) <= 200
     assert (spool.key_of(one) == spool.key_of(other)) == (one == other)
+
+
+def test_what_a_killed_writer_left_half_done_is_used_by_the_next(tmp_path):
+    """Nothing piles up beside the files, however often writers are killed."""
+    path = tmp_path / "x.pb"
+    (tmp_path / ".x.pb.new").write_bytes(b"half a mess")
+
+    spool.write(path, spool_pb2.Resource(name="a.b/x"))
+
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.pb"]
+    assert spool.read(path, spool_pb2.Resource).name == "a.b/x"

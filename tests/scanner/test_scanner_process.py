@@ -1,5 +1,6 @@
 """The scanner as a process: a host tree in, spool files out."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,12 +156,27 @@ def test_a_killed_scanner_still_knows_a_device_that_is_gone(scanner):
 
 
 def test_a_spool_that_cannot_be_written_is_said_and_healed(scanner):
-    """A full or missing run directory must not end the scanner."""
+    """Something in its way must not end the scanner."""
     scanner.configure("simulated: [{name: a.b/x, count: 1}]\n" + SLOW_SCAN)
-    (scanner.run_dir / "resources").rmdir()
+    spool_directory = scanner.run_dir / "resources"
+    spool_directory.rmdir()
+    spool_directory.touch()
     scanner.start()
     scanner.until(lambda: "cannot write the spool" in scanner.log.read_text())
 
-    (scanner.run_dir / "resources").mkdir()
+    spool_directory.unlink()
+
+    scanner.until(lambda: set(scanner.spooled()) == {"a.b/x"})
+
+
+@pytest.mark.parametrize("what", ["file", "directory"])
+def test_a_spool_that_somebody_removed_is_written_again(scanner, what):
+    """Its children would take a missing file for a resource that is gone for good."""
+    scanner.configure("simulated: [{name: a.b/x, count: 1}]\n" + SLOW_SCAN)
+    scanner.start()
+    scanner.until(lambda: set(scanner.spooled()) == {"a.b/x"})
+
+    path = scanner.run_dir / "resources"
+    shutil.rmtree(path) if what == "directory" else (path / "a.b_x.pb").unlink()
 
     scanner.until(lambda: set(scanner.spooled()) == {"a.b/x"})

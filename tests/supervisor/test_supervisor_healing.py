@@ -67,14 +67,14 @@ def test_a_child_that_cannot_be_forked_is_forked_later(instance):
 
 
 def test_a_log_directory_that_goes_is_survived(instance):
-    """A child that cannot have its log file is started once it can."""
+    """A child that cannot have its log file is started without: its lines are on stderr."""
     pid = instance.up().running(RESOURCE).pid
     logs = instance.settings.logs_directory
     logs.rename(logs.with_name("old"))
     os.kill(pid, signal.SIGKILL)
-    until(lambda: instance.children()[RESOURCE].state == "BACKOFF", "BACKOFF")
-    logs.mkdir()
     instance.running(RESOURCE, other_than=pid)
+    until(lambda: "no log file, its lines are only on stderr" in instance.stderr(), "the warning")
+    until(lambda: instance.stderr().count(f"{RESOURCE} says hello") == 2, "the greeting of the second")
 
 
 def test_a_crash_is_logged_with_its_traceback_and_healed(instance):

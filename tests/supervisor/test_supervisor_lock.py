@@ -74,3 +74,15 @@ def test_children_do_not_keep_the_locks(make_instance):
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait()
     make_instance(run_dir="other").up()
+
+
+def test_a_run_directory_that_holds_other_things_is_not_closed_to_others(make_instance):
+    """`--run-dir /tmp` must not take /tmp from everybody else, not at the second start either."""
+    instance = make_instance()
+    (instance.settings.run_dir / "theirs").touch()
+    instance.settings.run_dir.chmod(0o1777)
+    for _ in range(2):
+        instance.up()
+        instance.process.terminate()
+        instance.ended()
+    assert instance.settings.run_dir.stat().st_mode & 0o7777 == 0o1777

@@ -5,8 +5,9 @@ import signal
 import threading
 
 from instance import until
+from supervisor.loggers import LevelsByName, LogRecord
 
-from devherd.supervisor.output import LOG_BYTES
+from devherd.supervisor.output import LOG_BYTES, LogFile
 from devherd.supervisor.stderr import Stderr
 
 FIRST = "resource:example.com_first"
@@ -91,3 +92,17 @@ def test_a_closed_stderr_is_no_error():
     os.close(read)
     Stderr(write).write("nobody hears this\n")
     os.close(write)
+
+
+def test_a_full_disk_costs_a_log_file_its_lines_and_nothing_else(tmp_path):
+    """Closing a file whose last lines found no room used to end the supervisor."""
+    log_file = LogFile(str(tmp_path / "child.log"), "ab", LOG_BYTES, 1)
+    log_file.stream.close()
+    log_file.stream = open("/dev/full", "ab")  # noqa: PTH123, SIM115 - the kernel's own full disk
+
+    log_file.emit(LogRecord(LevelsByName.INFO, b"lost\n"))
+    log_file.close()
+    log_file.emit(LogRecord(LevelsByName.INFO, b"there is room again\n"))
+    log_file.close()
+
+    assert (tmp_path / "child.log").read_text() == "there is room again\n"

@@ -7,29 +7,13 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from devherd.config import strict_yaml
 from devherd.config.explain import ConfigError, explain
 from devherd.config.model import Config
-from devherd.errors import UsageError
 from devherd.settings import Settings
 
 DEFAULT_PATH = Path("/etc/devherd/config.yaml")
 COMMON_OPTIONS = ("host_root", "kubelet_dir", "run_dir", "listen", "log_level", "log_format")
-
-
-class _StrictLoader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """YAML that refuses a key given twice: one of the two would be lost without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key `{key}` is given twice", key_node.start_mark
-                )
-            seen.add(key if isinstance(key, str) else id(key_node))
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
 
 
 def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
@@ -44,8 +28,9 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
     }
     for name in COMMON_OPTIONS:
         variable = f"DEVHERD_{name.upper()}"
-        if name not in given and variable in environ:
-            given[name] = (environ[variable], variable)
+        value = environ.get(variable)
+        if name not in given and value is not None and (value or name == "listen"):  # empty is unset, but for `listen`
+            given[name] = (value, variable)
     path, content = _read(options.get("config") or environ.get("DEVHERD_CONFIG"))
     merged = content | {name: value for name, (value, _) in given.items()}
     try:
@@ -76,23 +61,13 @@ def _read(given: str | None) -> tuple[Path | None, dict[str, Any]]:
     if not given and not path.exists():
         return None, {}
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - derived from SafeLoader
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}", error.strerror or str(error), "name a readable file with --config"
-        ) from error
+        content = strict_yaml.read(path)
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), [f"byte {error.start} is not UTF-8 text"]) from error
     except yaml.YAMLError as error:
-        raise ConfigError(str(path), [_yaml_problem(error)]) from error
+        raise ConfigError(str(path), [strict_yaml.explain(error)]) from error
     if content is None:
         return path, {}
     if not isinstance(content, dict):
         raise ConfigError(str(path), ["the file must be a mapping of keys, like `scan: {period: 5s}`"])
     return path, {str(key): value for key, value in content.items()}
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{place}{getattr(error, 'problem', None) or 'no valid YAML'}"

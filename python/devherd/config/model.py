@@ -6,7 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from devherd.config.values import Duration, HostPath, Listen, Patterns, Period, ResourceName, UsbId
+from devherd.config.values import (
+    Count,
+    Duration,
+    HostPath,
+    Listen,
+    Patterns,
+    Period,
+    Permissions,
+    ResourceName,
+    UsablePath,
+    UsbId,
+)
 from devherd.settings import Settings
 
 PLANNED_VENDORS = ("nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma")
@@ -28,7 +39,7 @@ class HealthOptions(_Section):
     """How health is polled, and how long a device that vanished is remembered."""
 
     poll: Duration = 1.0
-    recover_after: Annotated[int, Field(ge=1)] = 3
+    recover_after: Annotated[Count, Field(ge=1)] = 3
     forget_after: Duration = 300.0
 
 
@@ -75,7 +86,7 @@ class Match(Selector):
 class Sharing(_Section):
     """One device under several ids, `<id>::<n>`."""
 
-    replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
+    replicas: Annotated[Count, Field(ge=1, le=10_000)] = 1
     rename: ResourceName | None = None
     fail_requests_greater_than_one: bool = False
 
@@ -94,11 +105,11 @@ class GenericPath(_Section):
     """A member of a group by path; the keys are generic-device-plugin's."""
 
     path: Annotated[str, Field(pattern="^/")]
-    mount_path: Annotated[str, Field(alias="mountPath")] = ""
+    mount_path: Annotated[str, Field(alias="mountPath", pattern="^(/.*)?$")] = ""
     type: Literal["Device", "Mount"] = "Device"
-    permissions: Annotated[str, Field(pattern="^[rwm]{1,3}$")] = "mrw"
+    permissions: Permissions = "mrw"
     read_only: Annotated[bool, Field(alias="readOnly")] = False
-    limit: Annotated[int, Field(ge=1)] = 1
+    limit: Annotated[Count, Field(ge=1)] = 1
     optional: bool = False
 
 
@@ -113,7 +124,7 @@ class GenericUsb(_Section):
 class GenericGroup(_Section):
     """Paths, or USB devices, that go into a container together."""
 
-    count: Annotated[int, Field(ge=1, le=100_000)] = 1
+    count: Annotated[Count, Field(ge=1, le=100_000)] = 1
     paths: list[GenericPath] = []
     usb: list[GenericUsb] = []
 
@@ -135,16 +146,16 @@ class SimulatedDevice(_Section):
     """Devices that exist only as names."""
 
     name: ResourceName
-    count: Annotated[int, Field(ge=0, le=100_000)]
-    numa_nodes: Annotated[int, Field(ge=0, le=64)] = 0
+    count: Annotated[Count, Field(ge=0, le=100_000)]
+    numa_nodes: Annotated[Count, Field(ge=0, le=64)] = 0
 
 
 class Config(_Section):
     """The whole configuration; an empty file is a valid one."""
 
-    host_root: Path = Path("/")
-    kubelet_dir: Path = Path("/var/lib/kubelet")
-    run_dir: Path = Path("/run/devherd")
+    host_root: UsablePath = Path("/")
+    kubelet_dir: UsablePath = Path("/var/lib/kubelet")
+    run_dir: UsablePath = Path("/run/devherd")
     listen: Listen = "127.0.0.1:9478"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"

@@ -1,5 +1,6 @@
 """Values of the configuration file (durations, addresses, names, ids), each with an error that shows the right form."""
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +8,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from devherd import resource_name
+from devherd.config.strict_yaml import WrittenInt
 
+_LONGEST_SECONDS = 31 * 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
@@ -33,27 +36,44 @@ def _valid_listen(address: str) -> str:
     if address == "":
         return address
     host, separator, port = address.rpartition(":")
-    if (
-        not separator
-        or not port.isdecimal()
-        or not 0 <= int(port) < 65536
-        or (":" in host and not host.startswith("["))
-    ):
+    if not separator or not (port.isascii() and port.isdecimal() and int(port) < 65536) or not _is_host(host):
         raise ValueError(
             f"{address!r} is no ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty to switch it off"
         )
     return address
 
 
-def _absolute(path: Path) -> Path:
-    if not path.is_absolute():
+def _is_host(text: str) -> bool:
+    """A name, an address, nothing (all addresses); IPv6 in brackets."""
+    if not text.startswith("["):
+        return ":" not in text and text.isprintable() and " " not in text
+    try:
+        return text.endswith("]") and ipaddress.ip_address(text[1:-1]).version == 6
+    except ValueError:
+        return False
+
+
+def _usable_path(path: Any) -> Any:
+    if isinstance(path, str) and (not path or "\0" in path):
+        raise ValueError("a path is wanted here" if not path else "a path holds no NUL character")
+    return path
+
+
+def _host_path(path: Path) -> Path:
+    if not path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{str(path)!r} is no absolute path of the host")
     return path
 
 
+def _permissions(text: str) -> str:
+    if not text or set(text) - set("rwm") or len(set(text)) < len(text):
+        raise ValueError(f"{text!r} are no permissions; write some of `r`, `w` and `m`, like `rw`")
+    return text
+
+
 def _hexadecimal(value: Any) -> Any:
     """USB ids are hexadecimal; YAML reads an unquoted 7523 as a number, whose digits are what was meant."""
-    text = str(value).lower().removeprefix("0x")
+    text = _as_written(value).lower().removeprefix("0x")
     if isinstance(value, bool) or not re.fullmatch(r"[0-9a-f]{1,4}", text):
         raise ValueError(f"{value!r} is no USB id of up to four hexadecimal digits")
     return text.zfill(4)
@@ -63,23 +83,30 @@ def _patterns(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(pattern, str | int | bool) for pattern in values):
         raise ValueError("a fact is matched by a glob, or by a list of globs of which one must match")
-    return [str(pattern) for pattern in values]
+    return [_as_written(pattern) for pattern in values]
+
+
+def _as_written(value: Any) -> str:
+    return value.text if isinstance(value, WrittenInt) else str(value)
 
 
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration, json_schema_input_type=str | float),
-    Field(gt=0, json_schema_extra={"examples": ["5s"]}),
+    Field(ge=0.01, le=_LONGEST_SECONDS, allow_inf_nan=False, json_schema_extra={"examples": ["5s"]}),
 ]
 Period = Annotated[
     float,
     BeforeValidator(parse_duration, json_schema_input_type=str | float),
-    Field(ge=0, json_schema_extra={"examples": ["5s"]}),
+    Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False, json_schema_extra={"examples": ["30s"]}),
 ]
 Patterns = Annotated[
     list[str], BeforeValidator(_patterns, json_schema_input_type=str | int | bool | list[str | int | bool])
 ]
 ResourceName = Annotated[str, AfterValidator(_valid_resource_name)]
 Listen = Annotated[str, AfterValidator(_valid_listen)]
-HostPath = Annotated[Path, AfterValidator(_absolute)]
+UsablePath = Annotated[Path, BeforeValidator(_usable_path, json_schema_input_type=str)]
+HostPath = Annotated[UsablePath, AfterValidator(_host_path)]
+Permissions = Annotated[str, AfterValidator(_permissions)]
+Count = Annotated[int, Field(strict=True)]
 UsbId = Annotated[str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int)]

@@ -104,6 +104,8 @@ def _run(load: Loader, scan: Scan, answer: BinaryIO, order: int, parent: int) ->
     except DevherdError as error:
         print(f"devherd: {error}", file=sys.stderr)  # noqa: T201 - the command's own error line
         code = error.exit_code
+    except BrokenPipeError:
+        code = 0  # the supervisor was told to end while it started: nobody wants to know any more
     except BaseException:  # whatever it is, it must not get into the supervisor's frames below
         log.exception("the first scan crashed")
     finally:

@@ -25,6 +25,8 @@ from devherd.supervisor.process import Process
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+HEAD_START_SECONDS = 0.3
+"""Of resource children over the scanner and the exporter at the start: what the first scan found is registered first."""
 _STALLED_SECONDS = 3.0
 """Between two ticks this long, the supervisor itself did not run."""
 
@@ -59,15 +61,17 @@ class Herd(Supervisor):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the handlers are in place
         self.options.spool_watch.renew()
         self._reconcile()
+        if self.process_groups[RESOURCE].processes:
+            for process in self._processes_of(SCANNER, EXPORTER):
+                process.hold_back(HEAD_START_SECONDS)
         super().runforever()
 
     def reload(self) -> None:
         """Have the configuration read again by those who read it."""
         log.info("reloading the configuration")
-        for name in (SCANNER, EXPORTER):
-            for process in self.process_groups[name].processes.values():
-                if process.pid:
-                    process.signal(signal.SIGHUP)
+        for process in self._processes_of(SCANNER, EXPORTER):
+            if process.pid:
+                process.signal(signal.SIGHUP)
 
     def remove_process_group(self, name: str) -> bool:  # noqa: ARG002 - supervisord's signature
         """Never: groups belong to the herd; `supervisorctl remove` is told that it still runs."""
@@ -111,6 +115,8 @@ class Herd(Supervisor):
 
     def _look_after_directories(self) -> None:
         self.options.spool_watch.renew()
+        if not self._settings.children_file.exists():
+            self._published = None  # it will be written again
         try:
             self._kubelet_lock.hold()
         except AlreadyRunningError as refusal:
@@ -181,4 +187,7 @@ class Herd(Supervisor):
         )
 
     def _processes(self) -> list[Process]:
-        return [process for group in self.process_groups.values() for process in group.processes.values()]
+        return self._processes_of(*self.process_groups)
+
+    def _processes_of(self, *groups: str) -> list[Process]:
+        return [process for group in groups for process in self.process_groups[group].processes.values()]

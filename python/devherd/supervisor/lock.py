@@ -112,9 +112,9 @@ def _make_directories(settings: Settings) -> None:
 def _close_to_others(settings: Settings) -> None:
     """Somebody made it before us, a kubelet or an administrator: what we will put there is for us alone.
 
-    A directory that holds other people's files is not ours to close.
+    A directory that holds anything else, such as /tmp, is not ours to close.
     """
-    if settings.lock_file.exists() or not any(settings.run_dir.iterdir()):
+    if {path.name for path in settings.run_dir.iterdir()} <= settings.own_names:
         settings.run_dir.chmod(0o700)
 
 

@@ -4,6 +4,7 @@ supervisord has a logger of its own. What it says of processes is said again her
 error it is for debugging only.
 """
 
+import contextlib
 import logging
 from logging.handlers import RotatingFileHandler
 from typing import Any
@@ -24,6 +25,11 @@ NAME = "supervisor"
 class _File(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """A disk that is full costs the file its lines: stderr has them."""
+
+    def close(self) -> None:
+        """Close it, also when there is no room for what was not yet written."""
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 class _Bridge(loggers.Handler):

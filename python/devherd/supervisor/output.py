@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from supervisor.dispatchers import POutputDispatcher
@@ -18,7 +19,26 @@ _LONGEST_LINE = 64 * 1024
 class LogFile(RotatingFileHandler):  # supervisord's own, so that `supervisorctl clear` and SIGUSR2 work on it
     """A child's log file. A disk that is full costs the file its lines, nothing else."""
 
+    stream: Any
     _complained = False
+
+    def emit(self, record: Any) -> None:
+        """Write a line, or lose it; one that was closed half way through a rotation is opened again."""
+        try:
+            if self.stream.closed:
+                self.stream = Path(self.baseFilename).open(self.mode)  # noqa: SIM115 - a handler's file
+            super().emit(record)
+        except OSError:
+            self.handleError()
+
+    def close(self) -> None:
+        """Close it, also when there is no room for what was not yet written."""
+        try:
+            if not self.stream.closed:
+                super().close()
+        except OSError:
+            self.handleError()
+        self.closed = True
 
     def handleError(self) -> None:  # noqa: N802 - supervisord's name
         """Say once that lines are lost; called in an `except` clause."""
@@ -37,9 +57,13 @@ class Output(POutputDispatcher):
 
     def _init_normallog(self) -> None:
         config = self.process.config
-        file = LogFile(config.stdout_logfile, "ab", config.stdout_logfile_maxbytes, config.stdout_logfile_backups)
         self.normallog = config.options.getLogger()
-        self.normallog.addHandler(file)
+        try:
+            file = LogFile(config.stdout_logfile, "ab", config.stdout_logfile_maxbytes, config.stdout_logfile_backups)
+        except OSError as error:
+            log.warning("no log file, its lines are only on stderr: %s", error)
+        else:
+            self.normallog.addHandler(file)
 
     def _log(self, data: bytes) -> None:
         super()._log(data)

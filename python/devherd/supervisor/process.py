@@ -197,6 +197,10 @@ class Process(Subprocess):
         self._kill_at = time.monotonic() + STOP_SECONDS
         return reason
 
+    def hold_back(self, seconds: float) -> None:
+        """Start for the first time no earlier than this from now."""
+        self._start_at = time.monotonic() + seconds
+
     def give_up(self) -> None:
         """End the wait for the next start; where supervisord makes it FATAL, it is only STOPPED."""
         self.change_state(ProcessStates.STOPPED)
@@ -250,9 +254,8 @@ class Process(Subprocess):
     def _due_to_start(self) -> float:
         if self.leaving:
             return NEVER
-        if self.state == ProcessStates.BACKOFF:
-            return self._start_at
-        return 0.0 if self.state == ProcessStates.STOPPED and not self.laststart else NEVER
+        is_new = self.state == ProcessStates.STOPPED and not self.laststart
+        return self._start_at if is_new or self.state == ProcessStates.BACKOFF else NEVER
 
     def _last_beat(self) -> float:
         return float(self.config.options.heartbeats.last_beat(self.slot))

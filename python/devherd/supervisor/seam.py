@@ -92,10 +92,11 @@ def descriptors_below(directory: Path) -> frozenset[int]:
 
 def _leave_the_supervisor(output: int, kept: Collection[int]) -> None:
     os.setpgid(0, 0)  # a Ctrl-C in the terminal is for the supervisor alone
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(descriptor, target)
+    for target in (1, 2):
+        os.dup2(output, target)
     _close_all_but(kept)
+    os.closerange(0, 1)
+    os.open(os.devnull, os.O_RDONLY)  # takes the lowest number that is free: 0; opened last, when there surely are some
     reset_signals()
 
 

@@ -1,0 +1,86 @@
+"""The configuration file as plain data: YAML that loses nothing without a word, from a file that cannot hang us.
+
+A key given twice is refused, a number remembers how it was written (`0403` is a USB id, not octal), nesting is bounded.
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from devherd.errors import UsageError
+
+MAX_DEPTH = 50
+"""libyaml composes nested nodes recursively and would run out of stack."""
+MAX_BYTES = 10_000_000
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class WrittenInt(int):
+    """A number, and the digits it was written with."""
+
+    text: str
+
+
+class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key `{key}` is given twice", key_node.start_mark
+                )
+            seen.add(key if isinstance(key, str) else id(key_node))
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+    def construct_written_int(self, node: yaml.ScalarNode) -> WrittenInt:
+        number = WrittenInt(self.construct_yaml_int(node))
+        number.text = str(node.value)
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_written_int)
+
+
+def read(path: Path) -> Any:
+    """What the file says. Raises UsageError when it cannot be read, YAMLError or UnicodeDecodeError when it is bad."""
+    text = _text(path)
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            mark: Any = event.start_mark
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
+    return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
+
+
+def explain(error: yaml.YAMLError) -> str:
+    """Place and problem, in a line."""
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"character {error.position}: {error.reason}"
+    mark = getattr(error, "problem_mark", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return f"{place}{getattr(error, 'problem', None) or 'no valid YAML'}"
+
+
+def _text(path: Path) -> str:
+    try:
+        # A FIFO without a writer must not hang a running instance that reloads.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a descriptor
+            kind = os.fstat(file.fileno())
+            if not stat.S_ISREG(kind.st_mode):
+                raise UsageError(f"cannot read {path}", "it is no regular file", "name a readable file with --config")
+            if kind.st_size > MAX_BYTES:
+                raise UsageError(f"will not read {path}", f"it has more than {MAX_BYTES} bytes", "name another file")
+            return file.read().decode()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}", error.strerror or str(error), "name a readable file with --config"
+        ) from error
