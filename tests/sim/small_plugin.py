@@ -90,10 +90,10 @@ class SmallPlugin(DevicePluginServicer):
         """Return from ListAndWatch."""
         self._streams[index].put_nowait(None)
 
-    async def GetDevicePluginOptions(self, _request, _context):  # noqa: N802 - the service\'s own name
+    async def GetDevicePluginOptions(self, _request, _context):
         return self.options
 
-    async def ListAndWatch(self, _request, _context):  # noqa: N802 - the service\'s own name
+    async def ListAndWatch(self, _request, _context):
         stream: asyncio.Queue[list[api.Device] | None] = asyncio.Queue()
         self._streams.append(stream)
         devices: list[api.Device] | None = self.devices
@@ -101,7 +101,7 @@ class SmallPlugin(DevicePluginServicer):
             yield api.ListAndWatchResponse(devices=devices)
             devices = await stream.get()
 
-    async def GetPreferredAllocation(self, request, _context):  # noqa: N802 - the service\'s own name
+    async def GetPreferredAllocation(self, request, _context):
         asked = request.container_requests[0]
         self.calls.append(("prefer", sorted(asked.available_deviceIDs)))
         chosen = self.prefer(list(asked.available_deviceIDs), asked.allocation_size)
@@ -109,7 +109,7 @@ class SmallPlugin(DevicePluginServicer):
             container_responses=[api.ContainerPreferredAllocationResponse(deviceIDs=chosen)]
         )
 
-    async def Allocate(self, request, context):  # noqa: N802 - the service's own name
+    async def Allocate(self, request, context):
         ids = list(request.container_requests[0].devices_ids)
         self.calls.append(("allocate", sorted(ids)))
         try:
@@ -117,7 +117,7 @@ class SmallPlugin(DevicePluginServicer):
         except PermissionError as refused:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
 
-    async def PreStartContainer(self, request, _context):  # noqa: N802 - the service\'s own name
+    async def PreStartContainer(self, request, _context):
         self.calls.append(("pre-start", sorted(request.devices_ids)))
         return api.PreStartContainerResponse()
 

@@ -63,7 +63,7 @@ def test_what_cannot_be_given_is_refused_in_the_kubelets_words(kubelet_dir):
                 f"requested number of devices unavailable for {RESOURCE}. Requested: 2, Available: 1"
             )
             assert await rejection(kubelet, 3, pod="one") == (
-                f'pod "one" container "main" changed request for resource "{RESOURCE}" from 2 to 3'
+                f'pod "default/one" container "main" changed request for resource "{RESOURCE}" from 2 to 3'
             )
             held = kubelet.allocations()[0].device_ids
             plugin.send(*(device(name, "Unhealthy" if name in held else "Healthy") for name in "abc"))
@@ -125,7 +125,7 @@ def test_an_answer_for_no_container_leaks_the_devices_until_a_pod_ends(kubelet_d
         async with registered(kubelet_dir, "a", "b") as (kubelet, plugin):
             await kubelet.allocate(RESOURCE, 1, pod="other")
             plugin.allocate = nothing
-            assert await rejection(kubelet) == "no containers return in allocation response"
+            assert await rejection(kubelet) == "no containers return in allocation response "
             assert kubelet.in_use(RESOURCE) == {"a", "b"}
             kubelet.free("other")
             assert kubelet.in_use(RESOURCE) == set()

@@ -119,7 +119,48 @@ def test_a_plugin_author_sees_registration_list_and_answer(kubelet_process, kube
     assert kubelet_process.returncode == 0
     for line in ("registered, socket p.sock", "list of 2 healthy and 0 unhealthy", "pod/main gets a b", "is rejected"):
         assert line in said
-    assert [path for path in kubelet_dir.rglob("*") if not path.is_dir()] == []
+    assert [path.name for path in kubelet_dir.rglob("*") if not path.is_dir()] == ["kubelet_internal_checkpoint"]
+
+
+def test_a_whole_pod_is_admitted_from_its_manifest(kubelet_process, kubelet_dir, tmp_path):
+    """What each container gets; a bad file and a refused pod are told in a line."""
+    limits = f"resources: {{limits: {{{RESOURCE}: 1}}}}"
+    spec = f"{{initContainers: [{{name: load, {limits}}}], containers: [{{name: main, {limits}}}]}}"
+    (tmp_path / "pod.yaml").write_text(f"kind: Pod\nmetadata: {{name: train, namespace: lab}}\nspec: {spec}\n")
+    (tmp_path / "bad.yaml").write_text("kind: Job\n")
+
+    def admit(name, *words):
+        return sim("kubelet", "admit", tmp_path / name, "--kubelet-dir", kubelet_dir, *words)
+
+    async def scenario():
+        plugin = SmallPlugin(SimpleNamespace(paths=Settings(kubelet_dir=kubelet_dir)), "a")
+        await plugin.serve()
+        await plugin.register()
+        await asyncio.sleep(0.2)
+        told_of = json.loads((await asyncio.to_thread(admit, "pod.yaml", "--output", "json")).stdout)
+        assert [(each["container"], each["device_ids"]) for each in told_of] == [("load", ["a"]), ("main", ["a"])]
+        assert "container main" in (await asyncio.to_thread(admit, "pod.yaml")).stdout
+        freed = await asyncio.to_thread(sim, "kubelet", "free", "lab/train", "--kubelet-dir", kubelet_dir)
+        assert freed.stdout == "free again: a a\n"
+        await plugin.stop()
+
+    asyncio.run(scenario())
+    assert "its kind is Job" in told(admit("bad.yaml"), 2)
+    assert "no healthy devices present" in told(admit("pod.yaml"), 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--numa-nodes", "0"], "a machine has one or more"),
+        (["--numa-nodes", "9", "--topology-policy", "restricted"], "a kubelet refuses more than 8"),
+        (["--grace-period", "-1"], "it is no time span"),
+        (["--topology-policy", "strict"], "invalid choice"),
+    ],
+)
+def test_a_node_that_cannot_be_is_refused(words, why, kubelet_dir):
+    """Exit code 2."""
+    assert why in told(sim("kubelet", "--kubelet-dir", kubelet_dir, *words), 2)
 
 
 def test_a_killed_kubelet_can_be_started_again(kubelet_process, kubelet_dir):

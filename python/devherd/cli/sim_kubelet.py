@@ -1,13 +1,16 @@
 """Run the device manager of a kubelet, without a cluster, on a directory of its own; or talk to the one that runs.
 
 It takes registrations from any device plugin, dials it back, follows its ListAndWatch, and hands out devices through
-GetPreferredAllocation, Allocate and PreStartContainer, with the checks and the words of Kubernetes 1.36. It also serves
+GetPreferredAllocation, Allocate and PreStartContainer, with the checks and the words of Kubernetes 1.36. It also finds
+plugins in plugins_registry, aligns devices to NUMA nodes by a policy, keeps a kubelet's checkpoint and serves
 PodResources. Without an action it runs in the foreground until SIGTERM or SIGINT and tells what happens.
 
   devherd sim kubelet --kubelet-dir /tmp/kubelet                        # a plugin may register now
+  devherd sim kubelet --topology-policy restricted --numa-nodes 2 --kubelet-dir /tmp/kubelet
   devherd sim kubelet status --kubelet-dir /tmp/kubelet                 # what it has registered
   devherd sim kubelet devices --kubelet-dir /tmp/kubelet                # each device, its health and its pod
   devherd sim kubelet allocate example.com/gpu 2 --pod train --kubelet-dir /tmp/kubelet
+  devherd sim kubelet admit pod.yaml --kubelet-dir /tmp/kubelet         # init containers, sidecars, several resources
   devherd sim kubelet free train --kubelet-dir /tmp/kubelet
   devherd sim kubelet restart --kubelet-dir /tmp/kubelet                # every plugin has to register again
 """
@@ -15,15 +18,28 @@ PodResources. Without an action it runs in the foreground until SIGTERM or SIGIN
 import argparse
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from devherd.cli import common_options
 from devherd.cli.common_options import load_config
 from devherd.errors import ExitCode, UsageError
 
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options: an action and its words."""
+    """The command's own options: what node it is of, or an action and its words."""
+    node = parser.add_argument_group("the node, when it runs")
+    node.add_argument("--topology-policy", choices=POLICIES, default="none", help="default: none")
+    node.add_argument("--numa-nodes", metavar="N", type=int, default=1, help="nodes 0 to N-1; default: 1")
+    node.add_argument(
+        "--grace-period",
+        metavar="SECONDS",
+        type=float,
+        default=300.0,
+        help="how long a resource without a plugin keeps its capacity; default: 300",
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (default: run)")
     for name, summary, example, add_words in _ACTIONS:
         description = f"{summary[:1].upper()}{summary[1:]}."
@@ -40,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action is None:
         from devherd.sim.kubelet.foreground import run_until_told
 
-        run_until_told(kubelet_dir, lambda line: print(line, flush=True))
+        run_until_told(kubelet_dir, lambda line: print(line, flush=True), **_node(arguments))
         return ExitCode.DONE
     from devherd.sim.kubelet.control_client import ask
 
@@ -50,6 +66,21 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(arguments, answer)
     return ExitCode.DONE
+
+
+def _node(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of the node. Raises UsageError for one that no node can have."""
+    if arguments.numa_nodes < 1:
+        raise UsageError(f"{arguments.numa_nodes} NUMA nodes", "a machine has one or more", "give N ≥ 1")
+    if not arguments.grace_period >= 0:
+        raise UsageError(
+            f"a grace period of {arguments.grace_period} s", "it is no time span", "give 0 or more seconds"
+        )
+    return {
+        "topology_policy": arguments.topology_policy,
+        "numa_nodes": arguments.numa_nodes,
+        "grace_seconds": arguments.grace_period,
+    }
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -69,8 +100,13 @@ def _add_allocate_words(parser: argparse.ArgumentParser) -> None:
     _add_output(parser)
 
 
+def _add_admit_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="a pod's manifest in YAML")
+    _add_output(parser)
+
+
 def _add_free_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pod", metavar="POD", help="name of the pod that is over")
+    parser.add_argument("pod", metavar="POD", help="the pod that is over: NAME or NAMESPACE/NAME")
     _add_output(parser)
 
 
@@ -87,6 +123,7 @@ _ACTIONS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]],
         "allocate example.com/gpu 2 --pod train --output json",
         _add_allocate_words,
     ),
+    ("admit", "admit a whole pod, and print what each container gets", "admit pod.yaml", _add_admit_words),
     ("free", "end a pod: its devices are free again", "free train", _add_free_words),
     (
         "restart",
@@ -107,9 +144,20 @@ def _words(arguments: argparse.Namespace) -> dict[str, Any]:
                 raise UsageError(f"cannot allocate {arguments.count} devices", "a pod asks for 1 or more", "give N ≥ 1")
             names = ("resource", "count", "pod", "container")
             return {name: getattr(arguments, name) for name in names}
+        case "admit":
+            return {"manifest": _manifest(arguments.file)}
         case "free":
             return {"pod": arguments.pod}
     return {}
+
+
+def _manifest(path: Path) -> Any:
+    """The file as plain data. Raises UsageError when it is no pod's manifest."""
+    from devherd.sim.kubelet import pod_manifest
+
+    manifest = pod_manifest.load(path)
+    pod_manifest.parse(manifest, str(path))
+    return manifest
 
 
 def _print(arguments: argparse.Namespace, answer: Any) -> None:
@@ -125,6 +173,8 @@ def _print(arguments: argparse.Namespace, answer: Any) -> None:
             print(f"no plugin has told of {arguments.resource}: the kubelet starts the pod without it")
         case "allocate":
             console().print(sim_kubelet_table.allocation(answer))
+        case "admit":
+            console().print(sim_kubelet_table.pod(answer))
         case "free":
             freed = [device_id for held in answer for device_id in held["device_ids"]]
             print(f"free again: {' '.join(freed)}" if freed else f"{arguments.pod} held nothing")

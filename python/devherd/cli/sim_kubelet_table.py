@@ -48,6 +48,11 @@ def allocation(answer: dict[str, Any]) -> Table:
     return made
 
 
+def pod(answer: list[dict[str, Any]]) -> RenderableType:
+    """What each container gets, one table below the other."""
+    return Group(*(part for told in answer for part in (Text(f"container {told['container']}"), allocation(told))))
+
+
 def _allocations(answer: list[dict[str, Any]]) -> Table:
     made = table("POD", "CONTAINER", "RESOURCE", "DEVICES")
     for held in answer:

@@ -40,6 +40,7 @@ class Stage:
             run_dir=directory / "run",
             listen=f"127.0.0.1:{free_port()}",
         )
+        self.command: tuple[str, ...] = (sys.executable, "-m", "devherd")
         self.configure(config or {})
         self.node = SimulatedNode.create(self.settings.host_root, spec)
         self.kubelet = EmbeddedKubelet(self.settings.kubelet_dir)
@@ -78,7 +79,7 @@ class Stage:
         ]
         log = os.open(self.directory / "herd.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         started = time.monotonic()
-        self.herd = await asyncio.create_subprocess_exec(sys.executable, "-m", "devherd", "run", *options, stderr=log)
+        self.herd = await asyncio.create_subprocess_exec(*self.command, "run", *options, stderr=log)
         os.close(log)
         return started
 

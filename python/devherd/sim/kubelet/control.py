@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devherd.errors import DevherdError
+from devherd.sim.kubelet import pod_manifest
 from devherd.sim.kubelet.allocation import AdmissionError, Allocation, StartError
 from devherd.sim.kubelet.manager import EmbeddedKubelet
 
@@ -36,6 +37,7 @@ class Control:
             "status": self._status,
             "devices": self._devices,
             "allocate": self._allocate,
+            "admit": self._admit,
             "free": self._free,
             "restart": self._restart,
         }
@@ -67,7 +69,9 @@ class Control:
         except DevherdError as error:
             return {"error": [error.what, error.why, error.cure]}
         except AdmissionError as error:
-            return {"error": ["the pod is rejected", str(error), "see `devherd sim kubelet status` for what there is"]}
+            return {
+                "error": ["the pod is rejected", error.message, "see `devherd sim kubelet status` for what there is"]
+            }
         except StartError as error:
             return {"error": ["the container does not start", str(error), "the kubelet would try again"]}
         except OSError as error:
@@ -118,8 +122,29 @@ class Control:
         await self._kubelet.start_container(pod=pod, container=container)
         return _told(allocation) | allocation.answer()
 
+    async def _admit(self, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+        pod = pod_manifest.parse(manifest)
+        await self._kubelet.admit(pod)
+        held = self._kubelet.allocations()
+        return [
+            {
+                "container": spec.name,
+                "device_ids": [
+                    device_id
+                    for allocation in held
+                    if allocation.container == pod.container(spec.name)
+                    for device_id in allocation.device_ids
+                ],
+                **await self._kubelet.start_container(
+                    pod=pod.name, container=spec.name, namespace=pod.namespace, uid=pod.uid
+                ),
+            }
+            for spec in pod.in_order()
+        ]
+
     async def _free(self, pod: str) -> list[dict[str, Any]]:
-        return [_told(allocation) for allocation in self._kubelet.free(pod)]
+        namespace, _, name = pod.rpartition("/")
+        return [_told(allocation) for allocation in self._kubelet.free(name, namespace or "default")]
 
     async def _restart(self) -> None:
         await self._kubelet.restart()

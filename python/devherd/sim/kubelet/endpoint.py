@@ -43,7 +43,7 @@ class Endpoint:
         self.socket = socket
         self.options = api.DevicePluginOptions()
         self.stopped_at: float | None = None
-        """When the kubelet let go of it, on the monotonic clock; a grace period would count from here."""
+        """When the kubelet let go of it, on the monotonic clock."""
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
         self._plugin = DevicePluginStub(self._channel)
 
@@ -66,9 +66,11 @@ class Endpoint:
             async for response in self._plugin.ListAndWatch(api.Empty()):
                 yield response.devices
 
-    async def preferred(self, available: Collection[str], size: int) -> set[str]:
+    async def preferred(self, available: Collection[str], must_include: Collection[str], size: int) -> set[str]:
         """The devices that the plugin would take. Raises PluginError."""
-        request = api.ContainerPreferredAllocationRequest(available_deviceIDs=available, allocation_size=size)
+        request = api.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+        )
         call = self._plugin.GetPreferredAllocation(api.PreferredAllocationRequest(container_requests=[request]))
         response = await _answer(call, "device plugin GetPreferredAllocation rpc failed with err: ")
         return set(response.container_responses[0].deviceIDs) if response.container_responses else set()

@@ -15,6 +15,12 @@ Kind = Literal[
     "list",  # a ListAndWatch message; detail: healthy, unhealthy
     "stream-ended",  # detail: error
     "disconnected",  # the kubelet let go of the resource's plugin: allocatable is 0
+    "forgotten",  # no plugin came back within the grace period: the resource is gone
+    "checkpoint-ignored",  # at the start; detail: error
+    "checkpoint-failed",  # it could not be written; detail: error
+    "plugin-found",  # a socket below plugins_registry; detail: socket
+    "plugin-refused",  # detail: socket, error
+    "plugin-gone",  # its socket file is; detail: socket
     "allocated",  # detail: namespace, pod, container, devices
     "allocation-refused",  # detail: namespace, pod, container, error
     "pre-started",  # PreStartContainer answered

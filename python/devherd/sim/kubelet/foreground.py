@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from devherd.errors import UsageError
 from devherd.sim.kubelet.control import Control
@@ -19,8 +20,13 @@ _LINES: dict[Kind, str] = {
     "list": "{resource}: list of {healthy} healthy and {unhealthy} unhealthy devices",
     "stream-ended": "{resource}: stream ended: {error}",
     "disconnected": "{resource}: disconnected, nothing is allocatable until it registers again",
+    "forgotten": "{resource}: no plugin came back within the grace period, the resource is gone",
+    "checkpoint-ignored": "checkpoint ignored: {error}",
+    "checkpoint-failed": "cannot write the checkpoint: {error}",
+    "plugin-refused": "{socket}: {error}",
+    "plugin-gone": "{socket}: gone",
     "allocated": "{resource}: {pod}/{container} gets {devices}",
-    "allocation-refused": "{resource}: {pod}/{container} is rejected: {error}",
+    "allocation-refused": "{pod}/{container} is rejected: {error}",
     "pre-started": "{resource}: {pod}/{container} is prepared for its start",
     "freed": "pod {pod} is over",
 }
@@ -35,21 +41,23 @@ def line(event: Event) -> str | None:
     return template.format(resource=event.resource, **detail)
 
 
-def run_until_told(kubelet_dir: Path, say: Callable[[str], None]) -> None:
-    """Run until SIGTERM or SIGINT. Raises AlreadyRunningError, or UsageError when the directory cannot be used."""
+def run_until_told(kubelet_dir: Path, say: Callable[[str], None], **options: Any) -> None:
+    """Run until SIGTERM or SIGINT; the options are those of EmbeddedKubelet.
+
+    Raises AlreadyRunningError, or UsageError when the directory cannot be used or the options do not go together.
+    """
     try:
-        asyncio.run(_run(kubelet_dir, say))
+        asyncio.run(_run(EmbeddedKubelet(kubelet_dir, **options), say))
     except OSError as error:
         raise UsageError(
             f"cannot be a kubelet on {kubelet_dir}", str(error), "give a directory of your own with --kubelet-dir"
         ) from error
 
 
-async def _run(kubelet_dir: Path, say: Callable[[str], None]) -> None:
+async def _run(kubelet: EmbeddedKubelet, say: Callable[[str], None]) -> None:
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
-    kubelet = EmbeddedKubelet(kubelet_dir)
     kubelet.events.listen(lambda event: _tell(event, say))
     control = Control(kubelet)
     await kubelet.start()

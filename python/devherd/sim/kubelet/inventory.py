@@ -17,10 +17,11 @@ class Devices:
     unhealthy: set[str] = field(default_factory=set)
 
     def replace(self, devices: Iterable[api.Device]) -> None:
-        """Take a complete list; devices of the same id collapse into the last."""
-        self.by_id = {device.ID: device for device in devices}
-        self.healthy = {device.ID for device in self.by_id.values() if device.health == HEALTHY}
-        self.unhealthy = self.by_id.keys() - self.healthy
+        """Take a complete list. An id that is in it twice is one device; with two healths it counts in both sets."""
+        listed = list(devices)
+        self.by_id = {device.ID: device for device in listed}
+        self.healthy = {device.ID for device in listed if device.health == HEALTHY}
+        self.unhealthy = {device.ID for device in listed if device.health != HEALTHY}
 
     def lose(self) -> None:
         """The plugin is gone: nothing is healthy any more."""
@@ -36,6 +37,11 @@ class Devices:
     def allocatable(self) -> int:
         """What pods may ask for."""
         return len(self.healthy)
+
+    @property
+    def aligned(self) -> bool:
+        """Whether any device has told a NUMA node: the resource then takes part in alignment."""
+        return any(device.topology.nodes for device in self.by_id.values())
 
     def numa_nodes(self, device_id: str) -> list[int]:
         """The NUMA nodes of a device; none when it has not told any."""

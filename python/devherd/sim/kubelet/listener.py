@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc
@@ -23,10 +23,17 @@ _LONGEST_PATH = 107  # bytes: sun_path of unix(7), less the zero at its end
 class Listener:
     """One server. `add_services` adds what it serves; it listens when `open` returns."""
 
-    def __init__(self, public: Path, private_directory: Path, add_services: Callable[[grpc.aio.Server], None]) -> None:
+    def __init__(
+        self,
+        public: Path,
+        private_directory: Path,
+        add_services: Callable[[grpc.aio.Server], None],
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
         self._public = public
         self._private = private_directory / f"{_PRIVATE}{os.getpid()}-{next(_numbers)}.sock"
         self._add_services = add_services
+        self._interceptors = interceptors
         self._server: grpc.aio.Server | None = None
 
     async def open(self) -> None:
@@ -37,7 +44,7 @@ class Listener:
                 f"{_LONGEST_PATH} bytes is the limit",
                 "use a shorter directory",
             )
-        self._server = grpc.aio.server()
+        self._server = grpc.aio.server(interceptors=self._interceptors)
         self._add_services(self._server)
         self._private.unlink(missing_ok=True)
         try:
