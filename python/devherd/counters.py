@@ -17,6 +17,9 @@ def keep_in(directory: Path) -> None:
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
     from prometheus_client import values  # noqa: PLC0415 - reads the environment variable when imported
 
+    from devherd.counter_file import CounterFile  # noqa: PLC0415 - as above
+
+    values.MmapedDict = CounterFile  # type: ignore[attr-defined]
     values.ValueClass = values.MultiProcessValue(lambda: _owner)  # type: ignore[no-untyped-call]
 
 

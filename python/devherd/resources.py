@@ -71,9 +71,7 @@ def arrange(config: Config, entries: Iterable[Entry]) -> Resources:
         _add(resource, entry, rule.sharing.replicas)
     for name in sorted(by_name):
         _settle(by_name[name], result)
-    for place, resource in enumerate(result.resources):
-        for position, device in enumerate(resource.devices):
-            result.places.setdefault(key_of(device), []).append((place, position))
+    result.places = _places(result.resources)
     return result
 
 
@@ -147,6 +145,14 @@ def _settle(resource: spool_pb2.Resource, result: Resources) -> None:
         del resource.devices[:]
         resource.devices.extend(kept)
     result.resources.append(resource)
+
+
+def _places(resources: list[spool_pb2.Resource]) -> dict[DeviceKey, list[tuple[int, int]]]:
+    places: dict[DeviceKey, list[tuple[int, int]]] = {}
+    for place, resource in enumerate(resources):
+        for position, device in enumerate(resource.devices):
+            places.setdefault(key_of(device), []).append((place, position))
+    return places
 
 
 def _copy(resource: spool_pb2.Resource) -> spool_pb2.Resource:

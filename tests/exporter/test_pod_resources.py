@@ -41,7 +41,7 @@ class Kubelet(podresources_v1_pb2_grpc.PodResourcesListerServicer):
         self.server.add_insecure_port(f"unix:{socket}")
         self.server.start()
 
-    def List(self, request, context):  # noqa: ARG002, N802 - as the API has it
+    def List(self, request, context):
         self.asked += 1
         self.hang.wait(10)
         return ListPodResourcesResponse(pod_resources=self.pods)

@@ -45,6 +45,7 @@ async def test_the_real_supervisorctl_shows_and_controls_every_part(stage):
 async def test_devherd_ctl_is_supervisorctl_for_the_instance(stage):
     """No path to remember."""
     await registered(stage, "example.com/a")
+    await stage.until(lambda: stage.children()["scanner"].state == "RUNNING", "the scanner runs")
 
     shown = devherd("ctl", "--run-dir", str(stage.settings.run_dir), "status", "scanner")
 

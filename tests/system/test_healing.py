@@ -14,6 +14,8 @@ async def both_registered(stage, since: int = 0) -> None:
     for name in (CRYPTO, CODEC):
         await stage.kubelet.until_registered(name, since=since, within=30)
         await stage.kubelet.until_allocatable(name, 1, within=30)
+    # Scanner and exporter follow the resource children. Signals to the process 0 would go to the tests themselves.
+    await stage.until(lambda: all(child.pid for child in stage.children().values()), "every child runs")
 
 
 async def test_every_resource_is_registered_and_its_devices_are_allocated(stage):
@@ -153,5 +155,6 @@ async def test_sigterm_ends_everything_and_leaves_nothing_in_the_plugin_director
 
     assert await stage.stop_herd() == 0
 
-    assert sorted(path.name for path in stage.settings.plugin_directory.iterdir()) == ["foreign.sock", "kubelet.sock"]
+    left = sorted(path.name for path in stage.settings.plugin_directory.iterdir())
+    assert left == ["foreign.sock", "kubelet.sock", "kubelet_internal_checkpoint"]
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -47,7 +47,7 @@ class Exporter:
         while not self._ended:
             self._child.beat()
             self._listener.tend()
-            wasyncore.loop(timeout=BEAT_PERIOD_SECONDS / 2, use_poll=True, map=self._sockets, count=1)
+            wasyncore.loop(timeout=BEAT_PERIOD_SECONDS, use_poll=True, map=self._sockets, count=1)
         return 0
 
     def _end(self) -> None:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 HEAD_START_SECONDS = 0.3
-"""Of resource children over the scanner and the exporter at the start: what the first scan found is registered first."""
+"""Of resource children over scanner and exporter at the start: what the first scan found is registered first."""
 _STALLED_SECONDS = 3.0
 """Between two ticks this long, the supervisor itself did not run."""
 
