@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,11 @@ def test_a_process_without_file_descriptors_finds_the_kubelet_out_of_reach(tmp_p
     monkeypatch.setattr(socket, "socket", no_descriptors)
 
     assert knock(tmp_path / "kubelet.sock") == f"{tmp_path}/kubelet.sock cannot be reached: Too many open files"
+
+
+def test_two_processes_without_memory_use_no_name_twice_within_a_second(tmp_path):
+    """A new pod begins with an empty run directory, sometimes in the second in which the old one began."""
+    first = endpoint.last_generation(tmp_path, NAME, 0) + 1
+    time.sleep(0.05)  # a generation takes longer than that
+
+    assert endpoint.last_generation(tmp_path, NAME, 0) + 1 > first

@@ -104,6 +104,7 @@ def test_an_empty_spec_file_is_a_machine_without_devices(tmp_path: Path):
     """Nothing asked for, nothing there but the machine."""
     (tmp_path / "spec.yaml").write_text("")
     assert load(str(tmp_path / "spec.yaml")) == NodeSpec()
+    assert load("/dev/null") == NodeSpec()
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,8 @@ def test_an_empty_spec_file_is_a_machine_without_devices(tmp_path: Path):
         ("fpga: {afu_ids: [xyz]}", "fpga.0.afu_ids.0"),
         ("usb: [{vendor: 7523, product: '1234'}]", "usb.0.vendor"),
         ("devices: [{path: kvm, number: '10:1'}]", "devices.0.path"),
+        ("devices: [{path: /dev/kvm, number: '4096:1'}]", "below 4096"),
+        ("devices: [{path: /dev/kvm, number: '1:1048576'}]", "below 1048576"),
         ("preset: fpga-9", "did you mean"),
         ("tree: 'sys/a'", "line 1 of the tree"),
         ("- 1", "the file"),

@@ -96,9 +96,10 @@ def last_generation(directory: Path, resource_name: str, remembered: int) -> int
     """The highest generation that may have been used, by memory or by what lies about.
 
     Where nothing is known (a run directory made anew, as in a new pod), the clock stands in for memory: a name that a
-    predecessor used a moment ago may still be tied to its connection in the kubelet.
+    predecessor used a moment ago may still be tied to its connection in the kubelet. In milliseconds: no process begins
+    generations as fast, so none is ahead of the clock that its successor looks at.
     """
-    return max(remembered, *generations(directory, resource_name), 0) or int(time.time())
+    return max(remembered, *generations(directory, resource_name), 0) or time.time_ns() // 1_000_000
 
 
 def remove_stale(directory: Path, resource_name: str) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from devherd.errors import UsageError
 from devherd.sim.node import dfl, machine, opae, pci, text, usb, virtual_device
@@ -45,11 +45,23 @@ class UsbSpec(_Section):
     function: usb.UsbFunction | None = None
 
 
+def _within_the_kernels_limits(number: str) -> str:
+    """A dev_t has 12 bits for the major and 20 for the minor number (include/linux/kdev_t.h)."""
+    major, _, minor = number.partition(":")
+    if int(major) >= 1 << 12 or int(minor) >= 1 << 20:
+        raise ValueError(f"{number}: the major number is below 4096 and the minor number below 1048576")
+    return number
+
+
 class DeviceSpec(_Section):
     """One character device without hardware behind it."""
 
     path: Annotated[str, Field(pattern=r"^/dev/[^\s]+$")]
-    number: Annotated[str, Field(pattern=r"^\d+:\d+$", description="major:minor, in quotes")]
+    number: Annotated[
+        str,
+        Field(pattern=r"^[0-9]{1,4}:[0-9]{1,7}$", description="major:minor, in quotes"),
+        AfterValidator(_within_the_kernels_limits),
+    ]
     subsystem: Annotated[str, Field(pattern=r"^[^/\s]+$")] = "misc"
 
 
@@ -82,7 +94,7 @@ def load(spec: str) -> NodeSpec:
     from devherd.sim.node.presets import preset  # noqa: PLC0415 - presets are made of specs
 
     path = Path(spec)
-    if path.suffix not in {".yaml", ".yml"} and not path.is_file():
+    if path.suffix not in {".yaml", ".yml"} and (not path.exists() or path.is_dir()):
         return preset(spec)
     try:
         content = yaml.safe_load(path.read_text())

@@ -1,0 +1,73 @@
+# The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
+.DEFAULT_GOAL := all
+.PHONY: all help build proto demo test soak lint format bench tools clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' 2>/dev/null)
+NATIVE := $(VENV)/.native-built
+INSTALLED := $(VENV)/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+all: build lint test ## build, lint and test
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: $(NATIVE) ## set up .venv and leave the command at .venv/bin/devherd
+
+$(INSTALLED): constraints.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "devherd: $(PYTHON) is missing — the build needs Python 3.11 or newer with venv — install it, or name one: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "devherd: $(PYTHON) is too old — Python 3.11 or newer is needed — name one: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "devherd: $(PYTHON) has no venv — the build sets up its own environment — install the python3-venv package"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing Python packages into $(VENV)"
+	@$(BIN)/pip install --quiet --constraint constraints.txt 'maturin>=1.9,<2' $$($(BIN)/python tests/requirements.py)
+	@touch $@
+
+$(NATIVE): $(INSTALLED) $(RUST_SOURCES) pyproject.toml
+	@command -v cargo >/dev/null || { echo "devherd: cargo is missing — the scan core is written in Rust — install a Rust toolchain (1.85 or newer) with rustup"; exit 1; }
+	@$(BIN)/maturin develop --release --quiet
+	@touch $@
+
+proto: $(INSTALLED) ## generate the protobuf modules from proto/
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --python_out=python --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --mypy_out=quiet:python proto/*.proto
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --grpc_python_out=python --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --mypy_grpc_out=quiet:python proto/deviceplugin_v1beta1.proto proto/pluginregistration_v1.proto proto/podresources_v1.proto
+
+demo: build ## show discovery, registration, allocation, failure and recovery, without hardware or cluster
+	@$(BIN)/devherd demo
+
+test: build tools ## run all tests
+	@echo "== Rust: the scan core without Python =="
+	@cargo test --quiet --no-default-features
+	@echo "== Python =="
+	@$(BIN)/pytest
+
+soak: build ## play the fault matrix for long (tests/faults/soak.py names the settings) and print it
+	@$(BIN)/python tests/faults/soak.py
+
+lint: build ## formatters, linters, type checkers, generated code
+	@cargo fmt --check
+	@cargo clippy --quiet --all-targets -- -D warnings
+	@cargo clippy --quiet --all-targets --no-default-features -- -D warnings
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m mypy.stubtest devherd._native
+	@$(BIN)/python tests/generated_code.py
+	@if command -v gofmt >/dev/null; then test -z "$$(gofmt -l tests/kubelet/harness)" || { gofmt -d tests/kubelet/harness; exit 1; }; else echo "NOT LINTED: tests/kubelet/harness needs gofmt"; fi
+
+format: $(INSTALLED) ## format all code
+	@cargo fmt
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix-only --quiet .
+
+bench: build ## print the figures of benches/, with ratios
+	@$(BIN)/python benches/all.py
+
+tools: ## fetch the Debian tools that some tests use into .tools
+	@tests/tools.sh
+
+clean: ## remove everything that was built
+	rm -rf $(VENV) .tools target dist python/devherd/_native*.so

@@ -1,0 +1,27 @@
+"""Every bench in turn: `make bench`. Exit code 1 when one of them failed; the others have run all the same."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from measure import machine, versions
+
+
+def main() -> int:
+    """Run them and say how long it took."""
+    print(f"{machine()}\n{versions()}", flush=True)
+    began = time.monotonic()
+    failed = [bench.name for bench in sorted(Path(__file__).parent.glob("bench_*.py")) if not _run(bench)]
+    print(f"\n{time.monotonic() - began:.0f} s" + (f"; FAILED: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+def _run(bench: Path) -> bool:
+    print(f"\n# {bench.name}, load {os.getloadavg()[0]:.1f}", end="", flush=True)
+    return subprocess.run([sys.executable, bench], check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

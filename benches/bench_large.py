@@ -1,0 +1,108 @@
+"""10 000 devices on a node: the scan, the spool, and how long until the kubelet knows that one of them is gone."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from herds import directory, stage
+from measure import figure, headline, median_seconds, megabytes, milliseconds, timing, use_byte_code
+
+from devherd import spool
+from devherd._native import Scanner
+from devherd.config import load
+from devherd.pipeline import scan_once
+from devherd.plugin.snapshot import Snapshot
+from devherd.proto import spool_pb2
+from devherd.sim.node.presets import preset
+from devherd.sim.node.simulated_node import SimulatedNode
+from devherd.sim.stage import Stage
+
+DEVICES = 10_000
+NAME = "example.com/many"
+REPEATS = 7
+SIMULATED: dict[str, Any] = {"simulated": [{"name": NAME, "count": DEVICES, "numa_nodes": 2}]}
+GENERIC: dict[str, Any] = {"generic": [{"name": NAME, "groups": [{"paths": [{"path": "/dev/many/*"}]}]}]}
+
+
+def main() -> None:
+    """Print the figures."""
+    headline(f"{DEVICES} devices of one resource")
+    use_byte_code()
+    with directory() as path:
+        _make_nodes(SimulatedNode.create(path / "node", preset("generic")).root)
+        for kind, config in (("simulated", SIMULATED), ("generic, a file each", GENERIC)):
+            _scan(path, kind, config)
+        _spool(path, _resource(path))
+    asyncio.run(_changes())
+
+
+def _make_nodes(root: Path) -> None:
+    (root / "dev/many").mkdir()
+    for number in range(DEVICES):
+        (root / f"dev/many/d{number}").touch()
+
+
+def _scan(path: Path, kind: str, options: dict[str, Any]) -> None:
+    config = _config(path, options)
+    scanner = Scanner(str(path / "node"), config.native_json())
+    assert len(scanner.scan().devices) == DEVICES
+    figure(f"scan, {kind}", milliseconds(median_seconds(scanner.scan, REPEATS)), "<= 300 ms", _floor(path, kind))
+    figure(f"  health poll, {kind}", milliseconds(median_seconds(scanner.poll, REPEATS)))
+    figure("  scan to resources, in Python", milliseconds(median_seconds(lambda: scan_once(config), REPEATS)))
+
+
+def _floor(path: Path, kind: str) -> str:
+    if kind == "simulated":
+        return ""
+    nodes = path / "node/dev/many"
+    took = median_seconds(lambda: [node.stat() for node in nodes.iterdir()], REPEATS)
+    return f"listing and stat in Python take {milliseconds(took)}"
+
+
+def _config(path: Path, options: dict[str, Any]) -> Any:
+    file = path / "config.yaml"
+    file.write_text(json.dumps(options))
+    return load({"config": str(file), "host_root": str(path / "node")}, {})
+
+
+def _resource(path: Path) -> spool_pb2.Resource:
+    return scan_once(_config(path, GENERIC)).resources[0]
+
+
+def _spool(path: Path, resource: spool_pb2.Resource) -> None:
+    file = path / "many.pb"
+
+    def write() -> None:
+        file.unlink(missing_ok=True)
+        spool.write(file, resource)
+
+    figure("spool file written", milliseconds(median_seconds(write, REPEATS)), "", megabytes(file.stat().st_size))
+    figure("spool file read", milliseconds(median_seconds(lambda: spool.read(file, spool_pb2.Resource), REPEATS)))
+    made = median_seconds(lambda: Snapshot(resource).device_list, REPEATS)
+    size = Snapshot(resource).device_list.ByteSize()
+    figure("list for the kubelet made", milliseconds(made), "", f"{megabytes(size)} of the 4.2 MB that it takes")
+
+
+async def _changes() -> None:
+    async with stage("generic", GENERIC) as herd:
+        _make_nodes(herd.settings.host_root)
+        mark, began = herd.kubelet.events.mark(), await herd.start_herd()
+        await herd.kubelet.until_allocatable(NAME, DEVICES, within=30)
+        started = herd.kubelet.events.since(mark, "list", NAME)[-1].at - began
+        await asyncio.sleep(3)
+        changes = [await _remove(herd, number) for number in range(REPEATS)]
+        figure("start of `devherd run` to the list at the kubelet", milliseconds(started))
+        timing("node removed to the new list at the kubelet", changes, "<= 100 ms")
+
+
+async def _remove(herd: Stage, number: int) -> float:
+    await asyncio.sleep(1)
+    mark, began = herd.kubelet.events.mark(), time.monotonic()
+    (herd.settings.host_root / f"dev/many/d{number}").unlink()
+    return (await herd.kubelet.events.wait("list", NAME, since=mark)).at - began
+
+
+if __name__ == "__main__":
+    main()

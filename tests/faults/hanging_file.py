@@ -1,0 +1,89 @@
+"""A file whose reads hang while it is told to: a FUSE file system of one file, in a mount namespace of its own.
+
+Usage: unshare --user --map-root-user --mount hanging_file.py FILE TEXT. Mounts over FILE, prints a line when that is
+done, and serves until its stdin ends. `hang` and `flow` on stdin say what becomes of reads. A read that hangs cannot
+be killed, as one of a wedged device cannot: FUSE waits for an answer to what its server has taken.
+
+The protocol is the kernel's (linux/fuse.h, version 7.31); whoever is to see the file enters the namespaces by nsenter.
+"""
+
+import ctypes
+import os
+import select
+import struct
+import sys
+
+HEADER = struct.Struct("<IIQQIIIHH")
+GETATTR, OPEN, READ, RELEASE, FLUSH, INIT, FORGET, INTERRUPT = 3, 14, 15, 18, 25, 26, 2, 36
+FOPEN_DIRECT_IO = 1
+ENOSYS = 38
+NOSUID_NODEV = 6
+
+
+class OneFile:
+    def __init__(self, path, text):
+        self.descriptor = os.open("/dev/fuse", os.O_RDWR)
+        self.text = text
+        self.hangs = False
+        self.kept = []
+        options = f"fd={self.descriptor},rootmode=100000,user_id=0,group_id=0,allow_other".encode()
+        if ctypes.CDLL(None, use_errno=True).mount(b"hanging", os.fsencode(path), b"fuse", NOSUID_NODEV, options):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def answer_one(self):
+        """Take one request and answer it, or keep it for later."""
+        message = os.read(self.descriptor, 1 << 17)
+        _, code, unique, *_ = HEADER.unpack_from(message)
+        if code == READ and self.hangs:
+            self.kept.append((unique, message))
+        elif code not in (FORGET, INTERRUPT):
+            self.reply(unique, *self.answer(code, message))
+
+    def answer(self, code, message):
+        """Error number and body."""
+        if code == INIT:
+            return 0, struct.pack("<IIII", 7, 31, 4096, 0).ljust(64, b"\0")
+        if code == GETATTR:
+            attributes = struct.pack("<6Q10I", 1, 4096, 8, 0, 0, 0, 0, 0, 0, 0o100644, 1, 0, 0, 0, 4096, 0)
+            return 0, struct.pack("<QII", 0, 0, 0) + attributes
+        if code == OPEN:
+            return 0, struct.pack("<QII", 1, FOPEN_DIRECT_IO, 0)
+        if code == READ:
+            _, offset, size = struct.unpack_from("<QQI", message, HEADER.size)
+            return 0, self.text[offset : offset + size]
+        return (0, b"") if code in (RELEASE, FLUSH) else (-ENOSYS, b"")
+
+    def reply(self, unique, error, body):
+        try:
+            os.write(self.descriptor, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
+        except FileNotFoundError:  # it was interrupted before we took it
+            return
+
+    def flow(self):
+        """Answer what was kept."""
+        self.hangs = False
+        for unique, message in self.kept:
+            self.reply(unique, *self.answer(READ, message))
+        self.kept.clear()
+
+
+def main():
+    file = OneFile(sys.argv[1], sys.argv[2].encode() + b"\n")
+    print("mounted", flush=True)
+    while True:
+        ready, _, _ = select.select([file.descriptor, sys.stdin.fileno()], [], [])
+        if file.descriptor in ready:
+            file.answer_one()
+            continue
+        order = os.read(sys.stdin.fileno(), 64).split()
+        if not order:
+            return
+        if order[-1] == b"hang":
+            file.hangs = True
+        else:
+            file.flow()
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
