@@ -128,3 +128,22 @@ def test_a_second_instance_on_the_same_run_directory_exits_with_3(herd):
 
     assert outcome.code == 3
     assert "is in use" in outcome.error_line
+
+
+def test_status_asks_the_kubelet_that_the_instance_serves(herd):
+    """The run directory is enough to find it; the default kubelet directory is another one."""
+    eventually(lambda: registered(herd.status()), "the resource is registered")
+    run_dir = herd.options[:2]
+
+    eventually(lambda: re.search(r"gpu +3 +3 +0 ", devherd("status", *run_dir).stdout), "none is allocated")
+
+
+def test_it_runs_without_standard_streams(herd):
+    """As under a service manager that gives none."""
+    run_dir = herd.log.parent / "other"
+    options = ("--run-dir", run_dir, "--kubelet-dir", herd.log.parent / "none", "--listen", "")
+    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *COMMAND, "run", *map(str, options)]
+    with subprocess.Popen(command) as other:
+        eventually(lambda: devherd("status", *options[:4]).code == 0, "it runs")
+        other.send_signal(signal.SIGTERM)
+        assert other.wait(timeout=30) == 0

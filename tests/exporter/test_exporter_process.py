@@ -144,3 +144,32 @@ def test_localhost_and_ipv6_addresses_are_served(make_instance):
         assert instance.url.startswith("http://[::1]:")
         with urllib.request.urlopen(instance.url + "/", timeout=20) as answer:
             assert answer.status == 200
+
+
+def test_moving_logs_no_warning(instance):
+    """A reload that moves it is nothing to worry about."""
+    instance.start()
+    assert instance.ask("/")[0] == 200
+    instance.configure("127.0.0.2:0")
+
+    os.kill(instance.exporter_pid, signal.SIGHUP)
+    eventually(lambda: instance.url.startswith("http://127.0.0.2:"), "it serves at the new address")
+
+    assert "thread(s) still running" not in instance.log
+
+
+def test_sigterm_ends_it_also_when_it_does_not_listen(make_instance):
+    """Switched off, or with its port taken: the signal is what it waits for."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for listen in ("", f"127.0.0.1:{taken.getsockname()[1]}"):
+            instance = make_instance().start()
+            assert instance.ask("/")[0] == 200
+            instance.configure(listen)
+            os.kill(instance.exporter_pid, signal.SIGHUP)
+            said = "cannot listen" if listen else "listening address is now ''"
+            eventually(lambda instance=instance, said=said: said in instance.log, "it does not listen")
+
+            os.kill(instance.exporter_pid, signal.SIGTERM)
+            eventually(lambda instance=instance: ended(instance), "it ends")
+
+            assert instance.process.returncode == 0

@@ -4,6 +4,8 @@ import json
 import socket
 import time
 
+import pytest
+
 from devherd.proto.spool_pb2 import Child, Device, Mount, Node, Problem, Resource
 
 GPU = Resource(
@@ -192,3 +194,17 @@ def test_head_answers_like_get_without_a_body(instance):
     for path in ("/", "/metrics", "/readyz"):
         status, _, body = instance.ask(path, method="HEAD")
         assert (status, body) == (503 if path == "/readyz" else 200, "")
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/api/v1/inventory", "/metrics"])
+def test_head_tells_what_get_would(instance, path):
+    """The same type, a length, no body."""
+    instance.start()
+
+    status, headers, _ = instance.ask(path)
+    head_status, head_headers, head_body = instance.ask(path, method="HEAD")
+
+    assert (head_status, head_body) == (status, "")
+    assert head_headers["Content-Type"] == headers["Content-Type"]
+    assert int(head_headers["Content-Length"]) > 0
+    assert head_headers.keys() == headers.keys()

@@ -110,3 +110,14 @@ def test_a_run_directory_with_odd_characters_is_reachable(make_instance):
     """A per cent sign begins an expansion in supervisord's files."""
     instance = make_instance(run_dir="100% [x]").up()
     assert "RUNNING" in instance.ctl("status", "scanner")
+
+
+def test_a_control_socket_that_was_removed_is_made_again(instance):
+    """With its file for supervisorctl; the children are left alone."""
+    before = instance.up().children()
+    instance.settings.control_socket.unlink()
+    instance.settings.supervisord_conf.unlink()
+    until(instance.settings.control_socket.exists, "the control socket")
+    assert instance.ctl("status").count("RUNNING") == len(ALL)
+    assert instance.children() == before
+    assert "supervisor.sock was gone and is made again" in instance.stderr()

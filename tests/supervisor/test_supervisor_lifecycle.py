@@ -2,9 +2,16 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 
 import pytest
 from instance import is_alive, until
+
+from devherd import spool
+from devherd.plugin import endpoint
+from devherd.proto import spool_pb2
 
 FIRST = "resource:example.com_first"
 
@@ -94,7 +101,7 @@ def test_a_run_directory_whose_socket_path_is_too_long_is_one_line_and_exit_code
     """A UNIX socket's path has 107 bytes."""
     instance = make_instance(run_dir="x" * 120)
     assert instance.start().ended() == 2
-    assert instance.stderr().startswith("devherd: cannot open the control socket — ")
+    assert instance.stderr().startswith("devherd: the run directory ")
     assert instance.stderr().count("\n") == 1
 
 
@@ -103,3 +110,37 @@ def test_a_first_scan_that_is_killed_before_it_told_the_settings_is_one_line(ins
     instance.order("killed-load")
     assert instance.start().ended() == 1
     assert instance.stderr() == "devherd: the first scan was killed — by SIGKILL — start devherd again\n"
+
+
+def test_too_long_a_run_directory_is_refused_before_anything_is_made(directory):
+    """In our own words, with the length that is too much."""
+    run_dir = directory / ("r" * 100)
+    command = [sys.executable, "-m", "devherd", "run", "--run-dir", run_dir, "--kubelet-dir", directory / "kubelet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"devherd: the run directory {run_dir} is too long — its control socket's path would")
+    assert done.stderr.endswith("bytes and the kernel takes 107 — choose a shorter --run-dir\n")
+    assert not run_dir.exists()
+
+
+def test_what_a_killed_instance_left_of_gone_resources_is_removed(instance):
+    """Sockets, state and logs; sockets of others stay."""
+    settings = instance.settings
+    for made in (settings.plugin_directory, settings.state_directory, settings.logs_directory):
+        made.mkdir(parents=True)
+    state = spool.path_of(settings.state_directory, "example.com_gone")
+    spool.write(state, spool_pb2.ResourceState(name="example.com/gone", generation=7))
+    left = settings.plugin_directory / f"{endpoint.prefix('example.com/gone')}7.sock"
+    others = settings.plugin_directory / f"{endpoint.prefix('example.com/other')}7.sock"
+    logs = [settings.logs_directory / f"resource:example.com_gone.log{suffix}" for suffix in ("", ".1")]
+    for path in (left, others):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+    for path in logs:
+        path.touch()
+
+    instance.up()
+
+    assert [path for path in (left, state, *logs) if path.exists()] == []
+    assert others.exists()
+    assert settings.logs_directory.joinpath("resource:example.com_first.log").exists()

@@ -3,11 +3,10 @@
 Whatever goes wrong is told in one line, `devherd: <what> — <why> — <what to do>`, and by the exit code.
 """
 
-import io
-import os
 import sys
 from collections.abc import Sequence
 
+from devherd.cli import output
 from devherd.errors import DevherdError
 
 INTERRUPTED = 128 + 2  # what a shell makes of SIGINT
@@ -16,8 +15,7 @@ BROKEN_PIPE = 128 + 13  # and of SIGPIPE
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; `arguments` are those after the program's name. Returns the exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
+    output.prepare()
     try:
         from devherd.cli.commands import run
 
@@ -26,11 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except DevherdError as error:
+        if isinstance(error, output.OutputError):
+            output.give_up()
         print(f"devherd: {error}", file=sys.stderr)
         return int(error.exit_code)
-    except BrokenPipeError:
-        # `devherd scan | head`: the interpreter's own flush at exit must not complain either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `devherd scan | head`
+        output.give_up()
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED

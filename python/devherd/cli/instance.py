@@ -1,6 +1,8 @@
-"""Whether an instance runs on a run directory."""
+"""Whether an instance runs on a run directory, and which kubelet it serves."""
 
+import json
 import socket
+from pathlib import Path
 
 from devherd.errors import UnreachableError
 from devherd.settings import Settings
@@ -27,3 +29,11 @@ def require_running(settings: Settings) -> None:
                 f"{settings.control_socket}: {error.strerror or error}",
                 "start it with `devherd run`, or name its directory with --run-dir",
             ) from error
+
+
+def kubelet_directory(settings: Settings) -> Path:
+    """The kubelet directory that the instance was configured with; ours where it has not said."""
+    try:
+        return Path(json.loads(settings.last_good_config_file.read_bytes())["kubelet_dir"]).absolute()
+    except (OSError, ValueError, KeyError, TypeError):
+        return settings.kubelet_dir

@@ -6,6 +6,7 @@ The table is the default everywhere, also in a pipe; ask for json or yaml to pro
 import argparse
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devherd.cli.common_options import load_config
@@ -49,9 +50,16 @@ def look(config: "Config") -> "ScanReport":
     """One scan of the host. Raises UsageError when the host is not where the configuration says."""
     from devherd.pipeline import scan_once
 
-    if not config.host_root.is_dir():
-        raise UsageError(f"no host in {config.host_root}", "it is no directory", "name the right one with --host-root")
+    if reason := _why_no_host(config.host_root):
+        raise UsageError(f"no host in {config.host_root}", reason, "name the right one with --host-root")
     return scan_once(config)
+
+
+def _why_no_host(root: Path) -> str:
+    try:
+        return "" if root.is_dir() else "it is no directory"
+    except OSError as error:  # a path too long, or below a directory that is closed to us
+        return error.strerror or str(error)
 
 
 def _print(report: "ScanReport", output: str, *, explain: bool) -> None:

@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devherd import run_directory
 from devherd.cli.common_options import load_config
-from devherd.cli.instance import require_running
+from devherd.cli.instance import kubelet_directory, require_running
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.inventory_json import Json
 from devherd.run_directory import Allocations, Herd
@@ -26,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it. Raises UnreachableError when no instance runs."""
     if arguments.watch and arguments.output != "table":
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` was asked for", "leave one out")
-    settings = load_config(arguments).settings()
+    settings = _settings(arguments)
     if arguments.output == "json":
         herd, allocations = _look(settings)
         print(json.dumps(_status_json(herd, allocations), indent=2))
@@ -38,6 +40,14 @@ def run(arguments: argparse.Namespace) -> int:
         return watch(console(), lambda: _table(*_look(settings)))
     console().print(_table(*_look(settings)))
     return ExitCode.DONE
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    """The options; which kubelet to ask is the instance's to say, unless it is said here."""
+    settings = load_config(arguments).settings()
+    if arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR"):
+        return settings
+    return replace(settings, kubelet_dir=kubelet_directory(settings))
 
 
 def _look(settings: Settings) -> tuple[Herd, Allocations | None]:

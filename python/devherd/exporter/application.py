@@ -19,6 +19,7 @@ Environment = dict[str, Any]
 StartResponse = Callable[..., Any]
 
 TEXT = "text/plain; charset=utf-8"
+_METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,25 @@ class Application:
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
         method, path = environment["REQUEST_METHOD"], environment["PATH_INFO"] or "/"
-        if method == "GET" and path == "/metrics":
-            answer: Iterable[bytes] = self._metrics(environment, start_response)
-            return answer
+        if method in _METHODS and path == "/metrics":
+            return self._send_metrics(environment, start_response)
         return _send(self._answer(method, path), method, start_response)
 
     def _answer(self, method: str, path: str) -> Answer:
         if path not in self._pages and path != "/metrics":
             return Answer("404 Not Found", TEXT, f"no such page; there are: {', '.join([*self._pages, '/metrics'])}\n")
-        if method not in {"GET", "HEAD"}:
+        if method not in _METHODS:
             return Answer("405 Method Not Allowed", TEXT, "only GET and HEAD: nothing here can be changed over HTTP\n")
-        return self._pages[path]() if path in self._pages else Answer("200 OK", TEXT, "")
+        return self._pages[path]()
+
+    def _send_metrics(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
+        """prometheus_client answers no HEAD: it is asked with GET."""
+        starts: list[tuple[str, list[tuple[str, str]]]] = []
+        asked = {**environment, "REQUEST_METHOD": "GET"}
+        body = b"".join(self._metrics(asked, lambda status, headers: starts.append((status, headers))))
+        [(status, headers)] = starts
+        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        return [] if environment["REQUEST_METHOD"] == "HEAD" else [body]
 
     def _herd(self) -> Herd:
         return run_directory.read(self._settings)

@@ -1,14 +1,18 @@
 """How supervisorctl reaches the supervisor: the control socket, the file for `supervisorctl -c`, the calls."""
 
+import os
 import socket
 from typing import Any
 
 from supervisor.rpcinterface import SupervisorNamespaceRPCInterface
 
+from devherd.errors import UsageError
 from devherd.settings import Settings
 
 WAIT_SECONDS = 0.05
 """Between two looks whether what supervisorctl waits for is done."""
+
+_MAX_PATH_BYTES = 107  # sun_path has 108 bytes, the last of them 0
 
 _CONF = """\
 ; Written by devherd at its start, for `supervisorctl -c {conf}`.
@@ -62,6 +66,18 @@ def server_config(settings: Settings) -> dict[str, Any]:
         "username": None,
         "password": None,
     }
+
+
+def check_path(settings: Settings) -> None:
+    """Raises UsageError for a run directory whose control socket the kernel would not take."""
+    bound = f"{settings.control_socket}.{os.getpid()}"  # supervisord's name for it until it is linked into place
+    length = len(os.fsencode(bound))
+    if length > _MAX_PATH_BYTES:
+        raise UsageError(
+            f"the run directory {settings.run_dir} is too long",
+            f"its control socket's path would have {length} bytes and the kernel takes {_MAX_PATH_BYTES}",
+            "choose a shorter --run-dir",
+        )
 
 
 def write_conf(settings: Settings) -> None:

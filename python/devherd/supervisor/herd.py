@@ -15,9 +15,9 @@ from supervisor.states import SupervisorStates
 from supervisor.supervisord import Supervisor
 
 from devherd import spool
-from devherd.errors import AlreadyRunningError
+from devherd.errors import AlreadyRunningError, UsageError
 from devherd.proto import spool_pb2
-from devherd.supervisor.control import WAIT_SECONDS
+from devherd.supervisor import control
 from devherd.supervisor.lock import KubeletDirectoryLock
 from devherd.supervisor.options import EXPORTER, RESOURCE, SCANNER, Options
 from devherd.supervisor.process import Process
@@ -45,6 +45,7 @@ class Herd(Supervisor):
         self._started_timestamp = time.time()
         self._published: spool_pb2.Children | None = None
         self._unwritable = False
+        self._unreachable = False
         self._refusal: AlreadyRunningError | None = None
 
     def live(self) -> None:
@@ -70,6 +71,8 @@ class Herd(Supervisor):
         """Have the configuration read again by those who read it."""
         log.info("reloading the configuration")
         for process in self._processes_of(SCANNER, EXPORTER):
+            process.hold_back(0)  # one that still waits for its start is started and told, too
+            process.transition()
             if process.pid:
                 process.signal(signal.SIGHUP)
 
@@ -115,6 +118,8 @@ class Herd(Supervisor):
 
     def _look_after_directories(self) -> None:
         self.options.spool_watch.renew()
+        if not self._settings.control_socket.exists():
+            self._open_control_socket_again()
         if not self._settings.children_file.exists():
             self._published = None  # it will be written again
         try:
@@ -122,6 +127,20 @@ class Herd(Supervisor):
         except AlreadyRunningError as refusal:
             self._refusal = refusal
             self.options.mood = SupervisorStates.SHUTDOWN
+
+    def _open_control_socket_again(self) -> None:
+        """Somebody has removed it, perhaps with all of the run directory: tried again until that is there."""
+        self.options.close_httpservers()
+        try:
+            control.write_conf(self._settings)
+            self.options.openhttpservers(self)
+        except (OSError, UsageError) as error:
+            if not self._unreachable:
+                log.error("%s is gone and cannot be made again yet: %s", self._settings.control_socket, error)
+            self._unreachable = True
+        else:
+            self._unreachable = False
+            log.warning("%s was gone and is made again", self._settings.control_socket)
 
     def _spool_has_changed(self) -> bool:
         return self.options.spool_watch.changed or any(process.leaving for process in self._processes())
@@ -183,7 +202,11 @@ class Herd(Supervisor):
         """Seconds until something is due."""
         is_asked = any(getattr(channel, "producer_fifo", None) for channel in asyncore.socket_map.values())
         return min(
-            [TICK_SECONDS, *([WAIT_SECONDS] if is_asked else []), *(process.rest() for process in self._processes())]
+            [
+                TICK_SECONDS,
+                *([control.WAIT_SECONDS] if is_asked else []),
+                *(process.rest() for process in self._processes()),
+            ]
         )
 
     def _processes(self) -> list[Process]:

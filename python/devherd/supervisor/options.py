@@ -90,8 +90,10 @@ class Options(ServerOptions):
     def openhttpservers(self, supervisord: Any) -> None:
         """Without the warning that there is no password: the socket's mode and directory keep others out."""
         handlers, self.logger.handlers = self.logger.handlers, []
-        super().openhttpservers(supervisord)
-        self.logger.handlers = handlers
+        try:
+            super().openhttpservers(supervisord)
+        finally:
+            self.logger.handlers = handlers
 
     def write_pidfile(self) -> None:
         """None: `children.pb` has the process id, the lock says whether it is true."""

@@ -28,7 +28,7 @@ def run(load: Loader, programs: Programs = DEVHERD, silence_limit_seconds: float
     sys.stdout.flush()  # a forked process would write what is buffered once more
     gc.disable()
     with contextlib.closing(FirstScan(load, programs.first_scan)) as first_scan:
-        from devherd.supervisor.preparation import prepare  # noqa: PLC0415 - takes its time, in parallel
+        from devherd.supervisor.preparation import forget_gone_resources, prepare  # noqa: PLC0415 - takes its time, in parallel
 
         settings = first_scan.settings()
         if settings is None:
@@ -38,6 +38,7 @@ def run(load: Loader, programs: Programs = DEVHERD, silence_limit_seconds: float
         gc.freeze()  # no collection in a child may touch, and so copy, what it shares with the others
         gc.enable()
         first_scan.wait(FIRST_SCAN_SECONDS)
+        forget_gone_resources(settings)
     herd.live()
     return 0
 
