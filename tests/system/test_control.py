@@ -106,6 +106,7 @@ async def test_readiness_goes_while_the_kubelet_is_away_and_health_stays(stage):
 async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(stage):
     """SIGHUP: good config touches only what changed, bad config nothing."""
     await registered(stage, "example.com/a", "example.com/b")
+    await stage.until(lambda: stage.children()["scanner"].state == "RUNNING", "the scanner can be asked to reload")
     untouched = stage.child_of("example.com/a").pid
     mark = stage.kubelet.events.mark()
 
