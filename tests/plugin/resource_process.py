@@ -61,7 +61,8 @@ while len(codes) < len(pids):
     if pid:
         codes.append(os.waitstatus_to_exitcode(status))
     else:
-        last_beat.with_suffix(".new").write_text(str(heartbeats.last_beat(0)))
-        last_beat.with_suffix(".new").rename(last_beat)
+        temporary = last_beat.with_suffix(f".{os.getpid()}")  # another such process may run beside this one
+        temporary.write_text(str(heartbeats.last_beat(0)))
+        temporary.rename(last_beat)
         time.sleep(0.02)
 sys.exit(max(codes, key=abs))
