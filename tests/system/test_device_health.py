@@ -7,7 +7,8 @@ CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
 CRYPTO_AFU = "d8424dc4a4a3c413f89e433683f9040b"
 PORT = "intel-fpga-port.0"
 
-QUICK = {"health": {"poll": "100ms", "recover_after": 2}, "scan": {"period": "300ms"}}
+# A fault is held for longer than lists are held back (0.25 s), or a short one would rightly never be sent.
+QUICK = {"health": {"poll": "100ms", "recover_after": 6}, "scan": {"period": "300ms"}}
 FORGETFUL = {**QUICK, "health": {"poll": "100ms", "recover_after": 2, "forget_after": "1s"}}
 
 
