@@ -41,7 +41,7 @@ class Connections:
         self._clients[resource] = endpoint
         try:
             await endpoint.connect(seconds_left)
-        except BaseException:
+        except BaseException:  # also when the plugin hangs up and this is cancelled: nothing of it may stay
             self._clients.pop(resource, None)
             await endpoint.close()
             raise
