@@ -12,9 +12,9 @@ from measure import figure, headline, median_seconds, megabytes, milliseconds, t
 from devherd import spool
 from devherd._native import Scanner
 from devherd.config import load
-from devherd.pipeline import scan_once
 from devherd.plugin.snapshot import Snapshot
 from devherd.proto import spool_pb2
+from devherd.scanner.pipeline import scan_once
 from devherd.sim.node.presets import preset
 from devherd.sim.node.simulated_node import SimulatedNode
 from devherd.sim.stage import Stage

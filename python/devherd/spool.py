@@ -13,6 +13,8 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 SUFFIX = ".pb"
+HEALTHY = "Healthy"
+UNHEALTHY = "Unhealthy"
 _KEY_LIMIT = 200  # NAME_MAX is 255 bytes; a temporary name adds a dot and two suffixes
 
 MessageType = TypeVar("MessageType", bound=Message)

@@ -2,8 +2,8 @@
 
 import json
 
-from devherd.cdi import CdiSpecs, spec_path
 from devherd.proto import spool_pb2
+from devherd.scanner.cdi import CdiSpecs, spec_path
 
 HOOK = {"hooks": [{"hookName": "createRuntime", "path": "/opt/intel/fpga-sw/intel-fpga-crihook"}]}
 REGION = spool_pb2.Device(id="dfl-fme.0", cdi_devices=["intel.cdi.k8s.io/fpga=dfl-fme.0"], cdi_edits=json.dumps(HOOK))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.health import Health
+from devherd.scanner.health import Health
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
 OTHER = ("generic", "a.b/c group 0", "x")

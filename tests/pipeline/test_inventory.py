@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from devherd._native import Device, Node, Problem, Unseen
-from devherd.inventory import Inventory
 from devherd.proto import spool_pb2
+from devherd.scanner.inventory import Inventory
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
 CRYPTO, CODEC = "fpga.intel.com/crypto", "fpga.intel.com/codec"

@@ -4,7 +4,7 @@ import json
 
 from devherd import inventory_json
 from devherd.config import Config
-from devherd.pipeline import Pipeline, scan_once
+from devherd.scanner.pipeline import Pipeline, scan_once
 from devherd.sim.node.presets import preset
 from devherd.sim.node.simulated_node import SimulatedNode
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from devherd import spool
 from devherd.proto import spool_pb2
-from devherd.publisher import Publisher
+from devherd.scanner.publisher import Publisher
 
 
 def resource(name: str, *ids: str) -> spool_pb2.Resource:

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd import resources
 from devherd.config import Config
-from devherd.health import Health
-from devherd.inventory import Entry
 from devherd.proto import spool_pb2
+from devherd.scanner import resources
+from devherd.scanner.health import Health
+from devherd.scanner.inventory import Entry
 
 
 def entry(device_id: str, resource_name: str = "nvidia.com/gpu", vendor: str = "nvidia", **attributes: str) -> Entry:

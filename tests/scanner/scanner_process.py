@@ -16,7 +16,7 @@ if __name__ == "__main__":
     counters.belong_to("scanner")
     log.configure("scanner", "info", "text")
 
-    from devherd import scanner
+    from devherd.scanner import main as scanner
 
     heartbeats = Heartbeats(1)
     sys.exit(scanner.main(Child("scanner", settings, heartbeats, heartbeats.claim())))

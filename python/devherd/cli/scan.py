@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from devherd.cli.common_options import load_config
 from devherd.errors import ExitCode, UsageError
-from devherd.inventory import DeviceKey, key_of
 from devherd.inventory_json import Json, inventory_json
+from devherd.scanner.inventory import DeviceKey, key_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from devherd.config import Config
-    from devherd.pipeline import ScanReport
+    from devherd.scanner.pipeline import ScanReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def look(config: "Config") -> "ScanReport":
     """One scan of the host. Raises UsageError when the host is not where the configuration says."""
-    from devherd.pipeline import scan_once
+    from devherd.scanner.pipeline import scan_once
 
     if reason := _why_no_host(config.host_root):
         raise UsageError(f"no host in {config.host_root}", reason, "name the right one with --host-root")

@@ -1,7 +1,7 @@
 """The configuration: option, environment, file, default; every error is found at once, each with its key path.
 
 `load` is the only way in. What a scan needs goes to Rust as JSON (`Config.native_json`), what every process needs
-is `Config.settings`, and the rules that name resources are read by `resources.py`.
+is `Config.settings`, and the rules that name resources are read by `scanner/resources.py`.
 """
 
 from devherd.config.explain import ConfigError

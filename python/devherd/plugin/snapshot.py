@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from devherd.health import HEALTHY, UNHEALTHY
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
+from devherd.spool import HEALTHY, UNHEALTHY
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Programs:
 
 
 def _scanner(child: Child) -> int:
-    from devherd import scanner  # noqa: PLC0415 - nobody else needs it
+    from devherd.scanner import main as scanner  # noqa: PLC0415 - nobody else needs it
 
     return scanner.main(child)
 
@@ -41,7 +41,7 @@ def _resource(child: Child) -> int:
 
 
 def _first_scan(config: "Config") -> None:
-    from devherd import scanner  # noqa: PLC0415 - in a process of its own
+    from devherd.scanner import main as scanner  # noqa: PLC0415 - in a process of its own
 
     scanner.first_scan(config)
 

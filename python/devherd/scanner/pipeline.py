@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devherd import resources
 from devherd._native import Scan, Scanner
-from devherd.cdi import UNWRITABLE, CdiSpecs
 from devherd.config import Config
 from devherd.errors import UsageError
-from devherd.health import Health
-from devherd.inventory import GONE, DeviceKey, Entry, Inventory
 from devherd.proto import spool_pb2
+from devherd.scanner import resources
+from devherd.scanner.cdi import UNWRITABLE, CdiSpecs
+from devherd.scanner.health import Health
+from devherd.scanner.inventory import GONE, DeviceKey, Entry, Inventory
 
 Faults = dict[DeviceKey, set[str]]
 

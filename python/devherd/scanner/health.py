@@ -6,13 +6,10 @@ back.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from devherd.inventory import DeviceKey
+from devherd.scanner.inventory import DeviceKey
 
 Faults = Mapping[DeviceKey, Collection[str]]
 """What is wrong right now, for the devices that are not in order."""
-
-HEALTHY = "Healthy"
-UNHEALTHY = "Unhealthy"
 
 
 class Health:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from devherd import spool
-from devherd.inventory import DeviceKey, key_of
 from devherd.proto import spool_pb2
+from devherd.scanner.inventory import DeviceKey, key_of
 
 Identity = tuple[int, int, int]
 """Inode, time of the last change and size of a file: together, whether somebody has touched it."""

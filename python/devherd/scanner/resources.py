@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 
 from devherd import resource_name
 from devherd.config import Config, ResourceRule, Selector
-from devherd.health import Health
-from devherd.inventory import DeviceKey, Entry, key_of
 from devherd.proto import spool_pb2
+from devherd.scanner.health import Health
+from devherd.scanner.inventory import DeviceKey, Entry, key_of
 
 MAX_LIST_BYTES = 3_500_000
 """The kubelet refuses a device list of more than 4 194 304 bytes and ends the stream; stay well below."""
