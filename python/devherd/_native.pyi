@@ -60,9 +60,10 @@ class Device:
         envs: dict[str, str] = ...,
         annotations: dict[str, str] = ...,
         cdi_devices: Sequence[str] = ...,
-        cdi_edits: str = ...,
+        cdi_edits: dict[str, str] = ...,
         attributes: dict[str, str] = ...,
         sources: dict[str, str] = ...,
+        distances: dict[str, int] = ...,
     ) -> Device: ...
     @property
     def vendor(self) -> str: ...
@@ -89,11 +90,13 @@ class Device:
     @property
     def cdi_devices(self) -> list[str]: ...
     @property
-    def cdi_edits(self) -> str: ...
+    def cdi_edits(self) -> dict[str, str]: ...
     @property
     def attributes(self) -> dict[str, str]: ...
     @property
     def sources(self) -> dict[str, str]: ...
+    @property
+    def distances(self) -> dict[str, int]: ...
 
 @final
 class Problem:

@@ -11,6 +11,7 @@
 //!   ─► scan        runs the vendors, compares with the last scan
 //!   ─► check, health    looks again, cheaply, between scans
 //! uevent, watch    what wakes a scan
+//! nvml             what NVIDIA's library tells, as data
 //! process          what a forked child asks of the kernel
 //! python           `devherd._native`: the only file that knows Python
 //! ```
@@ -25,6 +26,7 @@ pub mod glob;
 pub mod health;
 pub mod host;
 pub mod numa;
+pub mod nvml;
 pub mod order;
 pub mod pci;
 pub mod probe;

@@ -102,8 +102,8 @@ impl Device {
     #[new]
     #[pyo3(signature = (*, vendor, id, card = String::new(), resource_name = None, first_sight_resource_name = None,
         reasons = Vec::new(), numa_nodes = Vec::new(), nodes = Vec::new(), mounts = Vec::new(), envs = BTreeMap::new(),
-        annotations = BTreeMap::new(), cdi_devices = Vec::new(), cdi_edits = String::new(), attributes = BTreeMap::new(),
-        sources = BTreeMap::new()))]
+        annotations = BTreeMap::new(), cdi_devices = Vec::new(), cdi_edits = BTreeMap::new(),
+        attributes = BTreeMap::new(), sources = BTreeMap::new(), distances = BTreeMap::new()))]
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
     #[expect(clippy::too_many_arguments, reason = "a record's constructor has as many arguments as it has fields")]
     fn new(
@@ -119,9 +119,10 @@ impl Device {
         envs: BTreeMap<String, String>,
         annotations: BTreeMap<String, String>,
         cdi_devices: Vec<String>,
-        cdi_edits: String,
+        cdi_edits: BTreeMap<String, String>,
         attributes: BTreeMap<String, String>,
         sources: BTreeMap<String, String>,
+        distances: BTreeMap<String, u32>,
     ) -> PyResult<Self> {
         let device = device::Device {
             vendor: Cow::Owned(vendor),
@@ -139,6 +140,7 @@ impl Device {
             cdi_edits,
             attributes,
             sources,
+            distances,
             checks: Vec::new(),
         };
         Ok(Self { scan: Arc::new(scan::Scan { devices: vec![device], ..scan::Scan::default() }), index: 0 })
@@ -205,7 +207,7 @@ impl Device {
     }
 
     #[getter]
-    fn cdi_edits(&self) -> &str {
+    fn cdi_edits(&self) -> &BTreeMap<String, String> {
         &self.get().cdi_edits
     }
 
@@ -217,6 +219,11 @@ impl Device {
     #[getter]
     fn sources(&self) -> &BTreeMap<String, String> {
         &self.get().sources
+    }
+
+    #[getter]
+    fn distances(&self) -> &BTreeMap<String, u32> {
+        &self.get().distances
     }
 
     fn __repr__(&self) -> String {

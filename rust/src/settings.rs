@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::vendors::amd::AmdOptions;
+use crate::vendors::intel_gpu::IntelGpuOptions;
+use crate::vendors::nvidia::NvidiaOptions;
+use crate::vendors::rdma::RdmaOptions;
+use crate::vendors::xilinx_fpga::XilinxFpgaOptions;
+
 /// Everything a scan can be told.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -50,6 +56,16 @@ impl Settings {
 pub struct Vendors {
     /// Intel FPGA.
     pub intel_fpga: IntelFpgaOptions,
+    /// NVIDIA GPU.
+    pub nvidia: NvidiaOptions,
+    /// AMD GPU.
+    pub amd: AmdOptions,
+    /// Intel GPU.
+    pub intel_gpu: IntelGpuOptions,
+    /// Xilinx FPGA.
+    pub xilinx_fpga: XilinxFpgaOptions,
+    /// RDMA.
+    pub rdma: RdmaOptions,
 }
 
 /// Options of the Intel FPGA vendor.

@@ -81,7 +81,7 @@ fn region_mode_answers_for_the_hook_and_the_others_do_not() {
         [(&"com.intel.fpga.mode".into(), &"fpga.intel.com/region".into())]
     );
     assert_eq!(region.cdi_devices, ["intel.cdi.k8s.io/fpga=dfl-fme.0"]);
-    let edits: serde_json::Value = serde_json::from_str(&region.cdi_edits).unwrap();
+    let edits: serde_json::Value = serde_json::from_str(&region.cdi_edits[&region.cdi_devices[0]]).unwrap();
     assert_eq!(edits["hooks"][0]["path"], "/opt/intel/fpga-sw/intel-fpga-crihook");
     let devel = &tree.scan(RegionDevel).devices[0];
     assert!(devel.annotations.is_empty() && devel.cdi_devices.is_empty() && devel.cdi_edits.is_empty());

@@ -6,7 +6,8 @@ from devherd.proto import spool_pb2
 from devherd.scanner.cdi import CdiSpecs, spec_path
 
 HOOK = {"hooks": [{"hookName": "createRuntime", "path": "/opt/intel/fpga-sw/intel-fpga-crihook"}]}
-REGION = spool_pb2.Device(id="dfl-fme.0", cdi_devices=["intel.cdi.k8s.io/fpga=dfl-fme.0"], cdi_edits=json.dumps(HOOK))
+NAME = "intel.cdi.k8s.io/fpga=dfl-fme.0"
+REGION = spool_pb2.Device(id="dfl-fme.0", cdi_devices=[NAME], cdi_edits={NAME: json.dumps(HOOK)})
 
 
 def test_a_spec_has_the_vendor_plugins_file_name_and_says_what_the_device_needs(tmp_path):

@@ -114,7 +114,7 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
             "vendors: {intel_fpga: {enabled: maybe}}",
             "vendors.intel_fpga.enabled: input should be 'auto', True or False",
         ),
-        ("vendors: {nvidia: {}}", "vendors: `nvidia` is not scanned by this version yet; remove the section"),
+        ("vendors: {nvidia: {driver_root: run}}", "vendors.nvidia.driver_root: 'run' is no absolute path of the host"),
         (
             "listen: nine",
             "listen: 'nine' is no ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty to switch it off",

@@ -39,10 +39,8 @@ class CdiSpecs:
 
     def publish(self, device: spool_pb2.Device) -> OSError | None:
         """Put the device's spec in place; the error when that cannot be done, and then its pods would not start."""
-        if not device.cdi_edits:
-            return None
-        for name in device.cdi_devices:
-            text = spec_text(name, device.cdi_edits)
+        for name, edits in device.cdi_edits.items():
+            text = spec_text(name, edits)
             path = spec_path(self._directory, name)
             if self._written.get(name) == text and path.exists():
                 continue
@@ -55,7 +53,7 @@ class CdiSpecs:
 
     def withdraw(self, device: spool_pb2.Device) -> None:
         """Remove the spec of a device that is forgotten."""
-        for name in device.cdi_devices:
+        for name in device.cdi_edits:
             if self._written.pop(name, None) is not None:
                 spec_path(self._directory, name).unlink(missing_ok=True)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from devherd import resource_name
-from devherd.config import Config, ResourceRule, Selector
+from devherd.config import Config, ResourceRule, Selector, Vendors
 from devherd.proto import spool_pb2
 from devherd.scanner.health import Health
 from devherd.scanner.inventory import DeviceKey, Entry, key_of
@@ -17,7 +17,12 @@ from devherd.scanner.inventory import DeviceKey, Entry, key_of
 MAX_LIST_BYTES = 3_500_000
 """The kubelet refuses a device list of more than 4 194 304 bytes and ends the stream; stay well below."""
 
-_PREFERENCES = {"packed": spool_pb2.PACKED, "aligned": spool_pb2.ALIGNED, "none": spool_pb2.NONE}
+_PREFERENCES = {
+    "aligned": spool_pb2.ALIGNED,
+    "packed": spool_pb2.PACKED,
+    "distributed": spool_pb2.DISTRIBUTED,
+    "none": spool_pb2.NONE,
+}
 _DEFAULT_RULE = ResourceRule()
 _NUMBER = re.compile(r"([0-9]+)")
 
@@ -65,7 +70,7 @@ def arrange(config: Config, entries: Iterable[Entry]) -> Resources:
             resource = by_name[name] = spool_pb2.Resource(
                 name=name,
                 vendor=entry.vendor,
-                preferred=_PREFERENCES[rule.preferred],
+                preferred=_PREFERENCES[rule.preferred or _vendors_preference(config.vendors, rule, entry.vendor)],
                 fail_requests_greater_than_one=rule.sharing.fail_requests_greater_than_one,
             )
         _add(resource, entry, rule.sharing.replicas)
@@ -111,6 +116,18 @@ def _facts(entry: Entry) -> dict[str, str]:
 def _name(rule: ResourceRule, entry: Entry) -> str:
     shared = rule.sharing.rename if rule.sharing.replicas > 1 else None
     return shared or rule.name or entry.resource_name
+
+
+def _vendors_preference(vendors: Vendors, rule: ResourceRule, vendor: str) -> str:
+    """Which devices the vendor's own plugin prefers to give together."""
+    match vendor:
+        case "nvidia" if rule.sharing.replicas > 1:
+            return vendors.nvidia.shared_devices_allocation_policy
+        case "nvidia" | "amd":
+            return "aligned"
+        case "intel-gpu" if vendors.intel_gpu.allocation_policy != "packed":
+            return "distributed"
+    return "packed"
 
 
 def _describe(number: int | None, entry: Entry) -> str:

@@ -1,6 +1,21 @@
 """Where cards sit: each below a root port of its own, spread over the NUMA nodes in equal shares."""
 
+from collections import Counter
+
 _LARGEST = 19 * 8  # functions of root ports on a bus, below the slot of the USB controller
+
+
+class Slots:
+    """The free slots of a machine of so many NUMA nodes: each card takes the next one near its node."""
+
+    def __init__(self, numa_nodes: int) -> None:
+        self.numa_nodes = numa_nodes
+        self._taken: Counter[int] = Counter()
+
+    def take(self, numa_node: int) -> str:
+        """The sysfs directory of the next card near a NUMA node; -1 is near none."""
+        self._taken[numa_node] += 1
+        return pci_path(self._taken[numa_node] - 1, numa_node, self.numa_nodes)
 
 
 def pci_path(index: int, numa_node: int, numa_nodes: int) -> str:

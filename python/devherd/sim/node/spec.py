@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from devherd.errors import UsageError
 from devherd.sim.node import dfl, machine, opae, pci, text, usb, virtual_device
 from devherd.sim.node.entry import Entry
 from devherd.sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
-from devherd.sim.node.place import numa_node_of, pci_path
+from devherd.sim.node.place import Slots, numa_node_of
 
 _Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="32 hexadecimal digits, lower case")]
 _UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$", description="four hexadecimal digits, in quotes")]
@@ -110,11 +109,12 @@ def load(spec: str) -> NodeSpec:
 def entries(spec: NodeSpec) -> list[Entry]:
     """Everything on the node. Raises UsageError when a line of `tree` is no entry."""
     numbers = Numbers()
+    slots = Slots(max((fpga.numa_nodes for fpga in spec.fpga), default=1))
     drivers = {fpga.driver for fpga in spec.fpga}
     modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
     return [
-        *machine.entries(max((fpga.numa_nodes for fpga in spec.fpga), default=1), modules),
-        *(entry for plan in _plans(spec.fpga) for entry in card_entries(plan, numbers)),
+        *machine.entries(slots.numa_nodes, modules),
+        *(entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)),
         *usb.entries([usb.UsbDevice(**device.model_dump()) for device in spec.usb]),
         *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
         *text.parse(spec.tree),
@@ -130,17 +130,15 @@ def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
     return made
 
 
-def _plans(groups: list[FpgaSpec]) -> Iterator[CardPlan]:
+def _plans(groups: list[FpgaSpec], slots: Slots) -> Iterator[CardPlan]:
     """Cards of all groups, each group spread over its NUMA nodes, each node's cards side by side."""
-    numa_nodes = max((fpga.numa_nodes for fpga in groups), default=1)
     spread = [
         (numa_node_of(index, fpga.cards, fpga.numa_nodes), fpga, index)
         for fpga in groups
         for index in range(fpga.cards)
     ]
-    for node, near in groupby(sorted(spread, key=lambda card: card[0]), key=lambda card: card[0]):
-        for place, (_, fpga, index) in enumerate(near):
-            yield _plan(fpga, index, pci_path(place, node, numa_nodes), node)
+    for node, fpga, index in sorted(spread, key=lambda card: card[0]):
+        yield _plan(fpga, index, slots.take(node), node)
 
 
 def _plan(fpga: FpgaSpec, index: int, path: str, numa_node: int) -> CardPlan:
