@@ -118,7 +118,9 @@ impl Function {
 
     /// Notes the facts on a device of this function.
     pub fn describe(&self, host: &Host, device: &mut Device) {
-        device.note("pci_address", self.address(), host.own_path(&self.path));
+        if let Some(address) = address_of(&self.path) {
+            device.note("pci_address", address, host.own_path(&self.path));
+        }
         let mut note = |name: &str, value: String, source: &Path| device.note(name, value, host.own_path(source));
         if let Some((driver, source)) = &self.driver {
             note("pci_driver", driver.clone(), source);

@@ -1,6 +1,7 @@
 //! One file a vendor. To add one: implement [`Vendor`], add it to [`enabled`].
 
 pub mod amd;
+mod each_card;
 pub mod generic;
 pub mod intel_fpga;
 pub mod intel_gpu;
