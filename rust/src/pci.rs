@@ -149,12 +149,19 @@ pub fn checks(function: &Path) -> Vec<Check> {
     if directory::exists(&function.join("current_link_width")) {
         checks.push(Check::Link { function: function.to_path_buf() });
     }
-    // The kernel shows the counters together or not at all.
-    if directory::exists(&function.join("aer_dev_fatal")) {
-        let counters = ["aer_dev_fatal", "aer_dev_nonfatal"].map(|name| function.join(name));
-        checks.extend(counters.map(|attribute| Check::AerRise { attribute }));
-    }
+    checks.extend(error_checks(function));
     checks
+}
+
+/// Its error counts alone: for functions whose link slows down when they are idle.
+#[must_use]
+pub fn error_checks(function: &Path) -> Vec<Check> {
+    // The kernel shows the counters together or not at all.
+    if !directory::exists(&function.join("aer_dev_fatal")) {
+        return Vec::new();
+    }
+    let counters = ["aer_dev_fatal", "aer_dev_nonfatal"].map(|name| function.join(name));
+    counters.map(|attribute| Check::AerRise { attribute }).to_vec()
 }
 
 /// The `uevent` file: lines of `KEY=value`. Empty where it cannot be read.

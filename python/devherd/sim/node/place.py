@@ -31,3 +31,8 @@ def pci_path(index: int, numa_node: int, numa_nodes: int) -> str:
 def numa_node_of(index: int, cards: int, numa_nodes: int) -> int:
     """The NUMA node of the `index`-th of `cards`; -1 on a machine that knows none."""
     return index * numa_nodes // cards if numa_nodes else -1
+
+
+def virtual_function(physical: str, index: int) -> str:
+    """The directory of a virtual function, from 1 on: eight functions a device, as with alternative routing IDs."""
+    return f"{physical[:-4]}{index // 8:02x}.{index % 8}"

@@ -12,6 +12,7 @@ from devherd.errors import UsageError
 from devherd.sim.node import pci
 from devherd.sim.node.entry import DeviceNode, Entry
 from devherd.sim.node.fpga_card import CardPlan, Numbers
+from devherd.sim.node.pci_faults import PciFunctions, remove_dangling
 from devherd.sim.node.place import pci_path
 from devherd.sim.node.spec import NodeSpec, card_entries, entries
 from devherd.sim.node.tree import is_simulated, put, rewrite, write_tree
@@ -32,6 +33,7 @@ class SimulatedNode:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.functions = PciFunctions(root)
 
     @classmethod
     def create(cls, root: Path, spec: NodeSpec) -> "SimulatedNode":
@@ -42,6 +44,10 @@ class SimulatedNode:
         _make_room(root)
         write_tree(entries(spec), root)
         return cls(root)
+
+    def repair(self, spec: NodeSpec) -> None:
+        """Put back whatever the node is to have and has lost, and every attribute's first value."""
+        self._put_in_order(entries(spec))
 
     def ports(self) -> list[str]:
         """The names of all FPGA ports."""
@@ -108,7 +114,7 @@ class SimulatedNode:
             self.remove_node(number.parent.name)
         shutil.rmtree(root_port)
         for directory in ("sys/class", "sys/bus", "sys/dev", "dev"):
-            _remove_dangling(self.root / directory)
+            remove_dangling(self.root / directory)
 
     def _put_in_order(self, made: list[Entry]) -> None:
         """Attributes first, the entries that others watch last: a device never shows up half made."""
@@ -142,9 +148,3 @@ def _make_room(root: Path) -> None:
     for top in ("sys", "proc", "dev"):
         if (root / top).exists():
             shutil.rmtree(root / top)
-
-
-def _remove_dangling(directory: Path) -> None:
-    for path in sorted(directory.rglob("*"), reverse=True):
-        if path.is_symlink() and not path.exists():
-            path.unlink()
