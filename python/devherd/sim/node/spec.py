@@ -9,11 +9,12 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from devherd.errors import UsageError
-from devherd.sim.node import dfl, intel_gpu, machine, opae, pci, text, usb, virtual_device
+from devherd.sim.node import dfl, intel_gpu, machine, opae, pci, rdma, text, usb, virtual_device
 from devherd.sim.node.entry import Entry
 from devherd.sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
 from devherd.sim.node.intel_gpu import IntelGpuSpec
 from devherd.sim.node.place import Slots, numa_node_of
+from devherd.sim.node.rdma import RdmaSpec
 
 _Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="32 hexadecimal digits, lower case")]
 _UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$", description="four hexadecimal digits, in quotes")]
@@ -74,6 +75,7 @@ class NodeSpec(_Section):
 
     fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list)] = []
     intel_gpu: Annotated[list[IntelGpuSpec], BeforeValidator(_as_list)] = []
+    rdma: Annotated[list[RdmaSpec], BeforeValidator(_as_list)] = []
     usb: list[UsbSpec] = []
     devices: list[DeviceSpec] = []
     tree: str = ""
@@ -111,15 +113,16 @@ def load(spec: str) -> NodeSpec:
 def entries(spec: NodeSpec) -> list[Entry]:
     """Everything on the node. Raises UsageError when a line of `tree` is no entry."""
     numbers = Numbers()
-    numa_nodes = [*(cards.numa_nodes for cards in spec.fpga), *(cards.numa_nodes for cards in spec.intel_gpu)]
-    slots = Slots(max(numa_nodes, default=1))
+    cards: list[FpgaSpec | IntelGpuSpec | RdmaSpec] = [*spec.fpga, *spec.intel_gpu, *spec.rdma]
+    slots = Slots(max((each.numa_nodes for each in cards), default=1))
     drivers = {fpga.driver for fpga in spec.fpga}
     modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
-    modules |= intel_gpu.modules(spec.intel_gpu)
+    modules |= intel_gpu.modules(spec.intel_gpu) | rdma.modules(spec.rdma)
     return [
         *machine.entries(slots.numa_nodes, modules),
         *(entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)),
         *intel_gpu.entries(spec.intel_gpu, slots, numbers),
+        *rdma.entries(spec.rdma, slots, numbers),
         *usb.entries([usb.UsbDevice(**device.model_dump()) for device in spec.usb]),
         *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
         *text.parse(spec.tree),
@@ -167,9 +170,8 @@ def _virtual(device: DeviceSpec) -> virtual_device.VirtualDevice:
 
 def _problems(error: ValidationError) -> Iterator[str]:
     """Key path and complaint of each error."""
-    known = {
-        name for model in (NodeSpec, FpgaSpec, IntelGpuSpec, UsbSpec, DeviceSpec) for name in model.model_fields
-    } | {"preset"}
+    models = (NodeSpec, FpgaSpec, IntelGpuSpec, RdmaSpec, UsbSpec, DeviceSpec)
+    known = {"preset"}.union(*(model.model_fields for model in models))
     for detail in error.errors(include_url=False):
         path = ".".join(str(part) for part in detail["loc"]) or "the file"
         if detail["type"] == "extra_forbidden":

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::VENDOR;
 use super::hwmon;
-use super::locate::{Card, is_numbered};
+use super::locate::Card;
 use super::options::{IntelGpuMonitoring, IntelGpuOptions};
 use crate::attribute::{Attribute, AttributeError};
 use crate::check::Check;
 use crate::device::Problem;
-use crate::directory::Directory;
+use crate::directory::{Directory, is_numbered};
 use crate::host::Host;
 use crate::pci;
 

@@ -4,11 +4,10 @@
 
 use std::path::Path;
 
-use super::locate::is_numbered;
 use crate::attribute::Attribute;
 use crate::check::Check;
 use crate::device::Reason;
-use crate::directory::Directory;
+use crate::directory::{Directory, is_numbered};
 
 /// What health polling can look at below `<function>/hwmon`.
 pub(super) fn checks(function: &Path) -> Vec<Check> {

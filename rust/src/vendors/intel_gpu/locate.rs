@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::VENDOR;
 use crate::attribute::Cause;
 use crate::device::{Found, Problem, Unseen};
-use crate::directory::{Directory, normal};
+use crate::directory::{Directory, is_numbered, normal};
 use crate::host::Host;
 use crate::pci;
 
@@ -71,12 +71,6 @@ fn behind_link(host: &Host, directory: &Path, target: &Path) -> PathBuf {
 /// Matched whole: `card0-DP-1` is a connector, `renderD128` a second node of its card.
 fn is_card(name: &str) -> bool {
     is_numbered(name, "card")
-}
-
-/// Whether a name is the prefix, then decimal digits and nothing else.
-pub(super) fn is_numbered(name: &str, prefix: &str) -> bool {
-    let digits = name.strip_prefix(prefix).unwrap_or_default();
-    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
