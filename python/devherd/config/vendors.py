@@ -108,7 +108,10 @@ class IntelGpuOptions(_VendorOptions):
 
 
 class XilinxFpgaOptions(_VendorOptions):
-    """Options of Xilinx FPGA cards under XRT."""
+    """Options of Xilinx's FPGA plugin, which has them as environment variables."""
+
+    u30_name_convention: Literal["common_name", "exact_name"] = "common_name"
+    u30_alloc_unit: Literal["card", "device"] = "card"
 
 
 class RdmaOptions(_VendorOptions):

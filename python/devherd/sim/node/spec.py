@@ -9,12 +9,13 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from devherd.errors import UsageError
-from devherd.sim.node import dfl, intel_gpu, machine, opae, pci, rdma, text, usb, virtual_device
+from devherd.sim.node import dfl, intel_gpu, machine, opae, pci, rdma, text, usb, virtual_device, xilinx_fpga
 from devherd.sim.node.entry import Entry
 from devherd.sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
 from devherd.sim.node.intel_gpu import IntelGpuSpec
 from devherd.sim.node.place import Slots, numa_node_of
 from devherd.sim.node.rdma import RdmaSpec
+from devherd.sim.node.xilinx_fpga import XilinxFpgaSpec
 
 _Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="32 hexadecimal digits, lower case")]
 _UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$", description="four hexadecimal digits, in quotes")]
@@ -75,6 +76,7 @@ class NodeSpec(_Section):
 
     fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list)] = []
     intel_gpu: Annotated[list[IntelGpuSpec], BeforeValidator(_as_list)] = []
+    xilinx_fpga: Annotated[list[XilinxFpgaSpec], BeforeValidator(_as_list)] = []
     rdma: Annotated[list[RdmaSpec], BeforeValidator(_as_list)] = []
     usb: list[UsbSpec] = []
     devices: list[DeviceSpec] = []
@@ -113,20 +115,25 @@ def load(spec: str) -> NodeSpec:
 def entries(spec: NodeSpec) -> list[Entry]:
     """Everything on the node. Raises UsageError when a line of `tree` is no entry."""
     numbers = Numbers()
-    cards: list[FpgaSpec | IntelGpuSpec | RdmaSpec] = [*spec.fpga, *spec.intel_gpu, *spec.rdma]
-    slots = Slots(max((each.numa_nodes for each in cards), default=1))
+    slots = Slots(max((cards.numa_nodes for cards in _cards(spec)), default=1))
     drivers = {fpga.driver for fpga in spec.fpga}
     modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
-    modules |= intel_gpu.modules(spec.intel_gpu) | rdma.modules(spec.rdma)
+    modules |= intel_gpu.modules(spec.intel_gpu) | xilinx_fpga.modules(spec.xilinx_fpga) | rdma.modules(spec.rdma)
     return [
         *machine.entries(slots.numa_nodes, modules),
         *(entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)),
         *intel_gpu.entries(spec.intel_gpu, slots, numbers),
+        *xilinx_fpga.entries(spec.xilinx_fpga, slots, numbers),
         *rdma.entries(spec.rdma, slots, numbers),
         *usb.entries([usb.UsbDevice(**device.model_dump()) for device in spec.usb]),
         *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
         *text.parse(spec.tree),
     ]
+
+
+def _cards(spec: NodeSpec) -> list[FpgaSpec | IntelGpuSpec | XilinxFpgaSpec | RdmaSpec]:
+    """What is spread over NUMA nodes."""
+    return [*spec.fpga, *spec.intel_gpu, *spec.xilinx_fpga, *spec.rdma]
 
 
 def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
@@ -170,7 +177,7 @@ def _virtual(device: DeviceSpec) -> virtual_device.VirtualDevice:
 
 def _problems(error: ValidationError) -> Iterator[str]:
     """Key path and complaint of each error."""
-    models = (NodeSpec, FpgaSpec, IntelGpuSpec, RdmaSpec, UsbSpec, DeviceSpec)
+    models = (NodeSpec, FpgaSpec, IntelGpuSpec, XilinxFpgaSpec, RdmaSpec, UsbSpec, DeviceSpec)
     known = {"preset"}.union(*(model.model_fields for model in models))
     for detail in error.errors(include_url=False):
         path = ".".join(str(part) for part in detail["loc"]) or "the file"
