@@ -5,14 +5,11 @@ The floor reads the same attributes, or looks at the same paths, and does nothin
 
 import json
 import os
-import re
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import system_calls
 from measure import figure, headline, median_seconds, milliseconds
 
 from devherd._native import Scanner
@@ -87,30 +84,15 @@ def _read(path: Path) -> bytes:
 
 
 def _system_calls(root: Path, cards: int) -> None:
-    strace = shutil.which("strace")
-    if strace is None:
+    calls = system_calls.of_a_scan(root, _settings())
+    if calls is None:
         print("  system calls: not counted, strace is not installed")
         return
-    few, many = (_count(strace, root, scans) for scans in (1, 11))
-    a_card = (many - few) / 10 / cards
+    a_card = calls / cards
     figure(
         f"{cards} cards, system calls a card", f"{a_card:.1f}", "<= 60", f"{a_card / PEER_SYSTEM_CALLS:.2f}x the peer's"
     )
 
 
-def _count(strace: str, root: Path, scans: int) -> int:
-    with tempfile.NamedTemporaryFile("r") as summary:
-        command = [strace, "-f", "-c", "-o", summary.name, sys.executable, __file__, str(root), str(scans)]
-        subprocess.run(command, check=True)
-        total = re.search(r"^\s*100\.00\s+\S+\s+\S+\s+(\d+)", summary.read(), re.MULTILINE)
-        assert total is not None
-        return int(total[1])
-
-
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        scanner = Scanner(sys.argv[1], _settings())
-        for _ in range(int(sys.argv[2])):
-            scanner.scan()
-    else:
-        main()
+    main()

@@ -87,6 +87,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, int]]] = {
         {"monitoring": "single"},
         {"i915": 1, "monitoring": 1},
     ),
+    "no virtual function, in another way": ((f"{CARD}/sriov_numvfs = -1",), {}, {"i915": 1}),
     "two cards, one node": ((plain_card(1, "i915", "0x56c0", node=False),), {}, {"i915": 1}),
     "a physical function and two virtual ones": (
         (f"{CARD}/sriov_numvfs = 2", plain_card(1, "i915", "0x56c0"), plain_card(2, "i915", "0x56c0")),
@@ -353,11 +354,17 @@ def test_an_idle_link_is_no_fault(tmp_path: Path) -> None:
     assert scans.poll() == []
 
 
-@pytest.mark.parametrize("change", ["uevent fifo", "uevent =", "uevent binary 0xff*5000"])
+@pytest.mark.parametrize(
+    "change", ["uevent fifo", "uevent =", "uevent binary 0xff*5000", "sriov_numvfs = many", "drm -> drm"]
+)
 def test_a_card_that_cannot_be_read_costs_no_other(change: str, tmp_path: Path) -> None:
     """One bad file: a problem, what was known of that card stays, the other card is served."""
     function = "sys/devices/pci0042:01/0042:01:02.0"
-    scan = scanner(planted(tmp_path, "intel-gpu-two-cards", f"{function}/{change}")).scan()
+    root = planted(tmp_path, "intel-gpu-two-cards")
+    if change.startswith("drm"):
+        shutil.rmtree(root / function / "drm")
+    write_tree(f"{function}/{change}", root)
+    scan = scanner(root).scan()
     assert [device.id for device in scan.devices] == ["card1-0"]
     assert [(part.card, part.reason) for part in scan.unseen] == [("0042:01:02.0", None)]
     assert len(scan.problems) == 1

@@ -40,3 +40,40 @@ where
     }
     answers
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn cards() -> Vec<(Place, &'static str)> {
+        ["works", "breaks", "hangs"].map(|card| ((card.to_owned(), PathBuf::from("/sys").join(card)), card)).to_vec()
+    }
+
+    #[test]
+    fn a_card_that_hangs_or_breaks_the_scan_is_left_as_it_was() {
+        let (mut found, fence) = (Found::default(), Fence::new(Duration::from_secs(2)));
+        let release = Arc::new(Barrier::new(2));
+        let held = Arc::clone(&release);
+        let answers = each_card("vendor", &mut found, &fence, cards(), move |card| match card {
+            "hangs" => {
+                held.wait();
+                card
+            }
+            "breaks" => panic!("nobody expects this"),
+            _ => card,
+        });
+        release.wait();
+        assert_eq!(answers, ["works"]);
+        let unseen = found.unseen.into_iter().map(|unseen| (unseen.card.unwrap_or_default(), unseen.reason));
+        assert_eq!(
+            unseen.collect::<Vec<_>>(),
+            [("breaks".to_owned(), None), ("hangs".to_owned(), Some(Reason::ProbeTimeout))]
+        );
+        let told: Vec<_> = found.problems.iter().map(|problem| problem.path.clone()).collect();
+        assert_eq!(told, [PathBuf::from("/sys/breaks"), PathBuf::from("/sys/hangs")]);
+        assert!(found.problems[0].error.contains("nobody expects this"));
+    }
+}

@@ -49,13 +49,14 @@ impl Facts {
         let Some(((vendor, device), _)) = function.id else {
             return if card.address.is_some() { Err(unknown_maker(host, &card)) } else { Ok(None) };
         };
-        if vendor != INTEL || !is_wanted(options, device) || has_virtual_functions(&card.device) {
+        let problem = |error: AttributeError| Problem::new(VENDOR, host.own_path(error.path), error.cause);
+        if vendor != INTEL || !is_wanted(options, device) || has_virtual_functions(&card.device).map_err(problem)? {
             return Ok(None);
         }
         let names = match drm_nodes(&card.device.join("drm")) {
             Ok(names) => names,
             Err(error) if error.is_absent() => return Ok(None),
-            Err(error) => return Err(Problem::new(VENDOR, host.own_path(error.path), error.cause)),
+            Err(error) => return Err(problem(error)),
         };
         let monitored = options.monitoring != IntelGpuMonitoring::Off;
         Ok(Some(Self {
@@ -82,9 +83,11 @@ fn is_wanted(options: &IntelGpuOptions, device: u16) -> bool {
 }
 
 /// Such a card is given away in parts: its virtual functions are cards of their own.
-fn has_virtual_functions(function: &Path) -> bool {
-    let count = Attribute::read(function.join("sriov_numvfs")).and_then(|count| count.decimal());
-    count.is_ok_and(|count| count > 0)
+fn has_virtual_functions(function: &Path) -> Result<bool, AttributeError> {
+    match Attribute::read(function.join("sriov_numvfs")).and_then(|count| count.decimal()) {
+        Err(error) if error.is_absent() => Ok(false),
+        count => count.map(|count| count > 0),
+    }
 }
 
 fn physical_address(host: &Host, function: &Path) -> Option<String> {
