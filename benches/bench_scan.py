@@ -11,6 +11,7 @@ from pathlib import Path
 
 import system_calls
 from measure import figure, headline, median_seconds, milliseconds
+from one_vendor import only
 
 from devherd._native import Scanner
 from devherd.sim.node.presets import preset
@@ -40,8 +41,8 @@ def main() -> None:
 
 
 def _settings(generic: Sequence[object] = ()) -> str:
-    fpga = {"enabled": not generic, "mode": "af"}
-    return json.dumps({"probe_timeout": 2.0, "vendors": {"intel_fpga": fpga}, "generic": generic})
+    vendors = only(None) if generic else only("intel_fpga", mode="af")
+    return json.dumps({"probe_timeout": 2.0, "vendors": vendors, "generic": generic})
 
 
 def _time_generic(root: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import system_calls
 from measure import figure, headline, median_seconds, milliseconds
+from one_vendor import only
 
 from devherd._native import Scanner
 from devherd.sim.node.simulated_node import SimulatedNode
@@ -41,7 +42,7 @@ def main() -> None:
 
 def _measure(subject: Subject, cards: int, root: Path) -> None:
     SimulatedNode.create(root, NodeSpec.model_validate({subject.vendor: [{"cards": cards}]}))
-    settings = json.dumps({"vendors": _only(subject.vendor)})
+    settings = json.dumps({"vendors": only(subject.vendor)})
     scanner = Scanner(str(root), settings)
     assert len(scanner.scan().devices) == cards
     took = median_seconds(scanner.scan, 200)
@@ -50,11 +51,6 @@ def _measure(subject: Subject, cards: int, root: Path) -> None:
     figure(f"{cards} cards", milliseconds(took), "", against)
     calls = system_calls.of_a_scan(root, settings)
     figure(f"{cards} cards, system calls a card", "no strace" if calls is None else f"{calls / cards:.1f}")
-
-
-def _only(vendor: str) -> dict[str, dict[str, bool]]:
-    vendors = ("intel_fpga", "nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma")
-    return {name: {"enabled": name == vendor} for name in vendors}
 
 
 if __name__ == "__main__":
