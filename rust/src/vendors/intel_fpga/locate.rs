@@ -9,7 +9,7 @@ use super::VENDOR;
 use super::driver::{self, Driver};
 use crate::attribute::Cause;
 use crate::device::{Found, Problem, Unseen};
-use crate::directory::{self, Directory, normal};
+use crate::directory::{self, Directory};
 use crate::host::Host;
 use crate::pci;
 
@@ -94,17 +94,12 @@ fn class_entries(host: &Host, driver: Driver, found: &mut Found) -> Vec<(String,
     let mut entries = Vec::new();
     for name in names.into_iter().filter(|name| driver.is_card(name)) {
         match directory::link(&path.join(&name)) {
-            Ok(target) => entries.push((name, Some(behind_link(host, &path, &target)))),
+            Ok(target) => entries.push((name, Some(host.behind_link(&path, &target)))),
             Err(error) if error.cause == Cause::System(Errno::INVAL) => entries.push((name, None)),
             Err(error) => found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause)),
         }
     }
     entries
-}
-
-/// Links are resolved as text, below the root: what they name is then the host's own path.
-fn behind_link(host: &Host, directory: &Path, target: &Path) -> PathBuf {
-    host.absolute(normal(&host.own_path(directory).join(target)))
 }
 
 /// Trees written by hand may have plain directories in place of links: the card is then looked for below the functions.

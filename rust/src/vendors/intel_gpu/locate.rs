@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::VENDOR;
 use crate::attribute::Cause;
 use crate::device::{Found, Problem, Unseen};
-use crate::directory::{Directory, is_numbered, normal};
+use crate::directory::{Directory, is_numbered};
 use crate::host::Host;
 use crate::pci;
 
@@ -54,18 +54,13 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
 
 /// A plain directory in place of the link has no address: trees written by hand have them.
 fn card(host: &Host, class: &Path, link: Option<&Path>, name: String) -> Card {
-    let path = link.map_or_else(|| class.join(&name), |target| behind_link(host, class, target));
+    let path = link.map_or_else(|| class.join(&name), |target| host.behind_link(class, target));
     let function = pci::function_of(&path).filter(|function| path == function.join("drm").join(&name));
     Card {
         address: function.and_then(pci::address_of).map(str::to_owned),
         device: function.map_or_else(|| path.join("device"), Path::to_path_buf),
         name,
     }
-}
-
-/// Links are resolved as text, below the root: what they name is then the host's own path.
-fn behind_link(host: &Host, directory: &Path, target: &Path) -> PathBuf {
-    host.absolute(normal(&host.own_path(directory).join(target)))
 }
 
 /// Matched whole: `card0-DP-1` is a connector, `renderD128` a second node of its card.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::VENDOR;
 use crate::attribute::{Attribute, AttributeError, Cause};
 use crate::device::{Found, Problem, Unseen};
-use crate::directory::{Directory, is_numbered, normal};
+use crate::directory::{Directory, is_numbered};
 use crate::host::Host;
 use crate::pci;
 
@@ -114,11 +114,11 @@ fn names(class: &Path) -> Result<Vec<String>, AttributeError> {
     }
 }
 
-/// Links are resolved as text, below the root: what they name is then the host's own path.
+/// What an entry of a class leads to.
 fn behind_entry(host: &Host, class: &Path, name: &str) -> PathBuf {
     let entry = class.join(name);
     match crate::directory::link(&entry) {
-        Ok(target) => host.absolute(normal(&host.own_path(class).join(target))),
+        Ok(target) => host.behind_link(class, &target),
         Err(_) => entry,
     }
 }

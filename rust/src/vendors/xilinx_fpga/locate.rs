@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::VENDOR;
 use crate::attribute::{AttributeError, Cause};
 use crate::device::{Found, Problem, Unseen};
-use crate::directory::{Directory, normal};
+use crate::directory::Directory;
 use crate::host::Host;
 use crate::pci;
 
@@ -77,10 +77,10 @@ fn marked(host: &Host, bus: &Path) -> Result<Vec<Pair>, AttributeError> {
     Ok(pairs.into_values().collect())
 }
 
-/// Links are resolved as text, below the root: what they name is then the host's own path.
+/// What an entry of the bus leads to.
 fn behind_entry(host: &Host, bus: &Directory, address: &str) -> PathBuf {
     match bus.link(address) {
-        Ok(target) => host.absolute(normal(&host.own_path(bus.path()).join(target))),
+        Ok(target) => host.behind_link(bus.path(), &target),
         Err(_) => bus.path().join(address),
     }
 }
