@@ -179,15 +179,13 @@ fn are_twins(sets: &Sets, one: usize, other: usize) -> bool {
 
 /// From one device of each card to its closest others, on the cards from `first` on.
 fn nearest(sets: &Sets, first: usize, others: usize) -> PerCard {
-    let mut sums = [0; MOST_CARDS];
-    for card in first..sets.cards.len() {
+    per_card((0..sets.cards.len()).map(|card| {
         let free = |other: usize| sets.cards[other].free - usize::from(other == card);
         let mut prices: Vec<(u64, usize)> =
             (first..sets.cards.len()).map(|other| (sets.distances[card][other], free(other))).collect();
         prices.sort_unstable();
-        sums[card] = cheapest(&prices, others);
-    }
-    sums
+        cheapest(&prices, others)
+    }))
 }
 
 /// The sum of the lowest prices, each of which is to be had so many times.
