@@ -9,21 +9,22 @@ use std::collections::HashMap;
 use super::sets::{Score, Sets};
 
 /// More cards are not searched.
-pub(super) const MOST_CARDS: usize = 16;
+pub(super) const MOST_CARDS: usize = 32;
 
-/// Branches looked at before the best set found so far has to do.
-const MOST_BRANCHES: usize = 20_000;
+/// Prices looked at before the best set found so far has to do.
+const MOST_LOOKS: usize = 500_000;
 
 type PerCard = [u64; MOST_CARDS];
 
 /// Counts a card that score at most `known`; of equal ones those that take the most of the first cards.
 pub(super) fn choose(sets: &Sets, known: (Vec<usize>, Score)) -> Vec<usize> {
-    Search::new(sets, known).run()
+    let mut search = Search::new(sets, known);
+    search.run();
+    search.best
 }
 
 struct Search<'a> {
     sets: &'a Sets,
-    distances: Vec<PerCard>,
     /// The card before each that cannot be told apart from it.
     twins: Vec<Option<usize>>,
     /// With which cards each may be taken in part together, as bits.
@@ -32,13 +33,15 @@ struct Search<'a> {
     left: Vec<usize>,
     /// The least loss of each card and those after it.
     least_loss: Vec<u64>,
-    nearest: HashMap<(usize, usize), PerCard>,
+    /// By first card that is left, and devices missing.
+    tranches: HashMap<(usize, usize), Vec<Tranche>>,
+    prices: Vec<(u64, usize)>,
     counts: Vec<usize>,
     best: Vec<usize>,
     best_score: Score,
     /// Whether `best` is of this search: then an equal one is no better.
     found: bool,
-    branches: usize,
+    looks: usize,
 }
 
 /// A choice for the cards before `card`.
@@ -60,27 +63,26 @@ impl<'a> Search<'a> {
         let repelled = |card| (0..count).filter(|&other| sets.repel(card, other)).map(|other| 1 << other).sum();
         Self {
             sets,
-            distances: sets.distances.iter().map(|row| per_card(row.iter().copied())).collect(),
             twins: (0..count).map(|card| (0..card).rev().find(|&other| are_twins(sets, card, other))).collect(),
             repelled: (0..count).map(repelled).collect(),
             left: (0..=count).map(|card| cards[card..].iter().map(|card| card.free).sum()).collect(),
             least_loss: (0..count)
                 .map(|card| cards[card..].iter().map(|card| card.loss).min().unwrap_or_default())
                 .collect(),
-            nearest: HashMap::new(),
+            tranches: HashMap::new(),
+            prices: Vec::new(),
             counts: vec![0; count],
             best,
             best_score,
             found: false,
-            branches: 0,
+            looks: 0,
         }
     }
 
-    fn run(mut self) -> Vec<usize> {
+    fn run(&mut self) {
         let to_taken = per_card(self.sets.cards.iter().map(|card| card.to_kept));
         let missing = self.sets.wanted;
         self.visit(&Branch { card: 0, missing, score: Score::default(), to_taken, in_part: 0 });
-        self.best
     }
 
     fn visit(&mut self, branch: &Branch) {
@@ -88,8 +90,7 @@ impl<'a> Search<'a> {
             self.compare(branch.score);
             return;
         }
-        self.branches += 1;
-        if self.branches > MOST_BRANCHES || !self.is_promising(branch) {
+        if self.looks > MOST_LOOKS || !self.is_promising(branch) {
             return;
         }
         let card = branch.card;
@@ -97,6 +98,7 @@ impl<'a> Search<'a> {
         let most = self.twins[card].map_or(most, |twin| most.min(self.counts[twin]));
         let least = branch.missing.saturating_sub(self.left[card + 1]);
         for count in (least..=most).rev() {
+            self.looks += 1;
             if let Some(next) = self.taking(branch, count) {
                 self.counts[card] = count;
                 self.visit(&next);
@@ -127,7 +129,7 @@ impl<'a> Search<'a> {
             next.in_part |= 1 << card;
         }
         next.score = self.sets.with(branch.score, card, count, branch.to_taken[card]);
-        for (sum, distance) in next.to_taken.iter_mut().zip(&self.distances[card]) {
+        for (sum, distance) in next.to_taken.iter_mut().zip(&self.sets.distances[card]) {
             *sum += distance * count as u64;
         }
         Some(next)
@@ -143,20 +145,16 @@ impl<'a> Search<'a> {
         if self.found { bound < self.best_score } else { bound <= self.best_score }
     }
 
-    /// At most what the missing devices add: each counts half its distance to as many others as are missing beside it,
-    /// the closest of those that are left.
+    /// At most what the missing devices add to the cost.
     fn least_cost(&mut self, branch: &Branch) -> u64 {
-        let (sets, first) = (self.sets, branch.card);
-        let key = (first, branch.missing);
-        let nearest = *self.nearest.entry(key).or_insert_with(|| nearest(sets, first, branch.missing - 1));
-        let mut prices = [(0, 0); MOST_CARDS];
-        let count = sets.cards.len() - first;
-        for (price, card) in prices.iter_mut().zip(first..sets.cards.len()) {
-            *price = (2 * branch.to_taken[card] + nearest[card], sets.cards[card].free);
-        }
-        let prices = &mut prices[..count];
-        prices.sort_unstable();
-        cheapest(prices, branch.missing).div_ceil(2)
+        let key = (branch.card, branch.missing);
+        let (sets, looks) = (self.sets, &mut self.looks);
+        let tranches = self.tranches.entry(key).or_insert_with(|| tranches(sets, branch.card, branch.missing, looks));
+        *looks += tranches.len();
+        self.prices.clear();
+        self.prices.extend(tranches.iter().map(|tranche| tranche.price(branch.to_taken[tranche.card])));
+        self.prices.sort_unstable();
+        cheapest(&self.prices, branch.missing).div_ceil(2)
     }
 }
 
@@ -177,15 +175,69 @@ fn are_twins(sets: &Sets, one: usize, other: usize) -> bool {
             .all(|card| card == one || card == other || distances[one][card] == distances[other][card])
 }
 
-/// From one device of each card to its closest others, on the cards from `first` on.
-fn nearest(sets: &Sets, first: usize, others: usize) -> PerCard {
-    per_card((0..sets.cards.len()).map(|card| {
-        let free = |other: usize| sets.cards[other].free - usize::from(other == card);
-        let mut prices: Vec<(u64, usize)> =
-            (first..sets.cards.len()).map(|other| (sets.distances[card][other], free(other))).collect();
-        prices.sort_unstable();
-        cheapest(&prices, others)
-    }))
+/// Some devices of a card, and twice what each of them adds at least to the cost, but for what is taken already.
+struct Tranche {
+    card: usize,
+    each: u64,
+    count: usize,
+}
+
+impl Tranche {
+    fn price(&self, to_taken: u64) -> (u64, usize) {
+        (2 * to_taken + self.each, self.count)
+    }
+}
+
+/// The devices of the cards from `first` on, those of each card in the order in which their price rises.
+///
+/// Twice the cost, a device counts its distances to all others. So many of one card count those among themselves, and
+/// those to as many others as are missing beside them, the closest. That is a lower bound for each number of them; for
+/// the sum of all cards to be one, too, prices that fall are averaged until they do not.
+fn tranches(sets: &Sets, first: usize, missing: usize, looks: &mut usize) -> Vec<Tranche> {
+    let cards = first..sets.cards.len();
+    *looks += cards.len() * cards.len();
+    cards
+        .clone()
+        .flat_map(|card| {
+            let distances = &sets.distances[card];
+            let others = cards.clone().filter(|&other| other != card);
+            let mut others: Vec<(u64, usize)> =
+                others.map(|other| (distances[other], sets.cards[other].free)).collect();
+            others.sort_unstable();
+            let cost = |count: usize| {
+                (count * count.saturating_sub(1)) as u64 * distances[card]
+                    + count as u64 * cheapest(&others, missing - count)
+            };
+            let most = sets.cards[card].free.min(missing);
+            let steps = if sets.is_close_knit(card) {
+                vec![(cost(most) / most as u64, most)] // falls all the way
+            } else {
+                *looks += most * others.len();
+                rising(&(0..=most).map(cost).collect::<Vec<u64>>())
+            };
+            steps.into_iter().map(move |(each, count)| Tranche { card, each, count })
+        })
+        .collect()
+}
+
+/// The steps of the largest function below this one (which begins at 0) whose steps never fall, and how many are alike.
+fn rising(costs: &[u64]) -> Vec<(u64, usize)> {
+    let mut corners = vec![0];
+    for place in 1..costs.len() {
+        let slope = |from: usize, to: usize| (i128::from(costs[to]) - i128::from(costs[from]), (to - from) as i128);
+        while let [.., before, last] = corners[..] {
+            let ((rise, run), (next_rise, next_run)) = (slope(before, last), slope(last, place));
+            if rise * next_run < next_rise * run {
+                break;
+            }
+            corners.pop();
+        }
+        corners.push(place);
+    }
+    corners
+        .windows(2)
+        .map(|ends| ((costs[ends[1]] - costs[ends[0]]) / (ends[1] - ends[0]) as u64, ends[1] - ends[0]))
+        .collect()
 }
 
 /// The sum of the lowest prices, each of which is to be had so many times.
@@ -201,4 +253,53 @@ fn cheapest(prices: &[(u64, usize)], wanted: usize) -> u64 {
         }
     }
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::exchange;
+    use super::*;
+
+    /// What was looked at for the best set of so many devices.
+    fn looks(distance: impl Fn(usize, usize) -> u64, free: &[usize], wanted: usize) -> usize {
+        let cards = 0..free.len();
+        let square: Vec<Vec<u64>> =
+            cards.clone().map(|one| cards.clone().map(|other| distance(one, other)).collect()).collect();
+        let sets = Sets::of(&square, free, &vec![0; free.len()], wanted);
+        let mut search = Search::new(&sets, exchange::choose(&sets));
+        search.run();
+        search.looks
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// With only two distances many sets are nearly as good as the best: the hardest kind that was found.
+        #[test]
+        fn sixteen_gpus_are_searched_to_the_end(square in vec(vec(0u64..2, 16), 16), wanted in 1usize..16) {
+            let looks = looks(|one, other| square[one.min(other)][one.max(other)], &[1; 16], wanted);
+            prop_assert!(looks < MOST_LOOKS / 10, "{looks}");
+        }
+
+        #[test]
+        fn partitions_of_eight_gpus_are_searched_to_the_end(
+            square in vec(vec(31u64..90, 8), 8), free in vec(1usize..=8, 8), share in 1usize..100
+        ) {
+            let distance = |one: usize, other: usize| if one == other { 30 } else { square[one.min(other)][one.max(other)] };
+            let wanted = (share * free.iter().sum::<usize>()).div_ceil(100);
+            let looks = looks(distance, &free, wanted);
+            prop_assert!(looks < MOST_LOOKS / 10, "{looks}");
+        }
+    }
+
+    #[test]
+    fn no_search_goes_on_for_ever() {
+        for own in [0, 50, 1000] {
+            let distance = |one: usize, other: usize| if one == other { own } else { 40 + (one * other % 17) as u64 };
+            assert!(looks(distance, &[1000; 16], 8001) < 2 * MOST_LOOKS);
+        }
+    }
 }

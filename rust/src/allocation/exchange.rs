@@ -31,7 +31,6 @@ struct Growing<'a> {
     /// From one device of each card to all that is taken or required.
     to_taken: Vec<u64>,
     missing: usize,
-    /// Whether no devices are closer to those of a card than others of its own.
     close_knit: Vec<bool>,
     looks: usize,
 }
@@ -43,12 +42,7 @@ impl<'a> Growing<'a> {
             counts: vec![0; sets.cards.len()],
             to_taken: sets.cards.iter().map(|card| card.to_kept).collect(),
             missing: sets.wanted,
-            close_knit: sets
-                .distances
-                .iter()
-                .enumerate()
-                .map(|(card, row)| row.iter().all(|other| row[card] <= *other))
-                .collect(),
+            close_knit: (0..sets.cards.len()).map(|card| sets.is_close_knit(card)).collect(),
             looks: 0,
         };
         growing.take(seed);

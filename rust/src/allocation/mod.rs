@@ -5,7 +5,7 @@
 //! mod             the question, what every answer has in common
 //!   ├─ aligned        closest to each other: how many of each card, as a sum of distances
 //!   │    ├─ sets           what that sum is, and when one choice is better than another
-//!   │    ├─ exact          the best there is, for up to 16 cards
+//!   │    ├─ exact          the best there is, on up to 32 cards
 //!   │    └─ exchange       a good one at once, for any number
 //!   ├─ packed         on the fewest NUMA nodes, cards, physical devices
 //!   └─ distributed    over as many cards and physical devices as there are

@@ -81,6 +81,12 @@ impl Sets {
         }
     }
 
+    /// Whether no devices are closer to those of a card than others of its own.
+    pub(super) fn is_close_knit(&self, card: usize) -> bool {
+        let distances = &self.distances[card];
+        distances.iter().all(|other| distances[card] <= *other)
+    }
+
     /// Whether two cards may both be taken in part in a best set.
     ///
     /// Otherwise one more of this and one less of that, or the reverse, is never worse: so taking all of one, or none of

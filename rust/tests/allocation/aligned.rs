@@ -69,7 +69,7 @@ fn gpus_and_partitions() -> impl Strategy<Value = Vec<usize>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn aligned_is_the_best_of_all_sets((host, available, required, size) in questions(hosts(gpus_and_partitions()))) {
@@ -79,6 +79,24 @@ proptest! {
             let best = sets.iter().map(|set| goodness(&host, &available, &required, set)).min().unwrap();
             prop_assert_eq!(goodness(&host, &available, &required, &chosen), best);
         }
+    }
+
+    #[test]
+    fn aligned_is_the_best_of_sixteen_gpus(
+        (host, available, required, size) in questions(hosts((11usize..=16).prop_map(|gpus| vec![1; gpus])))
+    ) {
+        let chosen = host.choose(&host.preference(Kind::Aligned), &available, &required, size);
+        if size > required.len() {
+            let sets = all_sets(&available, &required, size);
+            prop_assert_eq!(sum(&host, &chosen), sets.iter().map(|set| sum(&host, set)).min().unwrap());
+        }
+    }
+
+    #[test]
+    fn amds_own_policy_is_no_better_on_twenty_gpus(
+        (host, available, required, size) in questions(hosts((17usize..=20).prop_map(|gpus| vec![1; gpus])))
+    ) {
+        amd_is_not_better(&host, &available, &required, size.min(required.len() + 3));
     }
 
     #[test]
