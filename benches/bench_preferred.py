@@ -1,7 +1,7 @@
 """Preferred allocation, as Python calls the scan core, against the vendors' own policies in Rust, at every size.
 
-The vendors' programs are not at hand: their policies are told anew (rust/tests/allocation/peers), without what else a call
-of them does (NVIDIA's reads all topology through NVML each time). The sums of distances are compared as well.
+The vendors' programs are not at hand: their policies are told anew (rust/tests/allocation/peers), without what else a
+call of them does (NVIDIA's reads all topology through NVML each time). The sums of distances are compared as well.
 """
 
 import json
@@ -101,7 +101,7 @@ def _hives(one: int, other: int) -> int:
 
 def _scattered(one: int, other: int) -> int:
     """What no host is like; cards are closest to themselves."""
-    return 30 if one == other else random.Random(100 * min(one, other) + max(one, other)).randint(31, 1850)  # noqa: S311
+    return 30 if one == other else random.Random(100 * min(one, other) + max(one, other)).randint(31, 1850)
 
 
 def _ours(host: Host) -> tuple[list[float], dict[int, int]]:

@@ -170,7 +170,7 @@ class DirectoryWatch:
 
 @final
 class Preference:
-    """Which free devices of a resource fit together. `kind` is `aligned`, `packed` or `distributed`, ValueError otherwise.
+    """Which free devices of a resource fit together. `kind` is `aligned`, `packed` or `distributed`, else ValueError.
 
     A device is (id, physical id, card, NUMA nodes, whether it is healthy, distances by card).
     rust/src/allocation/mod.rs says what `choose` keeps to.

@@ -1,8 +1,8 @@
 //! Aligned allocations are the best there are, and no vendor's own plugin chooses closer devices.
 
-use crate::peers::hosts::{Host, MOST_SCORE, pcie_score};
+use crate::peers::hosts::{Host, MOST_SCORE};
 use crate::peers::{amd, nvidia};
-use devherd_native::allocation::{Device, Kind, Preference};
+use devherd_native::allocation::{Kind, Preference};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -10,22 +10,12 @@ use proptest::sample::{select, subsequence};
 /// A host, what of it is available, what of that is required, and the size.
 type Question = (Host, Vec<usize>, Vec<usize>, usize);
 
-/// Distances of every two cards, by number of card.
-fn squares(cards: usize, least: u64, most: u64) -> impl Strategy<Value = Vec<Vec<u64>>> {
-    vec(vec(least..=most, cards), cards).prop_map(move |mut square| {
-        for one in 0..cards {
-            for other in 0..one {
-                square[other][one] = square[one][other];
-            }
-        }
-        square
-    })
-}
-
 fn hosts(members: impl Strategy<Value = Vec<usize>>) -> impl Strategy<Value = Host> {
     // Few different distances make many equal sums, which the tie-breaks then decide.
-    (members, select(vec![2, 5, 1850])).prop_flat_map(|(members, most)| {
-        squares(members.len(), 1, most).prop_map(move |square| Host::new(&members, |one, other| square[one][other]))
+    (members, select(vec![2, 5, 1850u64])).prop_flat_map(|(members, most)| {
+        vec(vec(1..=most, members.len()), members.len()).prop_map(move |square: Vec<Vec<u64>>| {
+            Host::new(&members, |one, other| square[one.min(other)][one.max(other)])
+        })
     })
 }
 
@@ -199,7 +189,7 @@ fn of_equal_sets_one_is_taken_that_leaves_switches_whole() {
 #[test]
 fn a_lost_gpu_costs_the_others_nothing() {
     let host = Host::nvidia(8, |_, _| 0);
-    let mut devices = devices_of(&host);
+    let mut devices = host.devices();
     devices[1].healthy = false;
     devices[1].distances.clear();
     let preference = Preference::new(Kind::Aligned, devices);
@@ -208,7 +198,7 @@ fn a_lost_gpu_costs_the_others_nothing() {
     assert_eq!(host.choose(&preference, &host.all(), &[], 8).len(), 8);
 }
 
-/// NVIDIA N4: with NVSwitch all GPUs of a fabric are linked alike, and PCIe decides among them only.
+/// NVIDIA N4: with NVSwitch all GPUs of a fabric are linked alike, and their switches decide among them only.
 #[test]
 fn gpus_of_one_fabric_come_before_a_common_switch() {
     let fabric = |one: usize, other: usize| u64::from(one % 2 == other % 2) * 18;
@@ -228,19 +218,18 @@ fn sixteen_gpus_are_chosen_from_at_every_size() {
         let chosen = host.choose(&preference, &host.all(), &[], size);
         assert_eq!(chosen, (0..size).collect::<Vec<_>>());
     }
-    assert_eq!(pcie_score(0, 15), 10);
 }
 
 /// AMD 35: a missing link counted as the closest.
 #[test]
 fn gpus_without_a_link_between_them_come_last() {
-    let mut devices = devices_of(&Host::amd(&[1; 8], 4));
+    let host = Host::amd(&[1; 8], 4);
+    let mut devices = host.devices();
     for (number, device) in devices.iter_mut().enumerate() {
-        let hive = number / 4;
-        device.distances.retain(|card, _| card.trim_start_matches("card ").parse::<usize>().unwrap() / 4 == hive);
+        let linked = |card: &str| (0..8).any(|other| other / 4 == number / 4 && card == format!("card {other}"));
+        device.distances.retain(|card, _| linked(card));
     }
     let preference = Preference::new(Kind::Aligned, devices);
-    let host = Host::amd(&[1; 8], 4);
     assert_eq!(host.choose(&preference, &[1, 3, 4, 6, 7], &[], 2), [1, 3]);
     assert_eq!(host.choose(&preference, &[1, 3, 4, 6, 7], &[], 3), [4, 6, 7]);
 }
@@ -248,29 +237,7 @@ fn gpus_without_a_link_between_them_come_last() {
 /// AMD 24: with one GPU preferred allocation was switched off.
 #[test]
 fn one_device_is_a_case_like_any_other() {
-    let preference = Preference::new(Kind::Aligned, vec![device("a", "", "")]);
-    assert_eq!(preference.choose(&["a"], &[], 1), ["a"]);
-    assert_eq!(preference.choose(&["a"], &["a"], 1), ["a"]);
-}
-
-fn device(id: &str, physical_id: &str, card: &str) -> Device {
-    Device {
-        id: id.to_owned(),
-        physical_id: physical_id.to_owned(),
-        card: card.to_owned(),
-        healthy: true,
-        ..Device::default()
-    }
-}
-
-fn devices_of(host: &Host) -> Vec<Device> {
-    let numbers = 0..host.ids.len();
-    let device = |number: usize| Device {
-        distances: numbers
-            .clone()
-            .map(|other| (format!("card {other}"), u32::try_from(host.distances[number][other]).unwrap()))
-            .collect(),
-        ..device(&host.ids[number], "", &format!("card {number}"))
-    };
-    numbers.clone().map(device).collect()
+    let preference = Preference::new(Kind::Aligned, Host::amd(&[1], 1).devices());
+    assert_eq!(preference.choose(&["gpu0-0"], &[], 1), ["gpu0-0"]);
+    assert_eq!(preference.choose(&["gpu0-0"], &["gpu0-0"], 1), ["gpu0-0"]);
 }

@@ -246,7 +246,7 @@ fn distributed_prefers_used_numa_nodes_and_natural_order_among_equals() {
 
 #[test]
 fn ten_thousand_devices_are_chosen_from() {
-    let all = devices(&[(1, 1); 10_000]);
+    let all = devices(&vec![(1, 1); 10_000]);
     let ids = ids(&all);
     for kind in KINDS {
         let preference = Preference::new(kind, all.clone());

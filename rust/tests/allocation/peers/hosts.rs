@@ -37,20 +37,20 @@ impl Host {
         })
     }
 
-    pub(crate) fn preference(&self, kind: Kind) -> Preference {
+    pub(crate) fn devices(&self) -> Vec<Device> {
         let cards: Vec<String> = self.cards.iter().map(|card| format!("card {card}")).collect();
-        let device = |number: usize| Device {
-            id: self.ids[number].clone(),
+        let device = |(number, id): (usize, &String)| Device {
+            id: id.clone(),
             card: cards[number].clone(),
             healthy: true,
-            distances: cards
-                .iter()
-                .cloned()
-                .zip(self.distances[number].iter().map(|&distance| u32::try_from(distance).unwrap()))
-                .collect(),
+            distances: cards.iter().cloned().zip(self.distances[number].iter().copied().map(narrow)).collect(),
             ..Device::default()
         };
-        Preference::new(kind, (0..self.ids.len()).map(device).collect())
+        self.ids.iter().enumerate().map(device).collect()
+    }
+
+    pub(crate) fn preference(&self, kind: Kind) -> Preference {
+        Preference::new(kind, self.devices())
     }
 
     /// The same question with numbers in place of ids, which stand in natural order.
@@ -63,7 +63,7 @@ impl Host {
     ) -> Vec<usize> {
         let ids = |numbers: &[usize]| numbers.iter().map(|&number| self.ids[number].as_str()).collect::<Vec<_>>();
         let chosen = preference.choose(&ids(available), &ids(required), size);
-        chosen.iter().map(|id| self.ids.iter().position(|other| other == id).unwrap()).collect()
+        chosen.iter().filter_map(|id| self.ids.iter().position(|other| other == id)).collect()
     }
 
     pub(crate) fn all(&self) -> Vec<usize> {
@@ -71,8 +71,12 @@ impl Host {
     }
 }
 
+fn narrow(distance: u64) -> u32 {
+    u32::try_from(distance).unwrap_or(u32::MAX)
+}
+
 /// 50 below one switch, 40 below one host bridge through several, 20 on one socket, else 10.
-pub(crate) fn pcie_score(one: usize, other: usize) -> u64 {
+fn pcie_score(one: usize, other: usize) -> u64 {
     match () {
         () if one / 2 == other / 2 => 50,
         () if one / 4 == other / 4 => 40,

@@ -15,8 +15,9 @@ fn greedy(replicas: &[usize], free: &[usize], size: usize, order: impl Fn(usize)
     for _ in 0..size {
         let left = (0..replicas.len()).filter(|&device| free[device] > picked[device]);
         let allocated = |device: usize| replicas[device] - free[device] + picked[device];
-        let next = left.min_by_key(|&device| (order(allocated(device)), picked[device]));
-        picked[next.unwrap()] += 1;
+        if let Some(next) = left.min_by_key(|&device| (order(allocated(device)), picked[device])) {
+            picked[next] += 1;
+        }
     }
     picked
 }
