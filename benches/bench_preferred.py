@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import figure, headline, milliseconds, percentile
+from measure import figure, headline, milliseconds
 
+from devherd._native import Preference
 from devherd.plugin.preferred import preference
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto import spool_pb2
 
 REPEATS = 20
 CHECKOUT = Path(__file__).parent.parent
-AIM = "<= 1 ms at every size"
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,20 @@ def main() -> None:
     hosts = list(_hosts())
     for host, theirs in zip(hosts, _peers(hosts), strict=True):
         ours, sums = _ours(host)
-        slowest = max(ours)
+        all_calls = [seconds for times in ours.values() for seconds in times]
+        size, slowest = max(
+            ((size, statistics.median(times)) for size, times in ours.items()), key=lambda each: each[1]
+        )
         worse = [size for size, (_, least) in theirs.items() if sums[size] > least]
         verdict = f"worse sums at sizes {worse}" if worse else "no sum is worse"
-        figure(f"{host.name}: p50 of {len(ours)} calls", milliseconds(statistics.median(ours)))
-        figure(f"{host.name}: p99", milliseconds(percentile(ours, 0.99)))
-        figure(f"{host.name}: slowest", milliseconds(slowest), AIM, _against(theirs, slowest) + verdict)
+        figure(f"{host.name}: p50 of {len(all_calls)} calls", milliseconds(statistics.median(all_calls)))
+        figure(f"{host.name}: longest call", milliseconds(max(all_calls)))
+        figure(
+            f"{host.name}: slowest size, {size}",
+            milliseconds(slowest),
+            "<= 1 ms",
+            f"vendor's policy {_slowest(theirs, slowest)}; {verdict}",
+        )
 
 
 def _hosts() -> list[Host]:
@@ -104,20 +112,25 @@ def _scattered(one: int, other: int) -> int:
     return 30 if one == other else random.Random(100 * min(one, other) + max(one, other)).randint(31, 1850)
 
 
-def _ours(host: Host) -> tuple[list[float], dict[int, int]]:
-    """Times of all calls, and the sum of distances by size."""
+def _ours(host: Host) -> tuple[dict[int, list[float]], dict[int, int]]:
+    """Times of all calls, and the sum of distances, by size."""
     ready = preference(host.resource())
     ids = [f"gpu{number}" for number in range(len(host.cards))]
-    times, sums = [], {}
+    times, sums = {}, {}
     for size in range(1, len(ids) + 1):
         request = api.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=size)
-        for _ in range(REPEATS):
-            began = time.perf_counter()
-            chosen = ready.choose(request.available_deviceIDs, request.must_include_deviceIDs, size)
-            times.append(time.perf_counter() - began)
+        times[size] = [_time(ready, request) for _ in range(REPEATS)]
+        chosen = ready.choose(ids, [], size)
         cards = [host.cards[int(device_id.removeprefix("gpu"))] for device_id in chosen]
         sums[size] = sum(host.distance(one, other) for place, one in enumerate(cards) for other in cards[:place])
     return times, sums
+
+
+def _time(ready: Preference, request: api.ContainerPreferredAllocationRequest) -> float:
+    """As the resource child calls it, without gRPC."""
+    began = time.perf_counter()
+    ready.choose(request.available_deviceIDs, request.must_include_deviceIDs, request.allocation_size)
+    return time.perf_counter() - began
 
 
 def _peers(hosts: list[Host]) -> list[dict[int, tuple[float, int]]]:
@@ -129,10 +142,11 @@ def _peers(hosts: list[Host]) -> list[dict[int, tuple[float, int]]]:
     return [dict(zip(host.peer_sizes, answer, strict=True)) for host, answer in zip(hosts, answers, strict=True)]
 
 
-def _against(theirs: dict[int, tuple[float, int]], ours: float) -> str:
-    """The slowest size of the peer."""
+def _slowest(theirs: dict[int, tuple[float, int]], ours: float) -> str:
+    """The slowest size of the peer, and how many times ours that is."""
     size, (seconds, _) = max(theirs.items(), key=lambda answer: answer[1][0])
-    return f"vendor's policy {milliseconds(seconds)} (size {size}), {seconds / ours:.1f}x; "
+    times = seconds / ours
+    return f"{milliseconds(seconds)} (size {size}), {times:.{0 if times > 10 else 1}f}x"
 
 
 if __name__ == "__main__":

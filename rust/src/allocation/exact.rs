@@ -2,16 +2,15 @@
 //!
 //! Three things keep the tree small. Cards that cannot be told apart are taken in order only. At most one card is taken
 //! in part, but where devices of a card are farther from each other than from those of another card. And a branch ends
-//! when no completion of it can be better: half the distance to its closest others is the least that a device costs.
+//! when no completion of it can be better, as far as [`Bound`] can tell.
 
-use std::collections::HashMap;
-
+use super::bound::Bound;
 use super::sets::{Score, Sets};
 
 /// More cards are not searched.
 pub(super) const MOST_CARDS: usize = 32;
 
-/// Prices looked at before the best set found so far has to do.
+/// Branches and prices looked at before the best set found so far has to do.
 const MOST_LOOKS: usize = 500_000;
 
 type PerCard = [u64; MOST_CARDS];
@@ -33,14 +32,13 @@ struct Search<'a> {
     left: Vec<usize>,
     /// The least loss of each card and those after it.
     least_loss: Vec<u64>,
-    /// By first card that is left, and devices missing.
-    tranches: HashMap<(usize, usize), Vec<Tranche>>,
-    prices: Vec<(u64, usize)>,
+    bound: Bound<'a>,
     counts: Vec<usize>,
     best: Vec<usize>,
     best_score: Score,
     /// Whether `best` is of this search: then an equal one is no better.
     found: bool,
+    /// Branches that were thought of; the bound counts its own looks.
     looks: usize,
 }
 
@@ -69,8 +67,7 @@ impl<'a> Search<'a> {
             least_loss: (0..count)
                 .map(|card| cards[card..].iter().map(|card| card.loss).min().unwrap_or_default())
                 .collect(),
-            tranches: HashMap::new(),
-            prices: Vec::new(),
+            bound: Bound::new(sets),
             counts: vec![0; count],
             best,
             best_score,
@@ -90,7 +87,7 @@ impl<'a> Search<'a> {
             self.compare(branch.score);
             return;
         }
-        if self.looks > MOST_LOOKS || !self.is_promising(branch) {
+        if self.looks + self.bound.looks > MOST_LOOKS || !self.is_promising(branch) {
             return;
         }
         let card = branch.card;
@@ -138,23 +135,11 @@ impl<'a> Search<'a> {
     fn is_promising(&mut self, branch: &Branch) -> bool {
         let missing = branch.missing as u64;
         let bound = Score {
-            cost: branch.score.cost + self.least_cost(branch),
+            cost: branch.score.cost + self.bound.least_cost(branch.card, branch.missing, &branch.to_taken),
             loss: branch.score.loss + missing * self.least_loss[branch.card],
             cards: branch.score.cards,
         };
         if self.found { bound < self.best_score } else { bound <= self.best_score }
-    }
-
-    /// At most what the missing devices add to the cost.
-    fn least_cost(&mut self, branch: &Branch) -> u64 {
-        let key = (branch.card, branch.missing);
-        let (sets, looks) = (self.sets, &mut self.looks);
-        let tranches = self.tranches.entry(key).or_insert_with(|| tranches(sets, branch.card, branch.missing, looks));
-        *looks += tranches.len();
-        self.prices.clear();
-        self.prices.extend(tranches.iter().map(|tranche| tranche.price(branch.to_taken[tranche.card])));
-        self.prices.sort_unstable();
-        cheapest(&self.prices, branch.missing).div_ceil(2)
     }
 }
 
@@ -175,86 +160,6 @@ fn are_twins(sets: &Sets, one: usize, other: usize) -> bool {
             .all(|card| card == one || card == other || distances[one][card] == distances[other][card])
 }
 
-/// Some devices of a card, and twice what each of them adds at least to the cost, but for what is taken already.
-struct Tranche {
-    card: usize,
-    each: u64,
-    count: usize,
-}
-
-impl Tranche {
-    fn price(&self, to_taken: u64) -> (u64, usize) {
-        (2 * to_taken + self.each, self.count)
-    }
-}
-
-/// The devices of the cards from `first` on, those of each card in the order in which their price rises.
-///
-/// Twice the cost, a device counts its distances to all others. So many of one card count those among themselves, and
-/// those to as many others as are missing beside them, the closest. That is a lower bound for each number of them; for
-/// the sum of all cards to be one, too, prices that fall are averaged until they do not.
-fn tranches(sets: &Sets, first: usize, missing: usize, looks: &mut usize) -> Vec<Tranche> {
-    let cards = first..sets.cards.len();
-    *looks += cards.len() * cards.len();
-    cards
-        .clone()
-        .flat_map(|card| {
-            let distances = &sets.distances[card];
-            let others = cards.clone().filter(|&other| other != card);
-            let mut others: Vec<(u64, usize)> =
-                others.map(|other| (distances[other], sets.cards[other].free)).collect();
-            others.sort_unstable();
-            let cost = |count: usize| {
-                (count * count.saturating_sub(1)) as u64 * distances[card]
-                    + count as u64 * cheapest(&others, missing - count)
-            };
-            let most = sets.cards[card].free.min(missing);
-            let steps = if sets.is_close_knit(card) {
-                vec![(cost(most) / most as u64, most)] // falls all the way
-            } else {
-                *looks += most * others.len();
-                rising(&(0..=most).map(cost).collect::<Vec<u64>>())
-            };
-            steps.into_iter().map(move |(each, count)| Tranche { card, each, count })
-        })
-        .collect()
-}
-
-/// The steps of the largest function below this one (which begins at 0) whose steps never fall, and how many are alike.
-fn rising(costs: &[u64]) -> Vec<(u64, usize)> {
-    let mut corners = vec![0];
-    for place in 1..costs.len() {
-        let slope = |from: usize, to: usize| (i128::from(costs[to]) - i128::from(costs[from]), (to - from) as i128);
-        while let [.., before, last] = corners[..] {
-            let ((rise, run), (next_rise, next_run)) = (slope(before, last), slope(last, place));
-            if rise * next_run < next_rise * run {
-                break;
-            }
-            corners.pop();
-        }
-        corners.push(place);
-    }
-    corners
-        .windows(2)
-        .map(|ends| ((costs[ends[1]] - costs[ends[0]]) / (ends[1] - ends[0]) as u64, ends[1] - ends[0]))
-        .collect()
-}
-
-/// The sum of the lowest prices, each of which is to be had so many times.
-fn cheapest(prices: &[(u64, usize)], wanted: usize) -> u64 {
-    let mut missing = wanted;
-    let mut sum = 0;
-    for &(price, count) in prices {
-        let taken = count.min(missing);
-        sum += price * taken as u64;
-        missing -= taken;
-        if missing == 0 {
-            break;
-        }
-    }
-    sum
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
@@ -271,7 +176,7 @@ mod tests {
         let sets = Sets::of(&square, free, &vec![0; free.len()], wanted);
         let mut search = Search::new(&sets, exchange::choose(&sets));
         search.run();
-        search.looks
+        search.looks + search.bound.looks
     }
 
     proptest! {

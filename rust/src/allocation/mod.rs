@@ -6,6 +6,7 @@
 //!   ├─ aligned        closest to each other: how many of each card, as a sum of distances
 //!   │    ├─ sets           what that sum is, and when one choice is better than another
 //!   │    ├─ exact          the best there is, on up to 32 cards
+//!   │    │    └─ bound         what cannot be better
 //!   │    └─ exchange       a good one at once, for any number
 //!   ├─ packed         on the fewest NUMA nodes, cards, physical devices
 //!   └─ distributed    over as many cards and physical devices as there are
@@ -15,6 +16,7 @@
 //! The kubelet takes the answer as a hint, but fills up at random when it is short: so it always has the exact size.
 
 mod aligned;
+mod bound;
 mod distributed;
 mod exact;
 mod exchange;
