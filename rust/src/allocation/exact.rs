@@ -10,8 +10,12 @@ use super::sets::{Score, Sets};
 /// More cards are not searched.
 pub(super) const MOST_CARDS: usize = 32;
 
-/// Branches and prices looked at before the best set found so far has to do.
-const MOST_LOOKS: usize = 500_000;
+/// Branches and prices looked at before the best set found so far has to do: about a millisecond.
+///
+/// The hardest distances of 16 GPUs that could be found take 15 000, of 63 partitions that are closest to their own card
+/// 1000. It is reached where devices of a card are farther from each other than from those of most other cards, and by
+/// arbitrary distances of more than 16 cards.
+const MOST_LOOKS: usize = 60_000;
 
 type PerCard = [u64; MOST_CARDS];
 
@@ -186,7 +190,7 @@ mod tests {
         #[test]
         fn sixteen_gpus_are_searched_to_the_end(square in vec(vec(0u64..2, 16), 16), wanted in 1usize..16) {
             let looks = looks(|one, other| square[one.min(other)][one.max(other)], &[1; 16], wanted);
-            prop_assert!(looks < MOST_LOOKS / 10, "{looks}");
+            prop_assert!(looks < MOST_LOOKS / 3, "{looks}");
         }
 
         #[test]
@@ -204,7 +208,7 @@ mod tests {
     fn no_search_goes_on_for_ever() {
         for own in [0, 50, 1000] {
             let distance = |one: usize, other: usize| if one == other { own } else { 40 + (one * other % 17) as u64 };
-            assert!(looks(distance, &[1000; 16], 8001) < 2 * MOST_LOOKS);
+            assert!(looks(distance, &[100; 16], 801) < 2 * MOST_LOOKS);
         }
     }
 }
