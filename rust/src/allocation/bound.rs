@@ -59,7 +59,7 @@ fn tranches(sets: &Sets, card: usize, cards: &Range<usize>, missing: usize, look
         own_pairs as u64 * distances[card] + number * cheapest(&others, missing - count)
     };
     let most = sets.cards[card].free.min(missing);
-    let steps = if sets.is_close_knit(card) {
+    let steps = if sets.cards[card].close_knit {
         vec![(cost(most) / most as u64, most)] // the more, the lower the price
     } else {
         *looks += most * others.len();

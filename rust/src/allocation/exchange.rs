@@ -31,7 +31,6 @@ struct Growing<'a> {
     /// From one device of each card to all that is taken or required.
     to_taken: Vec<u64>,
     missing: usize,
-    close_knit: Vec<bool>,
     looks: usize,
 }
 
@@ -42,7 +41,6 @@ impl<'a> Growing<'a> {
             counts: vec![0; sets.cards.len()],
             to_taken: sets.cards.iter().map(|card| card.to_kept).collect(),
             missing: sets.wanted,
-            close_knit: (0..sets.cards.len()).map(|card| sets.is_close_knit(card)).collect(),
             looks: 0,
         };
         growing.take(seed);
@@ -69,7 +67,7 @@ impl<'a> Growing<'a> {
 
     /// How many of a card to take at once.
     fn step(&self, card: usize) -> usize {
-        if self.close_knit[card] { self.left(card).min(self.missing) } else { 1 }
+        if self.sets.cards[card].close_knit { self.left(card).min(self.missing) } else { 1 }
     }
 
     fn take(&mut self, card: usize) {

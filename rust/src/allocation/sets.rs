@@ -26,6 +26,8 @@ pub(super) struct Card {
     pub(super) loss: u64,
     /// Whether it has no required device yet.
     pub(super) fresh: bool,
+    /// Whether no devices are closer to its own than others of its own.
+    pub(super) close_knit: bool,
 }
 
 /// How good a choice is; less is better.
@@ -56,6 +58,7 @@ impl Sets {
             to_kept: sum(number, kept),
             loss: most - to_all(number),
             fresh: kept[number] == 0,
+            close_knit: numbers.iter().all(|&other| all[number][number] <= all[number][other]),
         };
         let distances = numbers.iter().map(|&left| numbers.iter().map(|&right| all[left][right]).collect()).collect();
         Self { wanted, cards: numbers.iter().map(|&number| card(number)).collect(), distances }
@@ -79,12 +82,6 @@ impl Sets {
             loss: score.loss + number * taken.loss,
             cards: score.cards + usize::from(taken.fresh),
         }
-    }
-
-    /// Whether no devices are closer to those of a card than others of its own.
-    pub(super) fn is_close_knit(&self, card: usize) -> bool {
-        let distances = &self.distances[card];
-        distances.iter().all(|other| distances[card] <= *other)
     }
 
     /// Whether two cards may both be taken in part in a best set.
