@@ -8,6 +8,7 @@ __all__ = [
     "DirectoryWatch",
     "Mount",
     "Node",
+    "Preference",
     "Problem",
     "Scan",
     "Scanner",
@@ -166,6 +167,19 @@ class DirectoryWatch:
     def fileno(self) -> int: ...
     def drain(self) -> list[tuple[str, str]]: ...
     def close(self) -> None: ...
+
+@final
+class Preference:
+    """Which free devices of a resource fit together. `kind` is `aligned`, `packed` or `distributed`, else ValueError.
+
+    A device is (id, physical id, card, NUMA nodes, whether it is healthy, distances by card).
+    rust/src/allocation/mod.rs says what `choose` keeps to.
+    """
+
+    def __new__(
+        cls, kind: str, devices: Sequence[tuple[str, str, str, Sequence[int], bool, dict[str, int]]]
+    ) -> Preference: ...
+    def choose(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]: ...
 
 def die_with_parent(signal: int) -> None: ...
 def set_process_name(name: str) -> None: ...

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 
 use crate::device;
 use crate::host::Host;
 use crate::settings::Settings;
-use crate::{process, scan, uevent, watch};
+use crate::{allocation, process, scan, uevent, watch};
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(Clone, PartialEq)]
@@ -404,6 +405,35 @@ impl DirectoryWatch {
     }
 }
 
+/// Id, physical id, card, NUMA nodes, whether it is healthy, distances by card.
+type PreferenceDevice = (String, String, String, Vec<i64>, bool, BTreeMap<String, u32>);
+
+#[pyclass(frozen, module = "devherd._native")]
+struct Preference(allocation::Preference);
+
+#[pymethods]
+impl Preference {
+    #[new]
+    fn new(kind: &str, devices: Vec<PreferenceDevice>) -> PyResult<Self> {
+        let kind = allocation::Kind::from_word(kind)
+            .ok_or_else(|| PyValueError::new_err(format!("unknown preference {kind:?}")))?;
+        let devices = devices.into_iter().map(|(id, physical_id, card, numa_nodes, healthy, distances)| {
+            allocation::Device { id, physical_id, card, numa_nodes, healthy, distances }
+        });
+        Ok(Self(allocation::Preference::new(kind, devices.collect())))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    fn choose(&self, available: Vec<PyBackedStr>, must_include: Vec<PyBackedStr>, size: usize) -> Vec<String> {
+        let (available, required) = (texts(&available), texts(&must_include));
+        self.0.choose(&available, &required, size).into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn texts(ids: &[PyBackedStr]) -> Vec<&str> {
+    ids.iter().map(|id| &**id).collect()
+}
+
 #[pyfunction]
 fn die_with_parent(signal: i32) -> PyResult<()> {
     Ok(process::die_with_parent(signal)?)
@@ -419,7 +449,7 @@ fn set_process_name(name: &str) -> PyResult<()> {
 mod _native {
     #[pymodule_export]
     use super::{
-        Device, DirectoryWatch, Mount, Node, Problem, Scan, Scanner, UeventSocket, Unseen, die_with_parent,
+        Device, DirectoryWatch, Mount, Node, Preference, Problem, Scan, Scanner, UeventSocket, Unseen, die_with_parent,
         set_process_name,
     };
 }
