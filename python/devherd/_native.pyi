@@ -14,6 +14,7 @@ __all__ = [
     "UeventSocket",
     "Unseen",
     "die_with_parent",
+    "nvml_facts",
     "set_process_name",
 ]
 
@@ -168,4 +169,11 @@ class DirectoryWatch:
     def close(self) -> None: ...
 
 def die_with_parent(signal: int) -> None: ...
+def nvml_facts(driver_root: str | None, library: str | None) -> str:
+    """What NVIDIA's library tells, as JSON (rust/src/nvml/facts.rs); it may hang or crash, and is loaded for good.
+
+    It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
+    cannot be used.
+    """
+
 def set_process_name(name: str) -> None: ...

@@ -8,11 +8,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::device;
 use crate::host::Host;
+use crate::nvml::probe::{self, ProbeError};
 use crate::settings::Settings;
 use crate::{process, scan, uevent, watch};
 
@@ -414,12 +415,22 @@ fn set_process_name(name: &str) -> PyResult<()> {
     Ok(process::set_process_name(name)?)
 }
 
+#[pyfunction]
+fn nvml_facts(py: Python<'_>, driver_root: Option<&str>, library: Option<&str>) -> PyResult<String> {
+    let facts = py.detach(|| probe::facts(driver_root.map(Path::new), library.map(Path::new)));
+    let facts = facts.map_err(|error| match error {
+        ProbeError::NoLibrary => PyFileNotFoundError::new_err(error.to_string()),
+        ProbeError::Unusable(why) => PyOSError::new_err(why),
+    })?;
+    serde_json::to_string(&facts).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
 /// The scan core.
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use super::{
-        Device, DirectoryWatch, Mount, Node, Problem, Scan, Scanner, UeventSocket, Unseen, die_with_parent,
+        Device, DirectoryWatch, Mount, Node, Problem, Scan, Scanner, UeventSocket, Unseen, die_with_parent, nvml_facts,
         set_process_name,
     };
 }
