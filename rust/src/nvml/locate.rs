@@ -1,17 +1,19 @@
-//! Where the library is: below a driver root, in the directories in which NVIDIA's own plugin expects it.
+//! Where the library is: below a driver root, in the directories in which NVIDIA's own plugin expects it,
+//! and in the one of WSL.
 
 use std::path::{Path, PathBuf};
 
 /// What the dynamic loader finds it by.
 pub const SONAME: &str = "libnvidia-ml.so.1";
 
-const DIRECTORIES: [&str; 6] = [
+const DIRECTORIES: [&str; 7] = [
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "lib64",
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
+    "usr/lib/wsl/lib",
 ];
 
 /// The library below a driver root, if there is one.

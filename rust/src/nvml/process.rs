@@ -30,7 +30,7 @@ pub struct Answer {
     pub facts: Option<Arc<Facts>>,
     /// Why that is not from now, and the cure.
     pub problem: Option<String>,
-    /// Whether NVML has said nothing yet and may still: nobody should conclude anything from its silence.
+    /// Whether its first answer is still to come: nobody should conclude anything from its silence.
     pub awaited: bool,
 }
 
@@ -113,8 +113,6 @@ struct State {
     last: Option<(String, Instant)>,
     /// Attempts since the last good one.
     failures: u32,
-    /// Whether the last attempt found no library.
-    without_library: bool,
     abandoned: bool,
 }
 
@@ -136,13 +134,12 @@ impl State {
         Answer {
             facts: self.facts.clone(),
             problem: self.problem.clone().or(slow),
-            awaited: self.facts.is_none() && !self.without_library,
+            awaited: self.facts.is_none() && self.failures == 0 && self.outstanding.is_some(),
         }
     }
 
     fn conclude(&mut self, outcome: Outcome, asked_for: String, now: Instant) {
         self.last = Some((asked_for, now));
-        self.without_library = outcome == Outcome::NoLibrary;
         self.failures = self.failures.saturating_add(1);
         self.problem = None;
         match outcome {
@@ -246,7 +243,7 @@ mod tests {
         );
         let nvml = nvml(&script, PATIENCE);
         let first = nvml.answer("a");
-        assert!(first.problem.is_some() && first.awaited);
+        assert!(first.problem.is_some() && !first.awaited);
         let start = Instant::now();
         while driver(&nvml.answer("a")) != Some("1") {
             assert!(start.elapsed() < PATIENCE, "{:?}", nvml.answer("a"));
