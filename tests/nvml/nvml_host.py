@@ -1,5 +1,6 @@
 """Hosts of a simulated node and a stub library that tells of its GPUs, and who asks it."""
 
+import time
 from pathlib import Path
 
 from nvml_stub import Stub
@@ -45,3 +46,11 @@ def probes(stub: Stub) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def until(condition, what, seconds=60.0):
+    """Wait for it."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)

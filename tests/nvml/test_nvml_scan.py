@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 from itertools import pairwise
 
 import pytest
-from nvml_host import Host, probes
+from nvml_host import Host, probes, until
 
 from devherd._native import Scan
 from devherd.config import Config
@@ -36,14 +35,6 @@ def host(stub, tmp_path, monkeypatch):
     monkeypatch.setenv("DEVHERD_NVML_STUB", str(stub.file))
     yield lambda **spec: Host(SimulatedNode.create(tmp_path / "node", NodeSpec(nvidia=NvidiaSpec(**spec))), stub)
     until(lambda: probes(stub) == [], "no process that asks NVML is left")
-
-
-def until(condition, what, seconds=60.0):
-    """Wait for it."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def ids(scan: Scan) -> dict[str, list[str]]:

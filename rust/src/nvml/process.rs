@@ -15,6 +15,9 @@ use super::facts::Facts;
 /// An attempt may take this many probes' time: GPUs that nobody keeps initialised take a second or more each.
 const PROBES: u32 = 10;
 
+/// No scan waits longer, whatever a probe may take: a first scan is broken off after 5 s, a silent scanner killed after 10.
+const LONGEST_WAIT: Duration = Duration::from_secs(4);
+
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
@@ -38,15 +41,16 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Nvml {
     command: Vec<String>,
-    patience: Duration,
+    wait: Duration,
+    deadline: Duration,
     shared: Arc<Shared>,
 }
 
 impl Nvml {
-    /// Nothing is started yet. An answer is waited for up to `patience`, and an attempt ended after ten times that.
+    /// Nothing is started yet. An answer is waited for up to `patience`, 4 s at most; an attempt is ended after ten times that.
     #[must_use]
     pub fn new(command: Vec<String>, patience: Duration) -> Self {
-        Self { command, patience, shared: Arc::default() }
+        Self { command, wait: patience.min(LONGEST_WAIT), deadline: patience * PROBES, shared: Arc::default() }
     }
 
     /// NVML's facts; `present` is what the driver shows: when that changes, NVML has something new to say.
@@ -57,15 +61,15 @@ impl Nvml {
             state.outstanding = Some(Instant::now());
             self.begin(&mut state, present);
         }
-        while let Some(left) = state.worth_waiting(self.patience) {
+        while let Some(left) = state.worth_waiting(self.wait) {
             state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.answer(self.patience)
+        state.answer(self.wait)
     }
 
     fn begin(&self, state: &mut State, present: &str) {
         let (shared, command, asked_for) = (Arc::clone(&self.shared), self.command.clone(), present.to_owned());
-        let deadline = self.patience * PROBES;
+        let deadline = self.deadline;
         let attend = move || attend(&shared, &command, deadline, &asked_for);
         if let Err(error) = thread::Builder::new().name("nvml".to_owned()).spawn(attend) {
             state.conclude(not_started(&error), present.to_owned(), Instant::now());
@@ -124,13 +128,13 @@ impl State {
     }
 
     /// For how long; `None` when there is nothing to wait for, or NVML is in trouble.
-    fn worth_waiting(&self, patience: Duration) -> Option<Duration> {
-        let left = patience.saturating_sub(self.outstanding?.elapsed());
+    fn worth_waiting(&self, wait: Duration) -> Option<Duration> {
+        let left = wait.saturating_sub(self.outstanding?.elapsed());
         (self.failures == 0 && !left.is_zero()).then_some(left)
     }
 
-    fn answer(&self, patience: Duration) -> Answer {
-        let slow = self.outstanding.is_some_and(|since| since.elapsed() >= patience).then(|| SLOW.to_owned());
+    fn answer(&self, wait: Duration) -> Answer {
+        let slow = self.outstanding.is_some_and(|since| since.elapsed() >= wait).then(|| SLOW.to_owned());
         Answer {
             facts: self.facts.clone(),
             problem: self.problem.clone().or(slow),
