@@ -11,7 +11,7 @@
 //!   ─► scan        runs the vendors, compares with the last scan
 //!   ─► check, health    looks again, cheaply, between scans
 //! uevent, watch    what wakes a scan
-//! nvml             what NVIDIA's library tells, as data
+//! nvml             what NVIDIA's library tells, asked in a process of its own
 //! process          what a forked child asks of the kernel
 //! python           `devherd._native`: the only file that knows Python
 //! ```

@@ -124,6 +124,19 @@ def test_a_gpu_that_nvml_gives_no_handle_of_is_left_out_with_a_word(stub):
     assert told["problems"] == ["GPU 0: nvmlDeviceGetHandleByIndex_v2: GPU is lost"]
 
 
+def test_each_lost_gpu_is_told_of(stub):
+    """Twelve, whose numbers begin alike."""
+    for number in range(12):
+        stub.gpu(number)
+    stub.say("fail", "nvmlDeviceGetHandleByIndex_v2", 15, gpu=11).say("fail", "nvmlDeviceGetPciInfo_v3", 15, gpu=1)
+    told = facts(stub.write())
+    assert told["problems"] == [
+        "GPU 11: nvmlDeviceGetHandleByIndex_v2: GPU is lost",
+        "GPU 1: nvmlDeviceGetPciInfo_v3: GPU is lost",
+    ]
+    assert [one["index"] for one in told["gpus"]] == [*range(11)]
+
+
 def test_one_fact_that_cannot_be_told_leaves_the_others(stub):
     """A UUID that cannot be read; memory that this GPU does not have of its own is no problem at all."""
     stub.gpu(0).say("fail", "nvmlDeviceGetUUID", 999).say("fail", "nvmlDeviceGetMemoryInfo", 3).write()

@@ -30,7 +30,7 @@ pub(super) fn facts(library: &Library) -> Result<Facts, Refusal> {
         Some(code::DRIVER_NOT_LOADED) => Refusal::NoDriver,
         _ => Refusal::Other(failure.to_string()),
     })?;
-    let mut inquiry = Inquiry { library, problems: Vec::new() };
+    let mut inquiry = Inquiry { library, problems: Vec::new(), said: BTreeSet::new() };
     let facts = inquiry.whole();
     let problems = inquiry.problems;
     // What it answers does not matter any more.
@@ -42,6 +42,8 @@ pub(super) fn facts(library: &Library) -> Result<Facts, Refusal> {
 struct Inquiry<'library> {
     library: &'library Library,
     problems: Vec<String>,
+    /// Of whom what was said.
+    said: BTreeSet<(String, String)>,
 }
 
 impl Inquiry<'_> {
@@ -196,8 +198,7 @@ impl Inquiry<'_> {
 
     /// A GPU that is lost answers everything alike: once is enough.
     fn complain(&mut self, subject: &str, failure: &Failure) {
-        let said = |line: &String| line.starts_with(subject) && line.ends_with(&format!(": {}", failure.meaning));
-        if !self.problems.iter().any(said) {
+        if self.said.insert((subject.to_owned(), failure.meaning.clone())) {
             self.problems.push(format!("{subject}: {failure}"));
         }
     }
