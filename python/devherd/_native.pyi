@@ -15,6 +15,7 @@ __all__ = [
     "UeventSocket",
     "Unseen",
     "die_with_parent",
+    "nvml_facts",
     "set_process_name",
 ]
 
@@ -182,4 +183,11 @@ class Preference:
     def choose(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]: ...
 
 def die_with_parent(signal: int) -> None: ...
+def nvml_facts(driver_root: str | None, library: str | None) -> str:
+    """What NVIDIA's library tells, as JSON (rust/src/nvml/facts.rs); it may hang or crash, and is loaded for good.
+
+    It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
+    cannot be used.
+    """
+
 def set_process_name(name: str) -> None: ...

@@ -12,7 +12,7 @@
 //!   ─► check, health    looks again, cheaply, between scans
 //! allocation       which free devices fit together
 //! uevent, watch    what wakes a scan
-//! nvml             what NVIDIA's library tells, as data
+//! nvml             what NVIDIA's library tells, asked in a process of its own
 //! process          what a forked child asks of the kernel
 //! python           `devherd._native`: the only file that knows Python
 //! ```

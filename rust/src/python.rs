@@ -8,12 +8,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
 use crate::device;
 use crate::host::Host;
+use crate::nvml::probe::{self, ProbeError};
 use crate::settings::Settings;
 use crate::{allocation, process, scan, uevent, watch};
 
@@ -444,13 +445,23 @@ fn set_process_name(name: &str) -> PyResult<()> {
     Ok(process::set_process_name(name)?)
 }
 
+#[pyfunction]
+fn nvml_facts(py: Python<'_>, driver_root: Option<&str>, library: Option<&str>) -> PyResult<String> {
+    let facts = py.detach(|| probe::facts(driver_root.map(Path::new), library.map(Path::new)));
+    let facts = facts.map_err(|error| match error {
+        ProbeError::NoLibrary => PyFileNotFoundError::new_err(error.to_string()),
+        ProbeError::Unusable(why) => PyOSError::new_err(why),
+    })?;
+    serde_json::to_string(&facts).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
 /// The scan core.
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use super::{
         Device, DirectoryWatch, Mount, Node, Preference, Problem, Scan, Scanner, UeventSocket, Unseen, die_with_parent,
-        set_process_name,
+        nvml_facts, set_process_name,
     };
 }
 

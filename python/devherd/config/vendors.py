@@ -74,7 +74,7 @@ class NvidiaOptions(_VendorOptions):
         return told | {
             "imex_channel_ids": imex["channel_ids"],
             "imex_required": imex["required"],
-            "nvml_probe": [sys.executable, "-m", "devherd.nvml_probe"] if asked else [],
+            "nvml_probe": [sys.executable, "-P", "-m", "devherd.nvml_probe"] if asked else [],
         }
 
 
