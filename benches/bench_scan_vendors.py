@@ -1,6 +1,5 @@
 """One scan of 1, 8 and 64 cards of a vendor: time and system calls, beside the vendor's own plugin where measured."""
 
-import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import system_calls
 from measure import figure, headline, median_seconds, milliseconds
-from one_vendor import only
+from one_vendor import settings
 
 from devherd._native import Scanner
 from devherd.sim.node.simulated_node import SimulatedNode
@@ -42,14 +41,14 @@ def main() -> None:
 
 def _measure(subject: Subject, cards: int, root: Path) -> None:
     SimulatedNode.create(root, NodeSpec.model_validate({subject.vendor: [{"cards": cards}]}))
-    settings = json.dumps({"vendors": only(subject.vendor)})
-    scanner = Scanner(str(root), settings)
+    told = settings(subject.vendor)
+    scanner = Scanner(str(root), told)
     assert len(scanner.scan().devices) == cards
     took = median_seconds(scanner.scan, 200)
     peer = subject.peer.get(cards)
     against = f"{took * 1000 / peer:.2f}x the Go peer's {peer} ms, measured on another 2-core machine" if peer else ""
     figure(f"{cards} cards", milliseconds(took), "", against)
-    calls = system_calls.of_a_scan(root, settings)
+    calls = system_calls.of_a_scan(root, told)
     figure(f"{cards} cards, system calls a card", "no strace" if calls is None else f"{calls / cards:.1f}")
 
 

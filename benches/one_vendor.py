@@ -1,8 +1,12 @@
 """Settings of a scan that looks for one vendor's devices and no other's."""
 
-_VENDORS = ("intel_fpga", "nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma")
+import json
+from collections.abc import Sequence
+
+from devherd.config import Vendors
 
 
-def only(vendor: str | None, **options: object) -> dict[str, dict[str, object]]:
-    """The section `vendors` as the scan core is told; None for none of them."""
-    return {name: {"enabled": name == vendor, **(options if name == vendor else {})} for name in _VENDORS}
+def settings(vendor: str = "", generic: Sequence[object] = ()) -> str:
+    """As the scan core is told; without a vendor for none of them."""
+    vendors = {name: {"enabled": name == vendor} for name in Vendors.model_fields}
+    return json.dumps({"probe_timeout": 2.0, "vendors": vendors, "generic": generic})

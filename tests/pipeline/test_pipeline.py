@@ -1,10 +1,11 @@
 """One scan told whole."""
 
 import json
+import sys
 
 from devherd import inventory_json
 from devherd.config import Config
-from devherd.scanner.pipeline import Pipeline, scan_once
+from devherd.scanner.pipeline import Pipeline, scan_once, vendor_options
 from devherd.sim.node.presets import preset
 from devherd.sim.node.simulated_node import SimulatedNode
 
@@ -92,3 +93,12 @@ def test_another_mode_leaves_the_cdi_specs_that_running_pods_hold(tmp_path):
 
     assert [device.id for one in pipeline.resources().resources for device in one.devices] == ["dfl-port.0"]
     assert spec.exists()
+
+
+def test_another_interpreter_is_no_other_vendor_option(tmp_path, monkeypatch):
+    """An upgrade moves the Python by which NVML is asked; devices that pods hold must not be let go of for that."""
+    config = Config(host_root=tmp_path)
+    before = vendor_options(config)
+    monkeypatch.setattr(sys, "executable", "/opt/devherd-2/bin/python")
+    assert vendor_options(config) == before
+    assert "/opt/devherd-2/bin/python" in config.native_json()

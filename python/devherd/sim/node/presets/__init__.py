@@ -3,7 +3,7 @@
 import difflib
 
 from devherd.errors import UsageError
-from devherd.sim.node.presets import fpga, generic, intel_gpu, rdma, xilinx_fpga
+from devherd.sim.node.presets import fpga, generic, intel_gpu, nvidia, rdma, xilinx_fpga
 from devherd.sim.node.presets.preset import Preset
 from devherd.sim.node.spec import NodeSpec
 
@@ -13,6 +13,7 @@ PRESETS: dict[str, Preset] = {
     **fpga.PRESETS,
     **generic.PRESETS,
     **intel_gpu.PRESETS,
+    **nvidia.PRESETS,
     **rdma.PRESETS,
     **xilinx_fpga.PRESETS,
 }
