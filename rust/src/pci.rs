@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::CWD;
+
 use crate::attribute::{self, Attribute};
 use crate::check::Check;
 use crate::device::Device;
@@ -138,6 +140,14 @@ impl Function {
             note("numa_node", node.to_string(), source);
         }
     }
+}
+
+/// Whether the function is gone from the bus although the kernel still lists it: its configuration reads as all ones.
+#[must_use]
+pub fn is_off_bus(function: &Path) -> bool {
+    let mut id = [0_u8; 4];
+    let read = attribute::open(CWD, function.join("config")).map(|file| rustix::io::pread(&file, &mut id, 0));
+    matches!(read, Ok(Ok(4))) && id == [0xff; 4]
 }
 
 /// What health polling can look at on a function: its link and its error counts, where the kernel shows them.
