@@ -131,7 +131,7 @@ fn device(host: &Host, group: &str, members: &[Given], resource_name: &str) -> D
         first.function.describe(host, &mut device);
         device.note("pci_address", addresses, host.own_path(&first.function.path));
         device.note("iommu_group", group, host.own_path(first.function.path.join("iommu_group")));
-        device.note("card", &first.card, host.own_path(&first.function.path));
+        device.note("physical_function", &first.card, host.own_path(&first.function.path));
     }
     let off_bus = members.iter().any(|one| pci::is_off_bus(&one.function.path));
     device.reasons.extend(off_bus.then_some(Reason::OffBus));
