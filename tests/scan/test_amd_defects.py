@@ -88,7 +88,7 @@ def test_partitions_are_served_without_partition_files(naming: str, tmp_path: Pa
 
 
 def test_values_of_64_bits_are_read(tmp_path: Path):
-    """Numbers 12 and 13: `unique_id` is above 2**63, and whole keys count: `simd_count` comes after `cpu_simd_count`."""
+    """Numbers 12 and 13: `unique_id` is above 2**63; `cpu_simd_count` comes before `simd_count` and is none."""
     root = host(tmp_path, AmdSpec())
     properties = root / TOPOLOGY / "nodes/1/properties"
     properties.write_text("cpu_simd_count 7\n" + properties.read_text() + "old_domain 9\ndomain_x 3\n")
@@ -164,7 +164,7 @@ def test_one_bad_gpu_never_costs_the_others(damage: str, naming: str, tmp_path: 
     root = host(tmp_path, CPX)
     before = {device.id: device for device in scanned(root, naming=naming).devices if device.card == SECOND}
     place = function(root, FIRST)
-    target = place / damage.split()[0]
+    target = place / damage.split(maxsplit=1)[0]
     if target.is_dir():
         target.rename(tmp_path / "away")
     target.unlink(missing_ok=True)

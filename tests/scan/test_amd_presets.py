@@ -1,5 +1,8 @@
 """Every simulated node with AMD GPUs: what is advertised, what is told of each device, and how far they are apart."""
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
@@ -7,6 +10,7 @@ from pathlib import Path
 import pytest
 from amd_host import advertised_by_the_vendors_plugin, by_id, host, names, scanned
 
+from devherd.scanner.resources import natural_key
 from devherd.sim.node.amd import AmdSpec
 from devherd.sim.node.presets import PRESETS
 from devherd.sim.node.simulated_node import SimulatedNode
@@ -30,6 +34,26 @@ def test_a_preset_gives_the_devices_of_the_vendors_plugin(name: str, tmp_path: P
         assert {(node.container_path == node.host_path, node.permissions) for node in device.nodes} == {(True, "rw")}
         assert (device.reasons, device.envs, device.mounts) == ([], {}, [])
         assert (device.annotations, device.cdi_devices) == ({}, [])
+
+
+@pytest.mark.parametrize("name", UNDER_AMDGPU)
+def test_the_command_prints_what_the_vendors_plugin_advertises(name: str, tmp_path: Path):
+    """`devherd scan --output json`, whole: one resource, its devices in natural order, each with what it answers."""
+    root = preset(tmp_path, name)
+    expected = advertised_by_the_vendors_plugin(root)
+    command = [sys.executable, "-m", "devherd", "scan", "--host-root", str(root), "--output", "json"]
+    printed = json.loads(subprocess.run(command, capture_output=True, check=True, text=True, timeout=60).stdout)
+    (resource,) = printed["resources"]
+    assert (resource["name"], resource["vendor"]) == ("amd.com/gpu", "amd")
+    devices = resource["devices"]
+    assert [device["id"] for device in devices] == sorted(expected, key=natural_key)
+    for device in devices:
+        assert device["nodes"] == [
+            {"host_path": path, "container_path": path, "permissions": "rw"} for path in expected[device["id"]]
+        ]
+        assert (device["health"], device["reasons"]) == ("Healthy", [])
+        assert not any(device[answer] for answer in ("mounts", "envs", "annotations", "cdi_devices"))
+    assert len(printed["problems"]) == (name == "amd-mixed")
 
 
 @pytest.mark.parametrize(

@@ -171,12 +171,8 @@ impl Vendor for Amd {
         ];
         watched.extend(Mode::ALL.map(|mode| mode.directory(host)));
         // What is not there yet is told of by the directory above it.
-        let parents: Vec<PathBuf> = watched
-            .iter()
-            .filter(|path| !path.is_dir())
-            .flat_map(|path| path.ancestors().skip(1).take(3))
-            .map(Into::into)
-            .collect();
+        let above = |path: &PathBuf| path.ancestors().skip(1).find(|above| above.is_dir()).map(Path::to_path_buf);
+        let parents: Vec<PathBuf> = watched.iter().filter(|path| !path.is_dir()).filter_map(above).collect();
         watched.extend(parents);
         watched
     }
