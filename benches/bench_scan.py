@@ -1,4 +1,4 @@
-"""One scan: of 1, 8 and 32 FPGA cards, time and system calls; of 1000 generic paths, time.
+"""One scan: of 1, 8 and 32 FPGA cards and of AMD GPUs, time and system calls; of 1000 generic paths, time.
 
 The floor reads the same attributes, or looks at the same paths, and does nothing else.
 """
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,9 @@ CARDS = (1, 8, 32)
 PATHS = 1000
 PEER_MILLISECONDS = 0.63
 PEER_SYSTEM_CALLS = 690
+# AMD's plugin at its start on a node of that shape: openat, getdents64 and read.
+AMD_PEER_SYSTEM_CALLS = 6983 + 2504 + 9949
+AMD = json.dumps({"vendors": {"amd": {"enabled": True}}})
 
 
 def main() -> None:
@@ -37,6 +41,10 @@ def main() -> None:
             _system_calls(root, cards)
     peer = f"{PEER_MILLISECONDS} ms and {PEER_SYSTEM_CALLS} calls a card"
     print(f"  (the Go peer, as published for another 2-core machine: {peer})")
+    headline("scan of AMD GPUs (simulated tree on a disk file system)")
+    for name in ("amd-8", "amd-8-cpx"):
+        with tempfile.TemporaryDirectory() as directory:
+            _amd(SimulatedNode.create(Path(directory) / "node", preset(name)).root, name)
     headline(f"scan of {PATHS} generic paths (one glob, a file each)")
     with tempfile.TemporaryDirectory() as directory:
         _time_generic(SimulatedNode.create(Path(directory) / "node", preset("generic")).root)
@@ -45,6 +53,21 @@ def main() -> None:
 def _settings(generic: Sequence[object] = ()) -> str:
     fpga = {"enabled": not generic, "mode": "af"}
     return json.dumps({"probe_timeout": 2.0, "vendors": {"intel_fpga": fpga}, "generic": generic})
+
+
+def _amd(root: Path, name: str) -> None:
+    scanner = Scanner(str(root), AMD)
+    begin = time.perf_counter()
+    devices = len(scanner.scan().devices)
+    first = time.perf_counter() - begin
+    figure(f"{name}, {devices} devices, first scan", milliseconds(first))
+    figure(f"{name}, {devices} devices, each further scan", milliseconds(median_seconds(scanner.scan, 100)))
+    strace = shutil.which("strace")
+    if strace is not None:
+        none, one, eleven = (_count(strace, root, scans, AMD) for scans in (0, 1, 11))
+        share = f"{(one - none) / AMD_PEER_SYSTEM_CALLS:.2f}x AMD's plugin's at start" if name == "amd-8-cpx" else ""
+        figure(f"{name}, system calls of the first scan", f"{one - none}", "", share)
+        figure(f"{name}, system calls of each further scan", f"{(eleven - one) / 10:.0f}")
 
 
 def _time_generic(root: Path) -> None:
@@ -91,16 +114,16 @@ def _system_calls(root: Path, cards: int) -> None:
     if strace is None:
         print("  system calls: not counted, strace is not installed")
         return
-    few, many = (_count(strace, root, scans) for scans in (1, 11))
+    few, many = (_count(strace, root, scans, _settings()) for scans in (1, 11))
     a_card = (many - few) / 10 / cards
     figure(
         f"{cards} cards, system calls a card", f"{a_card:.1f}", "<= 60", f"{a_card / PEER_SYSTEM_CALLS:.2f}x the peer's"
     )
 
 
-def _count(strace: str, root: Path, scans: int) -> int:
+def _count(strace: str, root: Path, scans: int, settings: str) -> int:
     with tempfile.NamedTemporaryFile("r") as summary:
-        command = [strace, "-f", "-c", "-o", summary.name, sys.executable, __file__, str(root), str(scans)]
+        command = [strace, "-f", "-c", "-o", summary.name, sys.executable, __file__, str(root), str(scans), settings]
         subprocess.run(command, check=True)
         total = re.search(r"^\s*100\.00\s+\S+\s+\S+\s+(\d+)", summary.read(), re.MULTILINE)
         assert total is not None
@@ -108,8 +131,8 @@ def _count(strace: str, root: Path, scans: int) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        scanner = Scanner(sys.argv[1], _settings())
+    if len(sys.argv) == 4:
+        scanner = Scanner(sys.argv[1], sys.argv[3])
         for _ in range(int(sys.argv[2])):
             scanner.scan()
     else:
