@@ -223,6 +223,16 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
+    fn a_function_whose_configuration_is_all_ones_is_off_the_bus() {
+        let function = tempfile::tempdir().unwrap();
+        assert!(!is_off_bus(function.path()), "nothing says so");
+        for (id, expected) in [(vec![0xff; 256], true), (vec![0x02, 0x10, 0xa1, 0x74], false), (vec![0xff; 3], false)] {
+            std::fs::write(function.path().join("config"), id).unwrap();
+            assert_eq!(is_off_bus(function.path()), expected);
+        }
+    }
+
+    #[test]
     fn addresses_are_matched_whole() {
         for name in ["0000:3b:00.0", "0000:00:1f.7", "10000:01:00.0"] {
             assert!(is_address(name), "{name}");

@@ -79,7 +79,10 @@ impl Facts {
 
 fn first_part(host: &Host, id: &str, path: &Path, topology: &Topology, problems: &mut Vec<Problem>) -> Part {
     let nodes = DrmNodes::read(path).unwrap_or_else(|error| {
-        problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(id));
+        // A GPU without nodes is told of where they are needed.
+        if !error.is_absent() {
+            problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(id));
+        }
         DrmNodes::default()
     });
     let node = nodes.render.and_then(|minor| topology.node(minor)).cloned();
