@@ -205,3 +205,35 @@ def test_a_gpu_that_reads_as_all_ones_is_off_the_bus(tmp_path: Path):
     write_tree(f"{config} binary 0xff*4096", root)
     assert {device.card for device in scanned(root).devices if device.reasons == ["off-bus"]} == {FIRST}
     assert sum(device.reasons == ["off-bus"] for device in scanned(root).devices) == 8
+
+
+@pytest.mark.parametrize("damage", ["removed", "fifo", "directory", "loop", "binary 0x41*5000"])
+def test_whatever_of_a_gpu_is_broken_the_other_is_served(damage: str, tmp_path: Path):
+    """Every file and link of its function, of a partition and of both their nodes of KFD, one after another."""
+    root = host(tmp_path / "host", CPX)
+    places = [function(root, FIRST), root / "sys/devices/platform/amdgpu_xcp_0"]
+    places += [(root / TOPOLOGY / "nodes" / number).resolve() for number in "12"]
+    paths = [path for place in places for path in place.rglob("*") if path.is_symlink() or path.is_file()]
+    before = seen_of_second(root)
+    assert (len(before), len(paths) > 80) == (8, True)
+    for path in paths:
+        aside = tmp_path / "aside"
+        path.rename(aside)
+        if damage == "directory":
+            path.mkdir()
+        elif damage != "removed":
+            write_tree(f"{path.relative_to(root)} {damage.replace('loop', f'-> {path.name}')}", root)
+        assert seen_of_second(root) == before, path
+        if damage == "directory":
+            path.rmdir()
+        aside.replace(path)
+    assert seen_of_second(root) == before
+
+
+def seen_of_second(root: Path) -> dict[str, tuple[object, ...]]:
+    """Of the second GPU what has nothing to do with the first."""
+    return {
+        device.id: (device.resource_name, device.reasons, device.numa_nodes, device.attributes)
+        for device in scanned(root, naming="mixed").devices
+        if device.card == SECOND
+    }
