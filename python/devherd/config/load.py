@@ -13,7 +13,7 @@ from devherd.config.model import Config
 from devherd.settings import Settings
 
 DEFAULT_PATH = Path("/etc/devherd/config.yaml")
-COMMON_OPTIONS = ("host_root", "kubelet_dir", "run_dir", "listen", "log_level", "log_format")
+COMMON_OPTIONS = ("host_root", "kubelet_dir", "registration", "run_dir", "listen", "log_level", "log_format")
 
 
 def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
@@ -52,7 +52,7 @@ def reload(settings: Settings, environ: Mapping[str, str]) -> Config:
 def changed_fixed_options(settings: Settings, config: Config) -> list[str]:
     """The options that a reload would change but that only a restart can."""
     new = config.settings()
-    fixed = ("host_root", "kubelet_dir", "run_dir", "log_level", "log_format", "kubelet_check")
+    fixed = ("host_root", "kubelet_dir", "registration", "run_dir", "log_level", "log_format", "kubelet_check")
     return [name for name in fixed if getattr(new, name) != getattr(settings, name)]
 
 

@@ -18,7 +18,7 @@ from devherd.config.values import (
     UsablePath,
     UsbId,
 )
-from devherd.settings import Settings
+from devherd.settings import RegistrationWay, Settings
 
 PLANNED_VENDORS = ("nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma")
 
@@ -155,6 +155,8 @@ class Config(_Section):
 
     host_root: UsablePath = Path("/")
     kubelet_dir: UsablePath = Path("/var/lib/kubelet")
+    registration: RegistrationWay = "kubelet_socket"
+    """Whether devherd registers at the kubelet's socket, or is found by it in its `plugins_registry`."""
     run_dir: UsablePath = Path("/run/devherd")
     listen: Listen = "127.0.0.1:9478"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -183,6 +185,7 @@ class Config(_Section):
             config_path=self._source,
             host_root=self.host_root.absolute(),
             kubelet_dir=self.kubelet_dir.absolute(),
+            registration=self.registration,
             run_dir=self.run_dir.absolute(),
             listen=self.listen,
             log_level=self.log_level,
