@@ -7,12 +7,17 @@ from typing import Literal
 RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
 """How resources come to the kubelet: by a call to its socket, or by sockets that it finds by itself."""
 
+FileVersion = tuple[int, int, int]
+"""Inode, time of change in nanoseconds, size: told apart from another without asking which is younger."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The common options, resolved (option, environment, file, default). Children inherit it by fork."""
 
     config_path: Path | None = None
+    config_seen: FileVersion | None = None
+    """Which version of that file was read."""
     host_root: Path = Path("/")
     kubelet_dir: Path = Path("/var/lib/kubelet")
     registration: RegistrationWay = "kubelet_socket"
@@ -121,3 +126,12 @@ class Settings:
     def lock_file(self) -> Path:
         """Held by the running instance."""
         return self.run_dir / "lock"
+
+
+def version_of(file: Path) -> FileVersion | None:
+    """The version of a file that is there now; None when it cannot be seen."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

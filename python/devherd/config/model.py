@@ -18,7 +18,7 @@ from devherd.config.values import (
     UsablePath,
     UsbId,
 )
-from devherd.settings import RegistrationWay, Settings
+from devherd.settings import FileVersion, RegistrationWay, Settings
 
 PLANNED_VENDORS = ("nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma")
 
@@ -172,6 +172,7 @@ class Config(_Section):
     generic: list[GenericDevice] = []
     simulated: list[SimulatedDevice] = []
     _source: Path | None = None
+    _seen: FileVersion | None = None
     _given_options: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -183,6 +184,7 @@ class Config(_Section):
         """The common options, with absolute paths."""
         return Settings(
             config_path=self._source,
+            config_seen=self._seen,
             host_root=self.host_root.absolute(),
             kubelet_dir=self.kubelet_dir.absolute(),
             registration=self.registration,
