@@ -1,10 +1,11 @@
-"""One scan: of 1, 8 and 32 FPGA cards and of 8 and 16 NVIDIA GPUs, time and system calls; of 1000 generic paths, time.
+"""One scan: of FPGA cards, of NVIDIA and of AMD GPUs, time and system calls; of 1000 generic paths, time.
 
 The floor reads the same attributes, or looks at the same paths, and does nothing else.
 """
 
 import os
 import tempfile
+import time
 from pathlib import Path
 
 import system_calls
@@ -22,6 +23,8 @@ GPUS = (8, 16)
 PATHS = 1000
 PEER_MILLISECONDS = 0.63
 PEER_SYSTEM_CALLS = 690
+# AMD's plugin at its start on a node of that shape: openat, getdents64 and read.
+AMD_PEER_SYSTEM_CALLS = 6983 + 2504 + 9949
 
 
 def main() -> None:
@@ -50,9 +53,29 @@ def main() -> None:
             calls = _system_calls(root, "nvidia", gpus)
             if calls is not None:
                 figure(f"{gpus} GPUs, system calls a GPU", f"{calls:.1f}", "<= 60")
+    headline("scan of AMD GPUs (simulated tree on a disk file system)")
+    for name in ("amd-8", "amd-8-cpx"):
+        with tempfile.TemporaryDirectory() as directory:
+            _amd(SimulatedNode.create(Path(directory) / "node", preset(name)).root, name)
     headline(f"scan of {PATHS} generic paths (one glob, a file each)")
     with tempfile.TemporaryDirectory() as directory:
         _time_generic(SimulatedNode.create(Path(directory) / "node", preset("generic")).root)
+
+
+def _amd(root: Path, name: str) -> None:
+    """Links are read by the first scan alone."""
+    scanner = Scanner(str(root), settings("amd"))
+    begin = time.perf_counter()
+    devices = len(scanner.scan().devices)
+    first = time.perf_counter() - begin
+    figure(f"{name}, {devices} devices, first scan", milliseconds(first))
+    figure(f"{name}, {devices} devices, each further scan", milliseconds(median_seconds(scanner.scan, 100)))
+    calls = system_calls.of_scans(root, settings("amd"))
+    if calls is not None:
+        at_first, further = calls
+        share = f"{at_first / AMD_PEER_SYSTEM_CALLS:.2f}x AMD's plugin's at start" if name == "amd-8-cpx" else ""
+        figure(f"{name}, system calls of the first scan", f"{at_first}", "", share)
+        figure(f"{name}, system calls of each further scan", f"{further:.0f}")
 
 
 def _time_generic(root: Path) -> None:
@@ -96,10 +119,10 @@ def _read(path: Path) -> bytes:
 
 def _system_calls(root: Path, vendor: str, count: int) -> float | None:
     """System calls for each device, or None where nothing counts them."""
-    calls = system_calls.of_a_scan(root, settings(vendor))
+    calls = system_calls.of_scans(root, settings(vendor))
     if calls is None:
         print("  system calls: not counted, strace is not installed")
-    return None if calls is None else calls / count
+    return None if calls is None else calls[1] / count
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ def _measure(subject: Subject, cards: int, root: Path) -> None:
     peer = subject.peer.get(cards)
     against = f"{took * 1000 / peer:.2f}x the Go peer's {peer} ms, measured on another 2-core machine" if peer else ""
     figure(f"{cards} cards", milliseconds(took), "", against)
-    calls = system_calls.of_a_scan(root, told)
-    figure(f"{cards} cards, system calls a card", "no strace" if calls is None else f"{calls / cards:.1f}")
+    calls = system_calls.of_scans(root, told)
+    figure(f"{cards} cards, system calls a card", "no strace" if calls is None else f"{calls[1] / cards:.1f}")
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ from pathlib import Path
 from devherd._native import Scanner
 
 
-def of_a_scan(root: Path, settings: str) -> float | None:
-    """How many a scan of this host makes; None without strace. What is done once, at the start, is taken off."""
+def of_scans(root: Path, settings: str) -> tuple[int, float] | None:
+    """How many the first scan of this host makes, and each further one; None without strace."""
     strace = shutil.which("strace")
     if strace is None:
         return None
-    few, many = (_count(strace, [str(root), settings, str(scans)]) for scans in (1, 11))
-    return (many - few) / 10
+    none, one, eleven = (_count(strace, [str(root), settings, str(scans)]) for scans in (0, 1, 11))
+    return one - none, (eleven - one) / 10
 
 
 def _count(strace: str, arguments: list[str]) -> int:

@@ -84,6 +84,10 @@ class AmdOptions(_VendorOptions):
     naming: Literal["single", "mixed"] = "single"
     driver_type: Literal["auto", "container", "vf_passthrough", "pf_passthrough"] = "auto"
 
+    def native(self) -> dict[str, Any]:
+        """As the scan core is told: who enables it, and not merely allows it, is told what is missing."""
+        return super().native() | {"required": self.enabled is True}
+
 
 class IntelGpuOptions(_VendorOptions):
     """Options of Intel's GPU plugin."""

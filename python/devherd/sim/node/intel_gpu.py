@@ -69,8 +69,8 @@ def _card(spec: IntelGpuSpec, numa_node: int, slots: Slots, numbers: Numbers) ->
         *pci.entries(pci.bridge_above(path, numa_node)),
         *pci.entries(physical),
         *dri.card(physical, numbers.take("drm card"), connectors=1),
-        *_hwmon(physical, numbers.take("hwmon")),
-        *_management_engine(physical, numbers.take("mei")),
+        *_hwmon(physical, spec.driver, numbers.take("hwmon")),
+        *_management_engine(physical, spec.driver, numbers.take("mei")),
     ]
     for function in virtual:
         made += [*pci.entries(function), *dri.card(function, numbers.take("drm card"))]
@@ -92,16 +92,16 @@ def _functions(spec: IntelGpuSpec, path: str, numa_node: int) -> Iterator[pci.Fu
         )
 
 
-def _hwmon(function: pci.Function, number: int) -> list[Entry]:
+def _hwmon(function: pci.Function, driver: str, number: int) -> list[Entry]:
     directory = f"{function.path}/hwmon/hwmon{number}"
     return [
         *class_device(directory, "hwmon", function.path),
-        *attributes(directory, _SENSORS[function.driver]),
+        *attributes(directory, _SENSORS[driver]),
     ]
 
 
-def _management_engine(function: pci.Function, number: int) -> list[Entry]:
-    engine = f"{function.path}/{function.driver}.mei-gscfi.{768 + number}"
+def _management_engine(function: pci.Function, driver: str, number: int) -> list[Entry]:
+    engine = f"{function.path}/{driver}.mei-gscfi.{768 + number}"
     name = f"mei{number}"
     return [
         *class_node(f"{engine}/mei/{name}", "mei", name, (_MEI_MAJOR, number)),

@@ -9,7 +9,21 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from devherd.errors import UsageError
-from devherd.sim.node import dfl, intel_gpu, machine, nvidia, opae, pci, rdma, text, usb, virtual_device, xilinx_fpga
+from devherd.sim.node import (
+    amdgpu,
+    dfl,
+    intel_gpu,
+    machine,
+    nvidia,
+    opae,
+    pci,
+    rdma,
+    text,
+    usb,
+    virtual_device,
+    xilinx_fpga,
+)
+from devherd.sim.node.amd import AmdSpec
 from devherd.sim.node.entry import Entry
 from devherd.sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
 from devherd.sim.node.intel_gpu import IntelGpuSpec
@@ -77,6 +91,7 @@ class NodeSpec(_Section):
 
     fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list)] = []
     nvidia: NvidiaSpec | None = None
+    amd: Annotated[list[AmdSpec], BeforeValidator(_as_list)] = []
     intel_gpu: Annotated[list[IntelGpuSpec], BeforeValidator(_as_list)] = []
     xilinx_fpga: Annotated[list[XilinxFpgaSpec], BeforeValidator(_as_list)] = []
     rdma: Annotated[list[RdmaSpec], BeforeValidator(_as_list)] = []
@@ -121,11 +136,12 @@ def entries(spec: NodeSpec) -> list[Entry]:
     drivers = {fpga.driver for fpga in spec.fpga}
     modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
     modules |= intel_gpu.modules(spec.intel_gpu) | xilinx_fpga.modules(spec.xilinx_fpga) | rdma.modules(spec.rdma)
-    modules |= set(nvidia.MODULES if spec.nvidia else ())
+    modules |= set(nvidia.MODULES if spec.nvidia else ()) | amdgpu.modules(spec.amd)
     return [
         *machine.entries(slots.numa_nodes, modules),
         *(entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)),
         *nvidia.entries(spec.nvidia, slots, numbers),
+        *amdgpu.entries(spec.amd, slots, numbers),
         *intel_gpu.entries(spec.intel_gpu, slots, numbers),
         *xilinx_fpga.entries(spec.xilinx_fpga, slots, numbers),
         *rdma.entries(spec.rdma, slots, numbers),
@@ -135,10 +151,10 @@ def entries(spec: NodeSpec) -> list[Entry]:
     ]
 
 
-def _cards(spec: NodeSpec) -> list[FpgaSpec | NvidiaSpec | IntelGpuSpec | XilinxFpgaSpec | RdmaSpec]:
+def _cards(spec: NodeSpec) -> list[FpgaSpec | NvidiaSpec | AmdSpec | IntelGpuSpec | XilinxFpgaSpec | RdmaSpec]:
     """What is spread over NUMA nodes."""
     nvidia_gpus = [spec.nvidia] if spec.nvidia else []
-    return [*spec.fpga, *nvidia_gpus, *spec.intel_gpu, *spec.xilinx_fpga, *spec.rdma]
+    return [*spec.fpga, *nvidia_gpus, *spec.amd, *spec.intel_gpu, *spec.xilinx_fpga, *spec.rdma]
 
 
 def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
@@ -182,7 +198,7 @@ def _virtual(device: DeviceSpec) -> virtual_device.VirtualDevice:
 
 def _problems(error: ValidationError) -> Iterator[str]:
     """Key path and complaint of each error."""
-    models = (NodeSpec, FpgaSpec, NvidiaSpec, IntelGpuSpec, XilinxFpgaSpec, RdmaSpec, UsbSpec, DeviceSpec)
+    models = (NodeSpec, FpgaSpec, NvidiaSpec, AmdSpec, IntelGpuSpec, XilinxFpgaSpec, RdmaSpec, UsbSpec, DeviceSpec)
     known = {"preset"}.union(*(model.model_fields for model in models))
     for detail in error.errors(include_url=False):
         path = ".".join(str(part) for part in detail["loc"]) or "the file"
