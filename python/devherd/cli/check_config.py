@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check and print."""
-    from devherd.config import ConfigError
+    from devherd.config import ConfigError, warnings
 
     arguments.config = arguments.file or arguments.config
     try:
@@ -24,6 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in error.problems:
             print(f"devherd: bad configuration in {error.source} — {problem} — correct it", file=sys.stderr)
         return ExitCode.USAGE
+    for warning in warnings(config):
+        print(f"devherd: warning — {warning}", file=sys.stderr)
     from devherd.cli import inventory_table
 
     report = look(config)

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from devherd.config import strict_yaml
+from devherd.config import consistency, strict_yaml
 from devherd.config.explain import ConfigError, explain
 from devherd.config.model import Config
 from devherd.settings import Settings
@@ -38,6 +38,9 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
     except ValidationError as error:
         origins = {name: origin for name, (_, origin) in given.items()}
         raise ConfigError(str(path or "the options"), list(explain(error, origins))) from None
+    contradictions = consistency.errors(config)
+    if contradictions:
+        raise ConfigError(str(path or "the options"), contradictions)
     config._source = path  # noqa: SLF001 - set once here, read through `source`
     config._given_options = tuple((name, value) for name, value in options.items() if value is not None)  # noqa: SLF001
     return config

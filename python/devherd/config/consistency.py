@@ -1,0 +1,41 @@
+"""What no single key can tell: keys that do not go together, and keys that do and yet surprise. Pure."""
+
+from collections.abc import Iterator
+
+from devherd.config.model import Config, ResourceRule
+
+MOST_MPS_REPLICAS = 48
+"""MPS clients of one GPU, <https://docs.nvidia.com/deploy/mps/>."""
+
+
+def errors(config: Config) -> list[str]:
+    """One line for each contradiction: key path and what is wrong."""
+    return [
+        f"resources[{number}].sharing.{error}"
+        for number, rule in enumerate(config.resources)
+        for error in _mps_errors(config, rule)
+    ]
+
+
+def warnings(config: Config) -> list[str]:
+    """One line for each thing that works, but perhaps not as meant."""
+    found = []
+    strategies = config.vendors.nvidia.device_list_strategy
+    if {"envvar", "volume-mounts"} <= set(strategies):
+        found.append(
+            "vendors.nvidia.device_list_strategy: with `envvar` and `volume-mounts` together, NVIDIA_VISIBLE_DEVICES is"
+            " the directory of the mounts, as with `volume-mounts` alone; leave one of them out"
+        )
+    return found
+
+
+def _mps_errors(config: Config, rule: ResourceRule) -> Iterator[str]:
+    if rule.sharing.strategy != "mps" or rule.sharing.replicas == 1:
+        return
+    nvidia = config.vendors.nvidia
+    if nvidia.mps_root is None:
+        yield "strategy: MPS needs `vendors.nvidia.mps_root`, the host's directory of the MPS control daemon"
+    if nvidia.mig_strategy == "mixed":
+        yield "strategy: MPS shares no MIG devices, and `vendors.nvidia.mig_strategy` is `mixed`"
+    if rule.sharing.replicas > MOST_MPS_REPLICAS:
+        yield f"replicas: MPS serves at most {MOST_MPS_REPLICAS} clients of a GPU"
