@@ -35,6 +35,18 @@ def test_a_good_config_is_shown_with_the_resources_it_makes(tmp_path):
     assert outcome.stdout.count("example.com/gpu") == 2
 
 
+def test_a_config_that_works_but_surprises_is_warned_of(tmp_path):
+    """N30: two strategies set the same variable; it is good all the same."""
+    path = tmp_path / "config.yaml"
+    path.write_text("vendors: {nvidia: {device_list_strategy: [envvar, volume-mounts]}}\n")
+
+    outcome = devherd("check-config", path, "--host-root", tmp_path)
+
+    assert outcome.code == 0
+    assert outcome.stderr.startswith("devherd: warning — vendors.nvidia.device_list_strategy: ")
+    assert outcome.stdout.startswith(f"{path} is good.")
+
+
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe", b"a: [", b"- 1\n", b"scan: {period: 1s}\nscan: {period: 2s}\n", b"? [1]\n: 2\n"]
 )

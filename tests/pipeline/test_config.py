@@ -134,6 +134,22 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
         ("generic: [{name: a.b/c, groups: [{usb: [{vendor: xyz, product: '1'}]}]}]", None),
         ("generic: [{name: a.b/c, groups: [{paths: [{path: dev/kvm}]}]}]", None),
         ("resources: [{match: {exlude: 1, model: {}}}]", None),
+        (
+            "resources: [{sharing: {strategy: mps, replicas: 2}}]",
+            "resources[0].sharing.strategy: MPS needs `vendors.nvidia.mps_root`, where its control daemon is",
+        ),
+        (
+            "vendors: {nvidia: {mps_root: /m, mig_strategy: mixed}}\nresources: [sharing: {strategy: mps, replicas: 2}]",
+            "resources[0].sharing.strategy: MPS shares no MIG devices, and `vendors.nvidia.mig_strategy` is `mixed`",
+        ),
+        (
+            "{vendors: {nvidia: {mps_root: /mps}}, resources: [{}, {sharing: {strategy: mps, replicas: 49}}]}",
+            "resources[1].sharing.replicas: MPS serves at most 48 clients of a GPU",
+        ),
+        (
+            "resources: [{sharing: {strategy: mig}}]",
+            "resources[0].sharing.strategy: input should be 'time_slicing' or 'mps'",
+        ),
         ("[1, 2]", "the file must be a mapping of keys, like `scan: {period: 5s}`"),
         ("scan: {period: 5s", "line 2, column 1: did not find expected ',' or '}'"),
         ("scan: {period: 5s}\nscan: {}\n", "line 2, column 1: the key `scan` is given twice"),
@@ -154,6 +170,16 @@ def test_all_errors_of_a_file_are_found_at_once(tmp_path):
     found = problems_of(tmp_path, "scan: {period: x}\nhealth: {pol: 1s}\nresources: [{name: bad}]\n")
 
     assert [problem.split(":")[0] for problem in found] == ["scan.period", "health.pol", "resources[0].name"]
+
+
+def test_keys_that_surprise_together_are_warned_of(tmp_path):
+    """N30: of `envvar` and `volume-mounts` together the second overwrites the first's variable, here as there."""
+    strategies = "vendors: {{nvidia: {{device_list_strategy: [{}]}}}}"
+
+    [warning] = config.warnings(load_text(tmp_path, strategies.format("envvar, volume-mounts")))
+
+    assert warning.startswith("vendors.nvidia.device_list_strategy: with `envvar` and `volume-mounts` together")
+    assert config.warnings(load_text(tmp_path, strategies.format("envvar, cdi-cri"))) == []
 
 
 def test_a_wrong_option_is_blamed_on_the_option_not_on_the_file(tmp_path):

@@ -34,7 +34,7 @@ def _mps_errors(config: Config, rule: ResourceRule) -> Iterator[str]:
         return
     nvidia = config.vendors.nvidia
     if nvidia.mps_root is None:
-        yield "strategy: MPS needs `vendors.nvidia.mps_root`, the host's directory of the MPS control daemon"
+        yield "strategy: MPS needs `vendors.nvidia.mps_root`, where its control daemon is"
     if nvidia.mig_strategy == "mixed":
         yield "strategy: MPS shares no MIG devices, and `vendors.nvidia.mig_strategy` is `mixed`"
     if rule.sharing.replicas > MOST_MPS_REPLICAS:

@@ -151,7 +151,7 @@ def _describe(number: int | None, entry: Entry) -> str:
 
 def _finish(device: spool_pb2.Device, name: str, entry: Entry, result: Resources) -> None:
     """Make it what it is in the resource of this name."""
-    illegal = {cdi for cdi in device.cdi_devices if not cdi_spec.is_legal(cdi)}
+    illegal = {cdi for cdi in (*device.cdi_devices, *device.cdi_edits) if not cdi_spec.is_legal(cdi)}
     if illegal:
         _leave_out(illegal, device)
         names = ", ".join(sorted(illegal))
@@ -165,6 +165,12 @@ def _leave_out(illegal: set[str], device: spool_pb2.Device) -> None:
     kept = [name for name in device.cdi_devices if name not in illegal]
     del device.cdi_devices[:]
     device.cdi_devices.extend(kept)
+    for key, names in [*device.annotations.items()]:
+        others = [name for name in names.split(",") if name not in illegal]
+        if others:
+            device.annotations[key] = ",".join(others)
+        else:
+            del device.annotations[key]
 
 
 def _settle(resource: spool_pb2.Resource, result: Resources) -> None:
