@@ -12,6 +12,8 @@ from devherd.errors import UsageError
 from devherd.sim.node import pci
 from devherd.sim.node.entry import DeviceNode, Entry
 from devherd.sim.node.fpga_card import CardPlan, Numbers
+from devherd.sim.node.nvidia import NVML_ANSWER
+from devherd.sim.node.nvidia_faults import NvidiaGpus
 from devherd.sim.node.place import pci_path
 from devherd.sim.node.spec import NodeSpec, card_entries, entries
 from devherd.sim.node.tree import is_simulated, put, rewrite, write_tree
@@ -32,6 +34,7 @@ class SimulatedNode:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.nvidia = NvidiaGpus(root)
 
     @classmethod
     def create(cls, root: Path, spec: NodeSpec) -> "SimulatedNode":
@@ -142,6 +145,7 @@ def _make_room(root: Path) -> None:
     for top in ("sys", "proc", "dev"):
         if (root / top).exists():
             shutil.rmtree(root / top)
+    (root / NVML_ANSWER).unlink(missing_ok=True)
 
 
 def _remove_dangling(directory: Path) -> None:

@@ -9,9 +9,10 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from devherd.errors import UsageError
-from devherd.sim.node import dfl, machine, opae, pci, text, usb, virtual_device
+from devherd.sim.node import dfl, machine, nvidia, opae, pci, text, usb, virtual_device
 from devherd.sim.node.entry import Entry
 from devherd.sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
+from devherd.sim.node.nvidia import NvidiaSpec
 from devherd.sim.node.place import Slots, numa_node_of
 
 _Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="32 hexadecimal digits, lower case")]
@@ -72,6 +73,7 @@ class NodeSpec(_Section):
     """A whole node. `tree` is text in the format of devherd.sim.node.text, put on top of the rest."""
 
     fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list)] = []
+    nvidia: NvidiaSpec | None = None
     usb: list[UsbSpec] = []
     devices: list[DeviceSpec] = []
     tree: str = ""
@@ -109,16 +111,23 @@ def load(spec: str) -> NodeSpec:
 def entries(spec: NodeSpec) -> list[Entry]:
     """Everything on the node. Raises UsageError when a line of `tree` is no entry."""
     numbers = Numbers()
-    slots = Slots(max((fpga.numa_nodes for fpga in spec.fpga), default=1))
+    slots = Slots(max((cards.numa_nodes for cards in _cards(spec)), default=1))
     drivers = {fpga.driver for fpga in spec.fpga}
     modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
+    modules |= set(nvidia.MODULES if spec.nvidia else ())
     return [
         *machine.entries(slots.numa_nodes, modules),
         *(entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)),
+        *nvidia.entries(spec.nvidia, slots, numbers),
         *usb.entries([usb.UsbDevice(**device.model_dump()) for device in spec.usb]),
         *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
         *text.parse(spec.tree),
     ]
+
+
+def _cards(spec: NodeSpec) -> list[FpgaSpec | NvidiaSpec]:
+    """What is spread over NUMA nodes."""
+    return [*spec.fpga, *([spec.nvidia] if spec.nvidia else [])]
 
 
 def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
@@ -162,7 +171,9 @@ def _virtual(device: DeviceSpec) -> virtual_device.VirtualDevice:
 
 def _problems(error: ValidationError) -> Iterator[str]:
     """Key path and complaint of each error."""
-    known = {name for model in (NodeSpec, FpgaSpec, UsbSpec, DeviceSpec) for name in model.model_fields} | {"preset"}
+    known = {name for model in (NodeSpec, FpgaSpec, NvidiaSpec, UsbSpec, DeviceSpec) for name in model.model_fields} | {
+        "preset"
+    }
     for detail in error.errors(include_url=False):
         path = ".".join(str(part) for part in detail["loc"]) or "the file"
         if detail["type"] == "extra_forbidden":

@@ -1,12 +1,53 @@
-//! NVIDIA GPUs.
+//! NVIDIA GPUs and their MIG devices.
+//!
+//! The driver's procfs says what is there, PCI where it is; what only NVML knows is added where it has been told.
+//!
+//! ```text
+//! cards, driver      the GPUs that the driver lists
+//! gpu                one GPU ─► information, mig                         (behind the fence)
+//! lost               what became of the GPUs that it does not list       (reads links, touches no hardware)
+//! told               what NVML has told                                  (asked once the GPUs are known)
+//! advertise          GPUs, facts and strategy ─► devices and problems    (with profile, topology)
+//! answer, nodes      what Allocate answers for a device                  (stats its nodes)
+//! tegra, wsl         the two platforms that have one device and no procfs
+//! ```
+//!
+//! A GPU that the driver excludes is not advertised and no problem: the operator wants it so. The attribute
+//! `excluded_gpus` of its siblings tells. The PCI link is not polled: a GPU at rest lowers its speed.
 
+mod advertise;
+mod answer;
+mod cards;
+mod describe;
+mod driver;
+mod gpu;
+mod information;
+mod lost;
+mod mig;
+mod nodes;
 mod options;
+mod profile;
+mod tegra;
+mod told;
+mod topology;
+mod wsl;
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use super::Vendor;
 use crate::device::Found;
 use crate::host::Host;
+use crate::order::natural;
 use crate::probe::Fence;
+use advertise::Advertiser;
+use answer::Answers;
+use cards::Card;
+use lost::Seen;
+use nodes::DevRoot;
 pub use options::*;
+pub use told::Library;
+use told::Told;
 
 /// The word in `vendor` of JSON, metrics and problems.
 const VENDOR: &str = "nvidia";
@@ -14,15 +55,48 @@ const VENDOR: &str = "nvidia";
 /// Looks for NVIDIA GPUs.
 #[derive(Debug)]
 pub struct Nvidia {
-    #[expect(dead_code, reason = "nothing is looked for yet")]
     options: NvidiaOptions,
+    library: Option<Box<dyn Library>>,
+    seen: Mutex<Seen>,
 }
 
 impl Nvidia {
-    /// Advertises what the options say.
+    /// Advertises what the options say; NVML is asked through `library`.
     #[must_use]
-    pub fn new(options: NvidiaOptions) -> Self {
-        Self { options }
+    pub fn new(options: NvidiaOptions, library: Option<Box<dyn Library>>) -> Self {
+        Self { options, library, seen: Mutex::default() }
+    }
+
+    fn told(&self, host: &Host, cards: &[Card]) -> Told {
+        match self.options.device_discovery_strategy {
+            DeviceDiscoveryStrategy::Procfs | DeviceDiscoveryStrategy::Tegra => Told::default(),
+            _ if host.is_simulated() => Told::simulated(host),
+            _ => Told::new(self.library.as_ref().and_then(|library| library.facts(&present(cards)))),
+        }
+    }
+
+    fn advertise(&self, host: &Host, cards: &[Card], seen: &mut Seen, found: &mut Found) {
+        let (told, answers) = (self.told(host, cards), Answers::new(host, &self.options));
+        let models = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.model.as_deref());
+        if wsl::is_here(host, &self.options) {
+            found.devices.push(wsl::device(host, &self.options, &answers, &told));
+        } else if tegra::is_here(host, &self.options, models) {
+            found.devices.push(tegra::device(host, &answers));
+        } else {
+            let mut advertiser = Advertiser::new(host, &self.options, &answers, &told, cards);
+            let usable = cards.iter().filter(|card| !seen.is_excluded(card));
+            // NVML counts the GPUs in PCI order, without those that the driver excludes.
+            for (rank, card) in (0..).zip(usable) {
+                advertiser.add(card, rank);
+            }
+            let made = advertiser.finish();
+            found.devices = made.devices;
+            found.problems.extend(made.problems);
+            found.unseen.extend(made.unseen);
+        }
+        if !found.devices.is_empty() {
+            found.problems.extend(answers.problems());
+        }
     }
 }
 
@@ -31,7 +105,28 @@ impl Vendor for Nvidia {
         VENDOR
     }
 
-    fn scan(&self, _host: &Host, _fence: &Fence) -> Found {
-        Found::default()
+    fn scan(&self, host: &Host, fence: &Fence) -> Found {
+        let mut found = Found::default();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let cards = cards::read(host, fence, &mut found);
+        self.advertise(host, &cards, &mut seen, &mut found);
+        seen.account_for(host, &cards, &mut found);
+        found.devices.sort_by(|left, right| natural(&left.id, &right.id));
+        found
     }
+
+    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
+        let dev = DevRoot::of(host, &self.options).directory(host);
+        let bus = driver::bus_directory(host);
+        // It comes with the driver: until then, its parent tells of it.
+        let parent = (!bus.is_dir()).then(|| host.sys("bus/pci/drivers"));
+        // procfs tells nobody of MIG devices, but somebody makes nodes for them.
+        [bus, dev.join("nvidia-caps"), dev.join("nvidia-caps-imex-channels"), dev].into_iter().chain(parent).collect()
+    }
+}
+
+/// The GPUs and MIG devices there are, one a line.
+fn present(cards: &[Card]) -> String {
+    let lines = cards.iter().filter_map(|card| Some(format!("{} {:?}", card.address(), card.gpu.as_ref()?.instances)));
+    lines.collect::<Vec<_>>().join("\n")
 }
