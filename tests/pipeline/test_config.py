@@ -139,7 +139,7 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
             "resources[0].sharing.strategy: MPS needs `vendors.nvidia.mps_root`, where its control daemon is",
         ),
         (
-            "vendors: {nvidia: {mps_root: /m, mig_strategy: mixed}}\nresources: [sharing: {strategy: mps, replicas: 2}]",
+            "vendors: {nvidia: {mps_root: /m, mig_strategy: mixed}}\nresources: [sharing: {replicas: 9,strategy: mps}]",
             "resources[0].sharing.strategy: MPS shares no MIG devices, and `vendors.nvidia.mig_strategy` is `mixed`",
         ),
         (
