@@ -7,7 +7,7 @@
 //!         ├─ attribute, directory, symlink, glob, order    reading the host's trees
 //!         ├─ pci, usb, numa                                facts of a bus
 //!         └─ probe                                         deadlines for reads that hang
-//!   ─► device      devices, problems, and what could not be seen
+//!   ─► device, cdi devices, problems, and what could not be seen
 //!   ─► scan        runs the vendors, compares with the last scan
 //!   ─► check, health    looks again, cheaply, between scans
 //! uevent, watch    what wakes a scan
@@ -19,6 +19,7 @@
 //! Two rules hold everywhere: one bad device never costs another, and nothing is trusted to be there.
 
 pub mod attribute;
+pub mod cdi;
 pub mod check;
 pub mod device;
 pub mod directory;

@@ -53,7 +53,7 @@ class CdiDirectory:
 
     def withdraw(self, device: spool_pb2.Device) -> None:
         """Let go of the names of a device that is forgotten; those that others want as well come back with `want`."""
-        for name in device.cdi_edits:
+        for name in {*device.cdi_devices, *device.cdi_edits}:
             self._edits.pop(name, None)
 
     def publish(self) -> dict[str, OSError]:

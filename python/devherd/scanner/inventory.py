@@ -54,8 +54,6 @@ class Inventory:
         entries = {}
         for resource in resources:
             for device in resource.devices:
-                if key_of(device) in entries:
-                    continue  # a replica, which tells less than the first one
                 known = spool_pb2.Device()
                 known.CopyFrom(device)
                 known.id = device.physical_id

@@ -159,6 +159,7 @@ def _finish(device: spool_pb2.Device, name: str, entry: Entry, result: Resources
     for variable in [variable for variable in device.envs if _PLACE_OF_NAME in variable]:
         in_capitals = _NEITHER_LETTER_NOR_DIGIT.sub("_", name).upper()
         device.envs[variable.replace(_PLACE_OF_NAME, in_capitals)] = device.envs.pop(variable)
+    device.cdi_edits.clear()  # they name every library of a driver; whoever reads the spool needs the names alone
 
 
 def _leave_out(illegal: set[str], device: spool_pb2.Device) -> None:

@@ -33,17 +33,13 @@ def feasible(sharing: Sharing, device: spool_pb2.Device) -> tuple[Sharing, str |
 
 
 def replicate(device: spool_pb2.Device, replicas: int, resource: spool_pb2.Resource) -> None:
-    """Put the device into its resource under all its ids, given that it is there under its own.
-
-    Replicas carry all that it is, but its CDI specs are told once: they can be long.
-    """
+    """Put the device into its resource under all its ids, given that it is there under its own."""
     if replicas == 1:
         return
     for number in range(1, replicas):
         replica = resource.devices.add()
         replica.CopyFrom(device)
         replica.id = f"{device.id}::{number}"
-        replica.cdi_edits.clear()
     device.id = f"{device.id}::0"
 
 

@@ -9,6 +9,7 @@
 //! told               what NVML has told                                  (asked once the GPUs are known)
 //! advertise          GPUs, facts and strategy ─► devices and problems    (with profile, topology)
 //! answer, nodes      what Allocate answers for a device                  (stats its nodes)
+//! runtime, cdi       what container runtimes are told to do for it       (with libraries, driver_files)
 //! tegra, wsl         the two platforms that have one device and no procfs
 //! ```
 //!
@@ -18,15 +19,19 @@
 mod advertise;
 mod answer;
 mod cards;
+mod cdi;
 mod describe;
 mod driver;
+mod driver_files;
 mod gpu;
 mod information;
+mod libraries;
 mod lost;
 mod mig;
 mod nodes;
 mod options;
 mod profile;
+mod runtime;
 mod tegra;
 mod told;
 mod topology;
@@ -43,6 +48,7 @@ use crate::probe::Fence;
 use advertise::Advertiser;
 use answer::Answers;
 use cards::Card;
+use libraries::Libraries;
 use lost::Seen;
 use nodes::DevRoot;
 pub use options::*;
@@ -58,13 +64,14 @@ pub struct Nvidia {
     options: NvidiaOptions,
     library: Option<Box<dyn Library>>,
     seen: Mutex<Seen>,
+    libraries: Libraries,
 }
 
 impl Nvidia {
     /// Advertises what the options say; NVML is asked through `library`.
     #[must_use]
     pub fn new(options: NvidiaOptions, library: Option<Box<dyn Library>>) -> Self {
-        Self { options, library, seen: Mutex::default() }
+        Self { options, library, seen: Mutex::default(), libraries: Libraries::default() }
     }
 
     fn told(&self, host: &Host, cards: &[Card]) -> Told {
@@ -76,7 +83,7 @@ impl Nvidia {
     }
 
     fn advertise(&self, host: &Host, cards: &[Card], seen: &mut Seen, found: &mut Found) {
-        let (told, answers) = (self.told(host, cards), Answers::new(host, &self.options));
+        let (told, answers) = (self.told(host, cards), Answers::new(host, &self.options, &self.libraries));
         let models = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.model.as_deref());
         if wsl::is_here(host, &self.options) {
             found.devices.push(wsl::device(host, &self.options, &answers, &told));
