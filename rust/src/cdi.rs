@@ -66,6 +66,16 @@ impl Edits {
         *self == Self::default()
     }
 
+    /// Both.
+    #[must_use]
+    pub fn and(mut self, more: Self) -> Self {
+        self.env.extend(more.env);
+        self.device_nodes.extend(more.device_nodes);
+        self.mounts.extend(more.mounts);
+        self.hooks.extend(more.hooks);
+        self
+    }
+
     /// As a spec has them.
     #[must_use]
     pub fn json(&self) -> String {

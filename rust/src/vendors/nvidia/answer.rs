@@ -9,6 +9,7 @@ use super::libraries::Libraries;
 use super::nodes::{self, DevRoot, Needed};
 use super::runtime::{self, Runtime};
 use super::{DeviceIdStrategy, DeviceListStrategy, NvidiaOptions, VENDOR};
+use crate::cdi::Edits;
 use crate::check::Check;
 use crate::device::{Device, Mount, Node, Problem, Reason};
 use crate::host::Host;
@@ -77,8 +78,24 @@ impl<'a> Answers<'a> {
         missing.map(problem).chain(self.runtime.iter().flat_map(|runtime| runtime.problems().to_vec())).collect()
     }
 
+    /// Whether devices are told by CDI.
+    pub(super) fn by_cdi(&self) -> bool {
+        self.runtime.is_some()
+    }
+
     /// Completes a device that needs these nodes: what it is given, and what must be there for it.
     pub(super) fn complete(&self, device: &mut Device, name: &Name, needed: &[Needed]) {
+        self.complete_with(device, name, needed, |_| Edits::default());
+    }
+
+    /// The same for a device that by CDI brings more than nodes, given the program that hooks run.
+    pub(super) fn complete_with(
+        &self,
+        device: &mut Device,
+        name: &Name,
+        needed: &[Needed],
+        more: impl FnOnce(&str) -> Edits,
+    ) {
         for node in needed {
             self.expect(device, &self.dev_root.node(&node.path), node.number);
         }
@@ -87,7 +104,8 @@ impl<'a> Answers<'a> {
         }
         self.give_switches(device);
         let strategies = &self.options.device_list_strategy;
-        let cdi_names = self.cdi_names(name);
+        let own = self.own_edits(device, needed, more);
+        let cdi_names = if own.is_empty() { Vec::new() } else { self.cdi_names(name) };
         for strategy in strategies {
             match strategy {
                 DeviceListStrategy::CdiCri => device.cdi_devices.clone_from(&cdi_names),
@@ -105,11 +123,17 @@ impl<'a> Answers<'a> {
         if self.passes_nodes(name) {
             self.give_nodes(device, needed);
         }
-        if let Some(runtime) = &self.runtime {
-            let nodes: Vec<Node> = needed.iter().map(|node| self.dev_root.node(&node.path)).collect();
-            let own = runtime.of_device(&nodes, &self.graphics(device), &device.card);
+        if let (Some(runtime), false) = (&self.runtime, own.is_empty()) {
             device.cdi_edits = runtime.specs(&cdi_names, &own);
         }
+    }
+
+    /// What the device's own CDI name brings; nothing where CDI is not asked for.
+    fn own_edits(&self, device: &Device, needed: &[Needed], more: impl FnOnce(&str) -> Edits) -> Edits {
+        let Some(runtime) = &self.runtime else { return Edits::default() };
+        let nodes: Vec<Node> = needed.iter().map(|node| self.dev_root.node(&node.path)).collect();
+        let graphics = self.graphics(device);
+        runtime.of_device(&nodes, &graphics, &device.card).and(more(&self.options.cdi_hook_path))
     }
 
     /// The nodes below /dev/dri of a whole GPU; its parts have none of their own.

@@ -3,6 +3,7 @@
 //! What every GPU needs (libraries, programs, control nodes, hooks) is of the kind, so that it is done once for a container
 //! with several; a GPU adds its nodes. Hooks are programs of NVIDIA's container toolkit on the host.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::driver_files::DriverFiles;
@@ -54,8 +55,7 @@ pub(super) fn common(installation: &Installation, control: &[Node], hook_program
     if !installation.folders.is_empty() {
         let version = format!("--host-driver-version={}", installation.version);
         hooks.push(hook(vec!["enable-cuda-compat".to_owned(), version]));
-        let folders = installation.folders.iter().flat_map(|folder| ["--folder".to_owned(), folder.path.to_owned()]);
-        hooks.push(hook(std::iter::once("update-ldcache".to_owned()).chain(folders).collect()));
+        hooks.push(hook(update_ldcache(installation.folders.iter().map(|folder| folder.path))));
     }
     hooks.push(hook(vec!["disable-device-node-modification".to_owned()]));
     // Keeps NVIDIA's own runtime from doing it all a second time.
@@ -74,6 +74,26 @@ pub(super) fn gpu(nodes: &[Node], graphics: &[Node], address: &str, hook_program
 pub(super) fn class(nodes: &[Node], root: &str, paths: &[String]) -> Edits {
     let mounts = paths.iter().map(|path| bound(root, path.clone(), &READ_ONLY)).collect();
     Edits { device_nodes: of_nodes(nodes), mounts, ..Edits::default() }
+}
+
+/// For what a list names: nodes, files and directories where the host has them, and links.
+pub(super) fn listed(nodes: &[Node], paths: &[String], links: &[String], hook_program: &str) -> Edits {
+    let mut edits = class(nodes, "/", paths);
+    if !links.is_empty() {
+        edits.hooks.push(hook(hook_program, create_symlinks(links)));
+    }
+    let is_library = |path: &&String| path.contains(".so");
+    let folders: BTreeSet<&str> =
+        paths.iter().filter(is_library).filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
+    if !folders.is_empty() {
+        edits.hooks.push(hook(hook_program, update_ldcache(folders)));
+    }
+    edits
+}
+
+/// For a directory that the dynamic linker of a container is to search.
+pub(super) fn searched(folder: &str, hook_program: &str) -> Edits {
+    Edits { hooks: vec![hook(hook_program, update_ldcache([folder]))], ..Edits::default() }
 }
 
 fn of_nodes<'n>(nodes: impl IntoIterator<Item = &'n Node>) -> Vec<DeviceNode> {
@@ -101,6 +121,11 @@ fn hook(program: &str, arguments: Vec<String>) -> Hook {
 fn create_symlinks(links: &[String]) -> Vec<String> {
     let links = links.iter().flat_map(|link| ["--link".to_owned(), link.clone()]);
     std::iter::once("create-symlinks".to_owned()).chain(links).collect()
+}
+
+fn update_ldcache<'f>(folders: impl IntoIterator<Item = &'f str>) -> Vec<String> {
+    let folders = folders.into_iter().flat_map(|folder| ["--folder".to_owned(), folder.to_owned()]);
+    std::iter::once("update-ldcache".to_owned()).chain(folders).collect()
 }
 
 fn links(installation: &Installation) -> Vec<String> {

@@ -10,7 +10,7 @@
 //! advertise          GPUs, facts and strategy ─► devices and problems    (with profile, topology)
 //! answer, nodes      what Allocate answers for a device                  (stats its nodes)
 //! runtime, cdi       what container runtimes are told to do for it       (with libraries, driver_files)
-//! tegra, wsl         the two platforms that have one device and no procfs
+//! tegra, wsl         the two platforms that have one device and no procfs   (with tegra_lists)
 //! ```
 //!
 //! A GPU that the driver excludes is not advertised and no problem: the operator wants it so. The attribute
@@ -33,6 +33,7 @@ mod options;
 mod profile;
 mod runtime;
 mod tegra;
+mod tegra_lists;
 mod told;
 mod topology;
 mod wsl;
@@ -88,7 +89,9 @@ impl Nvidia {
         if wsl::is_here(host, &self.options) {
             found.devices.push(wsl::device(host, &self.options, &answers, &told));
         } else if tegra::is_here(host, &self.options, models) {
-            found.devices.push(tegra::device(host, &answers));
+            let device = tegra::device(host, &answers);
+            found.problems.extend(answers.by_cdi().then(|| tegra::problem(&device)).flatten());
+            found.devices.push(device);
         } else {
             let mut advertiser = Advertiser::new(host, &self.options, &answers, &told, cards);
             let usable = cards.iter().filter(|card| !seen.is_excluded(card));

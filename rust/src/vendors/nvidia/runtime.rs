@@ -76,7 +76,7 @@ impl Runtime {
         let driver_root = Host::new(host.absolute(&options.driver_root));
         let version = driver::version(host).map(|(version, _)| version).unwrap_or_default();
         let folders = libraries.find(&driver_root, &version);
-        if folders.is_empty() {
+        if folders.is_empty() && !version.is_empty() {
             let error = format!(
                 "no libraries of driver {version} are found here for containers: mount the host's driver root, and name it \
                  in `driver_root`"
