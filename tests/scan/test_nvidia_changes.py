@@ -109,6 +109,19 @@ def test_a_gpu_that_is_bound_but_not_listed_is_a_problem(tmp_path: Path):
     assert "/proc/driver/nvidia/gpus does not list it" in complaint
 
 
+def test_virtual_functions_of_a_vgpu_host_are_no_problem(tmp_path: Path):
+    """The driver binds to them and lists none: nobody is missing."""
+    node = simulated(tmp_path, gpus=1)
+    (node.root / "sys/bus/pci/devices/0000:01:00.4").mkdir()
+    function = node.root / "sys/bus/pci/devices/0000:01:00.4"
+    for name, text in (("vendor", "0x10de"), ("class", "0x030200")):
+        (function / name).write_text(f"{text}\n")
+    (function / "driver").symlink_to("../../../bus/pci/drivers/nvidia")
+    assert len(complaints(scanned(node.root))) == 1
+    (function / "physfn").symlink_to("../0000:01:00.0")
+    assert complaints(scanned(node.root)) == []
+
+
 def test_a_gpu_that_is_pulled_out_is_gone(tmp_path: Path):
     """Its function is no longer on the bus."""
     node = simulated(tmp_path, gpus=2)

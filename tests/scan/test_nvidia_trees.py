@@ -1,5 +1,6 @@
 """Hosts with NVIDIA GPUs that no preset has: odd drivers, odd orders, boards without procfs."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -199,7 +200,11 @@ def test_a_host_without_the_driver_has_nothing(tmp_path: Path):
 
 def test_a_directory_that_cannot_be_listed_keeps_what_was_known(tmp_path: Path):
     """It is a problem, and no GPU is taken for removed."""
-    planted(tmp_path, "proc/driver/nvidia/gpus -> gpus")
-    scan = scanned(tmp_path)
+    planted(tmp_path, card("0000:03:00.0", 0, uuid=UUIDS[0]))
+    looking = scanner(tmp_path)
+    looking.scan()
+    shutil.rmtree(tmp_path / "proc/driver/nvidia/gpus")
+    (tmp_path / "proc/driver/nvidia/gpus").symlink_to("gpus")
+    scan = looking.scan()
     assert [(one.card, one.reason) for one in scan.unseen] == [(None, None)]
     assert len(complaints(scan)) == 1

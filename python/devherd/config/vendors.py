@@ -61,6 +61,7 @@ class NvidiaOptions(_VendorOptions):
     """Needed where a resource is shared by MPS."""
     shared_devices_allocation_policy: Literal["distributed", "packed"] = "distributed"
     device_discovery_strategy: Literal["auto", "nvml", "procfs", "tegra"] = "auto"
+    """`procfs`: NVML is never asked; MIG devices are then given by their nodes, under `mig_strategy: single` only."""
     imex: Imex = Imex()
 
     def native(self) -> dict[str, Any]:

@@ -22,19 +22,22 @@ impl Card {
     }
 }
 
-/// All of them in PCI order. What cannot be read is told in `found`.
-pub(super) fn read(host: &Host, fence: &Fence, found: &mut Found) -> Vec<Card> {
-    let addresses = driver::gpus(host).unwrap_or_else(|error| {
-        found.problems.push(problem(host, &error));
-        found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
-        Vec::new()
-    });
+/// All of them in PCI order. What cannot be read is told in `found`; `None` where nobody can tell what there is.
+pub(super) fn read(host: &Host, fence: &Fence, found: &mut Found) -> Option<Vec<Card>> {
+    let addresses = match driver::gpus(host) {
+        Ok(addresses) => addresses,
+        Err(error) => {
+            found.problems.push(problem(host, &error));
+            found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
+            return None;
+        }
+    };
     let functions: Vec<Function> = addresses.iter().map(|address| gpu::function(host, address)).collect();
     let behind_fence = host.clone();
     let key = |function: &Function| function.address().to_owned();
     let outcomes = fence.each(functions.clone(), key, move |function| Gpu::read(&behind_fence, function));
     let read = |(function, outcome)| Card { gpu: settled(host, &function, outcome, found), function };
-    functions.into_iter().zip(outcomes).map(read).collect()
+    Some(functions.into_iter().zip(outcomes).map(read).collect())
 }
 
 fn settled(

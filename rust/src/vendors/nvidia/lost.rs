@@ -76,7 +76,10 @@ fn gpus_on_the_bus(host: &Host) -> Vec<String> {
     names.into_iter().filter(|address| is_gpu(&bus, address)).collect()
 }
 
+/// Virtual functions are left out: the driver binds to those of a vGPU host, and lists none.
 fn is_gpu(bus: &Directory, address: &str) -> bool {
     let number = |name: &str| bus.attribute(&format!("{address}/{name}")).and_then(|attribute| attribute.hexadecimal());
-    number("vendor") == Ok(NVIDIA) && number("class").is_ok_and(|class| matches!(class >> 8, 0x0300 | 0x0302))
+    number("vendor") == Ok(NVIDIA)
+        && number("class").is_ok_and(|class| matches!(class >> 8, 0x0300 | 0x0302))
+        && bus.link(&format!("{address}/physfn")).is_err()
 }

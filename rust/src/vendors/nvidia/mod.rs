@@ -118,9 +118,10 @@ impl Vendor for Nvidia {
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let cards = cards::read(host, fence, &mut found);
-        self.advertise(host, &cards, &mut seen, &mut found);
-        seen.account_for(host, &cards, &mut found);
+        if let Some(cards) = cards::read(host, fence, &mut found) {
+            self.advertise(host, &cards, &mut seen, &mut found);
+            seen.account_for(host, &cards, &mut found);
+        }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
     }
