@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from cdi_runtime import Runtime
-from nvidia_host import pipeline, simulated
+from nvidia_host import pipeline, planted, simulated
 
 from devherd.plugin.allocation import container_response
 from devherd.plugin.snapshot import Snapshot
@@ -261,3 +261,63 @@ def vanish(node: SimulatedNode, address: str) -> None:
     """Take a GPU out of the machine."""
     node.nvidia.unbind(address)
     (node.root / "sys/bus/pci/devices" / address).unlink()
+
+
+def host(root: Path, tree: str) -> Pipeline:
+    """A host as text, looked at with `cdi-cri`."""
+    made = pipeline(planted(root, tree), device_list_strategy=["cdi-cri"])
+    made.scan(0.0)
+    return made
+
+
+LISTS = "/etc/nvidia-container-runtime/host-files-for-container.d"
+TEGRA = """\
+etc/nv_tegra_release = # R36 (release), REVISION: 4.0
+dev/nvgpu/igpu0/ctrl char 507:1
+usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1.1 ==
+usr/lib/aarch64-linux-gnu/nvidia/libcuda.so -> libcuda.so.1.1
+"""
+
+
+def test_a_tegra_board_gives_what_its_lists_name(tmp_path: Path):
+    """Lists of devices, libraries, directories and links, of which what is not there is left out."""
+    lists = {
+        "devices.csv": "dev, /dev/nvgpu/igpu0/ctrl\ndev, /dev/nvmap\n",
+        "drivers.csv": "lib, /usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1.1\n"
+        "sym, /usr/lib/aarch64-linux-gnu/nvidia/libcuda.so\n",
+    }
+    planted(tmp_path, [File(f"{LISTS[1:]}/{name}", text.encode()) for name, text in lists.items()])
+
+    made = host(tmp_path, TEGRA)
+    edits = Runtime(tmp_path / "var/run/cdi").edits(names_of(made))
+
+    assert names_of(made) == [f"{CDI}/gpu=tegra"]
+    assert paths(edits) == ["/dev/nvgpu/igpu0/ctrl"]
+    assert [mount["hostPath"] for mount in edits["mounts"]] == ["/usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1.1"]
+    assert "libcuda.so.1.1::/usr/lib/aarch64-linux-gnu/nvidia/libcuda.so" in str(edits["hooks"])
+
+
+def test_a_tegra_board_without_lists_gives_nothing_by_cdi_and_says_so(tmp_path: Path):
+    """N31: runtimes refuse a device that brings nothing, and with it the whole file."""
+    made = pipeline(planted(tmp_path, TEGRA), device_list_strategy=["cdi-cri"])
+
+    [problem] = made.scan(0.0).problems
+
+    assert (problem.path, names_of(made)) == (LISTS, [])
+    assert not (tmp_path / "var/run/cdi").exists()
+
+
+def test_wsl_gives_its_node_and_windows_drivers(tmp_path: Path):
+    """One node, one directory, which the dynamic linker is told of."""
+    made = host(
+        tmp_path,
+        "usr/lib/wsl/lib/libdxcore.so ==\nusr/lib/wsl/lib/libnvidia-ml.so.1 ==\ndev/dxg char 10:126\n",
+    )
+    edits = Runtime(tmp_path / "var/run/cdi").edits(names_of(made))
+
+    assert names_of(made) == [f"{CDI}/gpu=all"]
+    assert paths(edits) == ["/dev/dxg"]
+    assert [mount["hostPath"] for mount in edits["mounts"]] == ["/usr/lib/wsl"]
+    assert ["nvidia-ctk", "hook", "update-ldcache", "--folder", "/usr/lib/wsl/lib"] in [
+        hook["args"] for hook in edits["hooks"]
+    ]
