@@ -9,12 +9,11 @@ use crate::directory::Directory;
 use crate::host::Host;
 use crate::symlink;
 
-/// Of the driver root; several may be one by way of links.
-const DIRECTORIES: [&str; 12] = [
+/// Of the driver root; several may be one by way of links. Where /usr/lib is no link to one, it is for 32 bits.
+const DIRECTORIES: [&str; 11] = [
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib",
     "/lib64",
     "/lib/x86_64-linux-gnu",
     "/lib/aarch64-linux-gnu",
