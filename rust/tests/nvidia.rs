@@ -4,17 +4,13 @@
 
 mod tree;
 
-use std::fmt::Debug;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use devherd_native::device::Device;
-use devherd_native::nvml::facts::{Facts, Gpu, MigDevice};
-use devherd_native::probe::Fence;
-use devherd_native::vendors::Vendor;
-use devherd_native::vendors::nvidia::{Library, MigStrategy, Nvidia, NvidiaOptions};
+use devherd_native::scan::Scanner;
+use devherd_native::settings::Settings;
 use proptest::prelude::*;
 use tree::Tree;
 
@@ -44,13 +40,13 @@ fn tree() -> Tree {
     tree
 }
 
-fn options(mig_strategy: MigStrategy) -> NvidiaOptions {
-    NvidiaOptions { mig_strategy, pass_device_specs: true, ..NvidiaOptions::default() }
-}
-
-fn healthy(tree: &Tree, mig_strategy: MigStrategy) -> Vec<Device> {
-    let found = Nvidia::new(options(mig_strategy), None).scan(&tree.host(), &Fence::new(Duration::from_secs(20)));
-    let mut devices: Vec<Device> = found.devices.into_iter().filter(|device| device.id == HEALTHY).collect();
+/// The untouched GPU, under a MIG strategy.
+fn healthy(tree: &Tree, mig_strategy: &str) -> Vec<Device> {
+    let nvidia = format!(r#"{{"mig_strategy": "{mig_strategy}", "pass_device_specs": true}}"#);
+    let settings =
+        Settings::from_json(&format!(r#"{{"probe_timeout": 20, "vendors": {{"nvidia": {nvidia}}}}}"#)).unwrap();
+    let scan = Scanner::new(tree.host(), &settings).scan();
+    let mut devices: Vec<Device> = scan.devices.iter().filter(|device| device.id == HEALTHY).cloned().collect();
     for device in &mut devices {
         // Told of the driver as a whole.
         device.attributes.remove("excluded_gpus");
@@ -80,7 +76,7 @@ proptest! {
     #[test]
     fn damage_to_one_gpu_costs_no_other(victim in any::<prop::sample::Index>(), content: Option<Vec<u8>>, text in "[^\0]{0,80}") {
         let tree = tree();
-        let before = [MigStrategy::None, MigStrategy::Mixed].map(|strategy| healthy(&tree, strategy));
+        let before = ["none", "mixed"].map(|strategy| healthy(&tree, strategy));
         prop_assert_eq!(before[0].len(), 1);
         let victims = victims(&tree);
         let victim = victim.get(&victims);
@@ -89,7 +85,7 @@ proptest! {
             fs::write(victim, if bytes.len() % 2 == 0 { text.into_bytes() } else { bytes }).unwrap();
         }
         let start = Instant::now();
-        let mut after = [MigStrategy::None, MigStrategy::Mixed].map(|strategy| healthy(&tree, strategy));
+        let mut after = ["none", "mixed"].map(|strategy| healthy(&tree, strategy));
         // A GPU that is not listed any more, or excluded, moves the others' index; nothing else of them changes.
         for (after, before) in after.iter_mut().flatten().zip(before.iter().flatten()) {
             for name in ["index", "gpu_index"] {
@@ -100,44 +96,4 @@ proptest! {
         prop_assert_eq!(after, before);
         prop_assert!(start.elapsed() < HANG);
     }
-}
-
-/// Knows one MIG device, and notes what it was told is present.
-#[derive(Debug, Default)]
-struct Known {
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-impl Library for Known {
-    fn facts(&self, present: &str) -> Option<Arc<Facts>> {
-        self.asked.lock().unwrap().push(present.to_owned());
-        let mig = MigDevice {
-            uuid: Some("MIG-0".to_owned()),
-            gpu_instance: 1,
-            gpu_slices: 1,
-            compute_slices: 1,
-            memory_mebibytes: 4864,
-            ..MigDevice::default()
-        };
-        let memory_bytes = Some(42_505_273_344);
-        let pci_address = "0000:02:00.0".to_owned();
-        let gpu = Gpu { pci_address, memory_bytes, mig_devices: vec![mig], ..Gpu::default() };
-        Some(Arc::new(Facts { gpus: vec![gpu], ..Facts::default() }))
-    }
-}
-
-#[test]
-fn nvml_is_asked_on_a_real_host_and_hears_what_comes_and_goes() {
-    let tree = tree();
-    tree.remove(".devherd-simulated-node");
-    let asked = Arc::default();
-    let nvidia = Nvidia::new(options(MigStrategy::Mixed), Some(Box::new(Known { asked: Arc::clone(&asked) })));
-    let scan = || nvidia.scan(&tree.host(), &Fence::new(Duration::from_secs(20)));
-    let names: Vec<_> = scan().devices.into_iter().filter_map(|device| device.resource_name).collect();
-    assert_eq!(names, ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb"]);
-    scan();
-    tree.remove("proc/driver/nvidia/capabilities/gpu0/mig/gi1");
-    scan();
-    let asked = asked.lock().unwrap();
-    assert!(asked[0] == asked[1] && asked[1] != asked[2], "{asked:?}");
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from devherd.errors import UsageError
 from devherd.sim.node.entry import DeviceNode, Entry, File
 from devherd.sim.node.nvidia_model import GpuModel
 
@@ -45,13 +46,18 @@ class MigDevice:
 def mig_devices(
     address: str, model: GpuModel, profiles: Iterable[str], used: Sequence[int] = ()
 ) -> Iterator[MigDevice]:
-    """Devices of these profiles (`1g.10gb`) on a GPU, beside GPU instances of the ids `used`."""
+    """Devices of these profiles (`1g.10gb`) on a GPU, beside GPU instances of the ids `used`.
+
+    Raises UsageError for one that there is no room for.
+    """
     taken = set(used)
     for profile in profiles:
         slices, _, rest = profile.partition("g.")
         gigabytes, _, extra = rest.partition("gb")
         eighths = max(1, round(int(gigabytes) * 8 / -(-model.memory_bytes // _GIBIBYTE)))
-        gpu_instance = next(number for number in _IDS[eighths] if number not in taken)
+        gpu_instance = next((number for number in _IDS.get(eighths, ()) if number not in taken), None)
+        if gpu_instance is None or not model.knows_mig:
+            raise UsageError(f"no MIG device {profile} on {address}", f"the {model.name} has none left", "leave it out")
         taken.add(gpu_instance)
         yield MigDevice(
             uuid=f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{address}/{gpu_instance}/0')}",
