@@ -1,4 +1,4 @@
-"""One scan: of 1, 8 and 32 FPGA cards and of 8 and 16 NVIDIA GPUs, time and system calls; of 1000 generic paths, time.
+"""One scan: of FPGA cards, of NVIDIA and of AMD GPUs, time and system calls; of 1000 generic paths, time.
 
 The floor reads the same attributes, or looks at the same paths, and does nothing else.
 """
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,6 +28,8 @@ GPUS = (8, 16)
 PATHS = 1000
 PEER_MILLISECONDS = 0.63
 PEER_SYSTEM_CALLS = 690
+# AMD's plugin at its start on a node of that shape: openat, getdents64 and read.
+AMD_PEER_SYSTEM_CALLS = 6983 + 2504 + 9949
 
 
 def main() -> None:
@@ -55,6 +58,10 @@ def main() -> None:
             calls = _system_calls(root, "nvidia", gpus)
             if calls is not None:
                 figure(f"{gpus} GPUs, system calls a GPU", f"{calls:.1f}", "<= 60")
+    headline("scan of AMD GPUs (simulated tree on a disk file system)")
+    for name in ("amd-8", "amd-8-cpx"):
+        with tempfile.TemporaryDirectory() as directory:
+            _amd(SimulatedNode.create(Path(directory) / "node", preset(name)).root, name)
     headline(f"scan of {PATHS} generic paths (one glob, a file each)")
     with tempfile.TemporaryDirectory() as directory:
         _time_generic(SimulatedNode.create(Path(directory) / "node", preset("generic")).root)
@@ -64,6 +71,22 @@ def _settings(vendor: str = "", generic: Sequence[object] = ()) -> str:
     """One vendor and no other."""
     vendors = {name: {"enabled": name == vendor} for name in Vendors.model_fields}
     return json.dumps({"probe_timeout": 2.0, "vendors": vendors, "generic": generic})
+
+
+def _amd(root: Path, name: str) -> None:
+    """Links are read by the first scan alone."""
+    scanner = Scanner(str(root), _settings("amd"))
+    begin = time.perf_counter()
+    devices = len(scanner.scan().devices)
+    first = time.perf_counter() - begin
+    figure(f"{name}, {devices} devices, first scan", milliseconds(first))
+    figure(f"{name}, {devices} devices, each further scan", milliseconds(median_seconds(scanner.scan, 100)))
+    strace = shutil.which("strace")
+    if strace is not None:
+        none, one, eleven = (_count(strace, root, "amd", scans) for scans in (0, 1, 11))
+        share = f"{(one - none) / AMD_PEER_SYSTEM_CALLS:.2f}x AMD's plugin's at start" if name == "amd-8-cpx" else ""
+        figure(f"{name}, system calls of the first scan", f"{one - none}", "", share)
+        figure(f"{name}, system calls of each further scan", f"{(eleven - one) / 10:.0f}")
 
 
 def _time_generic(root: Path) -> None:

@@ -10,14 +10,16 @@
 //!   ─► device, cdi devices, problems, and what could not be seen
 //!   ─► scan        runs the vendors, compares with the last scan
 //!   ─► check, health    looks again, cheaply, between scans
+//! allocation       which free devices fit together
 //! uevent, watch    what wakes a scan
-//! nvml             what NVIDIA's library tells, as data
+//! nvml             what NVIDIA's library tells, asked in a process of its own
 //! process          what a forked child asks of the kernel
 //! python           `devherd._native`: the only file that knows Python
 //! ```
 //!
 //! Two rules hold everywhere: one bad device never costs another, and nothing is trusted to be there.
 
+pub mod allocation;
 pub mod attribute;
 pub mod cdi;
 pub mod check;

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::CWD;
+
 use crate::attribute::{self, Attribute};
 use crate::check::Check;
 use crate::device::Device;
@@ -140,6 +142,14 @@ impl Function {
     }
 }
 
+/// Whether the function is gone from the bus although the kernel still lists it: its configuration reads as all ones.
+#[must_use]
+pub fn is_off_bus(function: &Path) -> bool {
+    let mut id = [0_u8; 4];
+    let read = attribute::open(CWD, function.join("config")).map(|file| rustix::io::pread(&file, &mut id, 0));
+    matches!(read, Ok(Ok(4))) && id == [0xff; 4]
+}
+
 /// What health polling can look at on a function: its link and its error counts, where the kernel shows them.
 #[must_use]
 pub fn checks(function: &Path) -> Vec<Check> {
@@ -211,6 +221,16 @@ fn id_pair(text: &str) -> Option<(u16, u16)> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_function_whose_configuration_is_all_ones_is_off_the_bus() {
+        let function = tempfile::tempdir().unwrap();
+        assert!(!is_off_bus(function.path()), "nothing says so");
+        for (id, expected) in [(vec![0xff; 256], true), (vec![0x02, 0x10, 0xa1, 0x74], false), (vec![0xff; 3], false)] {
+            std::fs::write(function.path().join("config"), id).unwrap();
+            assert_eq!(is_off_bus(function.path()), expected);
+        }
+    }
 
     #[test]
     fn addresses_are_matched_whole() {

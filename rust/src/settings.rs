@@ -10,6 +10,9 @@ use crate::vendors::nvidia::NvidiaOptions;
 use crate::vendors::rdma::RdmaOptions;
 use crate::vendors::xilinx_fpga::XilinxFpgaOptions;
 
+/// Used when the settings name no deadline that is one.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Everything a scan can be told.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -41,6 +44,12 @@ impl Settings {
             .probe_deadline()
             .ok_or_else(|| format!("probe_timeout: {} is no positive number of seconds", settings.probe_timeout))?;
         Ok(settings)
+    }
+
+    /// How long a probe may take, whatever has been said.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.probe_deadline().unwrap_or(PATIENCE)
     }
 
     /// How long a probe may take; `None` when that is no time at all.

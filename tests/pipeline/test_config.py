@@ -18,10 +18,15 @@ scan: {period: 5s, events: true, probe_timeout: 2s}
 health: {poll: 1s, recover_after: 3}
 vendors:
   intel_fpga: {mode: af}
+  nvidia: {mig_strategy: none, device_list_strategy: [envvar], device_id_strategy: uuid, pass_device_specs: false}
+  amd: {naming: single}
+  intel_gpu: {shared_devices: 1, monitoring: false}
+  xilinx_fpga: {}
+  rdma: {}
 resources:
-  - match: {vendor: intel_fpga, afu_id: "d84*", exclude: [{pci_address: "0000:3b:00.0"}]}
-    name: fpga.intel.com/crypto
-    sharing: {replicas: 4, rename: fpga.intel.com/crypto.shared, fail_requests_greater_than_one: true}
+  - match: {vendor: nvidia, model: "*H200*", exclude: [{pci_address: "0000:3b:00.0"}]}
+    name: nvidia.com/h200
+    sharing: {replicas: 4, rename: nvidia.com/h200.shared, fail_requests_greater_than_one: true}
     preferred: aligned
 generic:
   - {name: devic.es/kvm, groups: [{count: 10, paths: [{path: /dev/kvm}]}]}
@@ -243,3 +248,12 @@ def test_a_duration_is_the_sum_of_its_parts(hours, minutes, seconds, millisecond
     parsed = config.parse_duration(f"{hours}h{minutes}m{seconds}s{milliseconds}ms")
 
     assert parsed == pytest.approx(hours * 3600 + minutes * 60 + seconds + milliseconds / 1000)
+
+
+def test_a_file_that_spells_out_the_defaults_of_every_section_says_no_more_than_its_rules(tmp_path):
+    """Whoever writes a default down gets what he would get without it."""
+    spelt_out = load_text(tmp_path, CONTRACT_EXAMPLE)
+    told = "".join(CONTRACT_EXAMPLE.partition("resources:")[1:])
+
+    assert spelt_out.model_dump() == load_text(tmp_path, told).model_dump()
+    assert spelt_out.native_json() == load_text(tmp_path, told).native_json()

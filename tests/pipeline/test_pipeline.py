@@ -1,6 +1,7 @@
 """One scan told whole."""
 
 import json
+import sys
 
 from devherd import inventory_json
 from devherd.config import Config
@@ -124,3 +125,12 @@ def test_cdi_specs_are_not_told_in_the_spool(tmp_path):
 
     assert [list(device.cdi_devices) for device in resource.devices] == [["intel.cdi.k8s.io/fpga=dfl-fme.0"]]
     assert not any(device.cdi_edits for device in resource.devices)
+
+
+def test_another_interpreter_is_no_other_vendor_option(tmp_path, monkeypatch):
+    """An upgrade moves the Python by which NVML is asked; devices that pods hold must not be let go of for that."""
+    config = Config(host_root=tmp_path)
+    before = vendor_options(config)
+    monkeypatch.setattr(sys, "executable", "/opt/devherd-2/bin/python")
+    assert vendor_options(config) == before
+    assert "/opt/devherd-2/bin/python" in config.native_json()

@@ -74,7 +74,7 @@ class NvidiaOptions(_VendorOptions):
         return told | {
             "imex_channel_ids": imex["channel_ids"],
             "imex_required": imex["required"],
-            "nvml_probe": [sys.executable, "-m", "devherd.nvml_probe"] if asked else [],
+            "nvml_probe": [sys.executable, "-P", "-m", "devherd.nvml_probe"] if asked else [],
         }
 
 
@@ -83,6 +83,10 @@ class AmdOptions(_VendorOptions):
 
     naming: Literal["single", "mixed"] = "single"
     driver_type: Literal["auto", "container", "vf_passthrough", "pf_passthrough"] = "auto"
+
+    def native(self) -> dict[str, Any]:
+        """As the scan core is told: who enables it, and not merely allows it, is told what is missing."""
+        return super().native() | {"required": self.enabled is True}
 
 
 class IntelGpuOptions(_VendorOptions):

@@ -169,6 +169,7 @@ def vendor_options(config: Config) -> dict[str, str]:
     """What each vendor is told, by the vendor's name, as JSON."""
     native = json.loads(config.native_json())
     options = {name.replace("_", "-"): options for name, options in native["vendors"].items()}
+    del options["nvidia"]["nvml_probe"]  # by which interpreter NVML is asked is no option: an upgrade moves it
     options |= {"generic": native["generic"], "simulated": native["simulated"]}
     return {vendor: json.dumps(told, sort_keys=True) for vendor, told in options.items()}
 

@@ -40,7 +40,7 @@ pub fn enabled(settings: &Settings) -> Vec<Box<dyn Vendor>> {
         vendors.push(Box::new(intel_fpga::IntelFpga::new(of.intel_fpga.mode)));
     }
     if of.nvidia.enabled {
-        vendors.push(Box::new(nvidia::Nvidia::new(of.nvidia, None)));
+        vendors.push(Box::new(nvidia::Nvidia::new(of.nvidia, settings.patience())));
     }
     if of.amd.enabled {
         vendors.push(Box::new(amd::Amd::new(of.amd)));

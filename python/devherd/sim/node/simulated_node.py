@@ -27,6 +27,7 @@ _NUMBERED = {
     "opae port": ("sys/bus/platform/devices", "intel-fpga-port."),
     "hwmon": ("sys/class/hwmon", "hwmon"),
 }
+_WATCHED = ("sys/class/", "sys/bus/", "sys/dev/", "dev/")
 
 
 class SimulatedNode:
@@ -113,10 +114,19 @@ class SimulatedNode:
         for directory in ("sys/class", "sys/bus", "sys/dev", "dev"):
             _remove_dangling(self.root / directory)
 
+    def change(self, before: NodeSpec, after: NodeSpec) -> None:
+        """Turn the node of one spec into that of another: a driver loads, a GPU is partitioned anew.
+
+        What both have is not touched.
+        """
+        old, new = ({entry.path: entry for entry in entries(spec)} for spec in (before, after))
+        for path in sorted(old.keys() - new.keys(), key=_watched_first):
+            _remove(self.root / path, self.root)
+        self._put_in_order([entry for path, entry in new.items() if old.get(path) != entry])
+
     def _put_in_order(self, made: list[Entry]) -> None:
         """Attributes first, the entries that others watch last: a device never shows up half made."""
-        watched = ("sys/class/", "sys/bus/", "sys/dev/", "dev/")
-        for entry in sorted(made, key=lambda entry: entry.path.startswith(watched)):
+        for entry in sorted(made, key=lambda entry: entry.path.startswith(_WATCHED)):
             put(entry, self.root)
 
     def _free_slot(self) -> str:
@@ -146,6 +156,22 @@ def _make_room(root: Path) -> None:
         if (root / top).exists():
             shutil.rmtree(root / top)
     (root / NVML_ANSWER).unlink(missing_ok=True)
+
+
+def _watched_first(path: str) -> tuple[bool, str]:
+    return not path.startswith(_WATCHED), path
+
+
+def _remove(place: Path, root: Path) -> None:
+    """With the directories that are empty then, as the kernel leaves none behind."""
+    if place.is_dir() and not place.is_symlink():
+        place.rmdir()
+    else:
+        place.unlink()
+    for parent in place.parents:
+        if parent == root or any(parent.iterdir()):
+            return
+        parent.rmdir()
 
 
 def _remove_dangling(directory: Path) -> None:

@@ -9,7 +9,8 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from devherd.errors import UsageError
-from devherd.sim.node import dfl, machine, nvidia, opae, pci, text, usb, virtual_device
+from devherd.sim.node import amdgpu, dfl, machine, nvidia, opae, pci, text, usb, virtual_device
+from devherd.sim.node.amd import AmdSpec
 from devherd.sim.node.entry import Entry
 from devherd.sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
 from devherd.sim.node.nvidia import NvidiaSpec
@@ -74,6 +75,7 @@ class NodeSpec(_Section):
 
     fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list)] = []
     nvidia: NvidiaSpec | None = None
+    amd: Annotated[list[AmdSpec], BeforeValidator(_as_list)] = []
     usb: list[UsbSpec] = []
     devices: list[DeviceSpec] = []
     tree: str = ""
@@ -114,20 +116,21 @@ def entries(spec: NodeSpec) -> list[Entry]:
     slots = Slots(max((cards.numa_nodes for cards in _cards(spec)), default=1))
     drivers = {fpga.driver for fpga in spec.fpga}
     modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
-    modules |= set(nvidia.MODULES if spec.nvidia else ())
+    modules |= set(nvidia.MODULES if spec.nvidia else ()) | amdgpu.modules(spec.amd)
     return [
         *machine.entries(slots.numa_nodes, modules),
         *(entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)),
         *nvidia.entries(spec.nvidia, slots, numbers),
+        *amdgpu.entries(spec.amd, slots, numbers),
         *usb.entries([usb.UsbDevice(**device.model_dump()) for device in spec.usb]),
         *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
         *text.parse(spec.tree),
     ]
 
 
-def _cards(spec: NodeSpec) -> list[FpgaSpec | NvidiaSpec]:
+def _cards(spec: NodeSpec) -> list[FpgaSpec | NvidiaSpec | AmdSpec]:
     """What is spread over NUMA nodes."""
-    return [*spec.fpga, *([spec.nvidia] if spec.nvidia else [])]
+    return [*spec.fpga, *([spec.nvidia] if spec.nvidia else []), *spec.amd]
 
 
 def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
@@ -171,9 +174,8 @@ def _virtual(device: DeviceSpec) -> virtual_device.VirtualDevice:
 
 def _problems(error: ValidationError) -> Iterator[str]:
     """Key path and complaint of each error."""
-    known = {name for model in (NodeSpec, FpgaSpec, NvidiaSpec, UsbSpec, DeviceSpec) for name in model.model_fields} | {
-        "preset"
-    }
+    models = (NodeSpec, FpgaSpec, NvidiaSpec, AmdSpec, UsbSpec, DeviceSpec)
+    known = {name for model in models for name in model.model_fields} | {"preset"}
     for detail in error.errors(include_url=False):
         path = ".".join(str(part) for part in detail["loc"]) or "the file"
         if detail["type"] == "extra_forbidden":

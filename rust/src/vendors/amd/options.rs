@@ -8,6 +8,8 @@ use serde::Deserialize;
 pub struct AmdOptions {
     /// Whether to look for it.
     pub enabled: bool,
+    /// Whether it must be there: what is missing is then a problem.
+    pub required: bool,
     /// Under which names partitions go.
     pub naming: AmdNaming,
     /// For containers, or for virtual machines.
@@ -16,7 +18,7 @@ pub struct AmdOptions {
 
 impl Default for AmdOptions {
     fn default() -> Self {
-        Self { enabled: true, naming: AmdNaming::default(), driver_type: AmdDriverType::default() }
+        Self { enabled: true, required: false, naming: AmdNaming::default(), driver_type: AmdDriverType::default() }
     }
 }
 

@@ -59,8 +59,15 @@ impl<'a> Advertiser<'a> {
             self.wait_for(gpu, "the driver does not tell the number of the GPU's device node");
             return;
         };
-        if self.options.mig_strategy == MigStrategy::None || !parent.is_partitioned() {
+        if self.options.mig_strategy == MigStrategy::None {
             self.add_whole(&parent, minor);
+        } else if !parent.is_partitioned() {
+            // Only NVML tells an empty GPU in MIG mode, of no use to anybody, from a whole one.
+            if self.told.is_awaited() && gpu.instances.is_some() {
+                self.keep(gpu);
+            } else {
+                self.add_whole(&parent, minor);
+            }
         } else {
             self.add_partitions(&parent, minor);
         }

@@ -64,6 +64,15 @@ pub(super) fn instances(host: &Host, minor: u32) -> Result<Option<Vec<Instance>>
     Ok(Some(instances))
 }
 
+/// When an instance was made and as what: another one may have the same ids later. `None` when it is gone.
+///
+/// procfs gives numbers of files out again, and their times when it comes to know them; both seldom change otherwise.
+pub(super) fn birth(host: &Host, minor: u32, instance: Instance) -> Option<(u64, i64, u64)> {
+    let path = directory(host, minor).join(format!("gi{}/ci{}", instance.gpu, instance.compute));
+    let stat = rustix::fs::stat(path).ok()?;
+    Some((stat.st_ino, stat.st_mtime, stat.st_mtime_nsec))
+}
+
 fn numbered(name: &str, prefix: &str) -> Option<u32> {
     let digits = name.strip_prefix(prefix)?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()

@@ -6,7 +6,7 @@
 //! cards, driver      the GPUs that the driver lists
 //! gpu                one GPU ─► information, mig                         (behind the fence)
 //! lost               what became of the GPUs that it does not list       (reads links, touches no hardware)
-//! told               what NVML has told                                  (asked once the GPUs are known)
+//! inquiry, told      what NVML tells                                     (asked once the GPUs are known)
 //! advertise          GPUs, facts and strategy ─► devices and problems    (with profile, topology)
 //! answer, nodes      what Allocate answers for a device                  (stats its nodes)
 //! runtime, cdi       what container runtimes are told to do for it       (with libraries, driver_files)
@@ -25,6 +25,7 @@ mod driver;
 mod driver_files;
 mod gpu;
 mod information;
+mod inquiry;
 mod libraries;
 mod lost;
 mod mig;
@@ -40,6 +41,7 @@ mod wsl;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use super::Vendor;
 use crate::device::Found;
@@ -49,11 +51,11 @@ use crate::probe::Fence;
 use advertise::Advertiser;
 use answer::Answers;
 use cards::Card;
+use inquiry::Inquiry;
 use libraries::Libraries;
 use lost::Seen;
 use nodes::DevRoot;
 pub use options::*;
-pub use told::Library;
 use told::Told;
 
 /// The word in `vendor` of JSON, metrics and problems.
@@ -63,28 +65,32 @@ const VENDOR: &str = "nvidia";
 #[derive(Debug)]
 pub struct Nvidia {
     options: NvidiaOptions,
-    library: Option<Box<dyn Library>>,
+    inquiry: Inquiry,
     seen: Mutex<Seen>,
     libraries: Libraries,
 }
 
 impl Nvidia {
-    /// Advertises what the options say; NVML is asked through `library`.
+    /// Advertises what the options say; a scan waits `patience` for NVML at most.
     #[must_use]
-    pub fn new(options: NvidiaOptions, library: Option<Box<dyn Library>>) -> Self {
-        Self { options, library, seen: Mutex::default(), libraries: Libraries::default() }
+    pub fn new(options: NvidiaOptions, patience: Duration) -> Self {
+        Self { options, inquiry: Inquiry::new(patience), seen: Mutex::default(), libraries: Libraries::default() }
     }
 
-    fn told(&self, host: &Host, cards: &[Card]) -> Told {
-        match self.options.device_discovery_strategy {
-            DeviceDiscoveryStrategy::Procfs | DeviceDiscoveryStrategy::Tegra => Told::default(),
-            _ if host.is_simulated() => Told::simulated(host),
-            _ => Told::new(self.library.as_ref().and_then(|library| library.facts(&present(cards)))),
+    fn told(&self, host: &Host, cards: &[Card], found: &mut Found) -> Told {
+        let is_asked = match self.options.device_discovery_strategy {
+            DeviceDiscoveryStrategy::Procfs | DeviceDiscoveryStrategy::Tegra => false,
+            _ => !cards.is_empty() || wsl::is_here(host, &self.options),
+        };
+        if !is_asked {
+            return Told::default();
         }
+        Told::simulated(host).unwrap_or_else(|| self.inquiry.answer(host, &self.options, cards, found).into())
     }
 
     fn advertise(&self, host: &Host, cards: &[Card], seen: &mut Seen, found: &mut Found) {
-        let (told, answers) = (self.told(host, cards), Answers::new(host, &self.options, &self.libraries));
+        let told = self.told(host, cards, found);
+        let answers = Answers::new(host, &self.options, &self.libraries);
         let models = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.model.as_deref());
         if wsl::is_here(host, &self.options) {
             found.devices.push(wsl::device(host, &self.options, &answers, &told));
@@ -134,10 +140,4 @@ impl Vendor for Nvidia {
         // procfs tells nobody of MIG devices, but somebody makes nodes for them.
         [bus, dev.join("nvidia-caps"), dev.join("nvidia-caps-imex-channels"), dev].into_iter().chain(parent).collect()
     }
-}
-
-/// The GPUs and MIG devices there are, one a line.
-fn present(cards: &[Card]) -> String {
-    let lines = cards.iter().filter_map(|card| Some(format!("{} {:?}", card.address(), card.gpu.as_ref()?.instances)));
-    lines.collect::<Vec<_>>().join("\n")
 }

@@ -1,47 +1,44 @@
-//! What NVML has told, and who is asked: a process of its own on a real host, a file on a simulated one.
-//!
-//! Everything works without: what only NVML knows is then absent.
+//! What NVML has told of a host. Everything works without: what only NVML knows is then absent.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::mig::Instance;
 use crate::host::Host;
 use crate::nvml::facts::{Facts, Gpu, MigDevice};
+use crate::nvml::process::Answer;
 
 /// What a fact of NVML has for a source.
 pub(super) const SOURCE: &str = "NVML";
 
-/// In the root of a simulated host: the facts as JSON.
+/// In the root of a simulated host, in place of the library: the facts as JSON.
 const SIMULATED_ANSWER: &str = "/.devherd-nvml.json";
-
-/// Who asks NVML. Called at each scan; never fails, and waits no longer than a probe may take.
-pub trait Library: Debug + Send + Sync {
-    /// What NVML last said, or `None` as long as it has said nothing.
-    ///
-    /// `present` lists the GPUs and MIG devices that the driver shows: when it is another than last time, NVML has
-    /// something new to say.
-    fn facts(&self, present: &str) -> Option<Arc<Facts>>;
-}
 
 /// What NVML has told of this host, if anything.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told(Option<Arc<Facts>>);
+pub(super) struct Told {
+    facts: Option<Arc<Facts>>,
+    is_awaited: bool,
+}
 
 impl Told {
     pub(super) fn new(facts: Option<Arc<Facts>>) -> Self {
-        Self(facts)
+        Self { facts, is_awaited: false }
     }
 
-    /// What stands for NVML on a simulated host; nothing where there is no such file, or it is none.
+    /// What stands for NVML on a simulated host; `None` where there is no such file, or it is none.
     #[expect(clippy::disallowed_methods, reason = "no attribute, and larger than one")]
-    pub(super) fn simulated(host: &Host) -> Self {
-        let answer = std::fs::read_to_string(host.absolute(SIMULATED_ANSWER)).ok().filter(|_| host.is_simulated());
-        Self(answer.and_then(|text| serde_json::from_str(&text).ok()).map(Arc::new))
+    pub(super) fn simulated(host: &Host) -> Option<Self> {
+        let answer = std::fs::read_to_string(host.absolute(SIMULATED_ANSWER)).ok().filter(|_| host.is_simulated())?;
+        Some(Self::new(serde_json::from_str(&answer).ok().map(Arc::new)))
+    }
+
+    /// Whether NVML is about to tell for the first time: until then its silence means nothing.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited
     }
 
     pub(super) fn facts(&self) -> Option<&Facts> {
-        self.0.as_deref()
+        self.facts.as_deref()
     }
 
     pub(super) fn gpu(&self, address: &str) -> Option<&Gpu> {
@@ -52,6 +49,12 @@ impl Told {
     pub(super) fn gpu_with(&self, address: &str, uuid: Option<&String>) -> Option<&Gpu> {
         let is_same = |told: &&Gpu| uuid.is_none() || told.uuid.is_none() || told.uuid.as_ref() == uuid;
         self.gpu(address).filter(is_same)
+    }
+}
+
+impl From<Answer> for Told {
+    fn from(answer: Answer) -> Self {
+        Self { facts: answer.facts, is_awaited: answer.awaited }
     }
 }
 

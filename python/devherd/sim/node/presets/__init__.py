@@ -3,7 +3,7 @@
 import difflib
 
 from devherd.errors import UsageError
-from devherd.sim.node.presets import fpga, generic, nvidia
+from devherd.sim.node.presets import amd, fpga, generic, nvidia
 from devherd.sim.node.presets.preset import Preset
 from devherd.sim.node.spec import NodeSpec
 
@@ -12,6 +12,7 @@ __all__ = ["PRESETS", "Preset", "preset"]
 PRESETS: dict[str, Preset] = {
     **fpga.PRESETS,
     **generic.PRESETS,
+    **amd.PRESETS,
     **nvidia.PRESETS,
 }
 
