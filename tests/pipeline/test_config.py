@@ -177,16 +177,6 @@ def test_all_errors_of_a_file_are_found_at_once(tmp_path):
     assert [problem.split(":")[0] for problem in found] == ["scan.period", "health.pol", "resources[0].name"]
 
 
-def test_keys_that_surprise_together_are_warned_of(tmp_path):
-    """N30: of `envvar` and `volume-mounts` together the second overwrites the first's variable, here as there."""
-    strategies = "vendors: {{nvidia: {{device_list_strategy: [{}]}}}}"
-
-    [warning] = config.warnings(load_text(tmp_path, strategies.format("envvar, volume-mounts")))
-
-    assert warning.startswith("vendors.nvidia.device_list_strategy: with `envvar` and `volume-mounts` together")
-    assert config.warnings(load_text(tmp_path, strategies.format("envvar, cdi-cri"))) == []
-
-
 def test_a_wrong_option_is_blamed_on_the_option_not_on_the_file(tmp_path):
     """The line names what the user typed."""
     with pytest.raises(ConfigError) as caught:

@@ -4,7 +4,6 @@
 is `Config.settings`, and the rules that name resources are read by `scanner/resources.py`.
 """
 
-from devherd.config.consistency import warnings
 from devherd.config.explain import ConfigError
 from devherd.config.load import COMMON_OPTIONS, DEFAULT_PATH, changed_fixed_options, load, reload
 from devherd.config.model import Config, ResourceRule, Selector, Sharing
@@ -24,5 +23,4 @@ __all__ = [
     "load",
     "parse_duration",
     "reload",
-    "warnings",
 ]

@@ -20,7 +20,7 @@ from devherd.config.values import (
     UsbId,
 )
 from devherd.config.vendors import Vendors
-from devherd.settings import Settings
+from devherd.settings import FileVersion, RegistrationWay, Settings
 
 
 class ScanOptions(Section):
@@ -139,6 +139,8 @@ class Config(Section):
 
     host_root: UsablePath = Path("/")
     kubelet_dir: UsablePath = Path("/var/lib/kubelet")
+    registration: RegistrationWay = "kubelet_socket"
+    """Whether devherd registers at the kubelet's socket, or is found by it in its `plugins_registry`."""
     run_dir: UsablePath = Path("/run/devherd")
     listen: Listen = "127.0.0.1:9478"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -154,6 +156,7 @@ class Config(Section):
     generic: list[GenericDevice] = []
     simulated: list[SimulatedDevice] = []
     _source: Path | None = None
+    _seen: FileVersion | None = None
     _given_options: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -165,8 +168,10 @@ class Config(Section):
         """The common options, with absolute paths."""
         return Settings(
             config_path=self._source,
+            config_seen=self._seen,
             host_root=self.host_root.absolute(),
             kubelet_dir=self.kubelet_dir.absolute(),
+            registration=self.registration,
             run_dir=self.run_dir.absolute(),
             listen=self.listen,
             log_level=self.log_level,

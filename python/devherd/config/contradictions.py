@@ -1,4 +1,4 @@
-"""What no single key can tell: keys that do not go together, and keys that do and yet surprise. Pure."""
+"""Keys of a configuration that cannot go together, each of them right by itself. Pure."""
 
 from collections.abc import Iterator
 
@@ -8,25 +8,13 @@ MOST_MPS_REPLICAS = 48
 """MPS clients of one GPU, <https://docs.nvidia.com/deploy/mps/>."""
 
 
-def errors(config: Config) -> list[str]:
-    """One line for each contradiction: key path and what is wrong."""
+def contradictions(config: Config) -> list[str]:
+    """One line each: key path and what is wrong."""
     return [
         f"resources[{number}].sharing.{error}"
         for number, rule in enumerate(config.resources)
         for error in _mps_errors(config, rule)
     ]
-
-
-def warnings(config: Config) -> list[str]:
-    """One line for each thing that works, but perhaps not as meant."""
-    found = []
-    strategies = config.vendors.nvidia.device_list_strategy
-    if {"envvar", "volume-mounts"} <= set(strategies):
-        found.append(
-            "vendors.nvidia.device_list_strategy: with `envvar` and `volume-mounts` together, NVIDIA_VISIBLE_DEVICES is"
-            " the directory of the mounts, as with `volume-mounts` alone; leave one of them out"
-        )
-    return found
 
 
 def _mps_errors(config: Config, rule: ResourceRule) -> Iterator[str]:
