@@ -127,7 +127,8 @@ pub struct Device {
     pub annotations: BTreeMap<String, String>,
     /// Qualified CDI names.
     pub cdi_devices: Vec<String>,
-    /// Qualified CDI name to the JSON of its `containerEdits`, for the names whose specs are ours to write.
+    /// Qualified CDI name to the JSON of its `containerEdits`, for the names whose specs are ours to write; the kind alone
+    /// (`vendor/class`) to what every device of the kind brings.
     pub cdi_edits: BTreeMap<String, String>,
     /// Facts in the vendor's own words.
     pub attributes: BTreeMap<String, String>,

@@ -7,7 +7,7 @@
 //!         ├─ attribute, directory, symlink, glob, order    reading the host's trees
 //!         ├─ pci, usb, numa                                facts of a bus
 //!         └─ probe                                         deadlines for reads that hang
-//!   ─► device      devices, problems, and what could not be seen
+//!   ─► device, cdi devices, problems, and what could not be seen
 //!   ─► scan        runs the vendors, compares with the last scan
 //!   ─► check, health    looks again, cheaply, between scans
 //! allocation       which free devices fit together
@@ -21,6 +21,7 @@
 
 pub mod allocation;
 pub mod attribute;
+pub mod cdi;
 pub mod check;
 pub mod device;
 pub mod directory;

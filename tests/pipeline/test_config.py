@@ -139,6 +139,22 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
         ("generic: [{name: a.b/c, groups: [{usb: [{vendor: xyz, product: '1'}]}]}]", None),
         ("generic: [{name: a.b/c, groups: [{paths: [{path: dev/kvm}]}]}]", None),
         ("resources: [{match: {exlude: 1, model: {}}}]", None),
+        (
+            "resources: [{sharing: {strategy: mps, replicas: 2}}]",
+            "resources[0].sharing.strategy: MPS needs `vendors.nvidia.mps_root`, where its control daemon is",
+        ),
+        (
+            "vendors: {nvidia: {mps_root: /m, mig_strategy: mixed}}\nresources: [sharing: {replicas: 9,strategy: mps}]",
+            "resources[0].sharing.strategy: MPS shares no MIG devices, and `vendors.nvidia.mig_strategy` is `mixed`",
+        ),
+        (
+            "{vendors: {nvidia: {mps_root: /mps}}, resources: [{}, {sharing: {strategy: mps, replicas: 49}}]}",
+            "resources[1].sharing.replicas: MPS serves at most 48 clients of a GPU",
+        ),
+        (
+            "resources: [{sharing: {strategy: mig}}]",
+            "resources[0].sharing.strategy: input should be 'time_slicing' or 'mps'",
+        ),
         ("[1, 2]", "the file must be a mapping of keys, like `scan: {period: 5s}`"),
         ("scan: {period: 5s", "line 2, column 1: did not find expected ',' or '}'"),
         ("scan: {period: 5s}\nscan: {}\n", "line 2, column 1: the key `scan` is given twice"),

@@ -111,3 +111,14 @@ def test_every_fact_of_every_simulated_device_is_known(tmp_path):
                 assert set(device.attributes) <= set(known), (name, device.vendor)
                 for fact, value in device.attributes.items():
                     assert facts.can_match(fact, value), (fact, value)
+
+
+def test_a_strategy_that_another_overrules_is_told():
+    """N30: of `envvar` and `volume-mounts` together the second sets the first's variable, as in NVIDIA's plugin."""
+    told = [
+        list(doubts(Config.model_validate({"vendors": {"nvidia": {"device_list_strategy": strategies}}})))
+        for strategies in (["volume-mounts", "envvar"], ["envvar", "cdi-cri"], ["volume-mounts"])
+    ]
+
+    assert [len(each) for each in told] == [1, 0, 0]
+    assert told[0][0].startswith("vendors.nvidia.device_list_strategy: `envvar` has no effect beside `volume-mounts`")

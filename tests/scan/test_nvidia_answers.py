@@ -22,8 +22,11 @@ MOUNTS = "/var/run/nvidia-container-devices"
 
 @pytest.fixture
 def node(tmp_path: Path) -> SimulatedNode:
-    """Two GPUs; the second in MIG mode, with NVML."""
-    return simulated(tmp_path, gpus=2, nvml=True, mig=[None, ["3g.40gb", "1g.10gb"]])
+    """Two GPUs; the second in MIG mode, with NVML. Beside them, the nodes of all that containers may get as well."""
+    node = simulated(tmp_path, gpus=2, nvml=True, mig=[None, ["3g.40gb", "1g.10gb"]])
+    for minor, name in enumerate(("gdrdrv", "nvidia-fs0", "infiniband/uverbs0")):
+        put(DeviceNode(f"dev/{name}", "char", 240, minor), node.root)
+    return node
 
 
 def device(node: SimulatedNode, index: str = "0", **options: Any) -> Device:
@@ -124,6 +127,7 @@ def test_nodes_are_passed_with_those_that_all_gpus_need(node: SimulatedNode):
 def test_several_devices_share_what_all_gpus_need(tmp_path: Path):
     """N8: ids in one variable, every node and mount once, in an order that does not change."""
     node = simulated(tmp_path, gpus=2)
+    put(DeviceNode("dev/gdrdrv", "char", 240, 0), node.root)
     options = {"device_list_strategy": ["envvar", "cdi-cri"], "pass_device_specs": True, "gdrcopy_enabled": True}
     config = Config.model_validate({"host_root": node.root, "vendors": {"nvidia": options}})
     (resource,) = scan_once(config).resources

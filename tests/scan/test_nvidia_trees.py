@@ -141,7 +141,9 @@ def test_nvml_tells_a_uuid_that_the_driver_does_not(tmp_path: Path):
 
 def test_a_tegra_board_is_one_device_without_paths(tmp_path: Path):
     """As the vendor's plugin has it: no node, no NUMA node."""
-    planted(tmp_path, TEGRA, "proc/device-tree/model == NVIDIA Jetson AGX Orin")
+    lists = "etc/nvidia-container-runtime/host-files-for-container.d"
+    listed = f"{lists}/devices.csv = dev, /dev/nvgpu/igpu0/ctrl"
+    planted(tmp_path, TEGRA, "proc/device-tree/model == NVIDIA Jetson AGX Orin", listed)
     (device,) = scanned(tmp_path).devices
     assert (device.id, device.resource_name, device.numa_nodes, device.nodes) == ("tegra", "nvidia.com/gpu", [], [])
     assert device.envs == {"NVIDIA_VISIBLE_DEVICES": "tegra"}

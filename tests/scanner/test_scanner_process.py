@@ -150,9 +150,12 @@ def test_a_bad_reload_changes_nothing_and_says_which_key(scanner):
     scanner.signal(signal.SIGHUP)
     scanner.until(lambda: "simulatd: unknown key; did you mean `simulated`?" in scanner.log.read_text())
     scanner.signal(signal.SIGKILL)
+    summary = scanner.run_dir / "scan.pb"
+    summary.unlink()
     scanner.start()
-    scanner.until(lambda: "going on with the last good one" in scanner.log.read_text())
+    scanner.until(summary.exists)
 
+    assert "going on with the last good one" in scanner.log.read_text()
     assert set(scanner.spooled()) == {"a.b/x"}
     assert scanner.signal(signal.SIGTERM) == 0
     assert "Traceback" not in scanner.log.read_text()

@@ -34,6 +34,7 @@ async def test_mig_devices_come_and_go_under_a_running_kubelet(stage):
 async def test_a_gpu_that_loses_its_driver_is_not_given_out(stage):
     """N1, N21: it is Unhealthy until it is bound again, in the same process."""
     await stage.kubelet.until_allocatable(GPU, 2, within=30)
+    await stage.until(lambda: "resource:nvidia.com_gpu" in stage.children(), "the supervisor tells of its child")
     child = stage.child_of(GPU).pid
     stage.node.nvidia.unbind(SECOND)
     await stage.kubelet.until_allocatable(GPU, 1, within=30)

@@ -1,7 +1,10 @@
-"""What a configuration may say and what can have no effect: rules that match nothing. `devherd check-config` tells."""
+"""What a configuration may say and what can have no effect: rules that match nothing, strategies that are overruled.
+
+`devherd check-config` tells.
+"""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 
 from devherd.config import facts
@@ -10,6 +13,7 @@ from devherd.config.model import Config, ResourceRule, Selector
 
 def doubts(config: Config) -> Iterator[str]:
     """One line each: key path, what cannot be — and what to do."""
+    yield from _of_strategies(config.vendors.nvidia.device_list_strategy)
     catch_all = None
     for number, rule in enumerate(config.resources):
         place = f"resources[{number}]"
@@ -20,6 +24,14 @@ def doubts(config: Config) -> Iterator[str]:
         yield from _of_selector(f"{place}.match", rule.match)
         for index, exception in enumerate(rule.match.exclude):
             yield from _of_selector(f"{place}.match.exclude[{index}]", exception)
+
+
+def _of_strategies(strategies: Collection[str]) -> Iterator[str]:
+    if {"envvar", "volume-mounts"} <= set(strategies):
+        yield (
+            "vendors.nvidia.device_list_strategy: `envvar` has no effect beside `volume-mounts`, for which"
+            " NVIDIA_VISIBLE_DEVICES is the directory of the mounts — leave one of them out"
+        )
 
 
 def _matches_everything(rule: ResourceRule) -> bool:

@@ -8,6 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from devherd.config import strict_yaml
+from devherd.config.contradictions import contradictions
 from devherd.config.explain import ConfigError, explain
 from devherd.config.model import Config
 from devherd.settings import Settings, version_of
@@ -40,6 +41,9 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
     except ValidationError as error:
         origins = {name: origin for name, (_, origin) in given.items()}
         raise ConfigError(str(path or "the options"), list(explain(error, origins))) from None
+    contradictory = contradictions(config)
+    if contradictory:
+        raise ConfigError(str(path or "the options"), contradictory)
     config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
     config._given_options = tuple((name, value) for name, value in options.items() if value is not None)  # noqa: SLF001
     return config

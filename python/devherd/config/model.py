@@ -61,9 +61,17 @@ class Match(Selector):
 class Sharing(Section):
     """One device under several ids, `<id>::<n>`."""
 
+    strategy: Literal["time_slicing", "mps"] = "time_slicing"
     replicas: Annotated[Count, Field(ge=1, le=10_000)] = 1
     rename: ResourceName | None = None
-    fail_requests_greater_than_one: bool = False
+    fail_requests_greater_than_one: bool | None = None
+    """Whether a container may have one replica only; None = where MPS shares, as NVIDIA's plugin has it."""
+
+    @property
+    def refuses_more_than_one(self) -> bool:
+        """What `fail_requests_greater_than_one` comes to."""
+        given = self.fail_requests_greater_than_one
+        return self.strategy == "mps" if given is None else given
 
 
 class ResourceRule(Section):

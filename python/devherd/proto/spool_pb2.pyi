@@ -224,7 +224,7 @@ class Device(_message.Message):
     def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def cdi_edits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """qualified CDI name to JSON containerEdits, where the spec is ours to write"""
+        """not in files: qualified CDI name to JSON containerEdits, where the spec is ours"""
 
     @_builtins.property
     def distances(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from devherd.sim.node import pci
+from devherd.sim.node import nvidia_user_space, pci
 from devherd.sim.node.class_device import class_node
 from devherd.sim.node.entry import DeviceNode, Entry, File
 from devherd.sim.node.fpga_card import Numbers
@@ -102,6 +102,7 @@ def entries(spec: NvidiaSpec | None, slots: Slots, numbers: Numbers) -> list[Ent
     gpus = list(_gpus(spec, slots, numbers))
     return [
         *_driver(),
+        *nvidia_user_space.entries(DRIVER_VERSION),
         *_bridges(gpus),
         *(entry for gpu in gpus for entry in _gpu(gpu, numbers)),
         *([nvml_answer(_facts(spec, gpus))] if spec.nvml else []),

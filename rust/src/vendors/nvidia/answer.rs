@@ -4,13 +4,16 @@
 //! name, so that an answer is the same whenever it is given and two resources of one container do not hide each other's;
 //! and a MIG device whose UUID nobody tells is given by its nodes.
 
+use super::cdi::CDI_VENDOR;
+use super::libraries::Libraries;
 use super::nodes::{self, DevRoot, Needed};
+use super::runtime::{self, Runtime};
 use super::{DeviceIdStrategy, DeviceListStrategy, NvidiaOptions, VENDOR};
+use crate::cdi::Edits;
 use crate::check::Check;
 use crate::device::{Device, Mount, Node, Problem, Reason};
 use crate::host::Host;
 
-const CDI_VENDOR: &str = "k8s.device-plugin.nvidia.com";
 const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 /// Tells NVIDIA's runtime to keep away; without it, the image's own `all` would count.
 const NO_DEVICES: &str = "void";
@@ -24,6 +27,8 @@ pub(super) struct Answers<'a> {
     dev_root: DevRoot,
     control: Vec<Node>,
     channels: Vec<Channel>,
+    /// Only where devices are told by CDI.
+    runtime: Option<Runtime>,
 }
 
 /// An IMEX channel that containers get, or should.
@@ -44,14 +49,22 @@ pub(super) enum Name {
 }
 
 impl<'a> Answers<'a> {
-    pub(super) fn new(host: &'a Host, options: &'a NvidiaOptions) -> Self {
+    pub(super) fn new(host: &'a Host, options: &'a NvidiaOptions, libraries: &Libraries) -> Self {
         let dev_root = DevRoot::of(host, options);
         let control = dev_root.control(host);
-        let channels = options.imex_channel_ids.iter().map(|&number| Channel::find(host, &dev_root, number)).collect();
-        Self { host, options, dev_root, control, channels }
+        let channels: Vec<Channel> =
+            options.imex_channel_ids.iter().map(|&number| Channel::find(host, &dev_root, number)).collect();
+        let by_cdi = options.device_list_strategy.iter().any(|strategy| strategy.is_cdi());
+        let mut runtime = by_cdi.then(|| Runtime::new(host, options, &dev_root, libraries));
+        for channel in channels.iter().filter(|channel| channel.is_there) {
+            if let Some(runtime) = &mut runtime {
+                runtime.offer_channel(channel.cdi_name(), &channel.node);
+            }
+        }
+        Self { host, options, dev_root, control, channels, runtime }
     }
 
-    /// What is amiss for all devices: optional IMEX channels that are not there.
+    /// What is amiss for all devices: IMEX channels that are not there, and what CDI cannot offer.
     pub(super) fn problems(&self) -> Vec<Problem> {
         let missing = self.channels.iter().filter(|channel| !channel.is_there);
         let problem = |channel: &Channel| {
@@ -62,11 +75,27 @@ impl<'a> Answers<'a> {
                 format!("IMEX channel {} is not there: {cure}", channel.number),
             )
         };
-        missing.map(problem).collect()
+        missing.map(problem).chain(self.runtime.iter().flat_map(|runtime| runtime.problems().to_vec())).collect()
+    }
+
+    /// Whether devices are told by CDI.
+    pub(super) fn by_cdi(&self) -> bool {
+        self.runtime.is_some()
     }
 
     /// Completes a device that needs these nodes: what it is given, and what must be there for it.
     pub(super) fn complete(&self, device: &mut Device, name: &Name, needed: &[Needed]) {
+        self.complete_with(device, name, needed, |_| Edits::default());
+    }
+
+    /// The same for a device that by CDI brings more than nodes, given the program that hooks run.
+    pub(super) fn complete_with(
+        &self,
+        device: &mut Device,
+        name: &Name,
+        needed: &[Needed],
+        more: impl FnOnce(&str) -> Edits,
+    ) {
         for node in needed {
             self.expect(device, &self.dev_root.node(&node.path), node.number);
         }
@@ -75,7 +104,8 @@ impl<'a> Answers<'a> {
         }
         self.give_switches(device);
         let strategies = &self.options.device_list_strategy;
-        let cdi_names = self.cdi_names(name);
+        let own = self.own_edits(device, needed, more);
+        let cdi_names = if own.is_empty() { Vec::new() } else { self.cdi_names(name) };
         for strategy in strategies {
             match strategy {
                 DeviceListStrategy::CdiCri => device.cdi_devices.clone_from(&cdi_names),
@@ -93,6 +123,24 @@ impl<'a> Answers<'a> {
         if self.passes_nodes(name) {
             self.give_nodes(device, needed);
         }
+        if let (Some(runtime), false) = (&self.runtime, own.is_empty()) {
+            device.cdi_edits = runtime.specs(&cdi_names, &own);
+        }
+    }
+
+    /// What the device's own CDI name brings; nothing where CDI is not asked for.
+    fn own_edits(&self, device: &Device, needed: &[Needed], more: impl FnOnce(&str) -> Edits) -> Edits {
+        let Some(runtime) = &self.runtime else { return Edits::default() };
+        let nodes: Vec<Node> = needed.iter().map(|node| self.dev_root.node(&node.path)).collect();
+        let graphics = self.graphics(device);
+        runtime.of_device(&nodes, &graphics, &device.card).and(more(&self.options.cdi_hook_path))
+    }
+
+    /// The nodes below /dev/dri of a whole GPU; its parts have none of their own.
+    fn graphics(&self, device: &Device) -> Vec<Node> {
+        let is_whole = !device.attributes.contains_key("gpu_instance");
+        let names = if is_whole { nodes::graphics(self.host, &device.card) } else { Vec::new() };
+        names.iter().map(|name| self.dev_root.node(&nodes::below_dev("dri", name))).collect()
     }
 
     fn expect(&self, device: &mut Device, node: &Node, number: Option<(u32, u32)>) {
@@ -171,11 +219,11 @@ impl<'a> Answers<'a> {
             Name::Own(own) => own,
             Name::Known { .. } => self.visible(name).unwrap_or_default(),
         };
-        let gpu = format!("{CDI_VENDOR}/gpu={}", cdi_name(own));
-        let channels = self.present_channels().map(|channel| format!("{CDI_VENDOR}/imex-channel={}", channel.number));
-        let classes = self.classes().into_iter().filter(|(is_on, _)| *is_on);
-        let classes = classes.map(|(_, class)| format!("{CDI_VENDOR}/{class}=all"));
-        std::iter::once(gpu).chain(channels).chain(classes).collect()
+        let gpu = format!("{}={}", runtime::kind("gpu"), cdi_name(own));
+        let channels = self.present_channels().map(Channel::cdi_name);
+        let classes = self.classes().into_iter().map(|(_, class)| format!("{}=all", runtime::kind(class)));
+        let offered = |name: &String| self.runtime.as_ref().is_some_and(|runtime| runtime.offers(name));
+        std::iter::once(gpu).chain(channels.chain(classes).filter(offered)).collect()
     }
 
     /// The key tells the name, within 63 characters behind the prefix.
@@ -194,6 +242,10 @@ impl Channel {
         let (own, plain) = (dev_root.node(&path), DevRoot::default().node(&path));
         let node = if !nodes::is_there(host, &own) && nodes::is_there(host, &plain) { plain } else { own };
         Self { number, is_there: nodes::is_there(host, &node), node }
+    }
+
+    fn cdi_name(&self) -> String {
+        format!("{}={}", runtime::kind("imex-channel"), self.number)
     }
 }
 

@@ -9,7 +9,8 @@
 //! inquiry, told      what NVML tells                                     (asked once the GPUs are known)
 //! advertise          GPUs, facts and strategy ─► devices and problems    (with profile, topology)
 //! answer, nodes      what Allocate answers for a device                  (stats its nodes)
-//! tegra, wsl         the two platforms that have one device and no procfs
+//! runtime, cdi       what container runtimes are told to do for it       (with libraries, driver_files)
+//! tegra, wsl         the two platforms that have one device and no procfs   (with tegra_lists)
 //! ```
 //!
 //! A GPU that the driver excludes is not advertised and no problem: the operator wants it so. The attribute
@@ -18,17 +19,22 @@
 mod advertise;
 mod answer;
 mod cards;
+mod cdi;
 mod describe;
 mod driver;
+mod driver_files;
 mod gpu;
 mod information;
 mod inquiry;
+mod libraries;
 mod lost;
 mod mig;
 mod nodes;
 mod options;
 mod profile;
+mod runtime;
 mod tegra;
+mod tegra_lists;
 mod told;
 mod topology;
 mod wsl;
@@ -46,6 +52,7 @@ use advertise::Advertiser;
 use answer::Answers;
 use cards::Card;
 use inquiry::Inquiry;
+use libraries::Libraries;
 use lost::Seen;
 use nodes::DevRoot;
 pub use options::*;
@@ -60,13 +67,14 @@ pub struct Nvidia {
     options: NvidiaOptions,
     inquiry: Inquiry,
     seen: Mutex<Seen>,
+    libraries: Libraries,
 }
 
 impl Nvidia {
     /// Advertises what the options say; a scan waits `patience` for NVML at most.
     #[must_use]
     pub fn new(options: NvidiaOptions, patience: Duration) -> Self {
-        Self { options, inquiry: Inquiry::new(patience), seen: Mutex::default() }
+        Self { options, inquiry: Inquiry::new(patience), seen: Mutex::default(), libraries: Libraries::default() }
     }
 
     fn told(&self, host: &Host, cards: &[Card], found: &mut Found) -> Told {
@@ -81,12 +89,15 @@ impl Nvidia {
     }
 
     fn advertise(&self, host: &Host, cards: &[Card], seen: &mut Seen, found: &mut Found) {
-        let (told, answers) = (self.told(host, cards, found), Answers::new(host, &self.options));
+        let told = self.told(host, cards, found);
+        let answers = Answers::new(host, &self.options, &self.libraries);
         let models = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.model.as_deref());
         if wsl::is_here(host, &self.options) {
             found.devices.push(wsl::device(host, &self.options, &answers, &told));
         } else if tegra::is_here(host, &self.options, models) {
-            found.devices.push(tegra::device(host, &answers));
+            let device = tegra::device(host, &answers);
+            found.problems.extend(answers.by_cdi().then(|| tegra::problem(&device)).flatten());
+            found.devices.push(device);
         } else {
             let mut advertiser = Advertiser::new(host, &self.options, &answers, &told, cards);
             let usable = cards.iter().filter(|card| !seen.is_excluded(card));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::NvidiaOptions;
 use super::mig::Instance;
 use crate::device::Node;
-use crate::directory;
+use crate::directory::{self, Directory};
 use crate::host::Host;
 
 /// Of `/dev/nvidia<N>`; the minor number is N.
@@ -75,6 +75,19 @@ pub(super) fn of_instance(minor: u32, instance: Instance) -> Vec<Needed> {
     let capabilities =
         capabilities.map(|number| Needed { path: format!("/dev/nvidia-caps/nvidia-cap{number}"), number: None });
     std::iter::once(of_gpu(minor)).chain(capabilities).collect()
+}
+
+/// Path of a node in a directory below /dev, or in /dev itself.
+pub(super) fn below_dev(directory: &str, name: &str) -> String {
+    let separator = if directory.is_empty() { "" } else { "/" };
+    format!("/dev/{directory}{separator}{name}")
+}
+
+/// Names of a GPU's nodes below /dev/dri.
+pub(super) fn graphics(host: &Host, address: &str) -> Vec<String> {
+    let names = Directory::open(host.sys(format!("bus/pci/devices/{address}/drm"))).and_then(|open| open.names());
+    let is_node = |name: &String| name.starts_with("card") || name.starts_with("renderD");
+    names.unwrap_or_default().into_iter().filter(is_node).collect()
 }
 
 /// Path of an IMEX channel's node.

@@ -3,10 +3,10 @@
 use super::advertise::NAMESPACE;
 use super::answer::{Answers, Name};
 use super::nodes::Needed;
-use super::{DeviceDiscoveryStrategy, NvidiaOptions, VENDOR};
+use super::{DeviceDiscoveryStrategy, NvidiaOptions, VENDOR, tegra_lists};
 use crate::attribute::Attribute;
 use crate::check::Check;
-use crate::device::{Device, Reason};
+use crate::device::{Device, Problem, Reason};
 use crate::directory;
 use crate::host::Host;
 
@@ -47,8 +47,15 @@ pub(super) fn device(host: &Host, answers: &Answers) -> Device {
     }
     device.checks.push(Check::NodePresent { path, number: None });
     let nothing: [Needed; 0] = [];
-    answers.complete(&mut device, &Name::Known { uuid: ID.to_owned(), index: "0".to_owned() }, &nothing);
+    let name = Name::Known { uuid: ID.to_owned(), index: "0".to_owned() };
+    answers.complete_with(&mut device, &name, &nothing, |hook_program| tegra_lists::edits(host, hook_program));
     device
+}
+
+/// A device that CDI is to bring, and of which it brings nothing.
+pub(super) fn problem(device: &Device) -> Option<Problem> {
+    let error = "containers get nothing of the GPU by CDI: no list there names anything that is on this host";
+    device.cdi_edits.is_empty().then(|| Problem::new(VENDOR, tegra_lists::DIRECTORY, error).of(ID))
 }
 
 fn is_integrated(model: &str) -> bool {
