@@ -124,6 +124,21 @@ def test_nvidia_names_by_product_and_shares_that_the_plugin_discards_are_rules()
     ]
 
 
+def test_mps_sharing_wins_over_time_slicing_as_in_the_plugin():
+    """One more request is refused by default, as the plugin does for MPS alone."""
+    text = """
+    flags: {mpsRoot: /run/nvidia/mps}
+    sharing:
+      mps: {resources: [{name: nvidia.com/gpu, replicas: 8}]}
+      timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}
+    """
+    config = Config.model_validate(imported(text))
+
+    (rule,) = config.resources
+    assert (rule.sharing.strategy, rule.sharing.replicas) == ("mps", 8)
+    assert "time" in " ".join(import_text(text, "the text", None).notes)
+
+
 def test_the_first_so_many_shared_devices_are_those_of_the_lowest_index():
     """`devices: 2` of the plugin's file."""
     text = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3, devices: 2}]}}"

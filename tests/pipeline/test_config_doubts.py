@@ -45,7 +45,7 @@ def test_what_can_match_is_not_doubted(selector):
             "afu_id",
             "no device of simulated has this fact — there are `vendor`, `id`, `resource_name`",
         ),
-        ({"vendor": "intel-fgpa"}, "vendor", "no vendor fits `intel_fgpa` — did you mean `intel_fpga`?"),
+        ({"vendor": "intel-fgpa"}, "vendor", "no vendor fits `intel_fgpa` — did you mean `intel_fpga`, `intel_gpu`?"),
         (
             {"pci_address": "81:00.0"},
             "pci_address",

@@ -21,6 +21,28 @@ _PCI = (
 )
 OF_VENDOR: dict[str, tuple[str, ...]] = {
     "intel_fpga": (*_PCI, "afu_id", "bitstream_id", "driver", "fme", "interface_id", "port", "port_id", "ports"),
+    "nvidia": (
+        *_PCI,
+        *("uuid", "index", "minor", "model", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile"),
+        *("gpu_instance", "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version"),
+        *("gpu_firmware", "video_bios", "excluded_gpus"),
+    ),
+    "amd": (
+        *_PCI,
+        *("product_name", "partition", "compute_partition", "memory_partition", "cu_count", "simd_count", "num_xcc"),
+        *("gfx_target_version", "vram_bytes", "unique_id", "kfd_node", "card_minor", "render_minor", "iommu_group"),
+        *("physical_function", "driver_version", "driver_src_version"),
+    ),
+    "intel_gpu": (*_PCI, "card", "driver", "physfn"),
+    "xilinx_fpga": (
+        *_PCI,
+        *("vbnv", "timestamp", "device_type", "logic_uuids", "serial_num", "mgmt_pf", "driver"),
+    ),
+    "rdma": (
+        *_PCI,
+        *("ibdev", "netdev", "link_layer", "port_state", "node_guid", "hca_type", "fw_ver", "board_id", "driver"),
+        "physfn",
+    ),
     "generic": ("group", "path", "serial", "usb_id"),
     "simulated": (),
 }
