@@ -20,14 +20,19 @@ LOOPBACK_UP = (
 
 
 class Pod:
-    """The one container of `pod_spec`, with `volumes` as the sources of its volumes by name; `end` ends it."""
+    """The one container of `pod_spec`, with `volumes` as the sources of its volumes by name; `end` ends it.
 
-    def __init__(self, pod_spec, volumes, directory):
+    `host_files` are put into /host, where no volume has them.
+    """
+
+    def __init__(self, pod_spec, volumes, directory, host_files=()):
         [container] = pod_spec["containers"]
         root = directory / "root"
         root.mkdir()
         script = directory / "start.sh"
-        script.write_text("\n".join(["set -e", *_file_system(root, container, volumes), _start(root, container)]))
+        script.write_text(
+            "\n".join(["set -e", *_file_system(root, container, volumes, host_files), _start(root, container)])
+        )
         self._log = (directory / "log").open("w+")
         self._process = subprocess.Popen(
             ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", script], stderr=self._log
@@ -65,7 +70,7 @@ class Pod:
         return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
 
-def _file_system(root, container, volumes):
+def _file_system(root, container, volumes, host_files):
     yield "mount --make-rprivate /"
     yield f"mount -t tmpfs none {root}"
     for entry in Path("/").iterdir():
@@ -83,6 +88,8 @@ def _file_system(root, container, volumes):
         yield f"mkdir -p {target} && mount --rbind {volumes[mount['name']]} {target}"
         if mount.get("readOnly"):
             yield f"mount -o remount,ro,bind {target}"
+    for file in host_files:
+        yield f"cp {file} {root}/host/"
     if container["securityContext"]["readOnlyRootFilesystem"]:
         yield f"mount -o remount,ro {root}"
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from operator import itemgetter
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ import yaml
 from devherd import config as configuration
 
 KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
+README = KUBERNETES.parent / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +30,8 @@ def built(kubectl, directory):
 
 @pytest.fixture
 def pod(manifests):
-    """The pod of the DaemonSet."""
-    return manifests["DaemonSet"]["spec"]["template"]["spec"]
+    """A copy of the DaemonSet's pod."""
+    return json.loads(json.dumps(manifests["DaemonSet"]["spec"]["template"]["spec"]))
 
 
 @pytest.fixture
@@ -139,29 +141,92 @@ def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, contai
     settings = config.settings()
     sources = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
     mounts = {mount["mountPath"]: sources[mount["name"]] for mount in container["volumeMounts"]}
-    for host in ("/sys", "/dev", str(config.cdi_dir)):
+    for host in ("/sys", "/dev", "/proc/driver", str(config.cdi_dir)):
         assert mounts[f"{settings.host_root}{host}"] == host
     for kubelets in (settings.plugin_directory, settings.pod_resources_socket.parent):
         assert mounts[str(kubelets)] == str(kubelets)
     assert str(settings.run_dir) in mounts
 
 
-def test_the_patch_for_plugins_registry_adds_the_way_and_its_directory_and_nothing_else(tool, tmp_path, manifests):
-    """As the patch says to use it."""
-    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
-    with (tmp_path / "kubernetes/kustomization.yaml").open("a") as kustomization:
-        kustomization.write("patchesStrategicMerge: [plugins-registry.yaml]\n")
-    patched = built(tool("kubectl"), tmp_path / "kubernetes")["DaemonSet"]["spec"]["template"]["spec"]
-    pod = json.loads(json.dumps(manifests["DaemonSet"]["spec"]["template"]["spec"]))
+@pytest.fixture
+def patched(tool, tmp_path):
+    """`patched("nvidia.yaml")`: the pod with these patches, used as they say."""
 
+    def build(*patches, further=""):
+        directory = shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+        with (directory / "kustomization.yaml").open("a") as kustomization:
+            kustomization.write(f"patchesStrategicMerge: [{', '.join(patches)}]\n{further}")
+        return built(tool("kubectl"), directory)["DaemonSet"]
+
+    return build
+
+
+def test_the_patch_for_plugins_registry_adds_the_way_and_its_directory_and_nothing_else(patched, pod):
+    """The kubelet finds the sockets where it looks for plugins."""
     place = "/var/lib/kubelet/plugins_registry"
     pod["containers"][0]["env"].append({"name": "DEVHERD_REGISTRATION", "value": "plugins_registry"})
     pod["containers"][0]["volumeMounts"].append({"name": "plugins-registry", "mountPath": place})
     pod["volumes"].append({"name": "plugins-registry", "hostPath": {"path": place, "type": "DirectoryOrCreate"}})
 
-    assert in_order(patched) == in_order(pod)
+    assert in_order(patched("plugins-registry.yaml")["spec"]["template"]["spec"]) == in_order(pod)
     config = configuration.load({}, {"DEVHERD_REGISTRATION": "plugins_registry"})
     assert (config.registration, str(config.settings().plugins_registry)) == ("plugins_registry", place)
+
+
+def test_the_patch_for_nvml_adds_nvidias_runtime_and_nothing_else(patched, pod):
+    """No volume, no right: the runtime brings the library and the nodes."""
+    pod["runtimeClassName"] = "nvidia"
+    pod["containers"][0]["env"] += [
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+        {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+    ]
+
+    assert in_order(patched("nvidia.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+
+
+def test_the_patch_for_nvidia_cdi_adds_directories_to_read_and_nothing_else(patched, pod):
+    """Where the driver's files may be; a driver container's are mounted after the pod has started."""
+    changed = in_order(patched("nvidia-cdi.yaml")["spec"]["template"]["spec"])
+    mounts = changed["containers"][0]["volumeMounts"]
+    added = [mount for mount in mounts if mount not in pod["containers"][0]["volumeMounts"]]
+    sources = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in changed["volumes"]}
+
+    assert all(mount["readOnly"] and mount["mountPath"] == f"/host{sources[mount['name']]}" for mount in added)
+    assert {mount["mountPath"].removeprefix("/host") for mount in added} == {
+        "/usr", "/run/nvidia", "/run/nvidia-persistenced", "/run/nvidia-fabricmanager",
+    }  # fmt: skip
+    changed["containers"][0]["volumeMounts"] = [mount for mount in mounts if mount not in added]
+    changed["volumes"] = [volume for volume in changed["volumes"] if volume in pod["volumes"]]
+    assert changed == in_order(pod)
+
+
+def test_the_patch_for_amd_makes_the_container_privileged_and_nothing_else(patched, pod):
+    """And takes away what Kubernetes refuses beside it."""
+    security = pod["containers"][0]["securityContext"]
+    security["privileged"] = True
+    del security["allowPrivilegeEscalation"]
+
+    assert in_order(patched("amd.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+
+
+def test_a_second_daemon_set_for_some_nodes_is_told_apart_from_the_first(patched, manifests):
+    """As deploy/README.md has it: other names, other pods, other nodes, in one namespace."""
+    kustomization = next(block for block in README.read_text().split("```") if "nameSuffix" in block)
+    further, _, patches = dedent(kustomization.removeprefix("yaml\n")).partition("patchesStrategicMerge: ")
+    first, second = manifests["DaemonSet"], patched(*yaml.safe_load(patches), further=further)
+
+    assert [first["metadata"]["name"], second["metadata"]["name"]] == ["devherd", "devherd-nvidia"]
+    assert first["metadata"]["namespace"] == second["metadata"]["namespace"]
+    labels = first["spec"]["template"]["metadata"]["labels"]
+    assert not second["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert second["spec"]["template"]["spec"]["nodeSelector"] == {"devherd": "nvidia"}
+
+
+def test_the_first_of_two_daemon_sets_leaves_the_seconds_nodes_alone(patched):
+    """Two on one node would take each other's registrations away."""
+    pod = patched("nodes-other.yaml")["spec"]["template"]["spec"]
+    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term == {"matchExpressions": [{"key": "devherd", "operator": "NotIn", "values": ["nvidia"]}]}
 
 
 def in_order(pod):

@@ -2,23 +2,19 @@
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
-import yaml
-from pod import Pod
+from pod_node import PodNode, shipped_pod_spec
 from unshared import skip_without_namespaces
 
-KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
 CONFIG = {
     "simulated": [{"name": "example.com/gpu", "count": 4}],
     "generic": [{"name": "example.com/null", "groups": [{"paths": [{"path": "/dev/null"}]}]}],
 }
-FETCH = "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 HEAR_EVENT = """
 import select, time
 from pathlib import Path
@@ -30,61 +26,12 @@ print(*events.drain(), sep="\\n")
 """
 
 
-class Node:
-    """An embedded kubelet, and the DaemonSet's pod beside it."""
-
-    def __init__(self, directory):
-        self.kubelet_dir = directory / "kubelet"
-        self._kubelet = subprocess.Popen(
-            [sys.executable, "-m", "devherd", "sim", "kubelet", "--kubelet-dir", self.kubelet_dir],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        pod_spec = yaml.safe_load((KUBERNETES / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
-        self.pod = Pod(pod_spec, self._volumes(pod_spec, directory), directory)
-
-    def _volumes(self, pod_spec, directory):
-        """Where each volume comes from: the host's own /sys and /dev, directories of the test for the rest."""
-        sources = {}
-        for volume in pod_spec["volumes"]:
-            path = volume.get("hostPath", {}).get("path", "")
-            if path.startswith("/var/lib/kubelet/"):
-                sources[volume["name"]] = self.kubelet_dir / Path(path).name
-            else:
-                sources[volume["name"]] = Path(path) if path in {"/sys", "/dev"} else directory / volume["name"]
-            sources[volume["name"]].mkdir(parents=True, exist_ok=True)
-        sources["run"].chmod(0o777)  # as the kubelet makes an emptyDir
-        (sources["config"] / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-        return sources
-
-    def kubelet(self, *words):
-        """What the embedded kubelet answers."""
-        command = [sys.executable, "-m", "devherd", "sim", "kubelet", *words, "--kubelet-dir", self.kubelet_dir]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    def http(self, path):
-        """What the exporter answers at the pod's address; nothing when it refuses."""
-        return self.pod.inside(sys.executable, "-c", FETCH, f"http://127.0.0.1:9478{path}").stdout
-
-    def wait_until_ready(self):
-        deadline = time.monotonic() + 60
-        while self.http("/readyz") != "ok\n" or len(self.http("/api/v1/inventory").split('"registered": true')) != 3:
-            assert time.monotonic() < deadline, self.pod.log()
-            assert self.pod.runs(), self.pod.log()
-            time.sleep(0.1)
-
-    def end(self):
-        self._kubelet.terminate()
-        self._kubelet.wait(60)
-        return self.pod.end()
-
-
 @pytest.fixture
 def node():
     """A node whose pod is ready; its directory is short because UNIX sockets are put in it."""
     skip_without_namespaces()
     directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
-    running = Node(directory)
+    running = PodNode(directory, shipped_pod_spec(), CONFIG)
     try:
         running.wait_until_ready()
         yield running

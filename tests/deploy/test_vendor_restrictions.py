@@ -1,0 +1,118 @@
+"""Every vendor's devices within the rights of the DaemonSet's pod, on simulated hosts, with the patches as shipped.
+
+What this does not show: NVIDIA's container runtime, in whose place the host brings a stub of NVML; and that the kernel
+tells an unprivileged container nothing of KFD's GPUs (amd.yaml).
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from cdi_runtime import Runtime
+from nvml_host import Host
+from nvml_stub import Stub, compiled
+from pod_node import KUBERNETES, PodNode, shipped_pod_spec
+from unshared import skip_without_namespaces
+
+from devherd.sim.node.nvidia import NvidiaSpec
+from devherd.sim.node.presets import preset
+from devherd.sim.node.simulated_node import SimulatedNode
+from devherd.sim.node.spec import NodeSpec
+
+EVERY_VENDOR = NodeSpec(
+    fpga=preset("fpga-1").fpga,
+    nvidia=preset("nvidia-8").nvidia,
+    amd=preset("amd-8").amd,
+    intel_gpu=preset("intel-gpu-2").intel_gpu,
+    xilinx_fpga=preset("xilinx-2").xilinx_fpga,
+    rdma=preset("rdma-2").rdma,
+)
+TOLD = ("id", "nodes", "mounts", "envs", "annotations", "cdi_devices", "health")
+
+
+@pytest.fixture
+def run_pod():
+    """`run_pod(directory, pod_spec, config, host)`: a node whose pod is ready; it ends with the test."""
+    running = []
+
+    def run(directory, pod_spec, config, host):
+        node = PodNode(directory, pod_spec, config, host)
+        running.append(node)
+        node.wait_until_ready()
+        return node
+
+    yield run
+    for node in running:
+        node.end()
+
+
+@pytest.fixture
+def directory():
+    """Short, because UNIX sockets are put in it."""
+    skip_without_namespaces()
+    path = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+def patched_pod_spec(kubectl, directory, *patches):
+    """The pod as `kubectl apply -k` would send it with these patches."""
+    kubernetes = shutil.copytree(KUBERNETES, directory / "kubernetes")
+    with (kubernetes / "kustomization.yaml").open("a") as kustomization:
+        kustomization.write(f"patchesStrategicMerge: [{', '.join(patches)}]\n")
+    text = subprocess.run([kubectl, "kustomize", kubernetes], check=True, capture_output=True, text=True).stdout
+    [daemon_set] = [each for each in yaml.safe_load_all(text) if each["kind"] == "DaemonSet"]
+    return daemon_set["spec"]["template"]["spec"]
+
+
+def told(resources):
+    """Resource name → what is told of each of its devices."""
+    return {each["name"]: [{key: device[key] for key in TOLD} for device in each["devices"]] for each in resources}
+
+
+def test_every_vendors_devices_are_served_as_outside_the_pod(directory, run_pod):
+    """Its volumes show all that a scan reads; whole NVIDIA GPUs need neither NVML nor a patch."""
+    host = SimulatedNode.create(directory / "node", EVERY_VENDOR).root
+    scan = [sys.executable, "-m", "devherd", "scan", "--output", "json", "--host-root", host]
+    outside = json.loads(subprocess.run(scan, check=True, capture_output=True).stdout)
+
+    node = run_pod(directory, shipped_pod_spec(), {}, host)
+
+    inside = json.loads(node.http("/api/v1/inventory"))
+    assert told(inside["resources"]) == told(outside["resources"])
+    vendors = {resource["vendor"] for resource in inside["resources"]}
+    assert vendors == {"intel-fpga", "nvidia", "amd", "intel-gpu", "xilinx-fpga", "rdma"}
+    assert inside["problems"] == outside["problems"] == []
+    assert node.pod.status()["CapEff"] == "0000000000000000"
+
+
+def test_mig_devices_are_served_with_nvml_and_cdi_under_the_patches(directory, run_pod, tool):
+    """nvidia.yaml and nvidia-cdi.yaml: NVML is asked within the pod, specs with the host's libraries are on the host."""
+    spec = NodeSpec(nvidia=NvidiaSpec(gpus=2, mig=[["3g.40gb"]]))
+    simulated = SimulatedNode.create(directory / "node", spec)
+    usr = simulated.root / "usr"
+    made = Host(simulated, Stub(compiled(tool("cc"), directory / "libnvidia-ml.so.1"), usr / "nvml.txt"))
+    uuid = made.mig(0, 0, (1, 0), 3, 40320, profile=2)
+    pod_spec = patched_pod_spec(tool("kubectl"), directory, "nvidia.yaml", "nvidia-cdi.yaml")
+    pod_spec["containers"][0]["env"].append({"name": "DEVHERD_NVML_STUB", "value": "/host/usr/nvml.txt"})
+    options = {"mig_strategy": "mixed", "device_list_strategy": ["cdi-cri"]}
+
+    node = run_pod(directory, pod_spec, {"vendors": {"nvidia": options}}, simulated.root)
+
+    node.wait_for(lambda: "nvidia.com/mig-3g.40gb" in node.http("/api/v1/inventory"))
+    node.wait_until_ready()
+    inventory = json.loads(node.http("/api/v1/inventory"))
+    assert {name: len(devices) for name, devices in told(inventory["resources"]).items()} == {
+        "nvidia.com/gpu": 1,
+        "nvidia.com/mig-3g.40gb": 1,
+    }
+    edits = Runtime(directory / "cdi").edits([f"k8s.device-plugin.nvidia.com/gpu={uuid}"])
+    libraries = [mount["hostPath"] for mount in edits["mounts"]]
+    assert any(path.startswith("/usr/lib/x86_64-linux-gnu/libcuda.so.") for path in libraries), libraries
+    assert "/run/nvidia-persistenced/socket" in libraries
+    assert node.pod.status()["CapEff"] == "0000000000000000"
