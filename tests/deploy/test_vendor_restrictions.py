@@ -92,7 +92,7 @@ def test_every_vendors_devices_are_served_as_outside_the_pod(directory, run_pod)
 
 
 def test_mig_devices_are_served_with_nvml_and_cdi_under_the_patches(directory, run_pod, tool):
-    """nvidia.yaml and nvidia-cdi.yaml: NVML is asked within the pod, specs with the host's libraries are on the host."""
+    """nvidia.yaml and nvidia-cdi.yaml: NVML is asked within the pod, specs name the host's own libraries."""
     spec = NodeSpec(nvidia=NvidiaSpec(gpus=2, mig=[["3g.40gb"]]))
     simulated = SimulatedNode.create(directory / "node", spec)
     usr = simulated.root / "usr"

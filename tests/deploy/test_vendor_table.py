@@ -1,0 +1,61 @@
+"""deploy/vendors.md: every test it names is there, every command and configuration it shows works."""
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from devherd.config import Config
+from devherd.config.doubts import doubts
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "deploy" / "vendors.md").read_text()
+ROWS = [line for line in TEXT.splitlines() if line.startswith("| ") and not line.startswith("| |")]
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+IMPORTS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("printf")]
+
+
+@cache
+def declared_in(file):
+    """Names of the tests in a file, in Python or Rust."""
+    text = (ROOT / file).read_text()
+    if file.endswith(".rs"):
+        return set(re.findall(r"#\[test\]\s+fn (\w+)\(", text))
+    return {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_line_of_the_table_has_a_test_that_exists(row):
+    """A claim without its test is none."""
+    *_, shown_by, _ = row.split("|")
+    [(file, name)] = re.findall(r"^ `([\w/]+\.(?:py|rs))::(\w+)` $", shown_by)
+    assert name in declared_in(file)
+
+
+def test_every_vendor_has_its_table():
+    """By the sections of the configuration."""
+    headings = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
+    assert headings[:7] == [
+        "NVIDIA GPUs", "AMD GPUs", "Intel GPUs", "Intel FPGAs", "Xilinx FPGAs (AMD), XRT driver", "RDMA", "Generic devices",
+    ]  # fmt: skip
+    assert len(Config().vendors.model_fields_set | set(type(Config().vendors).model_fields)) == len(headings[:6])
+
+
+@pytest.mark.parametrize("command", IMPORTS)
+def test_a_shown_import_works(command):
+    """As typed; what it prints is a configuration."""
+    typed = command.replace("devherd import-config", f"{sys.executable} -m devherd import-config")
+    done = subprocess.run(["sh", "-c", typed], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    Config.model_validate(yaml.safe_load(done.stdout))
+
+
+def test_the_shown_configuration_is_one_without_doubts():
+    """Every key and every fact in it is known."""
+    [shown] = [block for kind, block in BLOCKS if kind == "yaml"]
+    assert list(doubts(Config.model_validate(yaml.safe_load(shown)))) == []
