@@ -68,13 +68,44 @@ class ControlPlane:
         """What the API server says of a pod."""
         return self.get(f"{_PODS}/{name}")
 
+    def until_running(self, name):
+        """Wait until a pod runs: its containers, as name, id and how often each was started again."""
+
+        def running():
+            status = self.pod(name)["status"]
+            containers = status.get("containerStatuses", [])
+            is_running = status["phase"] == "Running" and all("running" in each["state"] for each in containers)
+            return is_running and [(each["name"], each["containerID"], each["restartCount"]) for each in containers]
+
+        return self.node.eventually(running, f"{name} runs")
+
+    def why_not_scheduled(self, name):
+        """The scheduler's words; empty when it has none."""
+        conditions = self.pod(name)["status"].get("conditions", [])
+        return "".join(each.get("message", "") for each in conditions if each["type"] == "PodScheduled")
+
+    def health(self, name):
+        """`allocatedResourcesStatus` of a pod's only container: resource → id → health."""
+        (container,) = self.pod(name)["status"]["containerStatuses"]
+        return {
+            each["name"]: {device["resourceID"]: device["health"] for device in each["resources"]}
+            for each in container.get("allocatedResourcesStatus", [])
+        }
+
+    def until_health(self, name, wanted):
+        """Wait until the pod's status says this of its devices."""
+        self.node.eventually(lambda: self.health(name) == wanted, f"{name} has {wanted}")
+
     def get(self, path):
-        """An object."""
-        return json.loads(self._ask(path)[1])
+        """An object. Raises LookupError when there is none."""
+        status, content = self._ask(path)
+        if status != 200:
+            raise LookupError(content)
+        return json.loads(content)
 
     def _conditions(self):
-        found = json.loads(self._ask(f"/api/v1/nodes/{NAME}")[1]).get("status", {}).get("conditions", [])
-        return {each["type"]: each["status"] for each in found}
+        found = self.get(f"/api/v1/nodes/{NAME}")["status"]
+        return {each["type"]: each["status"] for each in found.get("conditions", [])}
 
     def _ask(self, path, method="GET", body=None):
         kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from fake_runtime import SOCKET, FakeRuntime
 from private_machine import ADDRESS, NAME, Inside, PrivateMachine
 
@@ -141,11 +142,22 @@ class WholeNode:
         """Wait until the kubelet has so many healthy devices of a resource."""
         self.eventually(lambda: len(self.allocatable(name)) == count, f"{count} of {name} are allocatable")
 
+    def allocated_in_metrics(self):
+        """`devherd_device_allocated`: resource, device, namespace, pod and container of each."""
+        content = self.machine.ask("http://127.0.0.1:9478/metrics")[1]
+        labels = ("resource_name", "device_id", "namespace", "pod", "container")
+        return {
+            tuple(sample.labels[label] for label in labels)
+            for family in text_string_to_metric_families(content)
+            for sample in family.samples
+            if sample.name == "devherd_device_allocated"
+        }
+
     def eventually(self, condition, what, seconds=30.0):
         """The first true value of `condition`; fails with the ends of all logs when there is none in time."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            with suppress(OSError, grpc.RpcError):
+            with suppress(OSError, LookupError, grpc.RpcError):
                 value = condition()
                 if value:
                     return value
