@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from private_machine import ADDRESS, NAME, Inside
+from private_machine import ADDRESS, NAME
 from whole_node import WholeNode, pod
 
 _TOKEN = "a-token"
@@ -18,10 +18,16 @@ class ControlPlane:
 
     def __init__(self, node: WholeNode) -> None:
         self.node = node
-        self._programs: list[Inside] = []
         self._write_files(node.directory / "run")
-        self._start("etcd", "--data-dir=/run/etcd", f"--listen-client-urls={_ETCD}", f"--advertise-client-urls={_ETCD}",
-                    "--listen-peer-urls=http://127.0.0.1:2380", "--unsafe-no-fsync", "--log-level=error")
+        self._start(
+            "etcd",
+            "--data-dir=/run/etcd",
+            f"--listen-client-urls={_ETCD}",
+            f"--advertise-client-urls={_ETCD}",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+            "--unsafe-no-fsync",
+            "--log-level=error",
+        )
         self._start(
             "kube-apiserver",
             f"--etcd-servers={_ETCD}",
@@ -42,7 +48,7 @@ class ControlPlane:
         node.kubelet_options = ("--kubeconfig=/run/kubeconfig",)
 
     def until_ready(self):
-        """Wait until pods can be scheduled; lifting the taint of a new node is the controller manager's, which is not there."""
+        """Wait until pods can be scheduled. There is no controller manager, who would lift a new node's taint."""
         self.node.eventually(lambda: self._conditions().get("Ready") == "True", "the node is ready")
         self._ask(f"/api/v1/nodes/{NAME}", "PATCH", {"spec": {"taints": None}})
 
@@ -114,8 +120,7 @@ class ControlPlane:
 
     def _start(self, name, *options):
         with (self.node.directory / f"{name}.log").open("ab") as log:
-            started = self.node.machine.start(self.node.program, name, *options, stdout=log, stderr=subprocess.STDOUT)
-        self._programs.append(started)
+            self.node.machine.start(self.node.program, name, *options, stdout=log, stderr=subprocess.STDOUT)
 
     @staticmethod
     def _write_files(run: Path):

@@ -93,6 +93,6 @@ class FakeRuntime:
         if not line:
             raise RuntimeError(f"the fake runtime has ended with {popen.wait()}")
         answer = json.loads(line)
-        if isinstance(answer, dict):
+        if answer["error"]:
             raise RuntimeError(answer["error"])
-        return answer
+        return answer["result"]

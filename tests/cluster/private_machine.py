@@ -44,7 +44,7 @@ mount --bind "$0/kubelet" /var/lib/kubelet
 mount --bind "$0/run" /run
 mount --bind "$0/log" /var/log
 mount --bind "$0/hosts" /etc/hosts
-for knob in $1; do mount --bind "$0/$knob" "/proc/sys/$knob"; done
+for knob in $1; do [ ! -e "/proc/sys/$knob" ] || mount --bind "$0/$knob" "/proc/sys/$knob"; done
 mounts=$(cat /proc/mounts)
 while read -r device place kind rest; do
     case $kind in cgroup*) mount -o remount,bind,ro "$place" ;; esac
@@ -64,11 +64,12 @@ _SIOCSIFFLAGS, _SIOCSIFADDR, _IFF_UP = 0x8914, 0x8916, 0x1  # linux/sockios.h, l
 class PrivateMachine:
     """In the directory: `kubelet` is its /var/lib/kubelet, `run` its /run, `log` its /var/log.
 
-    Raises PermissionError where namespaces are not to be had: they take root.
+    Raises OSError where namespaces are not to be had: they take root, and util-linux.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._started: list[Inside] = []
         for name in ("kubelet", "run", "log", "lib"):
             (directory / name).mkdir()
         (directory / "hosts").write_text(f"127.0.0.1 localhost\n{ADDRESS} {NAME}\n")
@@ -93,7 +94,9 @@ class PrivateMachine:
     def start(self, *command: object, **popen: Any) -> "Inside":
         """A program in it. `popen` is for Popen: where its output goes, its environment."""
         enter = ["nsenter", f"--target={self._first}", "--mount", "--net", "--pid", "--uts"]
-        return Inside(subprocess.Popen([*enter, *map(str, command)], **popen))
+        inside = Inside(subprocess.Popen([*enter, *map(str, command)], **popen))
+        self._started.append(inside)
+        return inside
 
     def ask(self, url: str, method: str = "GET", body: str = "", **headers: str) -> tuple[int, str]:
         """HTTP or HTTPS in its network: status and content. Raises OSError when nobody answers."""
@@ -117,6 +120,8 @@ class PrivateMachine:
         """End all that runs in it."""
         self._network.shutdown()
         self._unshare.stdin.close()
+        for inside in self._started:
+            inside.popen.wait()
         self._unshare.wait()
         self._unshare.stdout.close()
         self._unshare.stderr.close()

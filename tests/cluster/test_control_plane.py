@@ -78,7 +78,9 @@ def test_running_pods_lose_nothing_when_devherd_ends_and_another_starts(cluster,
         cluster.create(name, limits)
     before = {name: cluster.until_running(name) for name in pods}
     held = {name: node.held(name) for name in pods}
-    allocated = node.eventually(lambda: len(node.allocated_in_metrics()) == 4 and node.allocated_in_metrics(), "4 are held")
+    allocated = node.eventually(
+        lambda: len(node.allocated_in_metrics()) == 4 and node.allocated_in_metrics(), "4 are held"
+    )
     node.herd.stop(number)
     cluster.until_numbers(CRYPTO, 4, 0)
     node.start_herd(run_dir)
@@ -93,7 +95,7 @@ def test_running_pods_lose_nothing_when_devherd_ends_and_another_starts(cluster,
 
 
 def test_running_pods_lose_nothing_when_the_kubelet_is_killed(cluster):
-    """devherd registers with the next one, and the node's numbers are as before."""
+    """It registers with the next one, and the node's numbers are as before."""
     cluster.create("a", {CRYPTO: 3})
     before, held = cluster.until_running("a"), cluster.node.held("a")
     cluster.node.kubelet.stop(signal.SIGKILL)

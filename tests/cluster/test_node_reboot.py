@@ -29,7 +29,7 @@ def booting_node(whole_node):
 
 
 def test_a_pod_admitted_before_devherd_is_there_is_refused_and_stays_so(booting_node):
-    """It does not run without its devices, for the checkpoint knows the resource; another pod gets them once devherd is there."""
+    """It does not run without its devices, for the checkpoint knows of them; once devherd is there, others get them."""
     node, pod = booting_node
     node.start_kubelet()
     node.eventually(lambda: node.pods().get(pod, {}).get("status", {}).get("phase") == "Failed", "the pod has failed")

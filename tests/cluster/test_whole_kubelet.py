@@ -1,5 +1,6 @@
 """The unmodified kubelet with static pods: what reaches the container runtime is what `devherd scan` says."""
 
+import json
 import signal
 
 import pytest
@@ -13,7 +14,9 @@ TUN = "devic.es/tun"
 GENERIC = [
     {
         "name": TUN,
-        "groups": [{"count": 2, "paths": [{"path": "/dev/dfl-fme.0"}, {"path": "/dev", "type": "Mount", "mountPath": "/all"}]}],
+        "groups": [
+            {"count": 2, "paths": [{"path": "/dev/dfl-fme.0"}, {"path": "/dev", "type": "Mount", "mountPath": "/all"}]}
+        ],
     }
 ]
 
@@ -53,6 +56,8 @@ def test_a_region_is_given_by_annotation_and_cdi_name(whole_node):
         "annotations": {"com.intel.fpga.mode": "fpga.intel.com/region"},
         "cdi_devices": ["intel.cdi.k8s.io/fpga=dfl-fme.0"],
     }
+    spec = json.loads((whole_node.directory / "node/var/run/cdi/intel.cdi.k8s.io-fpga-dfl-fme.0.yaml").read_text())
+    assert [each["name"] for each in spec["devices"]] == ["dfl-fme.0"]
 
 
 def test_pods_share_a_device_under_its_other_name(whole_node):
@@ -89,7 +94,8 @@ def test_a_container_made_again_has_the_same_devices(whole_node):
     whole_node.herd.stop()
     whole_node.runtime.exit(first)
     second = whole_node.eventually(
-        lambda: [each for each in whole_node.runtime.containers(pod, "RUNNING") if each.attempt == 1], "the container runs again"
+        lambda: [each for each in whole_node.runtime.containers(pod, "RUNNING") if each.attempt == 1],
+        "the container runs again",
     )[0]
     assert second.given == first.given
     assert whole_node.held(pod) == held

@@ -1,20 +1,18 @@
-"""A node with all that is on one: kubelet, container runtime, devherd. Only the containers and the hardware are not real."""
+"""A node with kubelet, container runtime and devherd. What is not real is the hardware, and the containers."""
 
 import json
-import signal
 import socket
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from fake_runtime import SOCKET, FakeRuntime
 from private_machine import ADDRESS, NAME, Inside, PrivateMachine
+from prometheus_client.parser import text_string_to_metric_families
 
 from devherd.proto.podresources_v1_pb2 import AllocatableResourcesRequest, ListPodResourcesRequest
 from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerStub
@@ -51,11 +49,11 @@ _KUBELET = {
 class WholeNode:
     """In the directory: `node` (the simulated host), what the private machine has there, and the programs' logs."""
 
-    def __init__(self, directory: Path, program: Path) -> None:
-        self.directory = directory
+    def __init__(self, machine: PrivateMachine, program: Path) -> None:
+        self.machine = machine
         self.program = program
-        self.machine = PrivateMachine(directory)
-        self.manifests = directory / "manifests"
+        self.directory = machine.directory
+        self.manifests = self.directory / "manifests"
         self.manifests.mkdir()
         self.runtime: FakeRuntime | None = None
         self.node: SimulatedNode | None = None
@@ -164,18 +162,20 @@ class WholeNode:
             time.sleep(0.02)
         pytest.fail(f"not within {seconds:.0f} s: {what}\n{self.ends_of_logs()}")
 
+    @property
+    def log(self):
+        """What devherd has said."""
+        path = self.directory / "herd.log"
+        return path.read_text() if path.exists() else ""
+
     def ends_of_logs(self, size=3000):
         """What the programs have said last."""
         return "\n".join(f"--- {log.name}\n{log.read_text()[-size:]}" for log in sorted(self.directory.glob("*.log")))
 
     def close(self):
-        """Leave nothing behind."""
+        """End devherd in good order, and the runtime's pipes; the rest ends with the machine."""
         if self.herd:
             self.herd.stop()
-        self.machine.close()
-        for inside in (self.herd, self.kubelet):
-            if inside:
-                inside.popen.wait()
         if self.runtime:
             self.runtime.stop()
 

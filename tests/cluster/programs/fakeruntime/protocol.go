@@ -33,10 +33,11 @@ func answer(r *runtime, questions io.Reader, answers io.Writer, ended func()) {
 	encoder := json.NewEncoder(answers)
 	for lines.Scan() {
 		result, err := r.answerTo(lines.Bytes())
+		answer := map[string]any{"result": result, "error": ""}
 		if err != nil {
-			result = map[string]string{"error": err.Error()}
+			answer["error"] = err.Error()
 		}
-		if encoder.Encode(result) != nil {
+		if encoder.Encode(answer) != nil {
 			return
 		}
 	}
