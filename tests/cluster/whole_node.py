@@ -1,6 +1,7 @@
 """A node with kubelet, container runtime and devherd. What is not real is the hardware, and the containers."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -85,12 +86,24 @@ class WholeNode:
             )
         self.eventually(self._takes_registrations, "the kubelet takes registrations")
 
-    def start_herd(self, run_dir="devherd"):
+    def start_herd_as_unit(self):
+        """Start devherd as systemd would with `Type=notify`, and wait until it is ready."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(str(self.directory / "run/notify"))
+            manager.settimeout(30)
+            self.start_herd(NOTIFY_SOCKET="/run/notify")
+            assert manager.recv(100) == b"READY=1"
+        (self.directory / "run/notify").unlink()
+
+    def start_herd(self, run_dir="devherd", **environment):
         """`devherd run`, all defaults but its configuration, its host and its run directory below /run."""
         options = [f"--config={self.directory}/config.yaml", f"--host-root={self.directory}/node"]
         with (self.directory / "herd.log").open("ab") as log:
             self.herd = self.machine.start(
-                sys.executable, "-m", "devherd", "run", *options, f"--run-dir=/run/{run_dir}", stderr=log
+                sys.executable,
+                *("-m", "devherd", "run", *options, f"--run-dir=/run/{run_dir}"),
+                stderr=log,
+                env=os.environ | environment,
             )
 
     def scan(self):
