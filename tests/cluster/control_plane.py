@@ -43,7 +43,7 @@ class ControlPlane:
             "--disable-admission-plugins=ServiceAccount",
             "--enable-priority-and-fairness=false",
         )
-        node.eventually(lambda: self._ask("/readyz")[0] == 200, "the API server is ready", 60)
+        node.eventually(lambda: self._ask("/readyz"), "the API server is ready", 60)
         self._start("kube-scheduler", "--kubeconfig=/run/kubeconfig", "--leader-elect=false", "--secure-port=0")
         node.kubelet_options = ("--kubeconfig=/run/kubeconfig",)
 
@@ -62,9 +62,9 @@ class ControlPlane:
         wanted = (capacity, allocatable)
         self.node.eventually(lambda: self.numbers(resource) == wanted, f"{resource} is {wanted} in the node's status")
 
-    def create(self, name, limits, **more):
+    def create(self, name, limits):
         """Have a pod."""
-        self._ask(_PODS, "POST", pod(name, limits, **more))
+        self._ask(_PODS, "POST", pod(name, limits))
 
     def delete(self, name):
         """Have it no more; it is gone when its containers are."""
@@ -104,10 +104,7 @@ class ControlPlane:
 
     def get(self, path):
         """An object. Raises LookupError when there is none."""
-        status, content = self._ask(path)
-        if status != 200:
-            raise LookupError(content)
-        return json.loads(content)
+        return json.loads(self._ask(path))
 
     def _conditions(self):
         found = self.get(f"/api/v1/nodes/{NAME}")["status"]
@@ -116,7 +113,10 @@ class ControlPlane:
     def _ask(self, path, method="GET", body=None):
         kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": kind}
-        return self.node.machine.ask(f"{_SERVER}{path}", method, json.dumps(body) if body else "", **headers)
+        status, content = self.node.machine.ask(f"{_SERVER}{path}", method, json.dumps(body) if body else "", **headers)
+        if status not in (200, 201):
+            raise LookupError(content)
+        return content
 
     def _start(self, name, *options):
         with (self.node.directory / f"{name}.log").open("ab") as log:

@@ -15,6 +15,8 @@ _KUBELETS_MOUNTS = ("/etc/hosts", "/dev/termination-log")
 _KUBELETS_ANNOTATIONS = "io.kubernetes."
 _KUBELETS_ENVS = "KUBERNETES_"  # where the services are
 
+_PATHS = ("host_path", "container_path")
+
 
 class Container:
     """A container that was made, in CRI's words."""
@@ -26,14 +28,13 @@ class Container:
         self.name: str = config["metadata"]["name"]
         self.attempt: int = config["metadata"].get("attempt", 0)
         self.pod: str = config["labels"]["io.kubernetes.pod.name"]
-        self.pod_uid: str = config["labels"]["io.kubernetes.pod.uid"]
         self._config = config
 
     @property
     def given(self) -> dict[str, Any]:
         """All that it has of device plugins, in the words of `devherd scan --output json`; lists are sorted."""
         mounts = [
-            {key: mount.get(name, missing) for key, name, missing in _MOUNT}
+            {**{each: mount[each] for each in _PATHS}, "read_only": mount.get("readonly", False)}
             for mount in self._config.get("mounts", [])
             if mount["container_path"] not in _KUBELETS_MOUNTS
         ]
@@ -46,13 +47,6 @@ class Container:
             "annotations": {k: v for k, v in annotations.items() if not k.startswith(_KUBELETS_ANNOTATIONS)},
             "cdi_devices": sorted(each["name"] for each in self._config.get("CDI_devices", [])),
         }
-
-
-_MOUNT = (
-    ("host_path", "host_path", None),
-    ("container_path", "container_path", None),
-    ("read_only", "readonly", False),
-)
 
 
 def _text(value: object) -> str:

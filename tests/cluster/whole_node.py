@@ -113,20 +113,16 @@ class WholeNode:
         resources = json.loads(done.stdout)["resources"]
         return {resource["name"]: {each["id"]: each for each in resource["devices"]} for resource in resources}
 
-    def static_pod(self, name, limits, **more):
+    def static_pod(self, name, limits):
         """Put the manifest of a pod in place, which has one container, `main`; the pod's name on this node."""
         unfinished = self.directory / f"{name}.json"
-        unfinished.write_text(json.dumps(pod(name, limits, **more)))
+        unfinished.write_text(json.dumps(pod(name, limits)))
         unfinished.rename(self.manifests / f"{name}.json")
         return f"{name}-{NAME}"
 
-    def running(self, name, container="main"):
+    def running(self, name):
         """The container that the pod runs, once it does."""
-
-        def found():
-            return [each for each in self.runtime.containers(name, "RUNNING") if each.name == container]
-
-        return self.eventually(found, f"{container} of {name} runs")[-1]
+        return self.eventually(lambda: self.runtime.containers(name, "RUNNING"), f"{name} runs")[-1]
 
     def pods(self):
         """The pods as the kubelet has them, by name."""
@@ -202,13 +198,13 @@ class WholeNode:
             return getattr(PodResourcesListerStub(channel), method)(request, timeout=10)
 
 
-def pod(name, limits, **more):
-    """A pod with one container, `main`; `more` goes into its specification."""
+def pod(name, limits):
+    """A pod with one container, `main`."""
     limits = {resource: str(count) for resource, count in limits.items()}
     main = {"name": "main", "image": "any", "imagePullPolicy": "Never", "resources": {"limits": limits}}
-    specification = {"hostNetwork": True, "terminationGracePeriodSeconds": 0, "containers": [main]}
+    specification = {"hostNetwork": True, "terminationGracePeriodSeconds": 1, "containers": [main]}
     metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": specification | more}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": specification}
 
 
 def given(*devices):
