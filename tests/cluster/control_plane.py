@@ -85,6 +85,10 @@ class ControlPlane:
 
         return self.node.eventually(running, f"{name} runs")
 
+    def has_failed(self, name):
+        """Whether the pod is over, and not well."""
+        return self.pod(name)["status"]["phase"] == "Failed"
+
     def why_not_scheduled(self, name):
         """The scheduler's words; empty when it has none."""
         conditions = self.pod(name)["status"].get("conditions", [])

@@ -1,5 +1,6 @@
 """A whole cluster of one node: what the API server tells of devherd's devices, and what becomes of the pods."""
 
+import shutil
 import signal
 
 import pytest
@@ -92,6 +93,32 @@ def test_running_pods_lose_nothing_when_devherd_ends_and_another_starts(cluster,
     cluster.create("rest", {CRYPTO: 1})
     cluster.until_running("rest")
     assert len({each for name in ("a", "b", "rest") for each in node.held(name)["main"][CRYPTO]}) == 4
+
+
+def test_a_pod_that_was_scheduled_before_its_node_booted_has_devices_again_or_is_refused(cluster):
+    """The kubelet's choice, by milliseconds; never does it run without, and the next pod gets what it asks for."""
+    node = cluster.node
+    cluster.create("a", {CRYPTO: 3})
+    cluster.until_running("a")
+    for program in (node.herd, node.kubelet, node.runtime):
+        program.stop()
+    shutil.rmtree(node.directory / "run/devherd")
+    node.start_runtime()
+    node.start_herd_as_unit()
+    node.start_kubelet()
+    node.until_allocatable(CRYPTO, 4)
+    node.eventually(
+        lambda: node.runtime.containers("a", "RUNNING") or cluster.has_failed("a"), "the kubelet has decided"
+    )
+    if cluster.has_failed("a"):
+        assert cluster.pod("a")["status"]["reason"] == "UnexpectedAdmissionError"
+        assert node.runtime.containers("a") == []
+        cluster.create("b", {CRYPTO: 3})
+    name = "b" if cluster.has_failed("a") else "a"
+    container, held = node.running(name), node.held(name)["main"][CRYPTO]
+    scanned = node.scan()[CRYPTO]
+    assert len(held) == 3
+    assert container.given == given(*(scanned[each] for each in held))
 
 
 def test_running_pods_lose_nothing_when_the_kubelet_is_killed(cluster):
