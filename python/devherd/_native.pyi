@@ -8,12 +8,14 @@ __all__ = [
     "DirectoryWatch",
     "Mount",
     "Node",
+    "Preference",
     "Problem",
     "Scan",
     "Scanner",
     "UeventSocket",
     "Unseen",
     "die_with_parent",
+    "nvml_facts",
     "set_process_name",
 ]
 
@@ -60,9 +62,10 @@ class Device:
         envs: dict[str, str] = ...,
         annotations: dict[str, str] = ...,
         cdi_devices: Sequence[str] = ...,
-        cdi_edits: str = ...,
+        cdi_edits: dict[str, str] = ...,
         attributes: dict[str, str] = ...,
         sources: dict[str, str] = ...,
+        distances: dict[str, int] = ...,
     ) -> Device: ...
     @property
     def vendor(self) -> str: ...
@@ -89,11 +92,13 @@ class Device:
     @property
     def cdi_devices(self) -> list[str]: ...
     @property
-    def cdi_edits(self) -> str: ...
+    def cdi_edits(self) -> dict[str, str]: ...
     @property
     def attributes(self) -> dict[str, str]: ...
     @property
     def sources(self) -> dict[str, str]: ...
+    @property
+    def distances(self) -> dict[str, int]: ...
 
 @final
 class Problem:
@@ -164,5 +169,25 @@ class DirectoryWatch:
     def drain(self) -> list[tuple[str, str]]: ...
     def close(self) -> None: ...
 
+@final
+class Preference:
+    """Which free devices of a resource fit together. `kind` is `aligned`, `packed` or `distributed`, else ValueError.
+
+    A device is (id, physical id, card, NUMA nodes, whether it is healthy, distances by card).
+    rust/src/allocation/mod.rs says what `choose` keeps to.
+    """
+
+    def __new__(
+        cls, kind: str, devices: Sequence[tuple[str, str, str, Sequence[int], bool, dict[str, int]]]
+    ) -> Preference: ...
+    def choose(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]: ...
+
 def die_with_parent(signal: int) -> None: ...
+def nvml_facts(driver_root: str | None, library: str | None) -> str:
+    """What NVIDIA's library tells, as JSON (rust/src/nvml/facts.rs); it may hang or crash, and is loaded for good.
+
+    It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
+    cannot be used.
+    """
+
 def set_process_name(name: str) -> None: ...

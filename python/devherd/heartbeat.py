@@ -1,6 +1,7 @@
 """Signs of life in one anonymous shared page, mapped before the forks: beating is a store, watching is a load.
 
-Slot n holds the monotonic time of the last beat of the child that was given slot n, 0.0 before its first.
+Slot n holds the monotonic time of the last beat of the child that was given slot n; before its first, that of its start
+with a minus sign.
 """
 
 import mmap
@@ -30,7 +31,7 @@ class Heartbeats:
 
     def clear(self, slot: int) -> None:
         """Forget the last beat: the child is being started."""
-        _SLOT.pack_into(self._page, slot * _SLOT.size, 0.0)
+        _SLOT.pack_into(self._page, slot * _SLOT.size, -time.monotonic())
 
     def beat(self, slot: int) -> None:
         """Say that the child of this slot is alive now."""
@@ -38,5 +39,12 @@ class Heartbeats:
 
     def last_beat(self, slot: int) -> float:
         """Monotonic seconds of the last beat, 0.0 before the first."""
-        beat: float = _SLOT.unpack_from(self._page, slot * _SLOT.size)[0]
-        return beat
+        return max(0.0, self._value(slot))
+
+    def silence_seconds(self, slot: int) -> float:
+        """Time since the last beat, or since the start of a child that has not beaten yet."""
+        return time.monotonic() - abs(self._value(slot))
+
+    def _value(self, slot: int) -> float:
+        value: float = _SLOT.unpack_from(self._page, slot * _SLOT.size)[0]
+        return value

@@ -2,6 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
+"""How resources come to the kubelet: by a call to its socket, or by sockets that it finds by itself."""
+
+FileVersion = tuple[int, int, int]
+"""Inode, time of change in nanoseconds, size: told apart from another without asking which is younger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -9,8 +16,11 @@ class Settings:
     """The common options, resolved (option, environment, file, default). Children inherit it by fork."""
 
     config_path: Path | None = None
+    config_seen: FileVersion | None = None
+    """Which version of that file was read."""
     host_root: Path = Path("/")
     kubelet_dir: Path = Path("/var/lib/kubelet")
+    registration: RegistrationWay = "kubelet_socket"
     run_dir: Path = Path("/run/devherd")
     listen: str = "127.0.0.1:9478"
     log_level: str = "info"
@@ -24,6 +34,21 @@ class Settings:
     def plugin_directory(self) -> Path:
         """Where device plugins put their sockets."""
         return self.kubelet_dir / "device-plugins"
+
+    @property
+    def plugins_registry(self) -> Path:
+        """Where the kubelet looks for plugins that wait to be found."""
+        return self.kubelet_dir / "plugins_registry"
+
+    @property
+    def socket_directory(self) -> Path:
+        """Where sockets of resources are put."""
+        return self.plugin_directory if self.registration == "kubelet_socket" else self.plugins_registry
+
+    @property
+    def socket_directories(self) -> tuple[Path, Path]:
+        """Where sockets of a resource may lie, whichever way it was registered."""
+        return self.plugin_directory, self.plugins_registry
 
     @property
     def kubelet_socket(self) -> Path:
@@ -101,3 +126,12 @@ class Settings:
     def lock_file(self) -> Path:
         """Held by the running instance."""
         return self.run_dir / "lock"
+
+
+def version_of(file: Path) -> FileVersion | None:
+    """The version of a file that is there now; None when it cannot be seen."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -120,18 +120,23 @@ pub struct Device {
     pub nodes: Vec<Node>,
     /// Mounts for the container.
     pub mounts: Vec<Mount>,
-    /// Environment for the container.
+    /// Environment for the container; `{RESOURCE_NAME}` in a name is the resource's, in capitals, `_` for what is no letter
+    /// or digit.
     pub envs: BTreeMap<String, String>,
     /// Annotations for the container runtime.
     pub annotations: BTreeMap<String, String>,
     /// Qualified CDI names.
     pub cdi_devices: Vec<String>,
-    /// JSON `containerEdits` of the CDI device, empty when it has none.
-    pub cdi_edits: String,
+    /// Qualified CDI name to the JSON of its `containerEdits`, for the names whose specs are ours to write; the kind alone
+    /// (`vendor/class`) to what every device of the kind brings.
+    pub cdi_edits: BTreeMap<String, String>,
     /// Facts in the vendor's own words.
     pub attributes: BTreeMap<String, String>,
     /// Attribute name to the file it was read from.
     pub sources: BTreeMap<String, String>,
+    /// How far its card is from others of its vendor, by card: lower is closer, and a card that is not named is farthest.
+    /// Its own card is named where devices of one card are close to each other.
+    pub distances: BTreeMap<String, u32>,
     /// What health polling looks at between scans.
     pub checks: Vec<Check>,
 }

@@ -134,6 +134,13 @@ fn read_link(below: impl AsFd, path: &Path) -> Result<PathBuf, AttributeError> {
     }
 }
 
+/// Whether an entry is called like this: the prefix, then decimal digits and nothing else.
+#[must_use]
+pub fn is_numbered(name: &str, prefix: &str) -> bool {
+    let digits = name.strip_prefix(prefix).unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// A path without `.` and `..`, resolved as text: right for the kernel's own links, whose directories are no links.
 #[must_use]
 pub fn normal(path: &Path) -> PathBuf {

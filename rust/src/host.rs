@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
+use crate::directory::normal;
+
 /// The file that `devherd sim node` leaves in its tree: plain files may stand for device nodes there.
 const SIMULATED_MARK: &str = ".devherd-simulated-node";
 
@@ -54,6 +56,13 @@ impl Host {
         path.strip_prefix(&self.root).map_or_else(|_| path.to_path_buf(), |below| Path::new("/").join(below))
     }
 
+    /// Where a link in a directory of the kernel's leads. It is resolved as text, below the root: what it names is then the
+    /// host's own path.
+    #[must_use]
+    pub fn behind_link(&self, directory: &Path, target: &Path) -> PathBuf {
+        self.absolute(normal(&self.own_path(directory).join(target)))
+    }
+
     /// Whether no device node of this number (`None`: any) is at a path, which includes the root. Costs one stat.
     ///
     /// On a simulated node a plain file will do. Who may not look cannot tell that something is missing.
@@ -93,6 +102,17 @@ mod tests {
             assert_eq!(host.own_path(host.absolute("/run/x.sock")), Path::new("/run/x.sock"));
             assert_eq!(host.own_path(host.dev("kvm")), Path::new("/dev/kvm"));
             assert!(host.proc("1/stat").starts_with(root));
+        }
+    }
+
+    #[test]
+    fn a_link_leads_to_a_path_of_the_host() {
+        for root in ["/", "/host", "/tmp/node/"] {
+            let host = Host::new(root);
+            let class = host.sys("class/drm");
+            for target in ["../../devices/gpu", "/sys/devices/gpu", "../../../../../../sys/devices/./gpu"] {
+                assert_eq!(host.behind_link(&class, Path::new(target)), host.sys("devices/gpu"), "{root} {target}");
+            }
         }
     }
 

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::CWD;
+
 use crate::attribute::{self, Attribute};
 use crate::check::Check;
 use crate::device::Device;
@@ -118,7 +120,9 @@ impl Function {
 
     /// Notes the facts on a device of this function.
     pub fn describe(&self, host: &Host, device: &mut Device) {
-        device.note("pci_address", self.address(), host.own_path(&self.path));
+        if let Some(address) = address_of(&self.path) {
+            device.note("pci_address", address, host.own_path(&self.path));
+        }
         let mut note = |name: &str, value: String, source: &Path| device.note(name, value, host.own_path(source));
         if let Some((driver, source)) = &self.driver {
             note("pci_driver", driver.clone(), source);
@@ -140,6 +144,14 @@ impl Function {
     }
 }
 
+/// Whether the function is gone from the bus although the kernel still lists it: its configuration reads as all ones.
+#[must_use]
+pub fn is_off_bus(function: &Path) -> bool {
+    let mut id = [0_u8; 4];
+    let read = attribute::open(CWD, function.join("config")).map(|file| rustix::io::pread(&file, &mut id, 0));
+    matches!(read, Ok(Ok(4))) && id == [0xff; 4]
+}
+
 /// What health polling can look at on a function: its link and its error counts, where the kernel shows them.
 #[must_use]
 pub fn checks(function: &Path) -> Vec<Check> {
@@ -147,12 +159,19 @@ pub fn checks(function: &Path) -> Vec<Check> {
     if directory::exists(&function.join("current_link_width")) {
         checks.push(Check::Link { function: function.to_path_buf() });
     }
-    // The kernel shows the counters together or not at all.
-    if directory::exists(&function.join("aer_dev_fatal")) {
-        let counters = ["aer_dev_fatal", "aer_dev_nonfatal"].map(|name| function.join(name));
-        checks.extend(counters.map(|attribute| Check::AerRise { attribute }));
-    }
+    checks.extend(error_checks(function));
     checks
+}
+
+/// Its error counts alone: for functions whose link slows down when they are idle.
+#[must_use]
+pub fn error_checks(function: &Path) -> Vec<Check> {
+    // The kernel shows the counters together or not at all.
+    if !directory::exists(&function.join("aer_dev_fatal")) {
+        return Vec::new();
+    }
+    let counters = ["aer_dev_fatal", "aer_dev_nonfatal"].map(|name| function.join(name));
+    counters.map(|attribute| Check::AerRise { attribute }).to_vec()
 }
 
 /// The `uevent` file: lines of `KEY=value`. Empty where it cannot be read.
@@ -211,6 +230,16 @@ fn id_pair(text: &str) -> Option<(u16, u16)> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_function_whose_configuration_is_all_ones_is_off_the_bus() {
+        let function = tempfile::tempdir().unwrap();
+        assert!(!is_off_bus(function.path()), "nothing says so");
+        for (id, expected) in [(vec![0xff; 256], true), (vec![0x02, 0x10, 0xa1, 0x74], false), (vec![0xff; 3], false)] {
+            std::fs::write(function.path().join("config"), id).unwrap();
+            assert_eq!(is_off_bus(function.path()), expected);
+        }
+    }
 
     #[test]
     fn addresses_are_matched_whole() {

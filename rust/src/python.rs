@@ -8,13 +8,15 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 
 use crate::device;
 use crate::host::Host;
+use crate::nvml::probe::{self, ProbeError};
 use crate::settings::Settings;
-use crate::{process, scan, uevent, watch};
+use crate::{allocation, process, scan, uevent, watch};
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(Clone, PartialEq)]
@@ -102,8 +104,8 @@ impl Device {
     #[new]
     #[pyo3(signature = (*, vendor, id, card = String::new(), resource_name = None, first_sight_resource_name = None,
         reasons = Vec::new(), numa_nodes = Vec::new(), nodes = Vec::new(), mounts = Vec::new(), envs = BTreeMap::new(),
-        annotations = BTreeMap::new(), cdi_devices = Vec::new(), cdi_edits = String::new(), attributes = BTreeMap::new(),
-        sources = BTreeMap::new()))]
+        annotations = BTreeMap::new(), cdi_devices = Vec::new(), cdi_edits = BTreeMap::new(),
+        attributes = BTreeMap::new(), sources = BTreeMap::new(), distances = BTreeMap::new()))]
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
     #[expect(clippy::too_many_arguments, reason = "a record's constructor has as many arguments as it has fields")]
     fn new(
@@ -119,9 +121,10 @@ impl Device {
         envs: BTreeMap<String, String>,
         annotations: BTreeMap<String, String>,
         cdi_devices: Vec<String>,
-        cdi_edits: String,
+        cdi_edits: BTreeMap<String, String>,
         attributes: BTreeMap<String, String>,
         sources: BTreeMap<String, String>,
+        distances: BTreeMap<String, u32>,
     ) -> PyResult<Self> {
         let device = device::Device {
             vendor: Cow::Owned(vendor),
@@ -139,6 +142,7 @@ impl Device {
             cdi_edits,
             attributes,
             sources,
+            distances,
             checks: Vec::new(),
         };
         Ok(Self { scan: Arc::new(scan::Scan { devices: vec![device], ..scan::Scan::default() }), index: 0 })
@@ -205,7 +209,7 @@ impl Device {
     }
 
     #[getter]
-    fn cdi_edits(&self) -> &str {
+    fn cdi_edits(&self) -> &BTreeMap<String, String> {
         &self.get().cdi_edits
     }
 
@@ -217,6 +221,11 @@ impl Device {
     #[getter]
     fn sources(&self) -> &BTreeMap<String, String> {
         &self.get().sources
+    }
+
+    #[getter]
+    fn distances(&self) -> &BTreeMap<String, u32> {
+        &self.get().distances
     }
 
     fn __repr__(&self) -> String {
@@ -397,6 +406,35 @@ impl DirectoryWatch {
     }
 }
 
+/// Id, physical id, card, NUMA nodes, whether it is healthy, distances by card.
+type PreferenceDevice = (String, String, String, Vec<i64>, bool, BTreeMap<String, u32>);
+
+#[pyclass(frozen, module = "devherd._native")]
+struct Preference(allocation::Preference);
+
+#[pymethods]
+impl Preference {
+    #[new]
+    fn new(kind: &str, devices: Vec<PreferenceDevice>) -> PyResult<Self> {
+        let kind = allocation::Kind::from_word(kind)
+            .ok_or_else(|| PyValueError::new_err(format!("unknown preference {kind:?}")))?;
+        let devices = devices.into_iter().map(|(id, physical_id, card, numa_nodes, healthy, distances)| {
+            allocation::Device { id, physical_id, card, numa_nodes, healthy, distances }
+        });
+        Ok(Self(allocation::Preference::new(kind, devices.collect())))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    fn choose(&self, available: Vec<PyBackedStr>, must_include: Vec<PyBackedStr>, size: usize) -> Vec<String> {
+        let (available, required) = (texts(&available), texts(&must_include));
+        self.0.choose(&available, &required, size).into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn texts(ids: &[PyBackedStr]) -> Vec<&str> {
+    ids.iter().map(|id| &**id).collect()
+}
+
 #[pyfunction]
 fn die_with_parent(signal: i32) -> PyResult<()> {
     Ok(process::die_with_parent(signal)?)
@@ -407,13 +445,23 @@ fn set_process_name(name: &str) -> PyResult<()> {
     Ok(process::set_process_name(name)?)
 }
 
+#[pyfunction]
+fn nvml_facts(py: Python<'_>, driver_root: Option<&str>, library: Option<&str>) -> PyResult<String> {
+    let facts = py.detach(|| probe::facts(driver_root.map(Path::new), library.map(Path::new)));
+    let facts = facts.map_err(|error| match error {
+        ProbeError::NoLibrary => PyFileNotFoundError::new_err(error.to_string()),
+        ProbeError::Unusable(why) => PyOSError::new_err(why),
+    })?;
+    serde_json::to_string(&facts).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
 /// The scan core.
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use super::{
-        Device, DirectoryWatch, Mount, Node, Problem, Scan, Scanner, UeventSocket, Unseen, die_with_parent,
-        set_process_name,
+        Device, DirectoryWatch, Mount, Node, Preference, Problem, Scan, Scanner, UeventSocket, Unseen, die_with_parent,
+        nvml_facts, set_process_name,
     };
 }
 

@@ -13,9 +13,6 @@ use crate::probe::{Fence, panic_message};
 use crate::settings::Settings;
 use crate::vendors::{self, Vendor};
 
-/// Used when the settings name no deadline that is one.
-const DEADLINE: Duration = Duration::from_secs(2);
-
 /// What one scan yielded.
 #[derive(Debug, Clone, Default)]
 pub struct Scan {
@@ -46,7 +43,7 @@ impl Scanner {
     /// A scanner of the host below `host`. Nothing is read yet and no thread started.
     #[must_use]
     pub fn new(host: Host, settings: &Settings) -> Self {
-        let fence = Arc::new(Fence::new(settings.probe_deadline().unwrap_or(DEADLINE)));
+        let fence = Arc::new(Fence::new(settings.patience()));
         let poller = Poller::new(host.clone(), Arc::clone(&fence));
         Self { host, fence, vendors: vendors::enabled(settings), poller, last: None }
     }

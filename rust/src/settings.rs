@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::vendors::amd::AmdOptions;
+use crate::vendors::intel_gpu::IntelGpuOptions;
+use crate::vendors::nvidia::NvidiaOptions;
+use crate::vendors::rdma::RdmaOptions;
+use crate::vendors::xilinx_fpga::XilinxFpgaOptions;
+
+/// Used when the settings name no deadline that is one.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Everything a scan can be told.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -37,6 +46,12 @@ impl Settings {
         Ok(settings)
     }
 
+    /// How long a probe may take, whatever has been said.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.probe_deadline().unwrap_or(PATIENCE)
+    }
+
     /// How long a probe may take; `None` when that is no time at all.
     #[must_use]
     pub fn probe_deadline(&self) -> Option<Duration> {
@@ -50,6 +65,16 @@ impl Settings {
 pub struct Vendors {
     /// Intel FPGA.
     pub intel_fpga: IntelFpgaOptions,
+    /// NVIDIA GPU.
+    pub nvidia: NvidiaOptions,
+    /// AMD GPU.
+    pub amd: AmdOptions,
+    /// Intel GPU.
+    pub intel_gpu: IntelGpuOptions,
+    /// Xilinx FPGA.
+    pub xilinx_fpga: XilinxFpgaOptions,
+    /// RDMA.
+    pub rdma: RdmaOptions,
 }
 
 /// Options of the Intel FPGA vendor.

@@ -81,7 +81,7 @@ fn region_mode_answers_for_the_hook_and_the_others_do_not() {
         [(&"com.intel.fpga.mode".into(), &"fpga.intel.com/region".into())]
     );
     assert_eq!(region.cdi_devices, ["intel.cdi.k8s.io/fpga=dfl-fme.0"]);
-    let edits: serde_json::Value = serde_json::from_str(&region.cdi_edits).unwrap();
+    let edits: serde_json::Value = serde_json::from_str(&region.cdi_edits[&region.cdi_devices[0]]).unwrap();
     assert_eq!(edits["hooks"][0]["path"], "/opt/intel/fpga-sw/intel-fpga-crihook");
     let devel = &tree.scan(RegionDevel).devices[0];
     assert!(devel.annotations.is_empty() && devel.cdi_devices.is_empty() && devel.cdi_edits.is_empty());
@@ -397,4 +397,20 @@ fn a_root_that_is_reached_by_another_way_is_taken_off_paths() {
     let found = IntelFpga::new(Af).scan(&host, &fence);
     assert_eq!(found.problems, []);
     assert!(found.devices[0].sources.values().all(|path| Path::new(path).starts_with("/sys/devices/pci0000:81")));
+}
+
+#[test]
+fn a_class_link_that_dangles_is_named_itself_with_what_it_points_to() {
+    for (class, card) in [("fpga", "fpga/intel-fpga-dev.3"), ("fpga_region", "fpga_region/region3")] {
+        let tree = two_dfl_cards();
+        let name = card.rsplit('/').next().unwrap();
+        tree.add(&format!("sys/class/{class}/{name} -> ../../devices/pci0000:99/0000:99:01.0/0000:9a:00.0/{card}"));
+        let found = tree.af();
+        let target = format!("/sys/devices/pci0000:99/0000:99:01.0/0000:9a:00.0/{card}");
+        let expected = (format!("/sys/class/{class}/{name}"), format!("points to {target}, which is not there"));
+        let problems: Vec<_> =
+            found.problems.iter().map(|it| (it.path.display().to_string(), it.error.clone())).collect();
+        assert_eq!(problems, [expected]);
+        assert_eq!(found.devices.len(), 2);
+    }
 }

@@ -35,6 +35,24 @@ def test_a_good_config_is_shown_with_the_resources_it_makes(tmp_path):
     assert outcome.stdout.count("example.com/gpu") == 2
 
 
+def test_a_selector_that_can_match_nothing_is_told_and_is_no_error(tmp_path):
+    """A fact that no vendor has, with what was perhaps meant: the rule would be without effect and without a word."""
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "simulated: [{name: a.example/x, count: 1}]\nresources: [{match: {afuid: '*'}, advertise: false}]\n"
+    )
+
+    outcome = devherd("check-config", path, "--host-root", tmp_path)
+
+    assert outcome.code == 0
+    assert outcome.stderr == (
+        f"devherd: doubtful configuration in {path} — resources[0].match.afuid: no vendor has this fact — "
+        "did you mean `afu_id`?\n"
+    )
+    assert f"{path} is good." in outcome.stdout
+    assert "a.example/x" in outcome.stdout
+
+
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe", b"a: [", b"- 1\n", b"scan: {period: 1s}\nscan: {period: 2s}\n", b"? [1]\n: 2\n"]
 )

@@ -119,6 +119,20 @@ def test_a_problem_fails_the_scan_only_when_asked(config):
     assert devherd("scan", "--config", config, "--fail-on-problem").code == 0
 
 
+@pytest.mark.parametrize("command", [["scan"], ["check-config"]])
+def test_a_generic_resource_of_which_nothing_is_there_is_shown_as_a_problem(tmp_path, command):
+    """With its name and what nothing matches; it would be missing without a word otherwise."""
+    path = tmp_path / "config.yaml"
+    path.write_text("generic: [{name: devic.es/serial, groups: [{paths: [{path: '/dev/no-tty*'}]}]}]")
+
+    outcome = devherd(*command, "--config", path)
+
+    assert outcome.code == 0
+    (row,) = [line for line in outcome.stdout.splitlines() if "/dev/no-tty*" in line]
+    assert " ".join(row.split()) == "generic /dev/no-tty* nothing on this host matches, so there is no devic.es/serial"
+    assert devherd("scan", "--fail-on-problem", "--config", path).code == 1
+
+
 def test_a_host_without_devices_is_told_so(tmp_path):
     """An empty tree: no table, one line, no error."""
     outcome = devherd("scan", "--host-root", tmp_path)

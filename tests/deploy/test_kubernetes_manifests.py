@@ -1,7 +1,9 @@
 """The Kubernetes manifests: kubectl builds them, the API's types know every field, devherd understands its part."""
 
 import json
+import shutil
 import subprocess
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,13 @@ KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
 @pytest.fixture(scope="module")
 def manifests(tool):
     """What `kubectl apply -k` would send, by kind."""
-    built = subprocess.run(
-        [tool("kubectl"), "kustomize", KUBERNETES], check=True, capture_output=True, text=True
-    ).stdout
-    return {manifest["kind"]: manifest for manifest in yaml.safe_load_all(built)}
+    return built(tool("kubectl"), KUBERNETES)
+
+
+def built(kubectl, directory):
+    """The manifests of a kustomization, by kind."""
+    text = subprocess.run([kubectl, "kustomize", directory], check=True, capture_output=True, text=True).stdout
+    return {manifest["kind"]: manifest for manifest in yaml.safe_load_all(text)}
 
 
 @pytest.fixture
@@ -139,6 +144,31 @@ def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, contai
     for kubelets in (settings.plugin_directory, settings.pod_resources_socket.parent):
         assert mounts[str(kubelets)] == str(kubelets)
     assert str(settings.run_dir) in mounts
+
+
+def test_the_patch_for_plugins_registry_adds_the_way_and_its_directory_and_nothing_else(tool, tmp_path, manifests):
+    """As the patch says to use it."""
+    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+    with (tmp_path / "kubernetes/kustomization.yaml").open("a") as kustomization:
+        kustomization.write("patchesStrategicMerge: [plugins-registry.yaml]\n")
+    patched = built(tool("kubectl"), tmp_path / "kubernetes")["DaemonSet"]["spec"]["template"]["spec"]
+    pod = json.loads(json.dumps(manifests["DaemonSet"]["spec"]["template"]["spec"]))
+
+    place = "/var/lib/kubelet/plugins_registry"
+    pod["containers"][0]["env"].append({"name": "DEVHERD_REGISTRATION", "value": "plugins_registry"})
+    pod["containers"][0]["volumeMounts"].append({"name": "plugins-registry", "mountPath": place})
+    pod["volumes"].append({"name": "plugins-registry", "hostPath": {"path": place, "type": "DirectoryOrCreate"}})
+
+    assert in_order(patched) == in_order(pod)
+    config = configuration.load({}, {"DEVHERD_REGISTRATION": "plugins_registry"})
+    assert (config.registration, str(config.settings().plugins_registry)) == ("plugins_registry", place)
+
+
+def in_order(pod):
+    """Kustomize puts what it adds in front."""
+    [container] = pod["containers"]
+    lists = {key: sorted(container[key], key=itemgetter("name")) for key in ("env", "volumeMounts")}
+    return pod | {"containers": [container | lists], "volumes": sorted(pod["volumes"], key=itemgetter("name"))}
 
 
 def test_the_probes_and_prometheus_ask_where_the_exporter_listens(container, tmp_path):

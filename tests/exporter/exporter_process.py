@@ -1,13 +1,15 @@
 """A real exporter process under a stand-in for the supervisor, for the tests beside it.
 
 Usage: exporter_process.py CONFIG-FILE READY-FILE. The stand-in gives the scanner heartbeat slot 0 and beats it every
-50 ms unless <run-dir>/scanner-hangs exists; the exporter has slot 1 and is started again when a signal ends it.
+50 ms unless <run-dir>/scanner-hangs exists, which says for how many seconds it does; the exporter has slot 1 and is
+started again when a signal ends it. <run-dir>/clock holds seconds by which the wall clock is off.
 """
 
 import os
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 from devherd import counters, log
 from devherd.child import Child
@@ -19,8 +21,14 @@ counters.keep_in(settings.counters_directory)
 
 from devherd.exporter.main import main  # noqa: E402 - prometheus_client must find its directory first
 
+right_time, hangs = time.time, settings.run_dir / "scanner-hangs"
+clock = settings.run_dir / "clock"
+time.time = lambda: right_time() + (float(clock.read_text()) if clock.exists() else 0.0)
 heartbeats = Heartbeats()
-for _ in range(8):
+hung_since = time.monotonic() - float(hangs.read_text() if hangs.exists() else 0)
+with mock.patch("time.monotonic", return_value=hung_since):
+    heartbeats.claim()
+for _ in range(7):
     heartbeats.claim()
 
 
@@ -45,7 +53,7 @@ while os.getppid() != 1:
         sys.exit(os.WEXITSTATUS(status))
     if ended:
         exporter = start()
-    if not (settings.run_dir / "scanner-hangs").exists():
+    if not hangs.exists():
         heartbeats.beat(0)
     if (settings.run_dir / "how-long-silent").exists():
         (settings.run_dir / "silence").write_text(str(time.monotonic() - heartbeats.last_beat(1)))

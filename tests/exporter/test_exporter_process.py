@@ -7,10 +7,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pytest
 from exporter_instance import eventually
-
-from devherd import spool
-from devherd.proto.spool_pb2 import Children
 
 
 def ended(instance):
@@ -75,13 +73,14 @@ def test_a_bad_configuration_changes_nothing(instance):
     assert "Traceback" not in instance.log
 
 
-def test_a_restarted_exporter_serves_where_the_last_one_did(instance):
-    """The supervisor still has the address of its own start; the file has another one since."""
+@pytest.mark.parametrize("age_seconds", [0, 86_400])
+def test_a_restarted_exporter_serves_where_the_last_one_did(instance, age_seconds):
+    """The supervisor has still the address of its own start; the file has another one since, by whatever clock."""
     instance.start()
     first = instance.exporter_pid
-    spool.write(instance.run_dir / "children.pb", Children(started_timestamp_seconds=time.time()))
-    time.sleep(0.1)
     instance.configure("127.0.0.2:0")
+    written = time.time() - age_seconds
+    os.utime(instance.config, (written, written))
 
     os.kill(first, signal.SIGKILL)
     eventually(lambda: instance.exporter_pid != first, "it is started again")

@@ -1,6 +1,7 @@
 """The other pages: alive, ready, inventory, status page, and what is not there."""
 
 import json
+import re
 import socket
 import time
 
@@ -36,7 +37,7 @@ def test_an_instance_without_children_file_is_not_alive(instance):
 
 def test_a_scanner_that_stopped_beating_is_named(instance):
     """Its last heartbeat is more than ten seconds old: never beaten, started long ago."""
-    (instance.run_dir / "scanner-hangs").touch()
+    (instance.run_dir / "scanner-hangs").write_text("60")
     instance.start()
     instance.put_children(SCANNER)
 
@@ -46,14 +47,18 @@ def test_a_scanner_that_stopped_beating_is_named(instance):
     assert reasons.startswith("scanner: no heartbeat for ")
 
 
-def test_a_scanner_that_was_just_started_has_time_to_beat(instance):
-    """Replacing a child must not fail the probe."""
-    (instance.run_dir / "scanner-hangs").touch()
+@pytest.mark.parametrize("years", [0, 10, -10])
+def test_a_scanner_that_was_just_started_has_time_to_beat_whatever_the_clock_says(instance, years):
+    """Replacing a child must not fail the probe, nor must a clock that is set meanwhile."""
+    (instance.run_dir / "scanner-hangs").write_text("0")
+    (instance.run_dir / "clock").write_text(str(years * 365 * 86_400))
     instance.start()
     scanner = Child(name="scanner", pid=1, state="RUNNING", started_timestamp_seconds=time.time())
     instance.put_children(scanner)
 
     assert instance.ask("/healthz")[0] == 200
+    (row,) = [line for line in instance.ask("/")[2].split("<tr>") if "<td>scanner</td>" in line]
+    assert re.search(r"<td>\d s ago</td>", row)
 
 
 def test_every_reason_not_to_be_alive_has_its_line(instance):

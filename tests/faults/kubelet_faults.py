@@ -5,9 +5,10 @@ import os
 import shutil
 import signal
 import sys
+from dataclasses import replace
 
 from matrix import row
-from trial import ALL, CODEC, CRYPTO, GPU, Trial
+from trial import ALL, CODEC, CONFIG, CRYPTO, GPU, Trial
 
 CHECKPOINT = "kubelet_internal_checkpoint"
 AGAIN = "every resource registers again"
@@ -157,3 +158,36 @@ async def register_hangs(trial: Trial) -> None:
     await trial.kubelet.restart()
     await trial.kubelet.events.wait("register-called", GPU, since=trial.kubelet.events.mark() - 1)
     trial.kubelet.mood.hangs = False
+
+
+async def be_found(trial: Trial) -> None:
+    """The herd waits in plugins_registry."""
+    trial.configure(CONFIG | {"registration": "plugins_registry"})
+    trial.inside = trial.settings = replace(trial.settings, registration="plugins_registry")
+
+
+@row("every resource is found again", registers=ALL, prepare=be_found)
+async def plugins_registry_and_the_kubelet_restarted(trial: Trial) -> None:
+    """Resources wait in plugins_registry; the kubelet stops and the next one comes after up to 1 s."""
+    await trial.kubelet.stop()
+    await asyncio.sleep(trial.random.uniform(0, 1))
+    await trial.kubelet.start()
+    trial.mended()
+
+
+@row("every resource is found again", registers=ALL, prepare=be_found, in_a_row=3)
+async def plugins_registry_and_all_sockets_removed(trial: Trial) -> None:
+    """Resources wait in plugins_registry, and somebody unlinks every socket there."""
+    for path in trial.settings.plugins_registry.glob("devherd-*.sock"):
+        path.unlink()
+
+
+@row(
+    "it is found again from a new process, the others are not disturbed",
+    registers=(CRYPTO,),
+    replaces=(CRYPTO,),
+    prepare=be_found,
+)
+async def plugins_registry_and_a_child_killed(trial: Trial) -> None:
+    """Resources wait in plugins_registry, and the child of one gets SIGKILL."""
+    os.kill(trial.pid(CRYPTO), signal.SIGKILL)

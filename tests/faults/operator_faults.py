@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import time
 
 from host_faults import FUSE, mount_hanging_file, tell_hanging_file, unhealthy
 from matrix import row
@@ -75,6 +76,27 @@ async def sigterm_while_a_read_hangs(trial: Trial) -> None:
     demand(not left, f"sockets: {left}")
     await tell_hanging_file(trial, "flow")
     demand(await ending == 0, "it did not end well")
+    await restart(trial)
+
+
+@row(
+    "it ends with 0 within 10 s, says whom it leaves behind, and the next start is clean",
+    registers=ALL,
+    replaces=None,
+    prepare=mount_hanging_file,
+    needs=FUSE,
+    in_a_row=1,
+    share=0.1,
+)
+async def sigterm_while_a_read_hangs_for_good(trial: Trial) -> None:
+    """SIGTERM while the scanner cannot die; the read comes back once devherd has ended; a new one is started."""
+    await tell_hanging_file(trial, "hang")
+    await unhealthy(trial)
+    began = time.monotonic()
+    demand(await trial.stop_herd() == 0, "it did not end well")
+    demand(time.monotonic() - began < 10, "it waited for long")
+    demand("is left behind: it waits in the kernel" in trial.log_since, "it did not say whom it left behind")
+    await tell_hanging_file(trial, "flow")
     await restart(trial)
 
 

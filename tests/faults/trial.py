@@ -17,6 +17,7 @@ from moody_kubelet import MoodyKubelet
 
 from devherd import spool
 from devherd.proto import spool_pb2
+from devherd.settings import Settings
 from devherd.sim.node.presets import preset
 from devherd.sim.stage import Stage
 
@@ -163,7 +164,7 @@ class Trial(Stage):
                 state = spool.read(path, spool_pb2.ResourceState)
             except (OSError, spool.SpoolError) as error:
                 return str(error)
-            socket = self.settings.plugin_directory / state.endpoint
+            socket = self.settings.socket_directory / state.endpoint
             if not state.registered or state.streams != 1 or not socket.is_socket():
                 return f"{resource} says: {state.detail or state}"
         return ""
@@ -185,10 +186,14 @@ class Trial(Stage):
         for resource in (CODEC, GPU):
             demand(await self.kubelet.allocate(resource, 1, pod="probe"), f"{resource} cannot be allocated")
         self.kubelet.free("probe")
-        sockets = sorted(path.name for path in self.settings.plugin_directory.glob("devherd-*"))
+        sockets = self.sockets(self.settings)
         demand(len(sockets) == len(ALL), f"sockets: {sockets}")
         await self._until_no_temporaries()
         demand(bool(excused) or "Traceback" not in self.log_since, self.log_since)
+
+    def sockets(self, settings: Settings) -> list[Path]:
+        """All of ours, wherever they are."""
+        return [path for directory in settings.socket_directories for path in sorted(directory.glob("devherd-*"))]
 
     def _held(self) -> set[tuple[str, str, int]]:
         return {(one.container.pod, one.resource, len(one.device_ids)) for one in self.kubelet.allocations()}
@@ -229,7 +234,7 @@ class Trial(Stage):
         code = await self.stop_herd()
         demand(code == 0 or not self.ended_as_told, f"the herd ended with {code}\n{self.log[-2000:]}")
         await self.until_gone()
-        sockets = sorted(path.name for path in self.inside.plugin_directory.glob("devherd-*"))
+        sockets = self.sockets(self.inside)
         demand(not sockets, f"sockets: {sockets}")
         if self.settings is self.inside:
             names = {path.name for path in self.inside.run_dir.iterdir()}

@@ -18,6 +18,8 @@ class HerdNode:
     """In the directory: `node` (the simulated host), `k` (the kubelet's), `run`, `config.yaml`, `herd.log`."""
 
     def __init__(self, directory: Path, program: Path) -> None:
+        self.listen = ""
+        """Where the exporter serves; off by default."""
         self.directory = directory
         self.kubelet = RealKubelet(program, directory / "k", directory / "kubelet.log")
         self.kubelet.directory.mkdir()
@@ -37,11 +39,12 @@ class HerdNode:
         self.start_herd()
 
     def start_herd(self):
-        """`devherd run`, with the exporter off."""
+        """`devherd run`."""
         options = {"config": "config.yaml", "host-root": "node", "kubelet-dir": "k", "run-dir": "run"}
         command = [f"--{option}={self.directory / name}" for option, name in options.items()]
+        command += [f"--listen={self.listen}"]
         with (self.directory / "herd.log").open("ab") as log:
-            self._herd = subprocess.Popen([sys.executable, "-m", "devherd", "run", *command, "--listen="], stderr=log)
+            self._herd = subprocess.Popen([sys.executable, "-m", "devherd", "run", *command], stderr=log)
 
     def stop_herd(self, number=signal.SIGTERM):
         """End it; the exit code."""

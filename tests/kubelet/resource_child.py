@@ -39,6 +39,8 @@ class ChildNode:
     """A kubelet directory, a run directory, a kubelet that can be started, and resource children."""
 
     def __init__(self, directory: Path, program: Path) -> None:
+        self.environment: dict[str, str] = {}
+        """Of the children started from now on, besides the usual."""
         self.kubelet = RealKubelet(program, directory / "k", directory / "kubelet.log")
         self.run_dir = directory / "r"
         self.log = directory / "child.log"
@@ -59,6 +61,7 @@ class ChildNode:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                env=os.environ | self.environment,
             )
         self._runs.append((parent, [int(pid) for pid in parent.stdout.readline().split()]))
 
@@ -94,8 +97,8 @@ class ChildNode:
         return spool.read(path, spool_pb2.ResourceState) if path.exists() else spool_pb2.ResourceState()
 
     def sockets(self):
-        """The names of devherd's sockets."""
-        return sorted(path.name for path in self.kubelet.plugins.glob("devherd-*.sock"))
+        """The names of devherd's sockets, whichever way they are registered."""
+        return sorted(path.name for path in self.kubelet.directory.glob("*/devherd-*.sock"))
 
     def logged(self, text):
         """Whether the child's log has the text."""

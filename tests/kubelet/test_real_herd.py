@@ -2,12 +2,14 @@
 
 import json
 import signal
+import urllib.request
 
 import pytest
 from real_kubelet import pod
 from resource_child import eventually
 
 from devherd.sim.node.spec import FpgaSpec, NodeSpec
+from devherd.sim.stage import free_port
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
@@ -160,3 +162,37 @@ def test_every_resource_is_back_after_a_restart_of_the_kubelet(herd_node):
         herd_node.kubelet.restart()
         for name, count in counts.items():
             herd_node.until_capacity(name, count, count)
+
+
+def test_a_herd_that_waits_to_be_found_serves_and_survives_a_restart_of_the_kubelet(herd_node):
+    """`registration: plugins_registry`, with two resources: no call of Register, and the pod keeps its device."""
+    herd_node.start("fpga-opae-2", {"registration": "plugins_registry"}, plugins_registry=True)
+    for _ in range(2):
+        for name in (CRYPTO, CODEC):
+            herd_node.until_capacity(name, 1, 1)
+            assert herd_node.kubelet.registrations(name) == 0
+        assert herd_node.kubelet.admit(pod("a", {CRYPTO: 1})).main.paths == ["/dev/intel-fpga-port.0"]
+        running = [{"pod_uid": "a", "name": "main", "id": "a/main", "running": True}]
+        herd_node.kubelet.restart(sources_ready=False, containers=running)
+    assert herd_node.stop_herd() == 0
+    assert list((herd_node.kubelet.directory / "plugins_registry").iterdir()) == []
+
+
+def test_the_exporter_shows_who_holds_which_device_by_the_kubelets_own_word(herd_node):
+    """Read from the kubelet's PodResources: both devices of a container, none of a pod that is over."""
+    herd_node.listen = f"127.0.0.1:{free_port()}"
+    herd_node.start("generic", {"simulated": [{"name": GPU, "count": 3, "numa_nodes": 2}]}, numa_nodes=[0, 1])
+    herd_node.until_capacity(GPU, 3, 3)
+
+    def shown():
+        try:
+            page = urllib.request.urlopen(f"http://{herd_node.listen}/metrics", timeout=10).read().decode()
+        except OSError:
+            return None
+        return sorted(line.split("{")[1].split("}")[0] for line in page.splitlines() if "device_allocated{" in line)
+
+    held = herd_node.kubelet.admit(pod("train", {GPU: 2})).main.device_ids[GPU]
+    whose = f'container="main",device_id="{{}}",namespace="default",pod="train",resource_name="{GPU}"'
+    eventually(lambda: shown() == [whose.format(device_id) for device_id in held])
+    herd_node.kubelet.ask("free", uid="train")
+    eventually(lambda: shown() == [])

@@ -30,6 +30,39 @@ def test_devherd_takes_a_resource_over_from_a_plugin_that_is_removed_afterwards(
     assert child_node.kubelet.admit(pod("a", {RESOURCE: 2})).main.paths == ["/dev/0", "/dev/1"]
 
 
+@pytest.mark.parametrize("way", ["kubelet_socket", "plugins_registry"])
+def test_a_resource_comes_back_after_another_plugin_of_it_came_and_went(child_node, way):
+    """The kubelet takes its devices for lost and leaves the stream open: only PodResources tells."""
+    child_node.environment = {"DEVHERD_TEST_KUBELET_CHECK": "0.2", "DEVHERD_REGISTRATION": way}
+    child_node.kubelet.start(plugins_registry=True)
+    child_node.serve(device("0"), device("1"))
+    eventually(lambda: child_node.state().registered)
+    first = child_node.state().endpoint
+    rival = RawPlugin(child_node.kubelet.plugins / "rival.sock", resource=RESOURCE)
+    assert register(child_node.kubelet.plugins, "rival.sock", RESOURCE) == ""
+    rival.send("theirs")
+    child_node.until_capacity(1, 1)
+    rival.stop()
+    eventually(lambda: child_node.logged("the kubelet has lost our devices, though it still watches"))
+    child_node.until_capacity(2, 2)
+    eventually(lambda: child_node.state().registered)
+    assert child_node.state().endpoint != first
+    assert child_node.kubelet.admit(pod("a", {RESOURCE: 2})).main.paths == ["/dev/0", "/dev/1"]
+
+
+@pytest.mark.parametrize("devices", [[device("0")], [device("0", numa=[0, 1])], [device("0", "xid")], []])
+def test_a_kubelet_that_has_the_devices_is_left_alone(child_node, devices):
+    """Asked many times, nothing happens: one stream, one registration."""
+    child_node.environment = {"DEVHERD_TEST_KUBELET_CHECK": "0.05"}
+    child_node.kubelet.start(numa_nodes=[0, 1])
+    child_node.write(*devices)
+    child_node.run()
+    eventually(lambda: child_node.state().registered)
+    time.sleep(1)
+    assert child_node.state().registered
+    assert child_node.kubelet.registrations(RESOURCE) == 1
+
+
 def test_a_list_that_the_kubelet_does_not_take_costs_the_stream_until_there_is_a_shorter_one(child_node):
     """It tries again ever later, not in a tight loop, and is back with the first list that fits."""
     child_node.kubelet.start()

@@ -18,10 +18,15 @@ scan: {period: 5s, events: true, probe_timeout: 2s}
 health: {poll: 1s, recover_after: 3}
 vendors:
   intel_fpga: {mode: af}
+  nvidia: {mig_strategy: none, device_list_strategy: [envvar], device_id_strategy: uuid, pass_device_specs: false}
+  amd: {naming: single}
+  intel_gpu: {shared_devices: 1, monitoring: false}
+  xilinx_fpga: {}
+  rdma: {}
 resources:
-  - match: {vendor: intel_fpga, afu_id: "d84*", exclude: [{pci_address: "0000:3b:00.0"}]}
-    name: fpga.intel.com/crypto
-    sharing: {replicas: 4, rename: fpga.intel.com/crypto.shared, fail_requests_greater_than_one: true}
+  - match: {vendor: nvidia, model: "*H200*", exclude: [{pci_address: "0000:3b:00.0"}]}
+    name: nvidia.com/h200
+    sharing: {replicas: 4, rename: nvidia.com/h200.shared, fail_requests_greater_than_one: true}
     preferred: aligned
 generic:
   - {name: devic.es/kvm, groups: [{count: 10, paths: [{path: /dev/kvm}]}]}
@@ -114,7 +119,7 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
             "vendors: {intel_fpga: {enabled: maybe}}",
             "vendors.intel_fpga.enabled: input should be 'auto', True or False",
         ),
-        ("vendors: {nvidia: {}}", "vendors: `nvidia` is not scanned by this version yet; remove the section"),
+        ("vendors: {nvidia: {driver_root: run}}", "vendors.nvidia.driver_root: 'run' is no absolute path of the host"),
         (
             "listen: nine",
             "listen: 'nine' is no ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty to switch it off",
@@ -134,6 +139,22 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
         ("generic: [{name: a.b/c, groups: [{usb: [{vendor: xyz, product: '1'}]}]}]", None),
         ("generic: [{name: a.b/c, groups: [{paths: [{path: dev/kvm}]}]}]", None),
         ("resources: [{match: {exlude: 1, model: {}}}]", None),
+        (
+            "resources: [{sharing: {strategy: mps, replicas: 2}}]",
+            "resources[0].sharing.strategy: MPS needs `vendors.nvidia.mps_root`, where its control daemon is",
+        ),
+        (
+            "vendors: {nvidia: {mps_root: /m, mig_strategy: mixed}}\nresources: [sharing: {replicas: 9,strategy: mps}]",
+            "resources[0].sharing.strategy: MPS shares no MIG devices, and `vendors.nvidia.mig_strategy` is `mixed`",
+        ),
+        (
+            "{vendors: {nvidia: {mps_root: /mps}}, resources: [{}, {sharing: {strategy: mps, replicas: 49}}]}",
+            "resources[1].sharing.replicas: MPS serves at most 48 clients of a GPU",
+        ),
+        (
+            "resources: [{sharing: {strategy: mig}}]",
+            "resources[0].sharing.strategy: input should be 'time_slicing' or 'mps'",
+        ),
         ("[1, 2]", "the file must be a mapping of keys, like `scan: {period: 5s}`"),
         ("scan: {period: 5s", "line 2, column 1: did not find expected ',' or '}'"),
         ("scan: {period: 5s}\nscan: {}\n", "line 2, column 1: the key `scan` is given twice"),
@@ -217,3 +238,12 @@ def test_a_duration_is_the_sum_of_its_parts(hours, minutes, seconds, millisecond
     parsed = config.parse_duration(f"{hours}h{minutes}m{seconds}s{milliseconds}ms")
 
     assert parsed == pytest.approx(hours * 3600 + minutes * 60 + seconds + milliseconds / 1000)
+
+
+def test_a_file_that_spells_out_the_defaults_of_every_section_says_no_more_than_its_rules(tmp_path):
+    """Whoever writes a default down gets what he would get without it."""
+    spelt_out = load_text(tmp_path, CONTRACT_EXAMPLE)
+    told = "".join(CONTRACT_EXAMPLE.partition("resources:")[1:])
+
+    assert spelt_out.model_dump() == load_text(tmp_path, told).model_dump()
+    assert spelt_out.native_json() == load_text(tmp_path, told).native_json()

@@ -1,10 +1,11 @@
 """One scan told whole."""
 
 import json
+import sys
 
 from devherd import inventory_json
 from devherd.config import Config
-from devherd.scanner.pipeline import Pipeline, scan_once
+from devherd.scanner.pipeline import Pipeline, scan_once, vendor_options
 from devherd.sim.node.presets import preset
 from devherd.sim.node.simulated_node import SimulatedNode
 
@@ -92,3 +93,44 @@ def test_another_mode_leaves_the_cdi_specs_that_running_pods_hold(tmp_path):
 
     assert [device.id for one in pipeline.resources().resources for device in one.devices] == ["dfl-port.0"]
     assert spec.exists()
+
+
+REGION_SPEC = "node/var/run/cdi/intel.cdi.k8s.io-fpga-dfl-fme.0.yaml"
+
+
+def test_a_restarted_scanner_forgets_a_card_that_went_meanwhile_with_its_cdi_spec(tmp_path):
+    """The spool tells it of the device, and its own list of the spec."""
+    before = region_pipeline(tmp_path)
+    before.scan(0.0)
+    known = before.resources().resources
+    node = SimulatedNode(tmp_path / "node")
+    node.remove_card("dfl-port.0")
+
+    after = Pipeline(before.config, known, vendor_options(before.config))
+    after.scan(0.0)
+    assert [list(device.reasons) for one in after.resources().resources for device in one.devices] == [["gone"]]
+    assert (tmp_path / REGION_SPEC).exists()
+    after.scan(1000.0)
+
+    assert after.resources().resources == []
+    assert not (tmp_path / REGION_SPEC).exists()
+
+
+def test_cdi_specs_are_not_told_in_the_spool(tmp_path):
+    """They hold every library of a driver; the children hand out names."""
+    pipeline = region_pipeline(tmp_path)
+    pipeline.scan(0.0)
+
+    [resource] = pipeline.resources().resources
+
+    assert [list(device.cdi_devices) for device in resource.devices] == [["intel.cdi.k8s.io/fpga=dfl-fme.0"]]
+    assert not any(device.cdi_edits for device in resource.devices)
+
+
+def test_another_interpreter_is_no_other_vendor_option(tmp_path, monkeypatch):
+    """An upgrade moves the Python by which NVML is asked; devices that pods hold must not be let go of for that."""
+    config = Config(host_root=tmp_path)
+    before = vendor_options(config)
+    monkeypatch.setattr(sys, "executable", "/opt/devherd-2/bin/python")
+    assert vendor_options(config) == before
+    assert "/opt/devherd-2/bin/python" in config.native_json()

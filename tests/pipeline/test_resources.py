@@ -101,6 +101,143 @@ def test_replicas_share_a_device_and_carry_its_health_and_facts():
     assert all(device.attributes["model"] == "H200" for device in resource.devices)
 
 
+def test_one_name_may_hold_shared_and_whole_gpus():
+    """N28: sharing is by rule, here of one GPU by address, another by index, none of the third."""
+    rules = [
+        {"match": {"pci_address": "0000:3b:00.0"}, "sharing": {"replicas": 2}},
+        {"match": {"index": [7, 8]}, "sharing": {"replicas": 3, "rename": "nvidia.com/gpu.shared"}},
+    ]
+    gpus = [entry("a", pci_address="0000:3b:00.0"), entry("b", index="7"), entry("c", index="1")]
+
+    result = built(gpus, {"resources": rules})
+
+    assert ids(result) == {"nvidia.com/gpu": ["a::0", "a::1", "c"], "nvidia.com/gpu.shared": ["b::0", "b::1", "b::2"]}
+    assert [one.preferred for one in result.resources] == [spool_pb2.DISTRIBUTED, spool_pb2.DISTRIBUTED]
+
+
+def test_devices_are_shared_that_a_list_of_uuids_names():
+    """The `devices` lists of the vendor's plugin, which it discards, are matches here."""
+    rules = [{"match": {"uuid": ["GPU-1", "GPU-3"]}, "sharing": {"replicas": 2}}]
+
+    result = built([entry(f"GPU-{number}", uuid=f"GPU-{number}") for number in (1, 2, 3)], {"resources": rules})
+
+    assert ids(result) == {"nvidia.com/gpu": ["GPU-1::0", "GPU-1::1", "GPU-2", "GPU-3::0", "GPU-3::1"]}
+
+
+def test_replicas_tell_where_their_device_is():
+    """Topology is theirs too. CDI specs are not told: with every library of a driver they would be long."""
+    gpu = entry("a")
+    gpu.device.numa_nodes.append(1)
+    gpu.device.distances["0000:3b:00.0"] = 7
+    gpu.device.cdi_edits["v/c=a"] = "{}"
+
+    [resource] = built([gpu], {"resources": [{"sharing": {"replicas": 3}}]}).resources
+
+    assert [list(device.numa_nodes) for device in resource.devices] == [[1]] * 3
+    assert [dict(device.distances) for device in resource.devices] == [{"0000:3b:00.0": 7}] * 3
+    assert not any(device.cdi_edits for device in resource.devices)
+
+
+MPS = {"strategy": "mps", "replicas": 4, "rename": "nvidia.com/gpu.shared"}
+MPS_CONFIG = {"vendors": {"nvidia": {"mps_root": "/run/nvidia/mps"}}, "resources": [{"sharing": MPS}]}
+
+
+def test_mps_tells_each_container_where_the_control_daemon_of_its_resource_is():
+    """The resource's final name is in the paths; a container may have one replica only, unless that is turned off."""
+    [resource] = built([entry("a", compute_capability="9.0")], MPS_CONFIG).resources
+
+    assert (resource.name, resource.fail_requests_greater_than_one) == ("nvidia.com/gpu.shared", True)
+    assert [device.id for device in resource.devices] == ["a::0", "a::1", "a::2", "a::3"]
+    for device in resource.devices:
+        assert dict(device.envs) == {"CUDA_MPS_PIPE_DIRECTORY": "/mps/nvidia.com/gpu.shared/pipe"}
+        assert [(mount.host_path, mount.container_path, mount.read_only) for mount in device.mounts] == [
+            ("/run/nvidia/mps/nvidia.com/gpu.shared/pipe", "/mps/nvidia.com/gpu.shared/pipe", False),
+            ("/run/nvidia/mps/shm", "/dev/shm", False),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "given", "refuses"),
+    [
+        ("time_slicing", None, False),
+        ("time_slicing", True, True),
+        ("mps", None, True),
+        ("mps", False, False),
+    ],
+)
+def test_whether_several_replicas_are_refused_depends_on_the_strategy_unless_it_is_said(strategy, given, refuses):
+    """As in the vendor's plugin: by default MPS refuses, time slices do not."""
+    sharing = {"strategy": strategy, "replicas": 2, "fail_requests_greater_than_one": given}
+
+    [resource] = built([entry("a")], MPS_CONFIG | {"resources": [{"sharing": sharing}]}).resources
+
+    assert resource.fail_requests_greater_than_one is refuses
+
+
+@pytest.mark.parametrize(("capability", "replicas"), [("6.1", 16), ("7.0", 20), ("9.0", 20), (None, 20)])
+def test_mps_counts_volta_as_new(capability, replicas):
+    """N34: the vendor's plugin allows 16 clients on a V100 (7.0), which serves 48."""
+    gpu = entry("a", **({"compute_capability": capability} if capability else {}))
+
+    result = built([gpu], MPS_CONFIG | {"resources": [{"sharing": MPS | {"replicas": 20}}]})
+
+    assert len(result.resources[0].devices) == replicas
+    assert [problem.error for problem in result.problems] == (
+        ["MPS serves at most 16 clients on a GPU of compute capability 6.1: so many replicas it has"]
+        if replicas == 16
+        else []
+    )
+
+
+def test_what_mps_cannot_share_is_advertised_unshared_and_told():
+    """N34: no MIG device; and no GPU of another vendor, though a rule without a match meets it."""
+    result = built([entry("m", mig_profile="1g.10gb"), entry("x", "amd.com/gpu", "amd"), entry("a")], MPS_CONFIG)
+
+    assert ids(result) == {
+        "amd.com/gpu": ["x"],
+        "nvidia.com/gpu": ["m"],
+        "nvidia.com/gpu.shared": ["a::0", "a::1", "a::2", "a::3"],
+    }
+    assert [(problem.device, problem.error) for problem in result.problems] == [
+        ("m", "MPS cannot share a MIG device: it is advertised unshared"),
+        ("x", "MPS shares NVIDIA's GPUs only: it is advertised unshared"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("amd.com/gpu", "PCI_RESOURCE_AMD_COM_GPU"),
+        ("amd.com/gpu_vf", "PCI_RESOURCE_AMD_COM_GPU_VF"),
+        ("x.example.com/my-gpu.2", "PCI_RESOURCE_X_EXAMPLE_COM_MY_GPU_2"),
+    ],
+)
+def test_an_environment_variable_may_bear_the_resources_name(name, variable):
+    """KubeVirt finds the PCI addresses of a resource under the name that its pods ask for, renamed or not."""
+    gpu = entry("a", "amd.com/gpu", "amd")
+    gpu.device.envs["PCI_RESOURCE_{RESOURCE_NAME}"] = "0000:03:00.0"
+    gpu.device.envs["OTHER"] = "x"
+
+    [resource] = built([gpu], {"resources": [{"name": name}]}).resources
+
+    assert dict(resource.devices[0].envs) == {variable: "0000:03:00.0", "OTHER": "x"}
+    assert "PCI_RESOURCE_{RESOURCE_NAME}" in gpu.device.envs
+
+
+def test_a_cdi_name_that_no_runtime_accepts_is_left_out_and_told():
+    """The ids of MIG devices under drivers before 470 hold slashes: the device is given without CDI."""
+    gpu = entry("MIG-GPU-1/1/0")
+    gpu.device.cdi_devices.extend(["v.com/gpu=MIG-GPU-1/1/0", "v.com/gds=all"])
+    gpu.device.annotations["cdi.k8s.io/x"] = "v.com/gpu=MIG-GPU-1/1/0,v.com/gds=all"
+    gpu.device.annotations["cdi.k8s.io/y"] = "v.com/gpu=MIG-GPU-1/1/0"
+
+    result = built([gpu])
+
+    assert list(result.resources[0].devices[0].cdi_devices) == ["v.com/gds=all"]
+    assert dict(result.resources[0].devices[0].annotations) == {"cdi.k8s.io/x": "v.com/gds=all"}
+    assert result.problems[0].error == "is given without CDI: no runtime accepts the name v.com/gpu=MIG-GPU-1/1/0"
+
+
 def test_a_name_that_the_kubelet_would_refuse_is_a_problem_of_that_device_alone():
     """`region-` without an interface id took the peer down; here the others go on."""
     result = built([entry("a", "fpga.intel.com/region-"), entry("b")])

@@ -21,7 +21,12 @@ from devherd.settings import Settings
 
 _PR_SET_PDEATHSIG = 1
 
-settings = Settings(kubelet_dir=Path(sys.argv[1]), run_dir=Path(sys.argv[2]))
+settings = Settings(
+    kubelet_dir=Path(sys.argv[1]),
+    run_dir=Path(sys.argv[2]),
+    registration=os.environ.get("DEVHERD_REGISTRATION", "kubelet_socket"),
+    kubelet_check=float(os.environ.get("DEVHERD_TEST_KUBELET_CHECK", "30")),
+)
 counters.keep_in(settings.counters_directory)
 
 from devherd.plugin import watch  # noqa: E402 - prometheus_client must find its directory first

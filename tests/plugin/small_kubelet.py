@@ -80,7 +80,7 @@ class SmallKubelet(RegistrationServicer):
         self.directory.mkdir(parents=True, exist_ok=True)
         for entry in self.directory.iterdir():
             if entry.is_socket():
-                entry.unlink()
+                entry.unlink(missing_ok=True)  # its owner may have been quicker
         self._released.clear()
         self._server = grpc.server(ThreadPoolExecutor(max_workers=32))
         add_RegistrationServicer_to_server(self, self._server)

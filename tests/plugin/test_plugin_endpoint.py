@@ -56,8 +56,8 @@ def test_only_stale_sockets_of_the_same_resource_are_removed(host):
     servers = [bind(host.plugins / name) for name in (*ours, *others)]
     (host.plugins / f"{endpoint.prefix(NAME)}7.sock").write_text("a regular file")
 
-    assert endpoint.last_generation(host.plugins, NAME, 0) == 12
-    assert endpoint.remove_stale(host.plugins, NAME) == ours
+    assert endpoint.last_generation([host.plugins], NAME, 0) == 12
+    assert endpoint.remove_stale([host.plugins], NAME) == ours
     left = {path.name for path in host.plugins.iterdir()}
     assert left == {*others, f"{endpoint.prefix(NAME)}7.sock"}
     for server in servers:
@@ -66,8 +66,8 @@ def test_only_stale_sockets_of_the_same_resource_are_removed(host):
 
 def test_the_generation_goes_on_from_what_is_remembered_and_from_the_clock_where_nothing_is(tmp_path):
     """A new pod with an empty run directory must not take the name that its predecessor had a moment ago."""
-    assert endpoint.last_generation(tmp_path, NAME, 41) == 41
-    assert endpoint.last_generation(tmp_path, NAME, 0) > 1_700_000_000
+    assert endpoint.last_generation([tmp_path], NAME, 41) == 41
+    assert endpoint.last_generation([tmp_path], NAME, 0) > 1_700_000_000
 
 
 def test_a_socket_file_that_was_replaced_is_not_ours_and_is_left_alone(host):
@@ -142,7 +142,7 @@ def test_a_process_without_file_descriptors_finds_the_kubelet_out_of_reach(tmp_p
 
 def test_two_processes_without_memory_use_no_name_twice_within_a_second(tmp_path):
     """A new pod begins with an empty run directory, sometimes in the second in which the old one began."""
-    first = endpoint.last_generation(tmp_path, NAME, 0) + 1
+    first = endpoint.last_generation([tmp_path], NAME, 0) + 1
     time.sleep(0.05)  # a generation takes longer than that
 
-    assert endpoint.last_generation(tmp_path, NAME, 0) + 1 > first
+    assert endpoint.last_generation([tmp_path], NAME, 0) + 1 > first

@@ -113,14 +113,13 @@ def test_all_devices_have_a_numa_node_or_none_has(numa_nodes):
     ]
     expected = numa_nodes if all(numa_nodes) else [None] * len(numa_nodes)
     assert listed == expected
-    assert list(snapshot.healthy_numa_nodes.values()) == [frozenset(nodes or ()) for nodes in expected]
 
 
 def test_a_device_with_reasons_is_listed_as_unhealthy():
     """It stays in the list: a device that merely vanishes never reports its failure."""
     snapshot = Snapshot(spool_pb2.Resource(devices=[device("0"), device("1", "xid")]))
     assert [(each.ID, each.health) for each in snapshot.device_list.devices] == [("0", "Healthy"), ("1", "Unhealthy")]
-    assert list(snapshot.healthy_numa_nodes) == ["0"]
+    assert snapshot.healthy == {"0"}
 
 
 @pytest.mark.parametrize("preference", [spool_pb2.PACKED, spool_pb2.ALIGNED, spool_pb2.NONE])

@@ -78,7 +78,10 @@ def test_a_stick_pulled_out_is_polled_unhealthy_at_once(tmp_path):
     assert native.poll() == [("generic", device.card, device.id, ["node-missing"])]
 
 
-def test_a_host_without_usb_has_no_stick_and_no_problem(tmp_path):
-    """A config may be written for several kinds of hosts."""
+def test_a_host_without_usb_has_no_stick_and_says_which_resource_has_none(tmp_path):
+    """A config may be written for several kinds of hosts, but a resource must not be missing without a word."""
     scan = scanner(tmp_path, {"usb": [ADAPTER]}).scan()
-    assert (scan.devices, scan.problems) == ([], [])
+    assert scan.devices == []
+    (problem,) = scan.problems
+    assert problem.path == "USB 1a86:7523"
+    assert problem.error == "nothing on this host matches, so there is no example.com/stick"

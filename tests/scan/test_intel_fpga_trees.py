@@ -136,7 +136,7 @@ def test_region_mode_names_its_hook(tmp_path: Path) -> None:
     assert device.annotations == {"com.intel.fpga.mode": "fpga.intel.com/region"}
     assert device.cdi_devices == ["intel.cdi.k8s.io/fpga=dfl-fme.0"]
     hook = {"hookName": "createRuntime", "path": "/opt/intel/fpga-sw/intel-fpga-crihook"}
-    assert json.loads(device.cdi_edits) == {"hooks": [hook]}
+    assert json.loads(device.cdi_edits[device.cdi_devices[0]]) == {"hooks": [hook]}
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,23 @@ def test_a_device_that_appears_later_is_found(scanner):
     scanner.until(lambda: reasons(scanner) == [[], []])
 
 
+def test_a_resource_of_which_nothing_is_there_is_logged_once_and_not_with_each_scan(scanner):
+    """Nor by the scanner's successor; when it was there in between, it is news again."""
+    scanner.configure("scan: {period: 50ms}\ngeneric: [{name: a.example/x, groups: [{paths: [{path: /dev/x}]}]}]")
+    said = "nothing on this host matches, so there is no a.example/x"
+    scanner.start()
+    scanner.until(lambda: scanner.log.read_text().count(said) == 1)
+    written = (scanner.run_dir / "scan.pb").stat().st_mtime_ns
+    scanner.until(lambda: (scanner.run_dir / "scan.pb").stat().st_mtime_ns > written + 200_000_000)
+    scanner.signal(signal.SIGKILL)
+    scanner.start()
+    (scanner.host / "dev/x").touch()
+    scanner.until(lambda: list(scanner.spooled()) == ["a.example/x"])
+    assert scanner.log.read_text().count(said) == 1
+    (scanner.host / "dev/x").unlink()
+    scanner.until(lambda: scanner.log.read_text().count(said) == 2)
+
+
 def test_without_events_the_periodic_rescan_sees_everything(scanner):
     """The safety net holds alone."""
     scanner.configure(KVM + "scan: {period: 100ms, events: false}\nhealth: {poll: 100ms, recover_after: 1}\n")
@@ -133,9 +150,12 @@ def test_a_bad_reload_changes_nothing_and_says_which_key(scanner):
     scanner.signal(signal.SIGHUP)
     scanner.until(lambda: "simulatd: unknown key; did you mean `simulated`?" in scanner.log.read_text())
     scanner.signal(signal.SIGKILL)
+    summary = scanner.run_dir / "scan.pb"
+    summary.unlink()
     scanner.start()
-    scanner.until(lambda: "going on with the last good one" in scanner.log.read_text())
+    scanner.until(summary.exists)
 
+    assert "going on with the last good one" in scanner.log.read_text()
     assert set(scanner.spooled()) == {"a.b/x"}
     assert scanner.signal(signal.SIGTERM) == 0
     assert "Traceback" not in scanner.log.read_text()

@@ -20,6 +20,7 @@ class EmbeddedNode:
         self.plugins = directory / "device-plugins"
         self.registry = directory / "plugins_registry"
         self._options: dict[str, Any] = {}
+        self._pods: dict[str, dict[str, Any]] = {}
         self._kubelet: EmbeddedKubelet | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -46,13 +47,16 @@ class EmbeddedNode:
         try:
             self._do(self._kubelet.admit(_pod(pod)))
         except AdmissionError as refused:
+            self._pods.pop(pod["uid"], None)
             return {"admitted": False, "reason": refused.reason, "message": refused.message, "containers": {}}
+        self._pods[pod["uid"]] = pod
         return {"admitted": True, "reason": "", "message": "", "containers": self.run(pod)}
 
     def run(self, pod):
         return {spec.name: self._run(_pod(pod), spec.name) for spec in _pod(pod).in_order()}
 
     def free(self, uid):
+        self._pods.pop(uid)
         self._do(self._later(lambda: self._kubelet.free(uid, uid=uid)))
 
     def capacity(self, resource):
@@ -70,6 +74,10 @@ class EmbeddedNode:
             for uid, name in running:
                 self._kubelet._node.pods.started(Container(uid, name, uid=uid))
             await self._kubelet.start(sources_ready=sources_ready)
+            for (
+                pod
+            ) in self._pods.values():  # a kubelet hears of them from elsewhere; ours knows what the checkpoint says
+                self._kubelet._node.pods.add(_pod(pod))
 
         self._do(start())
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import yaml
 from scenario_plugin import ScenarioPlugin
+from seen_pod_resources import seen_pod_resources
 
 WITHIN_SECONDS = 20.0
 _ALL = yaml.CSafeLoader
@@ -81,7 +82,8 @@ class Player:
         if wanted is not None:
             assert _part(seen, wanted) == wanted, f"step {number}, {verb} {words}"
         calls = {name: plugin.taken_calls() for name, plugin in self._plugins.items()}
-        return [verb, seen, {name: self._kubelet.capacity(name) for name in self._plugins}, calls]
+        capacities = {name: self._kubelet.capacity(name) for name in self._plugins}
+        return [verb, seen, capacities, calls, self._pod_resources(None)]
 
     def _plugin(self, words: dict[str, Any]) -> str:
         """Serve and register; the refusal."""
@@ -146,6 +148,9 @@ class Player:
 
     def _checkpoint(self, _: None) -> dict[str, Any] | None:
         return self._kubelet.checkpoint()
+
+    def _pod_resources(self, _: None) -> dict[str, Any]:
+        return seen_pod_resources(self._kubelet.plugins.parent / "pod-resources" / "kubelet.sock")
 
     def _restart(self, words: dict[str, Any] | None) -> None:
         """The kubelet is killed and starts; plugins that called Register end, those that wait are found again."""

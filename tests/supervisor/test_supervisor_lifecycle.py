@@ -39,6 +39,20 @@ def test_a_child_that_does_not_stop_is_killed(instance):
     assert f"{FIRST} did not stop within 5 s: killed" in instance.stderr()
 
 
+@pytest.mark.parametrize("name", ["scanner", FIRST])
+def test_a_child_that_cannot_be_killed_is_left_behind_and_the_others_end_cleanly(instance, name):
+    """A read of a wedged device hangs in the kernel: waiting for it, the supervisor would never end."""
+    instance.order(f"asleep.{name}")
+    instance.up()
+    pid = instance.running(name).pid
+    os.kill(instance.process.pid, signal.SIGTERM)
+    assert instance.ended() == 0
+    assert f"{name}, process {pid}, is left behind: it waits in the kernel" in instance.stderr()
+    goodbyes = [line.split()[0] for line in instance.stderr().splitlines() if line.endswith("says goodbye")]
+    assert goodbyes == [other for other in (FIRST, "exporter", "scanner") if other != name]
+    assert not instance.settings.control_socket.exists()
+
+
 def test_hangup_reloads_the_configuration(instance):
     """Scanner and exporter are told; no process is replaced."""
     before = instance.up().children()

@@ -1,8 +1,8 @@
 """A herd of tiny children under the real supervisor: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
-`crash.<name>`, `orphan.<name>`, `talk.<name>`. `bad-config`, `killed-load`, `slow-scan`, `no-forks` and `subreaper` are
-for the supervisor itself.
+`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it). `bad-config`, `killed-load`,
+`slow-scan`, `no-forks` and `subreaper` are for the supervisor itself.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from devherd.child import Child, take_reloads
 from devherd.errors import DevherdError, UsageError
@@ -56,6 +57,7 @@ def preload() -> None:
 
     hellos = Counter("tiny_hellos", "Starts of children.")
     options.ServerOptions.fork = fork_if_possible
+    options.ServerOptions.kill = signal_who_is_awake
     if ORDERS.joinpath("subreaper").exists():
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans below come to us, as to process 1
 
@@ -65,6 +67,13 @@ def fork_if_possible(_options: object) -> int:
     if ORDERS.joinpath("no-forks").exists():
         raise OSError(errno.EAGAIN, "no more processes")
     return os.fork()
+
+
+def signal_who_is_awake(options: Any, pid: int, number: int) -> None:
+    """As the kernel does: SIGKILL has no effect on a process in uninterruptible sleep before that ends."""
+    process = options.pidhistory.get(abs(pid))
+    if process is None or not ORDERS.joinpath(f"asleep.{process.config.child_name}").exists():
+        os.kill(pid, number)
 
 
 def leave_an_orphan() -> None:

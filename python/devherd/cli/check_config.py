@@ -1,4 +1,7 @@
-"""Validate a configuration: print every error with its key path, or the resources that it makes on this host."""
+"""Validate a configuration: print every error with its key path, or the resources that it makes on this host.
+
+What is allowed but can have no effect is told as well, and is no error.
+"""
 
 import argparse
 import sys
@@ -16,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check and print."""
     from devherd.config import ConfigError
+    from devherd.config.doubts import doubts
 
     arguments.config = arguments.file or arguments.config
     try:
@@ -24,6 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in error.problems:
             print(f"devherd: bad configuration in {error.source} — {problem} — correct it", file=sys.stderr)
         return ExitCode.USAGE
+    for doubt in doubts(config):
+        print(f"devherd: doubtful configuration in {config.source} — {doubt}", file=sys.stderr)
     from devherd.cli import inventory_table
 
     report = look(config)

@@ -43,6 +43,11 @@ COMMANDS = {
         "print the JSON Schema of the configuration",
         "devherd config-schema > devherd.schema.json",
     ),
+    "import-config": Command(
+        "devherd.cli.import_config",
+        "print the configuration that does what another plugin's does",
+        "devherd import-config nvidia-config.yaml > /etc/devherd/config.yaml",
+    ),
     "ctl": Command("devherd.cli.ctl", "supervisorctl against the running instance", "devherd ctl restart scanner"),
     "sim node": Command(
         "devherd.cli.sim_node",

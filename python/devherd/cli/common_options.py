@@ -19,6 +19,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--host-root", metavar="DIR", help="where the host's sys/, proc/ and dev/ are (default: /)")
     group.add_argument("--kubelet-dir", metavar="DIR", help="the kubelet's directory (default: /var/lib/kubelet)")
     group.add_argument(
+        "--registration",
+        metavar="WAY",
+        help="kubelet_socket, or plugins_registry to be found by the kubelet (default: kubelet_socket)",
+    )
+    group.add_argument(
         "--run-dir", metavar="DIR", help="sockets, spool and counters of the instance (default: /run/devherd)"
     )
     group.add_argument(

@@ -6,8 +6,9 @@ is `Config.settings`, and the rules that name resources are read by `scanner/res
 
 from devherd.config.explain import ConfigError
 from devherd.config.load import COMMON_OPTIONS, DEFAULT_PATH, changed_fixed_options, load, reload
-from devherd.config.model import Config, ResourceRule, Selector
+from devherd.config.model import Config, ResourceRule, Selector, Sharing
 from devherd.config.values import parse_duration
+from devherd.config.vendors import Vendors
 
 __all__ = [
     "COMMON_OPTIONS",
@@ -16,6 +17,8 @@ __all__ = [
     "ConfigError",
     "ResourceRule",
     "Selector",
+    "Sharing",
+    "Vendors",
     "changed_fixed_options",
     "load",
     "parse_duration",

@@ -8,12 +8,13 @@ import yaml
 from pydantic import ValidationError
 
 from devherd.config import strict_yaml
+from devherd.config.contradictions import contradictions
 from devherd.config.explain import ConfigError, explain
 from devherd.config.model import Config
-from devherd.settings import Settings
+from devherd.settings import Settings, version_of
 
 DEFAULT_PATH = Path("/etc/devherd/config.yaml")
-COMMON_OPTIONS = ("host_root", "kubelet_dir", "run_dir", "listen", "log_level", "log_format")
+COMMON_OPTIONS = ("host_root", "kubelet_dir", "registration", "run_dir", "listen", "log_level", "log_format")
 
 
 def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
@@ -31,14 +32,19 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
         value = environ.get(variable)
         if name not in given and value is not None and (value or name == "listen"):  # empty is unset, but for `listen`
             given[name] = (value, variable)
-    path, content = _read(options.get("config") or environ.get("DEVHERD_CONFIG"))
+    path = _file(options.get("config") or environ.get("DEVHERD_CONFIG"))
+    seen = version_of(path) if path else None  # before it is read: what is put in place meanwhile is another version
+    content = _read(path) if path else {}
     merged = content | {name: value for name, (value, _) in given.items()}
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:
         origins = {name: origin for name, (_, origin) in given.items()}
         raise ConfigError(str(path or "the options"), list(explain(error, origins))) from None
-    config._source = path  # noqa: SLF001 - set once here, read through `source`
+    contradictory = contradictions(config)
+    if contradictory:
+        raise ConfigError(str(path or "the options"), contradictory)
+    config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
     config._given_options = tuple((name, value) for name, value in options.items() if value is not None)  # noqa: SLF001
     return config
 
@@ -52,14 +58,17 @@ def reload(settings: Settings, environ: Mapping[str, str]) -> Config:
 def changed_fixed_options(settings: Settings, config: Config) -> list[str]:
     """The options that a reload would change but that only a restart can."""
     new = config.settings()
-    fixed = ("host_root", "kubelet_dir", "run_dir", "log_level", "log_format", "kubelet_check")
+    fixed = ("host_root", "kubelet_dir", "registration", "run_dir", "log_level", "log_format", "kubelet_check")
     return [name for name in fixed if getattr(new, name) != getattr(settings, name)]
 
 
-def _read(given: str | None) -> tuple[Path | None, dict[str, Any]]:
-    path = Path(given) if given else DEFAULT_PATH
-    if not given and not path.exists():
-        return None, {}
+def _file(given: str | None) -> Path | None:
+    if given:
+        return Path(given)
+    return DEFAULT_PATH if DEFAULT_PATH.exists() else None
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         content = strict_yaml.read(path)
     except UnicodeDecodeError as error:
@@ -67,7 +76,7 @@ def _read(given: str | None) -> tuple[Path | None, dict[str, Any]]:
     except yaml.YAMLError as error:
         raise ConfigError(str(path), [strict_yaml.explain(error)]) from error
     if content is None:
-        return path, {}
+        return {}
     if not isinstance(content, dict):
         raise ConfigError(str(path), ["the file must be a mapping of keys, like `scan: {period: 5s}`"])
-    return path, {str(key): value for key, value in content.items()}
+    return {str(key): value for key, value in content.items()}

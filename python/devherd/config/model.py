@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from devherd.config.section import Section
 from devherd.config.values import (
     Count,
     Duration,
@@ -18,16 +19,11 @@ from devherd.config.values import (
     UsablePath,
     UsbId,
 )
-from devherd.settings import Settings
-
-PLANNED_VENDORS = ("nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma")
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+from devherd.config.vendors import Vendors
+from devherd.settings import FileVersion, RegistrationWay, Settings
 
 
-class ScanOptions(_Section):
+class ScanOptions(Section):
     """How often and how patiently the host is looked at."""
 
     period: Duration = 5.0
@@ -35,33 +31,12 @@ class ScanOptions(_Section):
     probe_timeout: Duration = 2.0
 
 
-class HealthOptions(_Section):
+class HealthOptions(Section):
     """How health is polled, and how long a device that vanished is remembered."""
 
     poll: Duration = 1.0
     recover_after: Annotated[Count, Field(ge=1)] = 3
     forget_after: Duration = 300.0
-
-
-class IntelFpgaOptions(_Section):
-    """Options of Intel's FPGA plugin."""
-
-    enabled: Literal["auto", True, False] = "auto"
-    mode: Literal["af", "region", "regiondevel"] = "af"
-
-
-class Vendors(_Section):
-    """Options of each vendor."""
-
-    intel_fpga: IntelFpgaOptions = IntelFpgaOptions()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _say_what_is_planned(cls, value: Any) -> Any:
-        for vendor in PLANNED_VENDORS:
-            if isinstance(value, dict) and vendor in value:
-                raise ValueError(f"`{vendor}` is not scanned by this version yet; remove the section")
-        return value
 
 
 class Selector(BaseModel):
@@ -83,25 +58,34 @@ class Match(Selector):
     exclude: list[Selector] = []
 
 
-class Sharing(_Section):
+class Sharing(Section):
     """One device under several ids, `<id>::<n>`."""
 
+    strategy: Literal["time_slicing", "mps"] = "time_slicing"
     replicas: Annotated[Count, Field(ge=1, le=10_000)] = 1
     rename: ResourceName | None = None
-    fail_requests_greater_than_one: bool = False
+    fail_requests_greater_than_one: bool | None = None
+    """Whether a container may have one replica only; None = where MPS shares, as NVIDIA's plugin has it."""
+
+    @property
+    def refuses_more_than_one(self) -> bool:
+        """What `fail_requests_greater_than_one` comes to."""
+        given = self.fail_requests_greater_than_one
+        return self.strategy == "mps" if given is None else given
 
 
-class ResourceRule(_Section):
+class ResourceRule(Section):
     """What becomes of the devices it matches; the first rule that matches a device decides."""
 
     match: Match = Match()
     name: ResourceName | None = None
     advertise: bool = True
     sharing: Sharing = Sharing()
-    preferred: Literal["packed", "aligned", "none"] = "packed"
+    preferred: Literal["aligned", "packed", "distributed", "none"] | None = None
+    """Which devices a container had best be given; None = as the vendor's own plugin prefers."""
 
 
-class GenericPath(_Section):
+class GenericPath(Section):
     """A member of a group by path; the keys are generic-device-plugin's."""
 
     path: Annotated[str, Field(pattern="^/")]
@@ -113,7 +97,7 @@ class GenericPath(_Section):
     optional: bool = False
 
 
-class GenericUsb(_Section):
+class GenericUsb(Section):
     """A member of a group by USB id."""
 
     vendor: UsbId
@@ -121,7 +105,7 @@ class GenericUsb(_Section):
     serial: str | None = None
 
 
-class GenericGroup(_Section):
+class GenericGroup(Section):
     """Paths, or USB devices, that go into a container together."""
 
     count: Annotated[Count, Field(ge=1, le=100_000)] = 1
@@ -135,14 +119,14 @@ class GenericGroup(_Section):
         return self
 
 
-class GenericDevice(_Section):
+class GenericDevice(Section):
     """Groups of one resource name, all advertised."""
 
     name: ResourceName
     groups: Annotated[list[GenericGroup], Field(min_length=1)]
 
 
-class SimulatedDevice(_Section):
+class SimulatedDevice(Section):
     """Devices that exist only as names."""
 
     name: ResourceName
@@ -150,11 +134,13 @@ class SimulatedDevice(_Section):
     numa_nodes: Annotated[Count, Field(ge=0, le=64)] = 0
 
 
-class Config(_Section):
+class Config(Section):
     """The whole configuration; an empty file is a valid one."""
 
     host_root: UsablePath = Path("/")
     kubelet_dir: UsablePath = Path("/var/lib/kubelet")
+    registration: RegistrationWay = "kubelet_socket"
+    """Whether devherd registers at the kubelet's socket, or is found by it in its `plugins_registry`."""
     run_dir: UsablePath = Path("/run/devherd")
     listen: Listen = "127.0.0.1:9478"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -170,6 +156,7 @@ class Config(_Section):
     generic: list[GenericDevice] = []
     simulated: list[SimulatedDevice] = []
     _source: Path | None = None
+    _seen: FileVersion | None = None
     _given_options: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -181,8 +168,10 @@ class Config(_Section):
         """The common options, with absolute paths."""
         return Settings(
             config_path=self._source,
+            config_seen=self._seen,
             host_root=self.host_root.absolute(),
             kubelet_dir=self.kubelet_dir.absolute(),
+            registration=self.registration,
             run_dir=self.run_dir.absolute(),
             listen=self.listen,
             log_level=self.log_level,
@@ -193,11 +182,10 @@ class Config(_Section):
 
     def native_json(self) -> str:
         """What `_native.Scanner` is told: rust/src/settings.rs names the keys."""
-        fpga = self.vendors.intel_fpga
         return json.dumps(
             {
                 "probe_timeout": self.scan.probe_timeout,
-                "vendors": {"intel_fpga": {"enabled": fpga.enabled is not False, "mode": fpga.mode}},
+                "vendors": self.vendors.native(),
                 "generic": [device.model_dump(by_alias=True) for device in self.generic],
                 "simulated": [device.model_dump() for device in self.simulated],
             }

@@ -51,14 +51,24 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_written_int)
 
 def read(path: Path) -> Any:
     """What the file says. Raises UsageError when it cannot be read, YAMLError or UnicodeDecodeError when it is bad."""
-    text = _text(path)
+    text = read_text(path)
+    _check_depth(text)
+    return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
+
+
+def parse_all(text: str) -> list[Any]:
+    """What each document of a text says. Raises YAMLError when it is bad."""
+    _check_depth(text)
+    return list(yaml.load_all(text, _Loader))
+
+
+def _check_depth(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             mark: Any = event.start_mark
             raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
-    return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
 
 
 def explain(error: yaml.YAMLError) -> str:
@@ -70,7 +80,8 @@ def explain(error: yaml.YAMLError) -> str:
     return f"{place}{getattr(error, 'problem', None) or 'no valid YAML'}"
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file. Raises UsageError when it cannot be read, UnicodeDecodeError when it is no text."""
     try:
         # A FIFO without a writer must not hang a running instance that reloads.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a descriptor

@@ -65,6 +65,10 @@ def _host_path(path: Path) -> Path:
     return path
 
 
+def _host_path_text(text: str) -> str:
+    return str(_host_path(Path(text)))
+
+
 def _permissions(text: str) -> str:
     if not text or set(text) - set("rwm") or len(set(text)) < len(text):
         raise ValueError(f"{text!r} are no permissions; write some of `r`, `w` and `m`, like `rw`")
@@ -107,6 +111,9 @@ ResourceName = Annotated[str, AfterValidator(_valid_resource_name)]
 Listen = Annotated[str, AfterValidator(_valid_listen)]
 UsablePath = Annotated[Path, BeforeValidator(_usable_path, json_schema_input_type=str)]
 HostPath = Annotated[UsablePath, AfterValidator(_host_path)]
+HostPathText = Annotated[
+    str, BeforeValidator(_usable_path, json_schema_input_type=str), AfterValidator(_host_path_text)
+]
 Permissions = Annotated[str, AfterValidator(_permissions)]
 Count = Annotated[int, Field(strict=True)]
 UsbId = Annotated[str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int)]

@@ -1,7 +1,6 @@
 """Why the instance is not alive (/healthz) or not ready (/readyz), one reason a line."""
 
 import os
-import time
 from collections.abc import Iterator
 
 from devherd.heartbeat import Heartbeats
@@ -21,7 +20,7 @@ def reasons_not_alive(herd: Herd, heartbeats: Heartbeats) -> Iterator[str]:
     if scanner is None or scanner.state not in {RUNNING, "STARTING"}:
         yield f"scanner: it is {scanner.state if scanner else 'not started'}"
         return
-    silence = silence_seconds(heartbeats.last_beat(scanner.heartbeat_slot), scanner.started_timestamp_seconds)
+    silence = heartbeats.silence_seconds(scanner.heartbeat_slot)
     if silence > STALE_SECONDS:
         yield f"scanner: no heartbeat for {silence:.0f} s"
 
@@ -34,11 +33,6 @@ def reasons_not_ready(herd: Herd) -> Iterator[str]:
         registration = herd.registration(resource.name)
         if not registration.registered:
             yield f"{resource.name}: {registration.detail}"
-
-
-def silence_seconds(last_beat: float, started_timestamp: float) -> float:
-    """Time since a child's last heartbeat (monotonic), or since its start (wall clock) when it never beat."""
-    return time.monotonic() - last_beat if last_beat else max(0.0, time.time() - started_timestamp)
 
 
 def _is_running(pid: int) -> bool:

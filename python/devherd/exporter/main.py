@@ -10,15 +10,13 @@ from typing import Any
 
 from waitress import wasyncore
 
-from devherd import spool
 from devherd.child import BEAT_PERIOD_SECONDS, Child, take_reloads
 from devherd.errors import DevherdError
 from devherd.exporter.application import Application
 from devherd.exporter.listener import Listener
 from devherd.exporter.pod_resources import PodResources
 from devherd.exporter.wakeup import Wakeup
-from devherd.proto import spool_pb2
-from devherd.settings import Settings
+from devherd.settings import Settings, version_of
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +69,4 @@ class Exporter:
 
 def _has_changed_since_the_start(settings: Settings) -> bool:
     """Whether the supervisor's settings may be older than the configuration: this exporter is not the first one."""
-    if settings.config_path is None:
-        return False
-    try:
-        started = spool.read(settings.children_file, spool_pb2.Children).started_timestamp_seconds
-        return settings.config_path.stat().st_mtime > started
-    except (OSError, spool.SpoolError):
-        return False
+    return settings.config_path is not None and version_of(settings.config_path) not in (None, settings.config_seen)

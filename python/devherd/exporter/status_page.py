@@ -3,7 +3,6 @@
 import html
 from collections.abc import Iterable, Sequence
 
-from devherd.exporter.health import silence_seconds
 from devherd.heartbeat import Heartbeats
 from devherd.inventory_json import health_of, host_name
 from devherd.proto import spool_pb2
@@ -115,7 +114,7 @@ def _problem_rows(herd: Herd) -> Iterable[Row]:
 
 def _child_rows(herd: Herd, heartbeats: Heartbeats) -> Iterable[Row]:
     for name, child in sorted(herd.children.items()):
-        silence = silence_seconds(heartbeats.last_beat(child.heartbeat_slot), child.started_timestamp_seconds)
+        silence = heartbeats.silence_seconds(child.heartbeat_slot)
         yield (
             name,
             (_good if child.state == RUNNING else _bad)(child.state),

@@ -32,7 +32,7 @@ async def until_forgotten(socket: Path, resource: ResourceFile, period_seconds: 
     while misses < MISSES:
         # Spread out, for the kubelet limits callers, and all children of a node begin together.
         await asyncio.sleep(period_seconds * random.uniform(0.8, 1.2) if period_seconds else float("inf"))  # noqa: S311
-        healthy = set(resource.latest.healthy_numa_nodes)
+        healthy = resource.latest.healthy
         listed = await allocatable_ids(socket, resource.latest.name) if healthy else None
         misses = misses + 1 if listed is not None and not healthy & listed else 0
     return "the kubelet has lost our devices, though it still watches"

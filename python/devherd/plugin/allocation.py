@@ -44,12 +44,19 @@ def merge(devices: Sequence[spool_pb2.Device]) -> v1beta1.ContainerAllocateRespo
 
 
 def _check_amount(snapshot: Snapshot, device_ids: Sequence[str]) -> None:
-    if snapshot.resource.fail_requests_greater_than_one and len(set(device_ids)) > 1:
+    asked = set(device_ids)
+    if not snapshot.resource.fail_requests_greater_than_one or len(asked) < 2:
+        return
+    if any(_is_replica(snapshot.devices[device_id]) for device_id in asked & snapshot.devices.keys()):
         raise RefusedError(
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"{len(device_ids)} of {snapshot.name} were asked for, but its devices are shared and more of them bring"
+            f"{len(asked)} of {snapshot.name} were asked for, but its devices are shared and more of them bring"
             " no more: ask for 1, or turn off fail_requests_greater_than_one",
         )
+
+
+def _is_replica(device: spool_pb2.Device) -> bool:
+    return device.id != device.physical_id
 
 
 def _check_device(snapshot: Snapshot, device_id: str) -> None:
@@ -62,12 +69,19 @@ def _check_device(snapshot: Snapshot, device_id: str) -> None:
 
 
 def _merge_texts(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Values that differ are listed with commas, as NVIDIA_VISIBLE_DEVICES and its kind want them."""
+    """Values that differ are one list with commas, each of their members once: NVIDIA_VISIBLE_DEVICES and its kind."""
     values: dict[str, dict[str, None]] = {}
     for texts in maps:
         for key, value in texts.items():
             values.setdefault(key, {})[value] = None
-    return {key: ",".join(values[key]) for key in sorted(values)}
+    return {key: _list(values[key]) for key in sorted(values)}
+
+
+def _list(values: Iterable[str]) -> str:
+    different = [*values]
+    if len(different) == 1:
+        return different[0]
+    return ",".join(dict.fromkeys(member for value in different for member in value.split(",") if member))
 
 
 def _merge_nodes(nodes: Iterable[spool_pb2.Node]) -> list[v1beta1.DeviceSpec]:

@@ -13,6 +13,7 @@ from devherd.child import BEAT_PERIOD_SECONDS, Child
 from devherd.plugin.endpoint import prefix
 from devherd.plugin.keeper import Keeper
 from devherd.plugin.kubelet import Kubelet
+from devherd.plugin.plugins_registry import FindingKubelet
 from devherd.plugin.resource_file import ResourceFile
 from devherd.plugin.state import State
 from devherd.plugin.watch import Watch
@@ -34,7 +35,8 @@ class ResourceChild:
         self._child = child
         self._key = child.name.removeprefix(NAME_PREFIX)
         self._resource = ResourceFile(child.settings.resources_directory, self._key)
-        self._kubelet = Kubelet(child.settings)
+        finds = child.settings.registration == "plugins_registry"
+        self._kubelet = FindingKubelet(child.settings) if finds else Kubelet(child.settings)
         self._state: State | None = None
 
     async def run(self) -> None:
@@ -42,7 +44,7 @@ class ResourceChild:
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        directories = (self._resource.path.parent, self._kubelet.path.parent)
+        directories = {self._resource.path.parent, self._kubelet.path.parent, self._kubelet.directory}
         with Watch(directories, self._concerns, self._look) as watch:
             async with asyncio.TaskGroup() as tasks:
                 work = [tasks.create_task(self._beat(watch)), tasks.create_task(self._keep_registered())]

@@ -7,6 +7,7 @@ from 1.37 on they ignore a path that they know.
 import hashlib
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -92,21 +93,23 @@ def generations(directory: Path, resource_name: str) -> dict[int, Path]:
     }
 
 
-def last_generation(directory: Path, resource_name: str, remembered: int) -> int:
+def last_generation(directories: Iterable[Path], resource_name: str, remembered: int) -> int:
     """The highest generation that may have been used, by memory or by what lies about.
 
     Where nothing is known (a run directory made anew, as in a new pod), the clock stands in for memory: a name that a
     predecessor used a moment ago may still be tied to its connection in the kubelet. In milliseconds: no process begins
     generations as fast, so none is ahead of the clock that its successor looks at.
     """
-    return max(remembered, *generations(directory, resource_name), 0) or time.time_ns() // 1_000_000
+    seen = [number for directory in directories for number in generations(directory, resource_name)]
+    return max([remembered, *seen]) or time.time_ns() // 1_000_000
 
 
-def remove_stale(directory: Path, resource_name: str) -> list[str]:
+def remove_stale(directories: Iterable[Path], resource_name: str) -> list[str]:
     """Unlink what earlier processes of this resource left behind, and nothing else; the names that went."""
     removed = []
-    for _, path in sorted(generations(directory, resource_name).items()):
-        if path.is_socket():
-            path.unlink(missing_ok=True)
-            removed.append(path.name)
+    for directory in directories:
+        for _, path in sorted(generations(directory, resource_name).items()):
+            if path.is_socket():
+                path.unlink(missing_ok=True)
+                removed.append(path.name)
     return removed

@@ -1,4 +1,4 @@
-"""One server generation: a fresh socket, a server on it, one Register, and the watch until there is a reason to end."""
+"""One server generation: a fresh socket, a server on it, one registration, the watch until there is a reason to end."""
 
 import asyncio
 import logging
@@ -14,19 +14,18 @@ from prometheus_client import Counter
 from devherd.errors import DevherdError
 from devherd.plugin.endpoint import Endpoint, Identity, target
 from devherd.plugin.kubelet import Kubelet
-from devherd.plugin.registration import RegistrationError, register
+from devherd.plugin.registration import NotFoundError, RegistrationError
 from devherd.plugin.resource_file import ResourceFile
 from devherd.plugin.service import DevicePlugin
 from devherd.plugin.state import State
 from devherd.plugin.stream import Streams
-from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer_to_server
 
 REGISTRATIONS = Counter("devherd_registrations", "Registrations with the kubelet.", ["resource_name"])
 REGISTRATION_FAILURES = Counter("devherd_registration_failures", "Registrations that failed.", ["resource_name"])
 
 WATCH_DEADLINE_SECONDS = 5.0
-"""The kubelet opens ListAndWatch right after Register and never tries again: one that has not come will not come."""
+"""The kubelet opens ListAndWatch when it registers and never tries again: one that has not come will not come."""
 STOP_SECONDS = 0.5
 """For streams to end and answers to leave; a kubelet that does not read gets no more."""
 
@@ -39,13 +38,15 @@ class Ended:
 
     reason: str
     watched_seconds: float | None = None
+    was_met: bool = True
+    """Whether there was a kubelet at all: what nobody has asked for has not failed."""
 
 
 class Generation:
     """Runs once. It is fully stopped (streams ended, server down, socket unlinked) before `run` returns."""
 
     def __init__(
-        self, endpoint: Endpoint, resource: ResourceFile, kubelet: Kubelet, met: Identity, state: State
+        self, endpoint: Endpoint, resource: ResourceFile, kubelet: Kubelet, met: Identity | None, state: State
     ) -> None:
         self._endpoint = endpoint
         self._resource = resource
@@ -53,6 +54,7 @@ class Generation:
         self._met = met
         self._state = state
         self._options = resource.latest.options
+        self._registration = kubelet.registration(endpoint, resource.latest.name, self._options)
         self._streams = Streams(resource, self._count_streams)
 
     async def run(self) -> Ended:
@@ -61,6 +63,8 @@ class Generation:
         try:
             async with self._serving():
                 ended = await self._live(began)
+        except NotFoundError as error:
+            return Ended(str(error), was_met=False)
         except (DevherdError, OSError, RegistrationError) as error:
             ended = Ended(str(error))
         if ended.watched_seconds is None:
@@ -72,6 +76,7 @@ class Generation:
         self._endpoint.check()
         server = grpc.aio.server()
         add_DevicePluginServicer_to_server(DevicePlugin(self._resource, self._streams), server)
+        self._registration.serve(server)
         await _listen(server, self._endpoint.path)
         try:
             self._endpoint.bound()
@@ -106,15 +111,10 @@ class Generation:
             await asyncio.gather(forgotten, return_exceptions=True)
 
     async def _join(self, began: float) -> float:
-        """Register and see the kubelet watch; the time since which it does. Raises RegistrationError."""
+        """Be registered and see the kubelet watch; the time since which it does. Raises RegistrationError."""
         resource_name = self._resource.latest.name
         asked = time.monotonic()
-        await register(
-            self._kubelet.path,
-            v1beta1.RegisterRequest(
-                version="v1beta1", endpoint=self._endpoint.name, resource_name=resource_name, options=self._options
-            ),
-        )
+        await self._registration.done()
         answered = time.monotonic()
         try:
             async with asyncio.timeout(WATCH_DEADLINE_SECONDS):
@@ -130,6 +130,7 @@ class Generation:
             (since - began) * 1000,
             (answered - asked) * 1000,
         )
+        self._kubelet.has_registered()
         self._state.is_registered()
         return since
 
@@ -145,7 +146,7 @@ class Generation:
     def _reason_to_end(self) -> str | None:
         if self._streams.lost.is_set():
             return "the kubelet closed the stream"
-        if self._kubelet.identity() not in (None, self._met):
+        if self._kubelet.needs_another(self._met):
             return "the kubelet was restarted: kubelet.sock is another one"
         if not self._endpoint.is_there():
             return f"{self._endpoint.name} was removed"

@@ -27,7 +27,6 @@ class Keeper:
         self._resource = resource
         self._kubelet = kubelet
         self._state = state
-        self._directory = kubelet.path.parent
         self._backoff = Backoff()
         self._failure = ""
         self._logged_at = 0.0
@@ -35,28 +34,28 @@ class Keeper:
     async def run(self) -> NoReturn:
         """Until it is cancelled; then the generation of the moment has stopped cleanly."""
         name = self._resource.latest.name
-        number = endpoint.last_generation(self._directory, name, self._state.generation)
-        for stale in endpoint.remove_stale(self._directory, name):
+        number = endpoint.last_generation(self._kubelet.directories, name, self._state.generation)
+        for stale in endpoint.remove_stale(self._kubelet.directories, name):
             log.info("removed %s, which an earlier process left behind", stale)
         try:
             while True:
                 number += 1
-                await self._one(Endpoint(self._directory, name, number))
+                await self._one(Endpoint(self._kubelet.directory, name, number))
         finally:
             self._state.is_not_registered("stopped")
 
     async def _one(self, socket: Endpoint) -> None:
         met = await self._kubelet.accepting(self._is_waiting)
-        self._state.begins(socket.generation, socket.name, self._failure)
+        self._state.begins(socket.generation, socket.name, self._kubelet.pending, self._failure)
         ended = await Generation(socket, self._resource, self._kubelet, met, self._state).run()
         self._state.is_not_registered(ended.reason)
-        if ended.watched_seconds is not None and ended.watched_seconds >= STEADY_SECONDS:
+        if not ended.was_met or (ended.watched_seconds is not None and ended.watched_seconds >= STEADY_SECONDS):
             self._backoff.reset()
         pause = self._backoff.seconds()
         self._log(ended, pause)
         await self._pause(pause, met)
 
-    async def _pause(self, seconds: float, met: Identity) -> None:
+    async def _pause(self, seconds: float, met: Identity | None) -> None:
         """Wait, unless the kubelet is another by then: what the old one did is not held against it."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
@@ -78,4 +77,4 @@ class Keeper:
         now = time.monotonic()
         if ended.reason != self._failure or now - self._logged_at > _REPEAT_SECONDS:
             self._failure, self._logged_at = ended.reason, now
-            log.warning("not registered: %s; trying again in %.2f s, then ever later", ended.reason, pause)
+            log.warning("not registered: %s; trying again in %.2f s", ended.reason, pause)

@@ -1,37 +1,23 @@
-"""Register, the one call that a plugin makes to the kubelet."""
+"""How a server generation comes to the kubelet. There are two ways: `register_call` and `plugins_registry`."""
 
-from pathlib import Path
+from typing import Protocol
 
-import grpc
 import grpc.aio
-
-from devherd.plugin.endpoint import target
-from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
-from devherd.proto.deviceplugin_v1beta1_pb2_grpc import RegistrationStub
-
-DEADLINE_SECONDS = 15.0
-"""The kubelet dials back for 10 s before it says that it could not: its own words are worth waiting for."""
 
 
 class RegistrationError(Exception):
     """The kubelet did not register the resource: its own words, or what happened to the call."""
 
 
-async def register(kubelet_socket: Path, request: v1beta1.RegisterRequest) -> None:
-    """Register on a fresh channel. Before it returns, the kubelet has asked this process's server for its options.
-
-    Raises RegistrationError.
-    """
-    async with grpc.aio.insecure_channel(target(kubelet_socket)) as channel:
-        try:
-            await RegistrationStub(channel).Register(request, timeout=DEADLINE_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise RegistrationError(_words(error)) from error
+class NotFoundError(RegistrationError):
+    """The kubelet has not come to look: it may not run yet. Nobody has failed."""
 
 
-def _words(error: grpc.aio.AioRpcError) -> str:
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"the kubelet gave no answer for {DEADLINE_SECONDS:.0f} s"
-    if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return f"the kubelet went away: {error.details()}"
-    return f"the kubelet refused: {error.details()}"
+class Registration(Protocol):
+    """One generation's."""
+
+    def serve(self, server: grpc.aio.Server) -> None:
+        """Add what the kubelet asks for besides the device plugin."""
+
+    async def done(self) -> None:
+        """Until the kubelet has registered the resource. Raises RegistrationError."""

@@ -7,7 +7,6 @@ import grpc.aio
 from prometheus_client import Counter, Histogram
 
 from devherd.plugin.allocation import RefusedError, container_response
-from devherd.plugin.preferred import preferred
 from devherd.plugin.resource_file import ResourceFile
 from devherd.plugin.stream import Streams
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
@@ -62,11 +61,8 @@ class DevicePlugin(DevicePluginServicer):
         snapshot = self._resource.latest
         response = v1beta1.PreferredAllocationResponse()
         for container in request.container_requests:
-            chosen = preferred(
-                container.available_deviceIDs,
-                container.must_include_deviceIDs,
-                container.allocation_size,
-                snapshot.healthy_numa_nodes,
+            chosen = snapshot.preference.choose(
+                container.available_deviceIDs, container.must_include_deviceIDs, max(0, container.allocation_size)
             )
             response.container_responses.add(deviceIDs=chosen)
         PREFERRED_ALLOCATION_DURATION.labels(snapshot.name).observe(time.perf_counter() - began)

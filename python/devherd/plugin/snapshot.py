@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from devherd._native import Preference
+from devherd.plugin.preferred import preference
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
 from devherd.spool import HEALTHY, UNHEALTHY
@@ -42,14 +44,14 @@ class Snapshot:
         return {device.id: position for position, device in enumerate(self.resource.devices)}
 
     @cached_property
-    def healthy_numa_nodes(self) -> Mapping[str, frozenset[int]]:
-        """The NUMA nodes of each healthy device, in the spool's order; all empty when the resource has no topology."""
-        with_topology = has_topology(self.resource)
-        return {
-            device.id: frozenset(device.numa_nodes if with_topology else ())
-            for device in self.resource.devices
-            if not device.reasons
-        }
+    def healthy(self) -> frozenset[str]:
+        """The ids that can be allocated."""
+        return frozenset(device.id for device in self.resource.devices if not device.reasons)
+
+    @cached_property
+    def preference(self) -> Preference:
+        """What knows which devices fit together."""
+        return preference(self.resource)
 
     @cached_property
     def options(self) -> v1beta1.DevicePluginOptions:

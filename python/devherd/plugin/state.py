@@ -24,11 +24,11 @@ class State:
         """The last one that was begun, also by an earlier process; 0 when none is known."""
         return self._message.generation
 
-    def begins(self, generation: int, endpoint: str, after_failure: str) -> None:
-        """A server generation is about to register, the one before it having failed (or not: empty)."""
+    def begins(self, generation: int, endpoint: str, pending: str, after_failure: str) -> None:
+        """A server generation does what is pending, the one before it having failed (or not: empty)."""
         self._message.generation = generation
         self._message.endpoint = endpoint
-        self.is_not_registered(f"registering again after: {after_failure}" if after_failure else "registering")
+        self.is_not_registered(f"{pending} again after: {after_failure}" if after_failure else pending)
 
     def is_registered(self) -> None:
         """Register was answered and the kubelet watches."""

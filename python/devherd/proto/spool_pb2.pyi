@@ -139,6 +139,46 @@ class Device(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class CdiEditsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DistancesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
     NUMA_NODES_FIELD_NUMBER: _builtins.int
@@ -153,13 +193,12 @@ class Device(_message.Message):
     CDI_EDITS_FIELD_NUMBER: _builtins.int
     DEFAULT_RESOURCE_NAME_FIELD_NUMBER: _builtins.int
     VENDOR_FIELD_NUMBER: _builtins.int
+    DISTANCES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     physical_id: _builtins.str
     """the scanned device behind it; differs from id for replicas"""
     card: _builtins.str
     """what is probed as one: a PCI address, a group"""
-    cdi_edits: _builtins.str
-    """JSON containerEdits of its CDI spec; empty when it has none"""
     default_resource_name: _builtins.str
     """the name its vendor gives, before selection and renaming"""
     vendor: _builtins.str
@@ -183,6 +222,14 @@ class Device(_message.Message):
     def cdi_devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def cdi_edits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """not in files: qualified CDI name to JSON containerEdits, where the spec is ours"""
+
+    @_builtins.property
+    def distances(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """how far other cards are, by card: lower is closer, unnamed is farthest"""
+
     def __init__(
         self,
         *,
@@ -197,13 +244,14 @@ class Device(_message.Message):
         attributes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         physical_id: _builtins.str = ...,
         card: _builtins.str = ...,
-        cdi_edits: _builtins.str = ...,
+        cdi_edits: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         default_resource_name: _builtins.str = ...,
         vendor: _builtins.str = ...,
+        distances: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "attributes", b"attributes", "card", b"card", "cdi_devices", b"cdi_devices", "cdi_edits", b"cdi_edits", "default_resource_name", b"default_resource_name", "envs", b"envs", "id", b"id", "mounts", b"mounts", "nodes", b"nodes", "numa_nodes", b"numa_nodes", "physical_id", b"physical_id", "reasons", b"reasons", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "attributes", b"attributes", "card", b"card", "cdi_devices", b"cdi_devices", "cdi_edits", b"cdi_edits", "default_resource_name", b"default_resource_name", "distances", b"distances", "envs", b"envs", "id", b"id", "mounts", b"mounts", "nodes", b"nodes", "numa_nodes", b"numa_nodes", "physical_id", b"physical_id", "reasons", b"reasons", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

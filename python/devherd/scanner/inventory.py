@@ -134,6 +134,7 @@ def message_of(device: "Device", default_resource_name: str) -> spool_pb2.Device
         physical_id=device.id,
         card=device.card,
         cdi_edits=device.cdi_edits,
+        distances=device.distances,
         default_resource_name=default_resource_name,
         vendor=device.vendor,
     )

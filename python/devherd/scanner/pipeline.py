@@ -10,7 +10,7 @@ from devherd.config import Config
 from devherd.errors import UsageError
 from devherd.proto import spool_pb2
 from devherd.scanner import resources
-from devherd.scanner.cdi import UNWRITABLE, CdiSpecs
+from devherd.scanner.cdi import UNWRITABLE, CdiDirectory
 from devherd.scanner.health import Health
 from devherd.scanner.inventory import GONE, DeviceKey, Entry, Inventory
 
@@ -45,7 +45,8 @@ class Pipeline:
         self._inventory = Inventory.restored(known)
         self._health = Health(config.health.recover_after)
         self._health.restore((key, entry.reasons) for key, entry in self._inventory.entries.items())
-        self._cdi = CdiSpecs(cdi_directory(config))
+        self._cdi = CdiDirectory(cdi_directory(config), config.host_root)
+        self._cdi_for = -1  # no version of the inventory
         self._reconfigured = _differing(known_options or {}, vendor_options(config))
         self.problems: list[spool_pb2.Problem] = []
         """What neither the scan nor the naming of resources meets: CDI specs that cannot be written."""
@@ -58,7 +59,8 @@ class Pipeline:
         if changed or config.scan.probe_timeout != self.config.scan.probe_timeout:
             self._native = native_scanner(config)
         if cdi_directory(config) != cdi_directory(self.config):
-            self._cdi = CdiSpecs(cdi_directory(config))
+            self._cdi = CdiDirectory(cdi_directory(config), config.host_root)
+            self._cdi_for = -1
         self._reconfigured |= changed
         self._health.recover_after = config.health.recover_after
         self.config = config
@@ -111,12 +113,24 @@ class Pipeline:
         """What is wrong whatever a poll says: the last scan's findings, and CDI specs that cannot be written."""
         faults = {entry.key: set(entry.reasons) for entry in self._inventory.faulty()}
         self.problems = []
-        for key, entry in self._inventory.entries.items():
-            error = self._cdi.publish(entry.device) if entry.device.cdi_edits else None
-            if error is not None:
+        failed = self._publish_cdi()
+        for key, entry in self._inventory.entries.items() if failed else ():
+            errors = [failed[name] for name in entry.device.cdi_edits if name in failed]
+            if errors:
                 faults.setdefault(key, set()).add(UNWRITABLE)
-                self.problems.append(_cdi_problem(entry, error))
+                self.problems.append(_cdi_problem(entry, errors[0]))
         return faults
+
+    def _publish_cdi(self) -> dict[str, OSError]:
+        """Bring the CDI specs up to date: which names' specs cannot be written, and why."""
+        if self._cdi_for != self._inventory.version:
+            entries = sorted(self._inventory.entries.values(), key=lambda entry: bool(entry.reasons))
+            self._cdi.want(
+                [entry.device for entry in entries if GONE not in entry.reasons],
+                [entry.device for entry in entries if GONE in entry.reasons],
+            )
+            self._cdi_for = self._inventory.version
+        return self._cdi.publish()
 
 
 def scan_once(config: Config) -> ScanReport:
@@ -155,6 +169,7 @@ def vendor_options(config: Config) -> dict[str, str]:
     """What each vendor is told, by the vendor's name, as JSON."""
     native = json.loads(config.native_json())
     options = {name.replace("_", "-"): options for name, options in native["vendors"].items()}
+    del options["nvidia"]["nvml_probe"]  # by which interpreter NVML is asked is no option: an upgrade moves it
     options |= {"generic": native["generic"], "simulated": native["simulated"]}
     return {vendor: json.dumps(told, sort_keys=True) for vendor, told in options.items()}
 

@@ -5,10 +5,8 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.proto import spool_pb2
+from devherd.scanner.file_identity import Identity, identity_of
 from devherd.scanner.inventory import DeviceKey, key_of
-
-Identity = tuple[int, int, int]
-"""Inode, time of the last change and size of a file: together, whether somebody has touched it."""
 
 
 class Publisher:
@@ -59,21 +57,13 @@ class Publisher:
     def _write(self, key: str, resource: spool_pb2.Resource) -> None:
         if self._published.get(key) != resource or not self._is_intact(key):
             spool.write(spool.path_of(self._directory, key), resource)
-            self._left[key] = _identity(spool.path_of(self._directory, key))
+            self._left[key] = identity_of(spool.path_of(self._directory, key))
             self._published[key] = resource
             self._home[key] = _devices_of(resource)
 
     def _is_intact(self, key: str) -> bool:
-        identity = _identity(spool.path_of(self._directory, key))
+        identity = identity_of(spool.path_of(self._directory, key))
         return identity is not None and identity == self._left.get(key)
-
-
-def _identity(path: Path) -> Identity | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _devices_of(resource: spool_pb2.Resource) -> set[DeviceKey]:

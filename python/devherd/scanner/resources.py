@@ -9,16 +9,24 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from devherd import resource_name
-from devherd.config import Config, ResourceRule, Selector
+from devherd.config import Config, ResourceRule, Selector, Sharing, Vendors
 from devherd.proto import spool_pb2
+from devherd.scanner import cdi_spec, sharing
 from devherd.scanner.health import Health
 from devherd.scanner.inventory import DeviceKey, Entry, key_of
 
 MAX_LIST_BYTES = 3_500_000
 """The kubelet refuses a device list of more than 4 194 304 bytes and ends the stream; stay well below."""
 
-_PREFERENCES = {"packed": spool_pb2.PACKED, "aligned": spool_pb2.ALIGNED, "none": spool_pb2.NONE}
+_PREFERENCES = {
+    "aligned": spool_pb2.ALIGNED,
+    "packed": spool_pb2.PACKED,
+    "distributed": spool_pb2.DISTRIBUTED,
+    "none": spool_pb2.NONE,
+}
 _DEFAULT_RULE = ResourceRule()
+_PLACE_OF_NAME = "{RESOURCE_NAME}"
+_NEITHER_LETTER_NOR_DIGIT = re.compile("[^A-Za-z0-9]")
 _NUMBER = re.compile(r"([0-9]+)")
 
 
@@ -53,22 +61,8 @@ def arrange(config: Config, entries: Iterable[Entry]) -> Resources:
     for entry in entries:
         number, rule = _rule_for(config.resources, entry)
         result.rules[entry.key] = _describe(number, entry)
-        if not rule.advertise:
-            continue
-        name = _name(rule, entry)
-        resource = by_name.get(name)
-        if resource is None:
-            refusal = resource_name.explain(name)
-            if refusal is not None:
-                result.problems.append(_problem(entry, f"cannot be advertised: {refusal}"))
-                continue
-            resource = by_name[name] = spool_pb2.Resource(
-                name=name,
-                vendor=entry.vendor,
-                preferred=_PREFERENCES[rule.preferred],
-                fail_requests_greater_than_one=rule.sharing.fail_requests_greater_than_one,
-            )
-        _add(resource, entry, rule.sharing.replicas)
+        if rule.advertise:
+            _advertise(config, rule, entry, by_name, result)
     for name in sorted(by_name):
         _settle(by_name[name], result)
     result.places = _places(result.resources)
@@ -108,21 +102,76 @@ def _facts(entry: Entry) -> dict[str, str]:
     }
 
 
-def _name(rule: ResourceRule, entry: Entry) -> str:
-    shared = rule.sharing.rename if rule.sharing.replicas > 1 else None
-    return shared or rule.name or entry.resource_name
+def _advertise(
+    config: Config, rule: ResourceRule, entry: Entry, by_name: dict[str, spool_pb2.Resource], result: Resources
+) -> None:
+    shared, complaint = sharing.feasible(rule.sharing, entry.device)
+    name = _name(rule, shared, entry)
+    refusal = resource_name.explain(name)
+    if refusal is not None:
+        complaint = f"cannot be advertised: {refusal}"
+    if complaint is not None:
+        result.problems.append(_problem(entry, complaint))
+    if refusal is not None:
+        return
+    resource = by_name.get(name)
+    if resource is None:
+        resource = by_name[name] = spool_pb2.Resource(name=name, vendor=entry.vendor)
+    if shared.replicas > 1 or not resource.devices:
+        resource.preferred = _PREFERENCES[rule.preferred or _vendors_preference(config.vendors, shared, entry.vendor)]
+    resource.fail_requests_greater_than_one |= shared.refuses_more_than_one
+    device = resource.devices.add()
+    device.CopyFrom(entry.device)
+    _finish(device, name, entry, result)
+    if shared.strategy == "mps":
+        sharing.add_mps(device, name, config.vendors.nvidia.mps_root or "")
+    sharing.replicate(device, shared.replicas, resource)
+
+
+def _name(rule: ResourceRule, shared: Sharing, entry: Entry) -> str:
+    renamed = shared.rename if shared.replicas > 1 else None
+    return renamed or rule.name or entry.resource_name
+
+
+def _vendors_preference(vendors: Vendors, shared: Sharing, vendor: str) -> str:
+    """Which devices the vendor's own plugin prefers to give together."""
+    match vendor:
+        case "nvidia" if shared.replicas > 1:
+            return vendors.nvidia.shared_devices_allocation_policy
+        case "nvidia" | "amd":
+            return "aligned"
+        case "intel-gpu" if vendors.intel_gpu.allocation_policy != "packed":
+            return "distributed"
+    return "packed"
 
 
 def _describe(number: int | None, entry: Entry) -> str:
     return f"{entry.vendor}'s own name" if number is None else f"resources[{number}]"
 
 
-def _add(resource: spool_pb2.Resource, entry: Entry, replicas: int) -> None:
-    for replica in range(replicas):
-        device = resource.devices.add()
-        device.CopyFrom(entry.device)
-        if replicas > 1:
-            device.id = f"{entry.device.id}::{replica}"
+def _finish(device: spool_pb2.Device, name: str, entry: Entry, result: Resources) -> None:
+    """Make it what it is in the resource of this name."""
+    illegal = {cdi for cdi in (*device.cdi_devices, *device.cdi_edits) if not cdi_spec.is_legal(cdi)}
+    if illegal:
+        _leave_out(illegal, device)
+        names = ", ".join(sorted(illegal))
+        result.problems.append(_problem(entry, f"is given without CDI: no runtime accepts the name {names}"))
+    for variable in [variable for variable in device.envs if _PLACE_OF_NAME in variable]:
+        in_capitals = _NEITHER_LETTER_NOR_DIGIT.sub("_", name).upper()
+        device.envs[variable.replace(_PLACE_OF_NAME, in_capitals)] = device.envs.pop(variable)
+    device.cdi_edits.clear()  # they name every library of a driver; whoever reads the spool needs the names alone
+
+
+def _leave_out(illegal: set[str], device: spool_pb2.Device) -> None:
+    kept = [name for name in device.cdi_devices if name not in illegal]
+    del device.cdi_devices[:]
+    device.cdi_devices.extend(kept)
+    for key, names in [*device.annotations.items()]:
+        others = [name for name in names.split(",") if name not in illegal]
+        if others:
+            device.annotations[key] = ",".join(others)
+        else:
+            del device.annotations[key]
 
 
 def _settle(resource: spool_pb2.Resource, result: Resources) -> None:

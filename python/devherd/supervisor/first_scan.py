@@ -17,6 +17,7 @@ from devherd import log as logs
 from devherd.errors import DevherdError
 from devherd.settings import Settings
 from devherd.supervisor import seam
+from devherd.supervisor.title import entitle
 
 if TYPE_CHECKING:
     from devherd.config import Config
@@ -91,6 +92,7 @@ def _run(load: Loader, scan: Scan, answer: BinaryIO, order: int, parent: int) ->
         seam.die_with(parent)
         config = load()
         settings = config.settings()
+        entitle("first scan", settings)
         pickle.dump(settings, answer)
         answer.flush()
         import prometheus_client  # noqa: PLC0415, F401 - while the supervisor takes its locks

@@ -30,6 +30,7 @@ HEAD_START_SECONDS = 0.3
 """Of resource children over scanner and exporter at the start: what the first scan found is registered first."""
 _STALLED_SECONDS = 3.0
 """Between two ticks this long, the supervisor itself did not run."""
+_ASLEEP = "it waits in the kernel, for a device perhaps, where no signal reaches it, and dies when that is over"
 
 
 class Herd(Supervisor):
@@ -54,6 +55,8 @@ class Herd(Supervisor):
         self.options.poller.rest = self._rest
         with contextlib.suppress(asyncore.ExitNow):
             self.run()
+        for process in filter(Process.is_beyond_help, self._processes()):
+            log.error("%s, process %d, is left behind: %s", process.config.child_name, process.pid, _ASLEEP)
         self._settings.children_file.unlink(missing_ok=True)
         if self._refusal:
             raise self._refusal

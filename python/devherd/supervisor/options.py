@@ -7,13 +7,14 @@ from typing import Any, NoReturn
 
 from supervisor.loggers import LevelsByName
 from supervisor.medusa import asyncore_25 as asyncore
-from supervisor.options import ProcessGroupConfig, ServerOptions
+from supervisor.options import ServerOptions
 from supervisor.poller import PollPoller
 
 from devherd.errors import UsageError
 from devherd.heartbeat import Heartbeats
 from devherd.settings import Settings
 from devherd.supervisor import control, seam
+from devherd.supervisor.group import GroupConfig
 from devherd.supervisor.main_log import main_log_path
 from devherd.supervisor.process import Program
 from devherd.supervisor.programs import Programs
@@ -65,7 +66,7 @@ class Options(ServerOptions):
         self.rpcinterface_factories: list[tuple[str, Any, dict[str, Any]]] = [("supervisor", control.Control, {})]
         self.process_group_configs = self._groups()
 
-    def _groups(self) -> list[ProcessGroupConfig]:
+    def _groups(self) -> list[GroupConfig]:
         """In the order in which they start; they stop in the reverse order."""
         return [
             self._group(1, SCANNER, [Program(self, SCANNER, SCANNER, self.programs.scanner)]),
@@ -73,8 +74,8 @@ class Options(ServerOptions):
             self._group(3, RESOURCE, []),
         ]
 
-    def _group(self, priority: int, name: str, programs: list[Program]) -> ProcessGroupConfig:
-        return ProcessGroupConfig(self, name, priority, programs)
+    def _group(self, priority: int, name: str, programs: list[Program]) -> GroupConfig:
+        return GroupConfig(self, name, priority, programs)
 
     def resource_program(self, key: str) -> Program:
         """The program of a resource type."""

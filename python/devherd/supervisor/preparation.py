@@ -78,6 +78,6 @@ def _forget_resource(settings: Settings, key: str) -> None:
         name = spool.read(state, spool_pb2.ResourceState).name
     except spool.SpoolError:
         name = ""  # of whom it tells cannot be known any more
-    for removed in endpoint.remove_stale(settings.plugin_directory, name) if name else ():
+    for removed in endpoint.remove_stale(settings.socket_directories, name) if name else ():
         log.info("%s of %s, which is gone, removed", removed, name)
     state.unlink()

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5
 """Between SIGTERM and SIGKILL."""
+DIE_SECONDS = 2
+"""From SIGKILL on: who is still there sleeps in the kernel (a read of a wedged device), and dies when it wakes."""
 LOOK_FOR_FIRST_BEAT_SECONDS = 0.01
 NEVER = float("inf")
 
@@ -102,6 +104,7 @@ class Process(Subprocess):
         self._cause = ""
         self._silent = False
         self._spawned_at = self._start_at = self._kill_at = 0.0
+        self._dead_by = NEVER
 
     def get_execv_args(self) -> tuple[str, list[str]]:
         """Nothing is exec'd, so there is no file to look for."""
@@ -112,6 +115,7 @@ class Process(Subprocess):
         self.config.options.heartbeats.clear(self.slot)
         self._spawned_at = time.monotonic()
         self._silent = False
+        self._dead_by = NEVER
         with seam.signals_held():
             pid: int | None = super().spawn()
         if pid is None:
@@ -195,7 +199,13 @@ class Process(Subprocess):
         """Stop the child; SIGKILL follows when that does not help. The reason when it cannot be done."""
         reason: str | None = super().kill(sig)
         self._kill_at = time.monotonic() + STOP_SECONDS
+        if sig == signal.SIGKILL:
+            self._dead_by = min(self._dead_by, time.monotonic() + DIE_SECONDS)
         return reason
+
+    def is_beyond_help(self) -> bool:
+        """Whether SIGKILL has not ended it, though there was time."""
+        return self.state == ProcessStates.STOPPING and time.monotonic() >= self._dead_by
 
     def hold_back(self, seconds: float) -> None:
         """Start for the first time no earlier than this from now."""

@@ -19,6 +19,7 @@ from typing import NoReturn
 from devherd import _native, counters
 from devherd import log as logs
 from devherd.child import Child, ChildMain
+from devherd.supervisor.title import entitle
 
 CRASHED = 70
 """Exit code of a main function that raised (EX_SOFTWARE of sysexits.h)."""
@@ -34,7 +35,7 @@ def cross(child: Child, main: ChildMain, output: int, parent: int, kept: Collect
     try:
         _leave_the_supervisor(output, kept)
         die_with(parent)
-        _native.set_process_name(child.name)
+        entitle(child.name, child.settings)
         counters.belong_to(child.name)
         logs.configure(child.name, child.settings.log_level, child.settings.log_format)
         gc.freeze()

@@ -1,8 +1,14 @@
 //! One file a vendor. To add one: implement [`Vendor`], add it to [`enabled`].
 
+pub mod amd;
+mod each_card;
 pub mod generic;
 pub mod intel_fpga;
+pub mod intel_gpu;
+pub mod nvidia;
+pub mod rdma;
 pub mod simulated;
+pub mod xilinx_fpga;
 
 use std::path::PathBuf;
 
@@ -30,8 +36,24 @@ pub trait Vendor: Send + Sync {
 #[must_use]
 pub fn enabled(settings: &Settings) -> Vec<Box<dyn Vendor>> {
     let mut vendors: Vec<Box<dyn Vendor>> = Vec::new();
-    if settings.vendors.intel_fpga.enabled {
-        vendors.push(Box::new(intel_fpga::IntelFpga::new(settings.vendors.intel_fpga.mode)));
+    let of = settings.vendors.clone();
+    if of.intel_fpga.enabled {
+        vendors.push(Box::new(intel_fpga::IntelFpga::new(of.intel_fpga.mode)));
+    }
+    if of.nvidia.enabled {
+        vendors.push(Box::new(nvidia::Nvidia::new(of.nvidia, settings.patience())));
+    }
+    if of.amd.enabled {
+        vendors.push(Box::new(amd::Amd::new(of.amd)));
+    }
+    if of.intel_gpu.enabled {
+        vendors.push(Box::new(intel_gpu::IntelGpu::new(of.intel_gpu)));
+    }
+    if of.xilinx_fpga.enabled {
+        vendors.push(Box::new(xilinx_fpga::XilinxFpga::new(of.xilinx_fpga)));
+    }
+    if of.rdma.enabled {
+        vendors.push(Box::new(rdma::Rdma::new(of.rdma)));
     }
     vendors.push(Box::new(generic::Generic::new(settings.generic.clone())));
     vendors.push(Box::new(simulated::Simulated::new(settings.simulated.clone())));

@@ -43,7 +43,7 @@ type kubelet struct {
 
 // startOptions are the node and the moment at which the kubelet starts on it.
 type startOptions struct {
-	// Directory is what --root-dir is to a kubelet: device-plugins and plugins_registry are in it.
+	// Directory is what --root-dir is to a kubelet: device-plugins, plugins_registry and pod-resources are in it.
 	Directory     string            `json:"directory"`
 	Policy        string            `json:"policy"`
 	Scope         string            `json:"scope"`
@@ -92,6 +92,9 @@ func (k *kubelet) start(options startOptions) error {
 		if err := k.watchRegistry(sources); err != nil {
 			return err
 		}
+	}
+	if err := k.servePodResources(); err != nil {
+		return err
 	}
 	go k.tellUpdates()
 	k.started.Store(true)

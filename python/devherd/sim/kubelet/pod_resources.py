@@ -22,7 +22,8 @@ class PodResources(PodResourcesListerServicer):
         request: api.ListPodResourcesRequest,  # noqa: ARG002
         context: "grpc.aio.ServicerContext[Any, Any]",  # noqa: ARG002
     ) -> api.ListPodResourcesResponse:
-        """Every active pod."""
+        """Every active pod. What pods held that are over is free by then."""
+        self._node.collect()
         return api.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._node.pods])
 
     async def Get(  # noqa: N802 - the service's own name

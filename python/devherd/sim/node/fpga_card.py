@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from devherd.sim.node.pci import Function
+from devherd.sim.node.place import virtual_function
 
 DriverName = Literal["dfl", "opae"]
 
@@ -75,7 +76,7 @@ class Numbers:
 
 def parts(plan: CardPlan, numbers: Numbers) -> list[Part]:
     """The parts of a card; its ports take the accelerator functions in turn."""
-    virtual = tuple(_virtual_path(plan.path, index) for index in range(1, plan.virtual_functions + 1))
+    virtual = tuple(virtual_function(plan.path, index) for index in range(1, plan.virtual_functions + 1))
     name, device, virtual_device = _PCI[plan.driver]
     physical = Function(path=plan.path, device=device, driver=name, numa_node=plan.numa_node, virtual=virtual)
     ports = _ports(plan, numbers)
@@ -102,8 +103,3 @@ def _engine(plan: CardPlan, numbers: Numbers, ports: int) -> Engine:
     regions = tuple(numbers.take("dfl card") for _ in range(ports)) if plan.driver == "dfl" else ()
     hwmons = (numbers.take("hwmon"), numbers.take("hwmon")) if plan.driver == "dfl" else (0, 0)
     return Engine(numbers.take(f"{plan.driver} fme"), plan.interface_id, regions, hwmons)
-
-
-def _virtual_path(physical: str, index: int) -> str:
-    """Eight functions a device, as with alternative routing IDs."""
-    return f"{physical[:-4]}{index // 8:02x}.{index % 8}"

@@ -32,7 +32,7 @@ class Function:
     vendor: int = _INTEL
     device: int
     pci_class: int = ACCELERATOR_CLASS
-    driver: str
+    driver: str | None
     numa_node: int = -1
     physical: str | None = None
     """Path of its physical function, for a virtual one."""
@@ -52,11 +52,17 @@ def entries(function: Function) -> list[Entry]:
         *attributes(function.path, _LINK | (_VIRTUAL_LINK_STATUS if function.physical else _LINK_STATUS)),
         *_error_counts(function.path),
         *_kinship(function),
-        link(f"{function.path}/driver", f"sys/bus/pci/drivers/{function.driver}"),
         link(f"{function.path}/subsystem", "sys/bus/pci"),
         named_link("sys/bus/pci/devices", function.path),
-        named_link(f"sys/bus/pci/drivers/{function.driver}", function.path),
+        *_binding(function),
     ]
+
+
+def _binding(function: Function) -> list[Entry]:
+    if function.driver is None:
+        return []
+    driver = f"sys/bus/pci/drivers/{function.driver}"
+    return [link(f"{function.path}/driver", driver), named_link(driver, function.path)]
 
 
 def bridge_above(path: str, numa_node: int) -> Function:
@@ -79,8 +85,9 @@ def error_count(kind: str, count: int) -> str:
 
 
 def _facts(function: Function) -> list[Entry]:
+    driver = f"DRIVER={function.driver}\n" if function.driver else ""
     uevent = (
-        f"DRIVER={function.driver}\nPCI_CLASS={function.pci_class:X}\nPCI_ID={function.vendor:04X}:{function.device:04X}\n"
+        f"{driver}PCI_CLASS={function.pci_class:X}\nPCI_ID={function.vendor:04X}:{function.device:04X}\n"
         f"PCI_SUBSYS_ID={function.vendor:04X}:0000\nPCI_SLOT_NAME={function.address}\n"
         f"MODALIAS=pci:v{function.vendor:08X}d{function.device:08X}sv{function.vendor:08X}sd00000000"
         f"bc{function.pci_class >> 16:02X}sc{function.pci_class >> 8 & 0xFF:02X}i{function.pci_class & 0xFF:02X}"

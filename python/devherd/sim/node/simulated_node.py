@@ -12,6 +12,9 @@ from devherd.errors import UsageError
 from devherd.sim.node import pci
 from devherd.sim.node.entry import DeviceNode, Entry
 from devherd.sim.node.fpga_card import CardPlan, Numbers
+from devherd.sim.node.nvidia import NVML_ANSWER
+from devherd.sim.node.nvidia_faults import NvidiaGpus
+from devherd.sim.node.pci_faults import PciFunctions, remove_dangling
 from devherd.sim.node.place import pci_path
 from devherd.sim.node.spec import NodeSpec, card_entries, entries
 from devherd.sim.node.tree import is_simulated, put, rewrite, write_tree
@@ -25,6 +28,7 @@ _NUMBERED = {
     "opae port": ("sys/bus/platform/devices", "intel-fpga-port."),
     "hwmon": ("sys/class/hwmon", "hwmon"),
 }
+_WATCHED = ("sys/class/", "sys/bus/", "sys/dev/", "dev/")
 
 
 class SimulatedNode:
@@ -32,6 +36,8 @@ class SimulatedNode:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.functions = PciFunctions(root)
+        self.nvidia = NvidiaGpus(root)
 
     @classmethod
     def create(cls, root: Path, spec: NodeSpec) -> "SimulatedNode":
@@ -42,6 +48,10 @@ class SimulatedNode:
         _make_room(root)
         write_tree(entries(spec), root)
         return cls(root)
+
+    def repair(self, spec: NodeSpec) -> None:
+        """Put back whatever the node is to have and has lost, and every attribute's first value."""
+        self._put_in_order(entries(spec))
 
     def ports(self) -> list[str]:
         """The names of all FPGA ports."""
@@ -108,12 +118,21 @@ class SimulatedNode:
             self.remove_node(number.parent.name)
         shutil.rmtree(root_port)
         for directory in ("sys/class", "sys/bus", "sys/dev", "dev"):
-            _remove_dangling(self.root / directory)
+            remove_dangling(self.root / directory)
+
+    def change(self, before: NodeSpec, after: NodeSpec) -> None:
+        """Turn the node of one spec into that of another: a driver loads, a GPU is partitioned anew.
+
+        What both have is not touched.
+        """
+        old, new = ({entry.path: entry for entry in entries(spec)} for spec in (before, after))
+        for path in sorted(old.keys() - new.keys(), key=_watched_first):
+            _remove(self.root / path, self.root)
+        self._put_in_order([entry for path, entry in new.items() if old.get(path) != entry])
 
     def _put_in_order(self, made: list[Entry]) -> None:
         """Attributes first, the entries that others watch last: a device never shows up half made."""
-        watched = ("sys/class/", "sys/bus/", "sys/dev/", "dev/")
-        for entry in sorted(made, key=lambda entry: entry.path.startswith(watched)):
+        for entry in sorted(made, key=lambda entry: entry.path.startswith(_WATCHED)):
             put(entry, self.root)
 
     def _free_slot(self) -> str:
@@ -142,9 +161,20 @@ def _make_room(root: Path) -> None:
     for top in ("sys", "proc", "dev"):
         if (root / top).exists():
             shutil.rmtree(root / top)
+    (root / NVML_ANSWER).unlink(missing_ok=True)
 
 
-def _remove_dangling(directory: Path) -> None:
-    for path in sorted(directory.rglob("*"), reverse=True):
-        if path.is_symlink() and not path.exists():
-            path.unlink()
+def _watched_first(path: str) -> tuple[bool, str]:
+    return not path.startswith(_WATCHED), path
+
+
+def _remove(place: Path, root: Path) -> None:
+    """With the directories that are empty then, as the kernel leaves none behind."""
+    if place.is_dir() and not place.is_symlink():
+        place.rmdir()
+    else:
+        place.unlink()
+    for parent in place.parents:
+        if parent == root or any(parent.iterdir()):
+            return
+        parent.rmdir()

@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +9,28 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from devherd.errors import UsageError
-from devherd.sim.node import dfl, machine, opae, pci, text, usb, virtual_device
+from devherd.sim.node import (
+    amdgpu,
+    dfl,
+    intel_gpu,
+    machine,
+    nvidia,
+    opae,
+    pci,
+    rdma,
+    text,
+    usb,
+    virtual_device,
+    xilinx_fpga,
+)
+from devherd.sim.node.amd import AmdSpec
 from devherd.sim.node.entry import Entry
 from devherd.sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
-from devherd.sim.node.place import numa_node_of, pci_path
+from devherd.sim.node.intel_gpu import IntelGpuSpec
+from devherd.sim.node.nvidia import NvidiaSpec
+from devherd.sim.node.place import Slots, numa_node_of
+from devherd.sim.node.rdma import RdmaSpec
+from devherd.sim.node.xilinx_fpga import XilinxFpgaSpec
 
 _Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="32 hexadecimal digits, lower case")]
 _UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$", description="four hexadecimal digits, in quotes")]
@@ -73,6 +90,11 @@ class NodeSpec(_Section):
     """A whole node. `tree` is text in the format of devherd.sim.node.text, put on top of the rest."""
 
     fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list)] = []
+    nvidia: NvidiaSpec | None = None
+    amd: Annotated[list[AmdSpec], BeforeValidator(_as_list)] = []
+    intel_gpu: Annotated[list[IntelGpuSpec], BeforeValidator(_as_list)] = []
+    xilinx_fpga: Annotated[list[XilinxFpgaSpec], BeforeValidator(_as_list)] = []
+    rdma: Annotated[list[RdmaSpec], BeforeValidator(_as_list)] = []
     usb: list[UsbSpec] = []
     devices: list[DeviceSpec] = []
     tree: str = ""
@@ -110,15 +132,29 @@ def load(spec: str) -> NodeSpec:
 def entries(spec: NodeSpec) -> list[Entry]:
     """Everything on the node. Raises UsageError when a line of `tree` is no entry."""
     numbers = Numbers()
+    slots = Slots(max((cards.numa_nodes for cards in _cards(spec)), default=1))
     drivers = {fpga.driver for fpga in spec.fpga}
     modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
+    modules |= intel_gpu.modules(spec.intel_gpu) | xilinx_fpga.modules(spec.xilinx_fpga) | rdma.modules(spec.rdma)
+    modules |= set(nvidia.MODULES if spec.nvidia else ()) | amdgpu.modules(spec.amd)
     return [
-        *machine.entries(max((fpga.numa_nodes for fpga in spec.fpga), default=1), modules),
-        *(entry for plan in _plans(spec.fpga) for entry in card_entries(plan, numbers)),
+        *machine.entries(slots.numa_nodes, modules),
+        *(entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)),
+        *nvidia.entries(spec.nvidia, slots, numbers),
+        *amdgpu.entries(spec.amd, slots, numbers),
+        *intel_gpu.entries(spec.intel_gpu, slots, numbers),
+        *xilinx_fpga.entries(spec.xilinx_fpga, slots, numbers),
+        *rdma.entries(spec.rdma, slots, numbers),
         *usb.entries([usb.UsbDevice(**device.model_dump()) for device in spec.usb]),
         *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
         *text.parse(spec.tree),
     ]
+
+
+def _cards(spec: NodeSpec) -> list[FpgaSpec | NvidiaSpec | AmdSpec | IntelGpuSpec | XilinxFpgaSpec | RdmaSpec]:
+    """What is spread over NUMA nodes."""
+    nvidia_gpus = [spec.nvidia] if spec.nvidia else []
+    return [*spec.fpga, *nvidia_gpus, *spec.amd, *spec.intel_gpu, *spec.xilinx_fpga, *spec.rdma]
 
 
 def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
@@ -130,17 +166,15 @@ def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
     return made
 
 
-def _plans(groups: list[FpgaSpec]) -> Iterator[CardPlan]:
+def _plans(groups: list[FpgaSpec], slots: Slots) -> Iterator[CardPlan]:
     """Cards of all groups, each group spread over its NUMA nodes, each node's cards side by side."""
-    numa_nodes = max((fpga.numa_nodes for fpga in groups), default=1)
     spread = [
         (numa_node_of(index, fpga.cards, fpga.numa_nodes), fpga, index)
         for fpga in groups
         for index in range(fpga.cards)
     ]
-    for node, near in groupby(sorted(spread, key=lambda card: card[0]), key=lambda card: card[0]):
-        for place, (_, fpga, index) in enumerate(near):
-            yield _plan(fpga, index, pci_path(place, node, numa_nodes), node)
+    for node, fpga, index in sorted(spread, key=lambda card: card[0]):
+        yield _plan(fpga, index, slots.take(node), node)
 
 
 def _plan(fpga: FpgaSpec, index: int, path: str, numa_node: int) -> CardPlan:
@@ -164,7 +198,8 @@ def _virtual(device: DeviceSpec) -> virtual_device.VirtualDevice:
 
 def _problems(error: ValidationError) -> Iterator[str]:
     """Key path and complaint of each error."""
-    known = {name for model in (NodeSpec, FpgaSpec, UsbSpec, DeviceSpec) for name in model.model_fields} | {"preset"}
+    models = (NodeSpec, FpgaSpec, NvidiaSpec, AmdSpec, IntelGpuSpec, XilinxFpgaSpec, RdmaSpec, UsbSpec, DeviceSpec)
+    known = {"preset"}.union(*(model.model_fields for model in models))
     for detail in error.errors(include_url=False):
         path = ".".join(str(part) for part in detail["loc"]) or "the file"
         if detail["type"] == "extra_forbidden":

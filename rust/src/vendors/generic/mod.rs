@@ -4,7 +4,7 @@ mod id;
 mod paths;
 mod sticks;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,6 +42,8 @@ struct Group {
 struct Seen {
     devices: Vec<Device>,
     problems: Vec<Problem>,
+    /// What a resource asks for and nothing on the host is: its name, and a pattern or USB id.
+    unmatched: Vec<(String, String)>,
     /// Something could not be looked at that another time can: devices not found may be there.
     is_partial: bool,
 }
@@ -82,9 +84,10 @@ impl Vendor for Generic {
         let work = move |(_, groups): (String, Vec<Arc<Group>>)| look(&behind_fence, &groups);
         let outcomes = fence.each(looks.clone(), |(key, _)| key.clone(), work);
         let mut found = Found::default();
+        let mut unmatched = Vec::new();
         for ((_, groups), outcome) in looks.iter().zip(outcomes) {
             match outcome {
-                Outcome::Done(seen) => take_in(seen, groups, &mut found),
+                Outcome::Done(seen) => unmatched.extend(take_in(seen, groups, &mut found)),
                 Outcome::Overdue => {
                     let error = "does not answer: a file system hangs; look for blocked tasks in the kernel log";
                     leave_out(groups, error, Some(Reason::ProbeTimeout), &mut found);
@@ -94,6 +97,7 @@ impl Vendor for Generic {
                 }
             }
         }
+        found.problems.extend(without_devices(unmatched, &found.devices));
         let problems = drop_collisions(&mut found.devices);
         found.problems.extend(problems);
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
@@ -164,12 +168,31 @@ fn look(host: &Host, groups: &[Arc<Group>]) -> Seen {
     seen
 }
 
-fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) {
+/// Returns what nothing matched.
+fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String, String)> {
     found.devices.extend(seen.devices);
     found.problems.extend(seen.problems);
     if seen.is_partial {
         found.unseen.extend(groups.iter().map(|group| group.unseen(None)));
     }
+    seen.unmatched
+}
+
+/// A problem for each resource that has no device at all because nothing matches. It would not be seen otherwise.
+fn without_devices(unmatched: Vec<(String, String)>, devices: &[Device]) -> Vec<Problem> {
+    let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (resource_name, what) in unmatched {
+        let all = wanted.entry(resource_name).or_default();
+        if !all.contains(&what) {
+            all.push(what);
+        }
+    }
+    let has_device = |name: &String| devices.iter().any(|device| device.resource_name.as_ref() == Some(name));
+    let lacking = wanted.into_iter().filter(|(name, _)| !has_device(name));
+    let problem = |(name, what): (String, Vec<String>)| {
+        Problem::new(VENDOR, what.join(","), format!("nothing on this host matches, so there is no {name}"))
+    };
+    lacking.map(problem).collect()
 }
 
 /// The devices of these groups stay as they were last seen.

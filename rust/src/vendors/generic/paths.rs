@@ -33,7 +33,11 @@ struct Match {
 pub(super) fn add(host: &Host, group: &Group, seen: &mut Seen) {
     let mut members = Vec::new();
     for options in &group.options.paths {
+        let known = seen.problems.len();
         let matches = find(host, options, seen);
+        if matches.is_empty() && !options.optional && seen.problems.len() == known {
+            seen.unmatched.push((group.resource_name.clone(), options.path.clone()));
+        }
         if !(options.optional && matches.is_empty()) {
             members.push(Member { options, matches });
         }

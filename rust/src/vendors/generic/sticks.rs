@@ -18,6 +18,8 @@ pub(super) fn add(host: &Host, group: &Group, sticks: &[UsbDevice], seen: &mut S
     let is_member = |stick: &&UsbDevice| group.options.usb.iter().any(|options| is_meant(options, stick));
     let members: Vec<&UsbDevice> = sticks.iter().filter(is_member).collect();
     if members.is_empty() {
+        let ids = if seen.is_partial { &[] } else { group.options.usb.as_slice() };
+        seen.unmatched.extend(ids.iter().map(|options| (group.resource_name.clone(), name(options))));
         return;
     }
     let nodes: Vec<String> = members.iter().map(|stick| stick.node()).collect();
@@ -38,6 +40,11 @@ pub(super) fn watched_directories(host: &Host) -> Vec<PathBuf> {
     let buses = glob::find(host, "/dev/bus/usb/*").unwrap_or_default().paths;
     let nodes = buses.iter().map(|bus| host.absolute(bus));
     nodes.chain([host.sys("bus/usb/devices")]).collect()
+}
+
+fn name(options: &GenericUsb) -> String {
+    let serial = options.serial.iter().map(|serial| format!(" serial {serial}"));
+    format!("USB {}:{}", options.vendor, options.product) + &serial.collect::<String>()
 }
 
 fn is_meant(options: &GenericUsb, stick: &UsbDevice) -> bool {

@@ -137,8 +137,36 @@ fn a_missing_member_is_left_out_when_optional_and_costs_the_group_when_not() {
     tree.nodes(&["fuse"]);
     let optional = || GenericPath { optional: true, ..path("/dev/missing") };
     assert_eq!(paths_of(&tree.scan(vec![group(1, vec![path("/dev/fuse"), optional()])])), ["/dev/fuse"]);
-    assert_eq!(tree.scan(vec![group(1, vec![path("/dev/fuse"), path("/dev/missing")])]), Found::default());
+    assert_eq!(tree.scan(vec![group(1, vec![path("/dev/fuse"), path("/dev/missing")])]).devices, []);
     assert_eq!(tree.scan(vec![group(1, vec![optional()])]), Found::default());
+}
+
+#[test]
+fn a_resource_of_which_nothing_matches_is_a_problem_that_names_it_and_its_patterns() {
+    let tree = Tree::new();
+    tree.nodes(&["fuse"]);
+    tree.stick("1-1", 1, "A");
+    let optional = GenericPath { optional: true, ..path("/dev/optional") };
+    let resource = |name: &str, groups| GenericDevice { name: name.into(), groups };
+    let found = tree.scan_resources(vec![
+        resource("a.example/none", vec![group(1, vec![path("/dev/x*"), path("/dev/fuse"), optional])]),
+        resource("a.example/none", vec![group(1, vec![path("/dev/y")]), group(2, vec![path("/dev/x*")])]),
+        resource("b.example/sticks", vec![usb_group(1, &[Some("B"), Some("C")])]),
+        resource("c.example/some", vec![group(1, vec![path("/dev/x*")]), group(1, vec![path("/dev/fuse")])]),
+        resource("d.example/stick", vec![usb_group(1, &[Some("A"), Some("B")])]),
+    ]);
+    let told: Vec<_> =
+        found.problems.iter().map(|problem| (problem.path.to_str().unwrap(), problem.error.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("/dev/x*,/dev/y", "nothing on this host matches, so there is no a.example/none"),
+            (
+                "USB 1a86:7523 serial B,USB 1a86:7523 serial C",
+                "nothing on this host matches, so there is no b.example/sticks"
+            ),
+        ]
+    );
 }
 
 #[test]
@@ -379,6 +407,7 @@ proptest! {
         let fewest = counted.iter().map(|&&(matches, limit, _)| matches * limit as usize).min().unwrap_or(0);
         let found = tree.scan(vec![group(count, paths)]);
         prop_assert_eq!(found.devices.len(), count as usize * most.min(fewest));
-        prop_assert_eq!(found.problems, []);
+        let is_without = counted.iter().any(|&&(matches, _, _)| matches == 0);
+        prop_assert_eq!(found.problems.len(), usize::from(is_without));
     }
 }

@@ -100,8 +100,9 @@ impl Advertiser<'_> {
             self.expect_node(&mut device, &fme.part);
             let (key, value) = MODE_ANNOTATION;
             device.annotations.insert(key.to_owned(), value.to_owned());
-            device.cdi_devices = vec![format!("{CDI_KIND}={}", fme.part.name)];
-            CDI_EDITS.clone_into(&mut device.cdi_edits);
+            let name = format!("{CDI_KIND}={}", fme.part.name);
+            device.cdi_devices = vec![name.clone()];
+            device.cdi_edits.insert(name, CDI_EDITS.to_owned());
         }
         let names: Vec<&str> = ports.iter().map(|port| port.part.name.as_str()).collect();
         device.note("ports", names.join(","), self.host.own_path(&fme.part.path));

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::VENDOR;
 use super::driver::{Driver, is_fme_region};
 use super::locate::{Card, Entry};
-use crate::attribute::{Attribute, AttributeError};
+use crate::attribute::{Attribute, AttributeError, Cause};
 use crate::check::Check;
 use crate::device::{Problem, Reason};
 use crate::directory::Directory;
@@ -104,7 +106,15 @@ impl Facts {
         (index, entry): (usize, &Entry),
         functions: &mut Functions,
     ) -> Result<(), AttributeError> {
-        let directory = Directory::open(&entry.path)?;
+        let directory = match Directory::open(&entry.path) {
+            Err(error) if error.cause == Cause::System(Errno::NOENT) => {
+                let target = host.own_path(&entry.path);
+                let dangles = format!("points to {}, which is not there", target.display());
+                self.problem(host, &entry.class_path, dangles);
+                return Ok(());
+            }
+            opened => opened?,
+        };
         let names = directory.names()?;
         let (ports, fmes) =
             (named(&names, |name| entry.driver.is_port(name)), named(&names, |name| entry.driver.is_fme(name)));

@@ -1,5 +1,7 @@
 //! The two drivers and what each calls things.
 
+use crate::directory::is_numbered;
+
 /// A kernel driver for Intel FPGA cards. One host can have both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Driver {
@@ -47,12 +49,6 @@ impl Driver {
 /// Whether an entry of a DFL management engine is a region that is programmed by itself.
 pub(super) fn is_fme_region(name: &str) -> bool {
     is_numbered(name, "dfl-fme-region.")
-}
-
-/// Names are matched whole: the prefix, then decimal digits and nothing else.
-fn is_numbered(name: &str, prefix: &str) -> bool {
-    let digits = name.strip_prefix(prefix).unwrap_or_default();
-    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

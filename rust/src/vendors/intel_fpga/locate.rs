@@ -9,7 +9,7 @@ use super::VENDOR;
 use super::driver::{self, Driver};
 use crate::attribute::Cause;
 use crate::device::{Found, Problem, Unseen};
-use crate::directory::{self, Directory, normal};
+use crate::directory::{self, Directory};
 use crate::host::Host;
 use crate::pci;
 
@@ -30,6 +30,8 @@ pub(super) struct Card {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) driver: Driver,
+    /// Its place in the class directory, with the host root.
+    pub(super) class_path: PathBuf,
     /// The directory behind the link, with the host root.
     pub(super) path: PathBuf,
     /// Directory of the PCI function it lies in, physical or virtual.
@@ -49,11 +51,12 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
     for driver in Driver::ALL {
         for (name, link) in class_entries(host, driver, found) {
             let path = link.or_else(|| behind_plain_entry(host, driver, &name, &mut functions));
-            let path = path.unwrap_or_else(|| class_directory(host, driver).join(&name));
+            let class_path = class_directory(host, driver).join(&name);
+            let path = path.unwrap_or_else(|| class_path.clone());
             if is_inside_fme(&path) {
                 fme_regions.push(path);
             } else {
-                add(host, &mut cards, &name, driver, path);
+                add(host, &mut cards, &name, (driver, class_path, path));
             }
         }
     }
@@ -64,7 +67,12 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
     cards.into_values().collect()
 }
 
-fn add(host: &Host, cards: &mut BTreeMap<String, Card>, name: &str, driver: Driver, path: PathBuf) {
+fn add(
+    host: &Host,
+    cards: &mut BTreeMap<String, Card>,
+    name: &str,
+    (driver, class_path, path): (Driver, PathBuf, PathBuf),
+) {
     let function = pci::function_of(&path).map(Path::to_path_buf);
     let physical = function.as_ref().map(|function| pci::physical_function(host, function).unwrap_or(function.clone()));
     let address = physical.as_deref().and_then(pci::address_of);
@@ -75,7 +83,7 @@ fn add(host: &Host, cards: &mut BTreeMap<String, Card>, name: &str, driver: Driv
         entries: Vec::new(),
         fme_regions: Vec::new(),
     });
-    card.entries.push(Entry { driver, path, function });
+    card.entries.push(Entry { driver, class_path, path, function });
 }
 
 /// Name and link target of every card of a class directory; `None` for an entry that is a plain directory.
@@ -94,17 +102,12 @@ fn class_entries(host: &Host, driver: Driver, found: &mut Found) -> Vec<(String,
     let mut entries = Vec::new();
     for name in names.into_iter().filter(|name| driver.is_card(name)) {
         match directory::link(&path.join(&name)) {
-            Ok(target) => entries.push((name, Some(behind_link(host, &path, &target)))),
+            Ok(target) => entries.push((name, Some(host.behind_link(&path, &target)))),
             Err(error) if error.cause == Cause::System(Errno::INVAL) => entries.push((name, None)),
             Err(error) => found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause)),
         }
     }
     entries
-}
-
-/// Links are resolved as text, below the root: what they name is then the host's own path.
-fn behind_link(host: &Host, directory: &Path, target: &Path) -> PathBuf {
-    host.absolute(normal(&host.own_path(directory).join(target)))
 }
 
 /// Trees written by hand may have plain directories in place of links: the card is then looked for below the functions.

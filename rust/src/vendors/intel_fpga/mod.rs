@@ -18,10 +18,11 @@ mod name;
 use std::path::PathBuf;
 
 use super::Vendor;
-use crate::device::{Found, Problem, Reason, Unseen};
+use super::each_card::each_card;
+use crate::device::Found;
 use crate::host::Host;
 use crate::order::natural;
-use crate::probe::{Fence, Outcome};
+use crate::probe::Fence;
 use crate::settings::IntelFpgaMode;
 use driver::Driver;
 
@@ -50,30 +51,16 @@ impl Vendor for IntelFpga {
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
         let cards = locate::cards(host, &mut found);
-        let places: Vec<_> =
-            cards.iter().map(|card| (card.key.clone(), host.own_path(&card.entries[0].path))).collect();
+        let place = |card: &locate::Card| (card.key.clone(), host.own_path(&card.entries[0].path));
+        let cards = cards.into_iter().map(|card| (place(&card), card)).collect();
         let (behind_fence, mode) = (host.clone(), self.mode);
         let work = move |card: locate::Card| {
             let facts = card::Facts::read(&behind_fence, &card);
             advertise::devices(&behind_fence, facts, mode)
         };
-        let outcomes = fence.each(cards, |card| card.key.clone(), work);
-        for ((key, path), outcome) in places.into_iter().zip(outcomes) {
-            match outcome {
-                Outcome::Done((devices, problems)) => {
-                    found.devices.extend(devices);
-                    found.problems.extend(problems);
-                }
-                Outcome::Overdue => {
-                    let error =
-                        "the card does not answer: a read has not come back; look for blocked tasks in the kernel log";
-                    leave_out(&mut found, key, Problem::new(VENDOR, path, error), Some(Reason::ProbeTimeout));
-                }
-                Outcome::Panicked(message) => {
-                    let problem = Problem::new(VENDOR, path, format!("defect in the scan: {message}"));
-                    leave_out(&mut found, key, problem, None);
-                }
-            }
+        for (devices, problems) in each_card(VENDOR, &mut found, fence, cards, work) {
+            found.devices.extend(devices);
+            found.problems.extend(problems);
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
@@ -85,10 +72,4 @@ impl Vendor for IntelFpga {
         let parent = classes.iter().any(|directory| !directory.is_dir()).then(|| host.sys("class"));
         classes.into_iter().chain(parent).collect()
     }
-}
-
-/// The devices of this card stay as they were last seen.
-fn leave_out(found: &mut Found, card: String, problem: Problem, reason: Option<Reason>) {
-    found.problems.push(problem);
-    found.unseen.push(Unseen { vendor: VENDOR, card: Some(card), reason });
 }

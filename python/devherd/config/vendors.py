@@ -1,0 +1,141 @@
+"""Options of vendors, named as its own plugin names them; rust/src/vendors/*/options.rs is what the scan is told."""
+
+import sys
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from devherd.config.section import Section
+from devherd.config.values import Count, HostPathText
+
+Enabled = Literal["auto", True, False]
+DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
+PciDeviceId = Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$", examples=["0x56c0"])]
+
+
+class _VendorOptions(Section):
+    enabled: Enabled = "auto"
+
+    def native(self) -> dict[str, Any]:
+        """As the scan core is told."""
+        return self.model_dump(mode="json") | {"enabled": self.enabled is not False}
+
+
+class IntelFpgaOptions(_VendorOptions):
+    """Options of Intel's FPGA plugin."""
+
+    mode: Literal["af", "region", "regiondevel"] = "af"
+
+
+class Imex(Section):
+    """IMEX channels that every container gets; the vendor's plugin knows channel 0 only."""
+
+    channel_ids: list[Annotated[Count, Field(ge=0, le=2047)]] = []
+    required: bool = False
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class NvidiaOptions(_VendorOptions):
+    """Options of NVIDIA's plugin."""
+
+    mig_strategy: Literal["none", "single", "mixed"] = "none"
+    device_list_strategy: Annotated[
+        list[DeviceListStrategy],
+        BeforeValidator(_as_list, json_schema_input_type=DeviceListStrategy | list[DeviceListStrategy]),
+        Field(min_length=1),
+    ] = ["envvar"]
+    device_id_strategy: Literal["uuid", "index"] = "uuid"
+    pass_device_specs: bool = False
+    driver_root: HostPathText = "/"
+    dev_root: HostPathText | None = None
+    """The driver root when not given."""
+    cdi_annotation_prefix: str = "cdi.k8s.io/"
+    cdi_hook_path: HostPathText = "/usr/bin/nvidia-ctk"
+    gdrcopy_enabled: bool = False
+    gds_enabled: bool = False
+    mofed_enabled: bool = False
+    mps_root: HostPathText | None = None
+    """Needed where a resource is shared by MPS."""
+    shared_devices_allocation_policy: Literal["distributed", "packed"] = "distributed"
+    device_discovery_strategy: Literal["auto", "nvml", "procfs", "tegra"] = "auto"
+    """`procfs`: NVML is never asked; MIG devices are then given by their nodes, under `mig_strategy: single` only."""
+    imex: Imex = Imex()
+
+    def native(self) -> dict[str, Any]:
+        """As the scan core is told: sharing is no matter of the scan, and NVML is asked in a process of its own."""
+        told = super().native()
+        imex = told.pop("imex")
+        for arranged_later in ("mps_root", "shared_devices_allocation_policy"):
+            del told[arranged_later]
+        asked = self.device_discovery_strategy in {"auto", "nvml"}
+        return told | {
+            "imex_channel_ids": imex["channel_ids"],
+            "imex_required": imex["required"],
+            "nvml_probe": [sys.executable, "-P", "-m", "devherd.nvml_probe"] if asked else [],
+        }
+
+
+class AmdOptions(_VendorOptions):
+    """Options of AMD's plugin."""
+
+    naming: Literal["single", "mixed"] = "single"
+    driver_type: Literal["auto", "container", "vf_passthrough", "pf_passthrough"] = "auto"
+
+    def native(self) -> dict[str, Any]:
+        """As the scan core is told: who enables it, and not merely allows it, is told what is missing."""
+        return super().native() | {"required": self.enabled is True}
+
+
+class IntelGpuOptions(_VendorOptions):
+    """Options of Intel's GPU plugin."""
+
+    shared_devices: Annotated[Count, Field(ge=1, le=10_000)] = 1
+    allocation_policy: Literal["none", "balanced", "packed"] = "none"
+    monitoring: Literal[True, False, "single", "split"] = False
+    allow_ids: list[PciDeviceId] = []
+    deny_ids: list[PciDeviceId] = []
+    bypath: Literal["single", "none", "all"] = "single"
+
+    @model_validator(mode="after")
+    def _one_list(self) -> "IntelGpuOptions":
+        if self.allow_ids and self.deny_ids:
+            raise ValueError("give `allow_ids` or `deny_ids`, not both")
+        return self
+
+    def native(self) -> dict[str, Any]:
+        """As the scan core is told: preferences are no matter of the scan."""
+        told = super().native()
+        del told["allocation_policy"]
+        return told | {"monitoring": {True: "single", False: "off"}.get(told["monitoring"], told["monitoring"])}
+
+
+class XilinxFpgaOptions(_VendorOptions):
+    """Options of Xilinx's FPGA plugin, which has them as environment variables."""
+
+    u30_name_convention: Literal["common_name", "exact_name"] = "common_name"
+    u30_alloc_unit: Literal["card", "device"] = "card"
+
+
+class RdmaOptions(_VendorOptions):
+    """Options of RDMA devices."""
+
+    shared_devices: Annotated[Count, Field(ge=0, le=10_000)] = 0
+    """Ids a device, for sharing; 0 = each device goes to one container at a time."""
+
+
+class Vendors(Section):
+    """Options of each vendor."""
+
+    intel_fpga: IntelFpgaOptions = IntelFpgaOptions()
+    nvidia: NvidiaOptions = NvidiaOptions()
+    amd: AmdOptions = AmdOptions()
+    intel_gpu: IntelGpuOptions = IntelGpuOptions()
+    xilinx_fpga: XilinxFpgaOptions = XilinxFpgaOptions()
+    rdma: RdmaOptions = RdmaOptions()
+
+    def native(self) -> dict[str, Any]:
+        """As the scan core is told, by vendor."""
+        return {name: getattr(self, name).native() for name in type(self).model_fields}

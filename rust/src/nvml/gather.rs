@@ -1,0 +1,239 @@
+//! Asks a loaded library for everything. One GPU that does not answer costs the others nothing.
+
+use std::collections::BTreeSet;
+use std::ffi::{c_int, c_uint};
+
+use super::extras;
+use super::facts::{Facts, Gpu, MigDevice};
+use super::interface::{
+    Attributes, GpuInstanceInfo, GpuInstanceProfileInfo, Handle, MOST_LINKS, Memory, PciInfo, code, link_end,
+};
+use super::library::{Answer, Failure, Library, cuda_version};
+
+/// NVIDIA, as a PCI vendor.
+const NVIDIA: c_uint = 0x10de;
+
+/// Why NVML could not be initialised.
+pub(super) enum Refusal {
+    /// The library is of another version than the driver.
+    Mismatch,
+    /// The kernel driver is not loaded.
+    NoDriver,
+    /// Anything else, in the library's words.
+    Other(String),
+}
+
+/// Everything the library tells.
+pub(super) fn facts(library: &Library) -> Result<Facts, Refusal> {
+    library.act(&["nvmlInit_v2", "nvmlInit"]).map_err(|failure| match failure.code {
+        Some(code::LIB_RM_VERSION_MISMATCH) => Refusal::Mismatch,
+        Some(code::DRIVER_NOT_LOADED) => Refusal::NoDriver,
+        _ => Refusal::Other(failure.to_string()),
+    })?;
+    let mut inquiry = Inquiry { library, problems: Vec::new(), said: BTreeSet::new() };
+    let facts = inquiry.whole();
+    let problems = inquiry.problems;
+    // What it answers does not matter any more.
+    let _ = library.act(&["nvmlShutdown"]);
+    Ok(Facts { problems, ..facts })
+}
+
+/// The questions, and what could not be answered.
+struct Inquiry<'library> {
+    library: &'library Library,
+    problems: Vec<String>,
+    /// Of whom what was said.
+    said: BTreeSet<(String, String)>,
+}
+
+impl Inquiry<'_> {
+    fn whole(&mut self) -> Facts {
+        let library = self.library;
+        let driver_version = self.known("the driver", library.text(&["nvmlSystemGetDriverVersion"]));
+        let cuda: Answer<c_int> =
+            library.value(&["nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"]);
+        let cuda_version = self.known("the driver", cuda).map(cuda_version);
+        let count: Answer<c_uint> = library.value(&["nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"]);
+        let count = self.needed("the driver", count).unwrap_or_default();
+        let handles: Vec<(u32, Handle)> = (0..count).filter_map(|index| Some((index, self.handle(index)?))).collect();
+        let places: Vec<Option<PciInfo>> = handles.iter().map(|&(index, gpu)| self.place(index, gpu)).collect();
+        let addresses: BTreeSet<String> = places.iter().flatten().map(address).collect();
+        let gpus =
+            handles.iter().zip(&places).map(|(&(index, gpu), place)| self.gpu(index, gpu, place.as_ref(), &addresses));
+        let gpus = gpus.collect();
+        Facts { driver_version, cuda_version, gpus, problems: Vec::new() }
+    }
+
+    fn handle(&mut self, index: u32) -> Option<Handle> {
+        let handle = self.library.at(&["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"], index);
+        self.needed(&format!("GPU {index}"), handle)
+    }
+
+    fn place(&mut self, index: u32, gpu: Handle) -> Option<PciInfo> {
+        let names = &["nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"];
+        self.needed(&format!("GPU {index}"), self.library.value_of(names, gpu))
+    }
+
+    fn gpu(&mut self, index: u32, gpu: Handle, place: Option<&PciInfo>, addresses: &BTreeSet<String>) -> Gpu {
+        let library = self.library;
+        let pci_address = place.map(address).unwrap_or_default();
+        let subject = format!("GPU {index} ({pci_address})");
+        let memory: Option<Memory> = self.known(&subject, library.value_of(&["nvmlDeviceGetMemoryInfo"], gpu));
+        let capability: Option<(c_int, c_int)> =
+            self.known(&subject, library.pair_of(&["nvmlDeviceGetCudaComputeCapability"], gpu));
+        let mut told = Gpu {
+            index,
+            uuid: self.known(&subject, library.text_of(&["nvmlDeviceGetUUID"], gpu)),
+            minor: self.known(&subject, library.value_of(&["nvmlDeviceGetMinorNumber"], gpu)),
+            model: self.known(&subject, library.text_of(&["nvmlDeviceGetName"], gpu)),
+            memory_bytes: memory.map(|memory| memory.total),
+            compute_capability: capability
+                .and_then(|(major, minor)| Some((major.try_into().ok()?, minor.try_into().ok()?))),
+            mig_mode: self.mig_mode(&subject, gpu),
+            pci_address,
+            ..Gpu::default()
+        };
+        if told.mig_mode == Some(true) {
+            told.mig_devices = self.mig_devices(&subject, gpu);
+        }
+        self.count_links(&subject, gpu, addresses, &mut told);
+        told
+    }
+
+    /// The mode in force; a pending one is another reset away.
+    fn mig_mode(&mut self, subject: &str, gpu: Handle) -> Option<bool> {
+        let modes: Option<(c_uint, c_uint)> = self.known(subject, self.library.pair_of(&["nvmlDeviceGetMigMode"], gpu));
+        modes.map(|(current, _)| current == 1)
+    }
+
+    fn mig_devices(&mut self, subject: &str, gpu: Handle) -> Vec<MigDevice> {
+        let most: Answer<c_uint> = self.library.value_of(&["nvmlDeviceGetMaxMigDeviceCount"], gpu);
+        let most = self.needed(subject, most).unwrap_or_default();
+        let profiles = Profiles::of(self.library, gpu);
+        let mut devices = Vec::new();
+        for index in 0..most {
+            match self.library.below(&["nvmlDeviceGetMigDeviceHandleByIndex"], gpu, index) {
+                Ok(handle) => {
+                    let subject = format!("{subject}, MIG device {index}");
+                    devices.extend(self.mig_device(&subject, index, handle, &profiles));
+                }
+                Err(failure) if failure.is_absent() => {}
+                Err(failure) => self.complain(subject, &failure),
+            }
+        }
+        devices
+    }
+
+    /// Nothing without the ids of its instances: nobody could tell which one it is.
+    fn mig_device(&mut self, subject: &str, index: u32, device: Handle, profiles: &Profiles) -> Option<MigDevice> {
+        let library = self.library;
+        let gpu_instance = self.needed(subject, library.value_of(&["nvmlDeviceGetGpuInstanceId"], device))?;
+        let compute_instance = self.needed(subject, library.value_of(&["nvmlDeviceGetComputeInstanceId"], device))?;
+        let attributes: Option<Attributes> =
+            self.needed(subject, library.value_of(&["nvmlDeviceGetAttributes_v2"], device));
+        let attributes = attributes.unwrap_or_default();
+        let name = library.text_of(&["nvmlDeviceGetName"], device).ok();
+        let extras = profiles
+            .number_of(library, gpu_instance)
+            .map(extras::of_profile)
+            .or_else(|failure| name.as_deref().and_then(extras::of_name).ok_or(failure));
+        Some(MigDevice {
+            index,
+            uuid: self.needed(subject, library.text_of(&["nvmlDeviceGetUUID"], device)),
+            gpu_instance,
+            compute_instance,
+            gpu_slices: attributes.gpu_slices,
+            compute_slices: attributes.compute_slices,
+            memory_mebibytes: attributes.memory_mebibytes,
+            extras: self.needed(subject, extras).unwrap_or_default(),
+        })
+    }
+
+    /// NVLinks that are up, by what is at their other end.
+    fn count_links(&mut self, subject: &str, gpu: Handle, gpus: &BTreeSet<String>, told: &mut Gpu) {
+        for link in 0..MOST_LINKS {
+            match self.library.below::<c_uint>(&["nvmlDeviceGetNvLinkState"], gpu, link) {
+                Ok(1) => self.count_link(subject, gpu, link, gpus, told),
+                Ok(_) => {}
+                // A link that the GPU does not have, among others that it has.
+                Err(failure) if failure.code == Some(code::NOT_SUPPORTED) => {}
+                Err(failure) if failure.is_absent() || failure.is_unsupported() => return,
+                Err(failure) => return self.complain(subject, &failure),
+            }
+        }
+    }
+
+    /// A GPU is told from a switch by NVML or, where it does not say, by whether it lists a GPU there.
+    fn count_link(&mut self, subject: &str, gpu: Handle, link: u32, gpus: &BTreeSet<String>, told: &mut Gpu) {
+        let end: Answer<c_uint> = self.library.below(&["nvmlDeviceGetNvLinkRemoteDeviceType"], gpu, link);
+        if matches!(end, Ok(link_end::SWITCH)) {
+            told.switch_links += 1;
+            return;
+        }
+        let names = &["nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"];
+        let Some(remote) = self.known::<PciInfo>(subject, self.library.below(names, gpu, link)) else { return };
+        let there = address(&remote);
+        if matches!(end, Ok(link_end::GPU)) || gpus.contains(&there) {
+            *told.nvlinks.entry(there).or_default() += 1;
+        } else if end.is_err() && remote.device_id & 0xffff == NVIDIA {
+            told.switch_links += 1;
+        }
+    }
+
+    /// What may be unsupported.
+    fn known<T>(&mut self, subject: &str, answer: Answer<T>) -> Option<T> {
+        answer
+            .inspect_err(|failure| {
+                if !failure.is_unsupported() {
+                    self.complain(subject, failure);
+                }
+            })
+            .ok()
+    }
+
+    /// What must be there.
+    fn needed<T>(&mut self, subject: &str, answer: Answer<T>) -> Option<T> {
+        answer.inspect_err(|failure| self.complain(subject, failure)).ok()
+    }
+
+    /// A GPU that is lost answers everything alike: once is enough.
+    fn complain(&mut self, subject: &str, failure: &Failure) {
+        if self.said.insert((subject.to_owned(), failure.meaning.clone())) {
+            self.problems.push(format!("{subject}: {failure}"));
+        }
+    }
+}
+
+/// Which of NVML's profile numbers a GPU's own profile ids stand for.
+struct Profiles {
+    gpu: Handle,
+    numbers: Vec<(c_uint, u32)>,
+}
+
+impl Profiles {
+    fn of(library: &Library, gpu: Handle) -> Self {
+        let info = |number| {
+            let info: Answer<GpuInstanceProfileInfo> =
+                library.below(&["nvmlDeviceGetGpuInstanceProfileInfo"], gpu, number);
+            info.ok().map(|info| (info.id, number))
+        };
+        Self { gpu, numbers: (0..extras::PROFILES).filter_map(info).collect() }
+    }
+
+    /// The number of a GPU instance's profile. NVML may want more rights for it than for anything else here.
+    fn number_of(&self, library: &Library, gpu_instance: u32) -> Answer<u32> {
+        let instance: Handle = library.below(&["nvmlDeviceGetGpuInstanceById"], self.gpu, gpu_instance)?;
+        let info: GpuInstanceInfo = library.value_of(&["nvmlGpuInstanceGetInfo"], instance)?;
+        let found = self.numbers.iter().find(|(id, _)| *id == info.profile_id).map(|&(_, number)| number);
+        found.ok_or_else(|| Failure {
+            function: "nvmlDeviceGetGpuInstanceProfileInfo",
+            code: Some(code::NOT_FOUND),
+            meaning: format!("no profile has the id {}", info.profile_id),
+        })
+    }
+}
+
+/// As sysfs spells it; GPUs are functions 0.
+fn address(place: &PciInfo) -> String {
+    format!("{:04x}:{:02x}:{:02x}.0", place.domain, place.bus, place.device)
+}

@@ -1,0 +1,219 @@
+//! NVML, loaded: one method for each form that its functions have.
+//!
+//! Every function may be missing: a driver has those of its time. A name is asked for in its versions, newest first.
+
+#![expect(unsafe_code, reason = "a C library is called by pointers that only its documentation types")]
+
+use std::error::Error;
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::fmt;
+use std::path::Path;
+
+use super::interface::{Code, Handle, TEXT_SIZE, code};
+
+/// A function that did not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) function: &'static str,
+    /// What it returned; `None` when the library has no such function.
+    pub(super) code: Option<Code>,
+    /// The library's own words for the code.
+    pub(super) meaning: String,
+}
+
+impl Failure {
+    /// Whether this driver or GPU knows no such thing, which is no problem.
+    pub(super) fn is_unsupported(&self) -> bool {
+        self.code.is_none_or(|it| matches!(it, code::NOT_SUPPORTED | code::FUNCTION_NOT_FOUND))
+    }
+
+    /// Whether there is nothing under the index that was asked for.
+    pub(super) fn is_absent(&self) -> bool {
+        self.code.is_some_and(|it| matches!(it, code::INVALID_ARGUMENT | code::NOT_FOUND))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.function, self.meaning)
+    }
+}
+
+pub(super) type Answer<T> = Result<T, Failure>;
+
+/// A name in all its versions, newest first.
+pub(super) type Names = &'static [&'static str];
+
+/// The library. It is never unloaded: the process that has it ends soon, and unloading would run code that may hang.
+pub(super) struct Library(libloading::Library);
+
+impl Library {
+    /// Loads a library by path or, when it has no slash, by what the dynamic loader finds.
+    ///
+    /// # Errors
+    /// The dynamic loader's own words.
+    pub(super) fn load(path: &Path) -> Result<Self, String> {
+        // SAFETY: the library's initialisers run here. This is NVIDIA's library, chosen by the driver's installation, and
+        // a process of its own is at stake.
+        let loaded = unsafe { libloading::Library::new(path) };
+        loaded.map(Self).map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))
+    }
+
+    /// A function without arguments: `nvmlReturn_t f(void)`.
+    pub(super) fn act(&self, names: Names) -> Answer<()> {
+        type Function = unsafe extern "C" fn() -> Code;
+        let (name, function) = self.function::<Function>(names)?;
+        // SAFETY: the documented signature; no argument to be wrong about.
+        self.checked(name, unsafe { function() })
+    }
+
+    /// `nvmlReturn_t f(T *)`.
+    pub(super) fn value<T: Default>(&self, names: Names) -> Answer<T> {
+        type Function<T> = unsafe extern "C" fn(*mut T) -> Code;
+        let (name, function) = self.function::<Function<T>>(names)?;
+        let mut value = T::default();
+        // SAFETY: the documented signature; the pointer is to a value of the documented layout that outlives the call.
+        self.checked(name, unsafe { function(&raw mut value) })?;
+        Ok(value)
+    }
+
+    /// `nvmlReturn_t f(char *, unsigned int length)`.
+    pub(super) fn text(&self, names: Names) -> Answer<String> {
+        type Function = unsafe extern "C" fn(*mut c_char, c_uint) -> Code;
+        let (name, function) = self.function::<Function>(names)?;
+        let mut buffer = [0 as c_char; TEXT_SIZE];
+        // SAFETY: the documented signature; the function is told how long the buffer is.
+        self.checked(name, unsafe { function(buffer.as_mut_ptr(), length(&buffer)) })?;
+        Ok(text(&buffer))
+    }
+
+    /// `nvmlReturn_t f(unsigned int index, T *)`.
+    pub(super) fn at<T: Default>(&self, names: Names, index: c_uint) -> Answer<T> {
+        type Function<T> = unsafe extern "C" fn(c_uint, *mut T) -> Code;
+        let (name, function) = self.function::<Function<T>>(names)?;
+        let mut value = T::default();
+        // SAFETY: as in `value`; an index that is none is answered with a code.
+        self.checked(name, unsafe { function(index, &raw mut value) })?;
+        Ok(value)
+    }
+
+    /// `nvmlReturn_t f(handle, T *)`.
+    pub(super) fn value_of<T: Default>(&self, names: Names, handle: Handle) -> Answer<T> {
+        type Function<T> = unsafe extern "C" fn(Handle, *mut T) -> Code;
+        let (name, function) = self.function::<Function<T>>(names)?;
+        let mut value = T::default();
+        // SAFETY: as in `value`; the handle is one that this library gave out and has not taken back.
+        self.checked(name, unsafe { function(handle, &raw mut value) })?;
+        Ok(value)
+    }
+
+    /// `nvmlReturn_t f(handle, T *, T *)`.
+    pub(super) fn pair_of<T: Default>(&self, names: Names, handle: Handle) -> Answer<(T, T)> {
+        type Function<T> = unsafe extern "C" fn(Handle, *mut T, *mut T) -> Code;
+        let (name, function) = self.function::<Function<T>>(names)?;
+        let (mut one, mut other) = (T::default(), T::default());
+        // SAFETY: as in `value_of`, with two values.
+        self.checked(name, unsafe { function(handle, &raw mut one, &raw mut other) })?;
+        Ok((one, other))
+    }
+
+    /// `nvmlReturn_t f(handle, char *, unsigned int length)`.
+    pub(super) fn text_of(&self, names: Names, handle: Handle) -> Answer<String> {
+        type Function = unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> Code;
+        let (name, function) = self.function::<Function>(names)?;
+        let mut buffer = [0 as c_char; TEXT_SIZE];
+        // SAFETY: as in `value_of` and `text`.
+        self.checked(name, unsafe { function(handle, buffer.as_mut_ptr(), length(&buffer)) })?;
+        Ok(text(&buffer))
+    }
+
+    /// `nvmlReturn_t f(handle, unsigned int index, T *)`.
+    pub(super) fn below<T: Default>(&self, names: Names, handle: Handle, index: c_uint) -> Answer<T> {
+        type Function<T> = unsafe extern "C" fn(Handle, c_uint, *mut T) -> Code;
+        let (name, function) = self.function::<Function<T>>(names)?;
+        let mut value = T::default();
+        // SAFETY: as in `value_of` and `at`.
+        self.checked(name, unsafe { function(handle, index, &raw mut value) })?;
+        Ok(value)
+    }
+
+    /// The first of the names that the library has. `F` is the documented signature of all of them.
+    fn function<F: Copy>(&self, names: Names) -> Answer<(&'static str, F)> {
+        for name in names {
+            // SAFETY: `F` is the signature that NVIDIA documents for the name, and the library stays loaded.
+            if let Ok(function) = unsafe { self.0.get::<F>(name.as_bytes()) } {
+                return Ok((name, *function));
+            }
+        }
+        let function = names.first().copied().unwrap_or_default();
+        Err(Failure { function, code: None, meaning: "this driver's library has no such function".to_owned() })
+    }
+
+    fn checked(&self, function: &'static str, returned: Code) -> Answer<()> {
+        if returned == code::SUCCESS {
+            return Ok(());
+        }
+        Err(Failure { function, code: Some(returned), meaning: self.meaning(returned) })
+    }
+
+    fn meaning(&self, returned: Code) -> String {
+        type Function = unsafe extern "C" fn(Code) -> *const c_char;
+        let Ok((_, function)) = self.function::<Function>(&["nvmlErrorString"]) else {
+            return format!("error {returned}");
+        };
+        // SAFETY: the documented signature; it takes any number and may be called before initialisation.
+        let words = unsafe { function(returned) };
+        if words.is_null() {
+            return format!("error {returned}");
+        }
+        // SAFETY: not null, and documented to be a constant text with a closing NUL.
+        let words = unsafe { CStr::from_ptr(words) };
+        words.to_string_lossy().into_owned()
+    }
+}
+
+fn length(buffer: &[c_char; TEXT_SIZE]) -> c_uint {
+    c_uint::try_from(buffer.len()).unwrap_or_default()
+}
+
+/// Up to the closing NUL; all of it where the library wrote none.
+fn text(buffer: &[c_char; TEXT_SIZE]) -> String {
+    let bytes: Vec<u8> = buffer.iter().take_while(|&&byte| byte != 0).map(|byte| byte.to_ne_bytes()[0]).collect();
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+/// `13010` is version 13.1: thousands and tens, says `nvmlSystemGetCudaDriverVersion`.
+pub(super) fn cuda_version(number: c_int) -> String {
+    format!("{}.{}", number / 1000, number % 1000 / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_without_a_closing_nul_is_taken_whole() {
+        assert_eq!(text(&[c_char::try_from(b'x').unwrap(); TEXT_SIZE]), "x".repeat(TEXT_SIZE));
+        assert_eq!(text(&[0; TEXT_SIZE]), "");
+    }
+
+    #[test]
+    fn cuda_versions_have_two_parts() {
+        assert_eq!((cuda_version(13010), cuda_version(11040)), ("13.1".to_owned(), "11.4".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_library_is_refused_in_the_loaders_words() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = Library::load(file.path()).err().unwrap();
+        assert!(error.contains("file too short"), "{error}");
+    }
+
+    #[test]
+    fn a_function_that_the_library_lacks_is_unsupported() {
+        let library = Library::load(Path::new("libc.so.6")).unwrap();
+        let failure = library.act(&["nvmlInit_v2", "nvmlInit"]).unwrap_err();
+        assert_eq!((failure.function, failure.code), ("nvmlInit_v2", None));
+        assert!(failure.is_unsupported() && !failure.is_absent());
+    }
+}

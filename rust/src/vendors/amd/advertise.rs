@@ -1,0 +1,193 @@
+//! What the facts of all GPUs make: devices, and problems where a fact is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::VENDOR;
+use super::card::{Facts, Part};
+use super::distance::{Spot, distances};
+use super::kind::Kind;
+use super::links::Fabric;
+use super::locate;
+use super::options::AmdNaming;
+use super::render::MAJOR;
+use super::topology::{self, Topology};
+use crate::attribute::Attribute;
+use crate::check::Check;
+use crate::device::{Device, Found, Node, Problem, Reason};
+use crate::host::Host;
+
+/// Every device goes by it in naming `single`, and a GPU that is not partitioned in `mixed`.
+pub(super) const GPU: &str = "amd.com/gpu";
+
+/// What all devices of a host have in common.
+#[derive(Debug)]
+pub(super) struct Advertiser<'a> {
+    host: &'a Host,
+    naming: AmdNaming,
+    fabric: &'a Fabric,
+    /// Number of /dev/kfd.
+    kfd_number: Option<(u32, u32)>,
+    lacks_kfd: bool,
+    /// What the driver tells of itself.
+    module: Vec<(&'static str, Attribute)>,
+}
+
+impl<'a> Advertiser<'a> {
+    pub(super) fn new(host: &'a Host, naming: AmdNaming, topology: &Topology, fabric: &'a Fabric) -> Self {
+        let kfd_number = topology.kfd_number;
+        let lacks_kfd = host.lacks_node(&host.dev("kfd"), kfd_number);
+        Self { host, naming, fabric, kfd_number, lacks_kfd, module: module(host) }
+    }
+
+    /// The devices of these GPUs.
+    pub(super) fn devices(&self, cards: Vec<Facts>, found: &mut Found) {
+        if self.naming == AmdNaming::Single {
+            found.problems.extend(self.kinds_that_differ(&cards));
+        }
+        let spots: Vec<Spot> = cards.iter().map(spot).collect();
+        let mut distances = distances(&spots, self.fabric);
+        for mut facts in cards {
+            found.problems.append(&mut facts.problems);
+            let distances = distances.remove(&facts.key).unwrap_or_default();
+            for part in &facts.parts {
+                let device = self.device(&facts, part);
+                found.devices.push(Device { distances: distances.clone(), ..device });
+                found.problems.extend(part.nodes.render.is_none().then(|| self.no_render_node(part)));
+            }
+        }
+    }
+
+    fn device(&self, facts: &Facts, part: &Part) -> Device {
+        let mut device =
+            Device { vendor: VENDOR.into(), card: facts.key.clone(), id: part.id.clone(), ..Device::default() };
+        self.give(&mut device, "kfd", self.kfd_number);
+        for (name, minor) in names(part) {
+            let number = Some((MAJOR, minor));
+            self.give(&mut device, &name, number);
+            let is_missing = self.host.lacks_node(&self.host.dev(&name), number);
+            device.reasons.extend(is_missing.then_some(Reason::NodeMissing));
+        }
+        // Without a render node there is nothing to compute with.
+        let is_missing = self.lacks_kfd || part.nodes.render.is_none();
+        device.reasons.extend(is_missing.then_some(Reason::NodeMissing));
+        device.reasons.extend(facts.is_off_bus.then_some(Reason::OffBus));
+        device.checks.extend(facts.checks.iter().cloned());
+        self.describe(&mut device, facts, part);
+        self.entitle(&mut device, &facts.kind);
+        device
+    }
+
+    fn give(&self, device: &mut Device, name: &str, number: Option<(u32, u32)>) {
+        let path = format!("/dev/{name}");
+        device.nodes.push(Node { host_path: path.clone(), container_path: path, permissions: "rw".to_owned() });
+        device.checks.push(Check::NodePresent { path: self.host.dev(name), number });
+    }
+
+    fn no_render_node(&self, part: &Part) -> Problem {
+        let error = "no render node: the driver has not finished with this GPU, or has failed; see the kernel log";
+        Problem::new(VENDOR, self.host.own_path(part.path.join("drm")), error).of(&part.id)
+    }
+
+    fn entitle(&self, device: &mut Device, kind: &Kind) {
+        match (self.naming, kind) {
+            // Until it can be told, it stays what it was.
+            (AmdNaming::Mixed, Kind::Unknown) => device.first_sight_resource_name = Some(GPU.to_owned()),
+            (AmdNaming::Mixed, Kind::Partitioned { .. }) => {
+                device.resource_name = kind.name().map(|name| format!("amd.com/{name}"));
+            }
+            _ => device.resource_name = Some(GPU.to_owned()),
+        }
+    }
+
+    fn describe(&self, device: &mut Device, facts: &Facts, part: &Part) {
+        let own = |path: &Path| self.host.own_path(path);
+        if let Some(function) = &facts.function {
+            function.describe(self.host, device);
+            device.numa_nodes = facts.numa_node().into_iter().collect();
+            if let Kind::Partitioned { compute, memory } = &facts.kind {
+                device.note("compute_partition", compute, own(&function.path.join("current_compute_partition")));
+                device.note("memory_partition", memory, own(&function.path.join("current_memory_partition")));
+            }
+        }
+        if let Some(name) = facts.product_name.as_ref().filter(|name| !name.text().is_empty()) {
+            device.note("product_name", name.text(), own(name.path()));
+        }
+        for (kind, minor) in [("card", part.nodes.card), ("render", part.nodes.render)] {
+            if let Some(minor) = minor {
+                device.note(&format!("{kind}_minor"), minor.to_string(), own(&part.path.join("drm")));
+            }
+        }
+        for (name, attribute) in &self.module {
+            device.note(name, attribute.text(), own(attribute.path()));
+        }
+        if let Some(node) = &part.node {
+            self.describe_node(device, node);
+            if facts.parts.len() > 1 {
+                device.note("partition", node.partition.to_string(), own(node.properties.path()));
+            }
+        }
+    }
+
+    fn describe_node(&self, device: &mut Device, node: &topology::Node) {
+        const FACTS: [&str; 4] = ["gfx_target_version", "simd_count", "unique_id", "num_xcc"];
+        let properties = &node.properties;
+        // Older kernels write zero for what they do not know.
+        let mut facts: Vec<(&str, u64)> = FACTS
+            .iter()
+            .filter_map(|&name| Some((name, properties.number(name).filter(|&value| value > 0)?)))
+            .collect();
+        facts.push(("kfd_node", node.number.into()));
+        if let (Some(simds), Some(each @ 1..)) = (properties.number("simd_count"), properties.number("simd_per_cu")) {
+            facts.push(("cu_count", simds / each));
+        }
+        for (name, value) in facts {
+            device.note(name, value.to_string(), self.host.own_path(properties.path()));
+        }
+        if let Some(bytes) = self.fabric.memory.get(&node.number) {
+            let bank = node.path.join("mem_banks/0/properties");
+            device.note("vram_bytes", bytes.to_string(), self.host.own_path(bank));
+        }
+    }
+
+    /// GPUs of different kinds under one name: a pod cannot tell which it gets.
+    fn kinds_that_differ(&self, cards: &[Facts]) -> Option<Problem> {
+        let mut kinds: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for facts in cards {
+            if let Some(kind) = facts.kind.name() {
+                kinds.entry(kind).or_default().insert(&facts.key);
+            }
+        }
+        let each = kinds.iter().map(|(kind, cards)| format!("{kind} ({})", list(cards)));
+        let each = each.collect::<Vec<_>>().join(", ");
+        let error = format!(
+            "GPUs are partitioned in different ways and all are {GPU}: {each}; set `vendors.amd.naming: mixed` to tell \
+             them apart"
+        );
+        let path = self.host.own_path(locate::driver_directory(self.host));
+        (kinds.len() > 1).then(|| Problem::new(VENDOR, path, error))
+    }
+}
+
+fn module(host: &Host) -> Vec<(&'static str, Attribute)> {
+    let read = |name: &str| Attribute::read(host.sys("module/amdgpu").join(name)).ok();
+    [("driver_version", "version"), ("driver_src_version", "srcversion")]
+        .into_iter()
+        .filter_map(|(name, file)| Some((name, read(file)?)))
+        .collect()
+}
+
+/// Name below /dev and minor number of each DRM node.
+fn names(part: &Part) -> impl Iterator<Item = (String, u32)> {
+    let card = part.nodes.card.map(|number| (format!("dri/card{number}"), number));
+    let render = part.nodes.render.map(|number| (format!("dri/renderD{number}"), number));
+    card.into_iter().chain(render)
+}
+
+fn spot(facts: &Facts) -> Spot {
+    Spot { card: facts.key.clone(), place: facts.place, numa_node: facts.numa_node() }
+}
+
+fn list(cards: &BTreeSet<&str>) -> String {
+    cards.iter().copied().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,90 @@
+//! GPUs for containers, under amdgpu and its compute part, KFD.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::advertise::Advertiser;
+use super::card::Facts;
+use super::links::{Fabric, KnownFabric};
+use super::mode::Mode;
+use super::options::AmdOptions;
+use super::topology::{self, Topology};
+use super::{VENDOR, leave_out, locate, settled};
+use crate::device::{Found, Problem};
+use crate::host::Host;
+use crate::probe::{Fence, Outcome};
+
+/// What the fence knows the topology by: it is of no card.
+const TOPOLOGY: &str = "amd topology";
+
+/// What can be told of the driver.
+#[derive(Debug)]
+enum Known {
+    /// KFD and amdgpu are there.
+    Here(Topology, Arc<Fabric>),
+    /// Not both are there; what is missing.
+    Awaited(PathBuf),
+    /// What is there cannot be read.
+    Unseen,
+}
+
+/// Address and directory of each function that amdgpu has; `None` where that cannot be told.
+pub(super) fn scan(
+    host: &Host,
+    fence: &Fence,
+    options: &AmdOptions,
+    fabric: &Arc<KnownFabric>,
+    found: &mut Found,
+) -> Option<Vec<(String, PathBuf)>> {
+    let (topology, fabric) = match topology(host, fence, fabric, found) {
+        Known::Here(topology, fabric) => (Arc::new(topology), fabric),
+        Known::Awaited(missing) => {
+            found.problems.extend(awaited(host, &missing, options.required));
+            return Some(Vec::new());
+        }
+        Known::Unseen => return None,
+    };
+    let cards = locate::cards(host, &topology, found);
+    let functions = cards.iter().filter_map(|card| Some((card.key.clone(), card.function.clone()?)));
+    let functions = functions.collect();
+    let places = cards.iter().map(|card| (card.key.clone(), locate::driver_directory(host).join(&card.key))).collect();
+    let (behind_fence, known) = (host.clone(), Arc::clone(&topology));
+    let work = move |card| Facts::read(&behind_fence, card, &known);
+    let outcomes = fence.each(cards, |card| card.key.clone(), work);
+    let facts = settled(host, places, outcomes, found);
+    Advertiser::new(host, options.naming, &topology, &fabric).devices(facts, found);
+    Some(functions)
+}
+
+fn topology(host: &Host, fence: &Fence, fabric: &Arc<KnownFabric>, found: &mut Found) -> Known {
+    let (behind_fence, known) = (host.clone(), Arc::clone(fabric));
+    let read = move |()| Topology::read(&behind_fence).map(|topology| (known.of(&topology), topology));
+    let outcome = fence.each(vec![()], |()| TOPOLOGY.to_owned(), read).pop().unwrap_or(Outcome::Overdue);
+    let error = match outcome {
+        Outcome::Done(Ok((fabric, topology))) => return beside_driver(host, topology, fabric, found),
+        Outcome::Done(Err(error)) if error.is_absent() => return Known::Awaited(Mode::Container.directory(host)),
+        Outcome::Done(Err(error)) => error.cause.to_string(),
+        Outcome::Overdue => "KFD does not answer: look for blocked tasks in the kernel log".to_owned(),
+        Outcome::Panicked(message) => format!("defect in the scan: {message}"),
+    };
+    let path = host.own_path(topology::nodes_directory(host));
+    leave_out(found, None, Problem::new(VENDOR, path, error), None);
+    Known::Unseen
+}
+
+fn beside_driver(host: &Host, mut topology: Topology, fabric: Arc<Fabric>, found: &mut Found) -> Known {
+    let driver = locate::driver_directory(host);
+    if !driver.is_dir() {
+        return Known::Awaited(driver);
+    }
+    found.problems.append(&mut topology.problems);
+    Known::Here(topology, fabric)
+}
+
+/// A host without any of it is in order, unless it must be there; one with a part of it awaits the rest.
+pub(super) fn awaited(host: &Host, missing: &Path, required: bool) -> Option<Problem> {
+    let parts = [Mode::Container.directory(host), locate::driver_directory(host)];
+    let error = "awaited: it is there when the driver is loaded, and GPUs are served then";
+    let is_awaited = required || parts.iter().any(|part| part.is_dir());
+    is_awaited.then(|| Problem::new(VENDOR, host.own_path(missing), error))
+}

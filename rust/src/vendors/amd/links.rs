@@ -1,0 +1,150 @@
+//! How GPUs are linked, and how much memory each has: read anew only when KFD makes a new topology.
+//!
+//! All partitions of one GPU have the same links to another GPU, so the first of each speaks for all: 504 files in place
+//! of 3906 for eight GPUs of eight partitions.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::place::Place;
+use super::properties::Properties;
+use super::topology::{Node, Topology};
+use crate::directory::Directory;
+
+/// Kind of a link: `CRAT_IOLINK_TYPE_*` of `kfd_crat.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Link {
+    /// Type 11.
+    Xgmi,
+    /// Type 2.
+    Pcie,
+    /// Any other.
+    Other,
+}
+
+/// Two GPUs, the lower place first; one GPU twice for its partitions.
+pub(super) type Pair = (Place, Place);
+
+/// What is the same until the topology changes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Fabric {
+    pub(super) links: BTreeMap<Pair, Link>,
+    /// Node number to bytes of its own memory.
+    pub(super) memory: BTreeMap<u32, u64>,
+}
+
+/// The fabric of the last topology.
+#[derive(Debug, Default)]
+pub(super) struct KnownFabric {
+    known: Mutex<Option<(Key, Arc<Fabric>)>>,
+}
+
+/// What tells one topology from another: its generation, and which node is which.
+type Key = (String, Vec<(u32, u32, Place)>);
+
+impl KnownFabric {
+    /// What is known of this topology, read if need be.
+    pub(super) fn of(&self, topology: &Topology) -> Arc<Fabric> {
+        let nodes = topology.nodes.iter().map(|node| (node.number, node.render_minor, node.place)).collect();
+        // Without a generation nothing says whether links have changed.
+        let Some(key) = topology.generation.clone().map(|generation| (generation, nodes)) else {
+            return Arc::new(Fabric::read(&topology.nodes));
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, fabric)) = known.as_ref().filter(|(other, _)| *other == key) {
+            return Arc::clone(fabric);
+        }
+        let fabric = Arc::new(Fabric::read(&topology.nodes));
+        *known = Some((key, Arc::clone(&fabric)));
+        fabric
+    }
+}
+
+impl Fabric {
+    fn read(nodes: &[Node]) -> Self {
+        let places: BTreeMap<u32, Place> = nodes.iter().map(|node| (node.number, node.place)).collect();
+        let mut speakers: BTreeMap<Place, &Node> = BTreeMap::new();
+        for node in nodes {
+            speakers.entry(node.place).or_insert(node);
+        }
+        let read = |kind: &str| {
+            let records = speakers.values().flat_map(|node| records(&node.path.join(kind)));
+            closest(records, &places)
+        };
+        let mut links = read("io_links");
+        // The direct way between two GPUs where there is one.
+        links.extend(read("p2p_links"));
+        Self { links, memory: nodes.iter().filter_map(|node| Some((node.number, memory(node)?))).collect() }
+    }
+}
+
+/// One record of a link: from one node to another.
+type Record = (u32, u32, Link);
+
+/// The best link of each pair. Links to processors lead to no place.
+fn closest(records: impl Iterator<Item = Record>, places: &BTreeMap<u32, Place>) -> BTreeMap<Pair, Link> {
+    let mut links = BTreeMap::new();
+    for (from, to, link) in records {
+        if let (Some(&from), Some(&to)) = (places.get(&from), places.get(&to)) {
+            let best = links.entry((from.min(to), from.max(to))).or_insert(link);
+            *best = link.min(*best);
+        }
+    }
+    links
+}
+
+/// The records of a directory of links; what cannot be read is no link.
+fn records(directory: &Path) -> Vec<Record> {
+    let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
+    let numbered = names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    numbered.filter_map(|name| record(&Properties::read(&directory.join(name).join("properties")).ok()?)).collect()
+}
+
+fn record(properties: &Properties) -> Option<Record> {
+    let node = |key: &str| properties.number(key)?.try_into().ok();
+    let link = match properties.number("type")? {
+        11 => Link::Xgmi,
+        2 => Link::Pcie,
+        _ => Link::Other,
+    };
+    Some((node("node_from")?, node("node_to")?, link))
+}
+
+fn memory(node: &Node) -> Option<u64> {
+    Properties::read(&node.path.join("mem_banks/0/properties")).ok()?.number("size_in_bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn place(bus: u64) -> Place {
+        Place::of_location(0, bus << 8)
+    }
+
+    fn links() -> impl Strategy<Value = Vec<Record>> {
+        let link = prop_oneof![Just(Link::Xgmi), Just(Link::Pcie), Just(Link::Other)];
+        proptest::collection::vec((0_u32..20, 0_u32..20, link), 0..40)
+    }
+
+    #[test]
+    fn a_link_of_processors_is_none_of_ours() {
+        let places = BTreeMap::from([(2, place(1)), (3, place(2))]);
+        let records = [(2, 0, Link::Pcie), (3, 2, Link::Xgmi), (2, 3, Link::Pcie), (9, 2, Link::Xgmi)];
+        assert_eq!(closest(records.into_iter(), &places), BTreeMap::from([((place(1), place(2)), Link::Xgmi)]));
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_and_direction_of_records_do_not_matter(mut records in links()) {
+            let places: BTreeMap<u32, Place> = (0..16).map(|number| (number, place(u64::from(number / 2)))).collect();
+            let found = closest(records.clone().into_iter(), &places);
+            records.reverse();
+            let turned = records.into_iter().map(|(from, to, link)| (to, from, link));
+            prop_assert_eq!(&closest(turned, &places), &found);
+            prop_assert!(found.keys().all(|(low, high)| low <= high));
+        }
+    }
+}

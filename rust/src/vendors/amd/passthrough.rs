@@ -1,0 +1,146 @@
+//! GPUs for virtual machines: one device for each IOMMU group, <https://docs.kernel.org/driver-api/vfio.html>.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::VENDOR;
+use super::locate;
+use super::mode::Mode;
+use super::options::AmdNaming;
+use crate::attribute::AttributeError;
+use crate::check::Check;
+use crate::device::{Device, Found, Node, Problem, Reason};
+use crate::directory::{self, Directory, normal};
+use crate::host::Host;
+use crate::pci;
+
+const AMD: u16 = 0x1002;
+/// Base classes of the PCI code and ID assignment specification: display controllers, processing accelerators.
+const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
+/// As KubeVirt reads it.
+const ADDRESSES: &str = "PCI_RESOURCE_{RESOURCE_NAME}";
+const CURE: &str = "no IOMMU group: switch the IOMMU on, in the firmware and on the kernel's command line";
+
+/// A physical function, and which of its functions are for virtual machines: itself, or its virtual ones.
+#[derive(Debug)]
+pub(super) struct Card {
+    pub(super) key: String,
+    pub(super) path: PathBuf,
+    given: Vec<PathBuf>,
+}
+
+/// One function that can be given.
+#[derive(Debug)]
+pub(super) struct Given {
+    card: String,
+    function: pci::Function,
+    /// Number of its IOMMU group.
+    group: String,
+}
+
+/// The GPUs of the mode's driver.
+pub(super) fn cards(host: &Host, mode: Mode, found: &mut Found) -> Vec<Card> {
+    let functions = locate::functions(host, &mode.directory(host), found);
+    let mut cards = Vec::new();
+    for (key, path) in functions {
+        let given = match mode {
+            Mode::VirtualFunctions => virtual_functions(host, &path),
+            _ => Ok(vec![path.clone()]),
+        };
+        match given {
+            Ok(given) => cards.push(Card { key, path, given }),
+            Err(error) => {
+                found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(key));
+            }
+        }
+    }
+    cards
+}
+
+/// Where the links `virtfn0`, `virtfn1`, … lead.
+fn virtual_functions(host: &Host, physical: &Path) -> Result<Vec<PathBuf>, AttributeError> {
+    let directory = Directory::open(physical)?;
+    let names = directory.names()?;
+    let links = names.iter().filter(|name| name.starts_with("virtfn")).filter_map(|name| directory.link(name).ok());
+    Ok(links.map(|target| host.absolute(normal(&host.own_path(physical).join(target)))).collect())
+}
+
+/// What can be given of one card; the driver may have functions of other makers, and other functions of this one.
+pub(super) fn read(host: &Host, card: &Card) -> (Vec<Given>, Vec<Problem>) {
+    let (mut given, mut problems) = (Vec::new(), Vec::new());
+    for path in &card.given {
+        let function = pci::Function::read(path);
+        if !is_gpu(&function) {
+            continue;
+        }
+        match directory::link(&path.join("iommu_group")) {
+            Ok(target) => given.push(Given { card: card.key.clone(), group: file_name(&target), function }),
+            Err(error) => {
+                let cause = if error.is_absent() { CURE.to_owned() } else { error.cause.to_string() };
+                problems.push(Problem::new(VENDOR, host.own_path(&error.path), cause).of(function.address()));
+            }
+        }
+    }
+    (given, problems)
+}
+
+fn is_gpu(function: &pci::Function) -> bool {
+    let made_by_amd = function.id.as_ref().is_some_and(|((vendor, _), _)| *vendor == AMD);
+    made_by_amd && function.class.as_ref().is_some_and(|(class, _)| GPU_CLASSES.contains(&(class >> 16)))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// One device for each IOMMU group: a group can only be given as a whole.
+pub(super) fn devices(host: &Host, given: Vec<Given>, mode: Mode, naming: AmdNaming) -> Vec<Device> {
+    let mut groups: BTreeMap<String, Vec<Given>> = BTreeMap::new();
+    for one in given {
+        groups.entry(one.group.clone()).or_default().push(one);
+    }
+    groups.iter().map(|(group, members)| device(host, group, members, resource_name(mode, naming))).collect()
+}
+
+fn resource_name(mode: Mode, naming: AmdNaming) -> &'static str {
+    match (naming, mode) {
+        (AmdNaming::Mixed, Mode::VirtualFunctions) => "amd.com/gpu_vf",
+        (AmdNaming::Mixed, Mode::WholeFunctions) => "amd.com/gpu_pf",
+        _ => super::advertise::GPU,
+    }
+}
+
+fn device(host: &Host, group: &str, members: &[Given], resource_name: &str) -> Device {
+    let addresses: Vec<&str> = members.iter().map(|one| one.function.address()).collect();
+    let addresses = addresses.join(",");
+    let mut device = Device {
+        vendor: VENDOR.into(),
+        card: members.first().map(|one| one.card.clone()).unwrap_or_default(),
+        id: group.to_owned(),
+        resource_name: Some(resource_name.to_owned()),
+        envs: BTreeMap::from([(ADDRESSES.to_owned(), addresses.clone())]),
+        numa_nodes: members.iter().filter_map(|one| one.function.numa_node.as_ref()).map(|(node, _)| *node).collect(),
+        ..Device::default()
+    };
+    device.numa_nodes.sort_unstable();
+    device.numa_nodes.dedup();
+    for name in [group, "vfio"] {
+        give(host, &mut device, name);
+    }
+    if let Some(first) = members.first() {
+        first.function.describe(host, &mut device);
+        device.note("pci_address", addresses, host.own_path(&first.function.path));
+        device.note("iommu_group", group, host.own_path(first.function.path.join("iommu_group")));
+        device.note("physical_function", &first.card, host.own_path(&first.function.path));
+    }
+    let off_bus = members.iter().any(|one| pci::is_off_bus(&one.function.path));
+    device.reasons.extend(off_bus.then_some(Reason::OffBus));
+    device
+}
+
+fn give(host: &Host, device: &mut Device, name: &str) {
+    let (path, here) = (format!("/dev/vfio/{name}"), host.dev("vfio").join(name));
+    device.nodes.push(Node { host_path: path.clone(), container_path: path, permissions: "mrw".to_owned() });
+    device.reasons.extend(host.lacks_node(&here, None).then_some(Reason::NodeMissing));
+    device.checks.push(Check::NodePresent { path: here, number: None });
+}

@@ -1,0 +1,106 @@
+//! Which cards there are: entries of /sys/class/drm. Reads links alone, so it touches no hardware.
+
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::VENDOR;
+use crate::attribute::Cause;
+use crate::device::{Found, Problem, Unseen};
+use crate::directory::{Directory, is_numbered};
+use crate::host::Host;
+use crate::pci;
+
+/// One DRM card, of any maker.
+#[derive(Debug, Clone)]
+pub(super) struct Card {
+    /// `card0`.
+    pub(super) name: String,
+    /// The directory of its device: that of the PCI function, or what the card calls `device`.
+    pub(super) device: PathBuf,
+    /// Address of its PCI function, where the class entry leads to one.
+    pub(super) address: Option<String>,
+}
+
+impl Card {
+    /// What is probed as one.
+    pub(super) fn key(&self) -> &str {
+        self.address.as_deref().unwrap_or(&self.name)
+    }
+}
+
+/// `/sys/class/drm`.
+pub(super) fn class_directory(host: &Host) -> PathBuf {
+    host.sys("class/drm")
+}
+
+/// Every card of the class directory.
+pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
+    let path = class_directory(host);
+    let read = Directory::open(&path).and_then(|directory| Ok((directory.names()?, directory)));
+    let (names, directory) = match read {
+        Ok(read) => read,
+        // No DRM driver is loaded.
+        Err(error) if error.cause == Cause::System(Errno::NOENT) => return Vec::new(),
+        Err(error) => {
+            found.problems.push(Problem::new(VENDOR, host.own_path(&path), error.cause));
+            found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
+            return Vec::new();
+        }
+    };
+    let cards = names.into_iter().filter(|name| is_card(name));
+    cards.map(|name| card(host, &path, directory.link(&name).ok().as_deref(), name)).collect()
+}
+
+/// A plain directory in place of the link has no address: trees written by hand have them.
+fn card(host: &Host, class: &Path, link: Option<&Path>, name: String) -> Card {
+    let path = link.map_or_else(|| class.join(&name), |target| host.behind_link(class, target));
+    let function = pci::function_of(&path).filter(|function| path == function.join("drm").join(&name));
+    Card {
+        address: function.and_then(pci::address_of).map(str::to_owned),
+        device: function.map_or_else(|| path.join("device"), Path::to_path_buf),
+        name,
+    }
+}
+
+/// Matched whole: `card0-DP-1` is a connector, `renderD128` a second node of its card.
+fn is_card(name: &str) -> bool {
+    is_numbered(name, "card")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_are_matched_whole() {
+        assert!(is_card("card0") && is_card("card63"));
+        for name in ["", "card", "card0-DP-1", "renderD128", "non_gpu_card", "version", "card٣", "xcard0"] {
+            assert!(!is_card(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_a_link_to_a_card_of_a_pci_function_tells_an_address() {
+        let (host, class) = (Host::new("/host"), Path::new("/host/sys/class/drm"));
+        let located = |link: Option<&str>| {
+            let card = card(&host, class, link.map(Path::new), "card0".to_owned());
+            (card.address, card.device.to_string_lossy().into_owned())
+        };
+        let function = "/host/sys/devices/pci0000:00/0000:00:02.0";
+        assert_eq!(
+            located(Some("../../devices/pci0000:00/0000:00:02.0/drm/card0")),
+            (Some("0000:00:02.0".to_owned()), function.to_owned())
+        );
+        for (link, device) in [
+            (None, "/host/sys/class/drm/card0/device".to_owned()),
+            (Some("../../devices/pci0000:00/0000:00:02.0/drm/card1"), format!("{function}/drm/card1/device")),
+            (
+                Some("../../devices/0000:0G:02.0/drm/card0"),
+                "/host/sys/devices/0000:0G:02.0/drm/card0/device".to_owned(),
+            ),
+        ] {
+            assert_eq!(located(link), (None, device));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Intel GPUs under i915, xe or any other DRM driver, which names the resource.
+//!
+//! A card with virtual functions is left out for them: each is a card of its own.
+//!
+//! ```text
+//! locate      /sys/class/drm ─► cards of any maker               (reads links, touches no hardware)
+//! card        a card ─► facts: function, nodes, checks           (behind the fence; hwmon is a part of it)
+//! advertise   facts ─► a device for each share                   (with the links of by_path)
+//! monitoring  facts of all cards ─► one device with all nodes
+//! ```
+//!
+//! Under WSL only Level Zero tells which cards there are, so they are not looked for.
+
+mod advertise;
+mod by_path;
+mod card;
+mod hwmon;
+mod locate;
+mod monitoring;
+mod options;
+
+use std::path::PathBuf;
+
+use super::Vendor;
+use super::each_card::each_card;
+use crate::device::{Device, Found, Problem, Unseen};
+use crate::host::Host;
+use crate::order::natural;
+use crate::probe::Fence;
+use by_path::ByPath;
+use card::Facts;
+use monitoring::Watched;
+pub use options::*;
+
+/// The word in `vendor` of JSON, metrics and problems.
+const VENDOR: &str = "intel-gpu";
+const NAMESPACE: &str = "gpu.intel.com";
+
+/// Looks for Intel GPUs.
+#[derive(Debug)]
+pub struct IntelGpu {
+    options: IntelGpuOptions,
+}
+
+impl IntelGpu {
+    /// Advertises what the options say.
+    #[must_use]
+    pub fn new(options: IntelGpuOptions) -> Self {
+        Self { options }
+    }
+}
+
+impl Vendor for IntelGpu {
+    fn name(&self) -> &'static str {
+        VENDOR
+    }
+
+    fn scan(&self, host: &Host, fence: &Fence) -> Found {
+        let mut found = Found::default();
+        let cards = locate::cards(host, &mut found).into_iter();
+        let cards = cards.map(|card| ((card.key().to_owned(), host.own_path(&card.device)), card)).collect();
+        let (behind_fence, options) = (host.clone(), self.options.clone());
+        let by_path = ByPath::read(host, options.bypath);
+        let work = move |card| look_at(&behind_fence, card, &options, &by_path);
+        let mut watched = Vec::new();
+        for seen in each_card(VENDOR, &mut found, fence, cards, work) {
+            found.devices.extend(seen.devices);
+            found.problems.extend(seen.problems);
+            found.unseen.extend(seen.unseen);
+            watched.extend(seen.watched);
+        }
+        if !found.unseen.is_empty() {
+            found.unseen.extend(monitoring::unseen(self.options.monitoring));
+        }
+        found.devices.extend(monitoring::devices(host, watched));
+        found.devices.sort_by(|left, right| natural(&left.id, &right.id));
+        found
+    }
+
+    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
+        let class = locate::class_directory(host);
+        // The class directory comes with its driver: until then, its parent tells of it.
+        if class.is_dir() { vec![class] } else { vec![class, host.sys("class")] }
+    }
+}
+
+/// What one card made of the scan.
+#[derive(Debug, Default)]
+struct Seen {
+    devices: Vec<Device>,
+    problems: Vec<Problem>,
+    unseen: Option<Unseen>,
+    watched: Option<Watched>,
+}
+
+fn look_at(host: &Host, card: locate::Card, options: &IntelGpuOptions, by_path: &ByPath) -> Seen {
+    let key = card.key().to_owned();
+    match Facts::read(host, card, options) {
+        Ok(None) => Seen::default(),
+        Ok(Some(facts)) => {
+            let (devices, problems) = advertise::devices(host, &facts, by_path, options.shared_devices);
+            let watched = monitoring::watched(host, &facts, options.monitoring);
+            Seen { devices, problems, unseen: None, watched }
+        }
+        Err(problem) => {
+            let unseen = Some(Unseen { vendor: VENDOR, card: Some(key), reason: None });
+            Seen { problems: vec![problem], unseen, ..Seen::default() }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! GPUs that the driver does not have any more, or not yet: told apart by what PCI says of them.
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+
+use super::cards::Card;
+use super::{VENDOR, driver};
+use crate::attribute::Cause;
+use crate::device::{Found, Problem, Reason, Unseen};
+use crate::directory::{self, Directory};
+use crate::host::Host;
+
+const NVIDIA: u64 = 0x10de;
+
+/// The GPUs that were ever seen, by address, and whether the driver kept each from all users.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    excluded: BTreeMap<String, bool>,
+    has_looked: bool,
+}
+
+impl Seen {
+    /// Whether the driver keeps a GPU from all users, or did when it could be read.
+    pub(super) fn is_excluded(&mut self, card: &Card) -> bool {
+        let known = self.excluded.entry(card.address().to_owned()).or_default();
+        *known = card.gpu.as_ref().map_or(*known, |gpu| gpu.information.is_excluded);
+        *known
+    }
+
+    /// Says what became of the GPUs that the driver does not list. Devices nobody knows are not affected.
+    pub(super) fn account_for(&mut self, host: &Host, listed: &[Card], found: &mut Found) {
+        // Once: a scanner that starts while GPUs are without their driver must not take them for removed.
+        if !self.has_looked {
+            self.has_looked = true;
+            let on_the_bus = gpus_on_the_bus(host).into_iter().filter(|address| !self.excluded.contains_key(address));
+            self.excluded.extend(on_the_bus.map(|address| (address, false)).collect::<Vec<_>>());
+        }
+        self.excluded.retain(|address, _| {
+            listed.iter().any(|card| card.address() == address) || account_for_one(host, address, found)
+        });
+    }
+}
+
+/// Whether it is still there.
+fn account_for_one(host: &Host, address: &str, found: &mut Found) -> bool {
+    let function = host.sys("bus/pci/devices").join(address);
+    if !directory::exists(&function) {
+        return false;
+    }
+    let unseen = |reason| Unseen { vendor: VENDOR, card: Some(address.to_owned()), reason };
+    match directory::link(&function.join("driver")) {
+        Ok(driver) if driver.file_name().is_some_and(|name| name == "nvidia") => {
+            let proc = host.own_path(driver::gpus_directory(host));
+            let error = format!(
+                "its driver is nvidia, but {} does not list it: see that the host's /proc is shown whole, or look for \
+                NVRM in the kernel log",
+                proc.display()
+            );
+            found.problems.push(Problem::new(VENDOR, host.own_path(function), error).of(address));
+            found.unseen.push(unseen(None));
+        }
+        // Handed to a virtual machine, say: no longer ours, on purpose.
+        Ok(_) => {}
+        Err(error) if error.cause == Cause::System(Errno::NOENT) => {
+            found.unseen.push(unseen(Some(Reason::DriverUnbound)));
+        }
+        Err(_) => found.unseen.push(unseen(None)),
+    }
+    true
+}
+
+fn gpus_on_the_bus(host: &Host) -> Vec<String> {
+    let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else { return Vec::new() };
+    let names = bus.names().unwrap_or_default();
+    names.into_iter().filter(|address| is_gpu(&bus, address)).collect()
+}
+
+/// Virtual functions are left out: the driver binds to those of a vGPU host, and lists none.
+fn is_gpu(bus: &Directory, address: &str) -> bool {
+    let number = |name: &str| bus.attribute(&format!("{address}/{name}")).and_then(|attribute| attribute.hexadecimal());
+    number("vendor") == Ok(NVIDIA)
+        && number("class").is_ok_and(|class| matches!(class >> 8, 0x0300 | 0x0302))
+        && bus.link(&format!("{address}/physfn")).is_err()
+}

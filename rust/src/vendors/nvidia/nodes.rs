@@ -1,0 +1,96 @@
+//! Device nodes: where they are on the host, and which a container needs.
+
+use std::path::{Path, PathBuf};
+
+use super::NvidiaOptions;
+use super::mig::Instance;
+use crate::device::Node;
+use crate::directory::{self, Directory};
+use crate::host::Host;
+
+/// Of `/dev/nvidia<N>`; the minor number is N.
+const MAJOR: u32 = 195;
+
+/// Needed by every container with a GPU.
+const CONTROL: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
+
+/// The directory, without the host root, whose `dev` holds the driver's nodes.
+#[derive(Debug, Clone)]
+pub(super) struct DevRoot(PathBuf);
+
+impl DevRoot {
+    /// What the options say, or else the driver root, if it has a `dev` of its own.
+    pub(super) fn of(host: &Host, options: &NvidiaOptions) -> Self {
+        let driver_root = || {
+            let root = Path::new(&options.driver_root);
+            if host.absolute(root).join("dev").is_dir() { root } else { Path::new("/") }
+        };
+        Self(options.dev_root.as_deref().map_or_else(driver_root, Path::new).to_path_buf())
+    }
+
+    /// The node that a container sees at this path.
+    pub(super) fn node(&self, path: &str) -> Node {
+        let host_path = self.0.join(path.trim_start_matches('/')).to_string_lossy().into_owned();
+        Node { host_path, container_path: path.to_owned(), permissions: "rw".to_owned() }
+    }
+
+    /// The directory of the nodes, with the host root.
+    pub(super) fn directory(&self, host: &Host) -> PathBuf {
+        host.absolute(self.0.join("dev"))
+    }
+
+    /// Those of the nodes for every GPU that are there.
+    pub(super) fn control(&self, host: &Host) -> Vec<Node> {
+        CONTROL.map(|path| self.node(path)).into_iter().filter(|node| is_there(host, node)).collect()
+    }
+}
+
+pub(super) fn is_there(host: &Host, node: &Node) -> bool {
+    directory::exists(&host.absolute(&node.host_path))
+}
+
+impl Default for DevRoot {
+    fn default() -> Self {
+        Self(PathBuf::from("/"))
+    }
+}
+
+/// A node that a device is nothing without.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Needed {
+    /// As the container sees it.
+    pub(super) path: String,
+    /// Major and minor; `None` where the kernel is free to choose.
+    pub(super) number: Option<(u32, u32)>,
+}
+
+/// The GPU's own node.
+pub(super) fn of_gpu(minor: u32) -> Needed {
+    Needed { path: format!("/dev/nvidia{minor}"), number: Some((MAJOR, minor)) }
+}
+
+/// The node of the whole GPU and the two capability nodes of a MIG device.
+pub(super) fn of_instance(minor: u32, instance: Instance) -> Vec<Needed> {
+    let capabilities = instance.capabilities(minor).into_iter().flatten();
+    let capabilities =
+        capabilities.map(|number| Needed { path: format!("/dev/nvidia-caps/nvidia-cap{number}"), number: None });
+    std::iter::once(of_gpu(minor)).chain(capabilities).collect()
+}
+
+/// Path of a node in a directory below /dev, or in /dev itself.
+pub(super) fn below_dev(directory: &str, name: &str) -> String {
+    let separator = if directory.is_empty() { "" } else { "/" };
+    format!("/dev/{directory}{separator}{name}")
+}
+
+/// Names of a GPU's nodes below /dev/dri.
+pub(super) fn graphics(host: &Host, address: &str) -> Vec<String> {
+    let names = Directory::open(host.sys(format!("bus/pci/devices/{address}/drm"))).and_then(|open| open.names());
+    let is_node = |name: &String| name.starts_with("card") || name.starts_with("renderD");
+    names.unwrap_or_default().into_iter().filter(is_node).collect()
+}
+
+/// Path of an IMEX channel's node.
+pub(super) fn of_imex_channel(channel: u32) -> String {
+    format!("/dev/nvidia-caps-imex-channels/channel{channel}")
+}

@@ -1,0 +1,91 @@
+//! The facts of one RDMA device, read behind the fence: some are asked of its firmware.
+
+use std::path::PathBuf;
+
+use super::locate::Hca;
+use crate::attribute::Attribute;
+use crate::check::Check;
+use crate::directory::Directory;
+use crate::host::Host;
+use crate::pci;
+
+/// Attributes of the class device, by the kernel's names.
+const TOLD: [&str; 4] = ["node_guid", "hca_type", "fw_ver", "board_id"];
+
+/// Everything read of an RDMA device.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) hca: Hca,
+    pub(super) function: pci::Function,
+    /// Address of the physical function, of a virtual one.
+    pub(super) physical: Option<String>,
+    /// What the class device tells of itself.
+    pub(super) told: Vec<(&'static str, Attribute)>,
+    pub(super) ports: Ports,
+    /// Its network interfaces, as far as they are in this network namespace.
+    pub(super) interfaces: Vec<String>,
+    /// What health can poll of the function.
+    pub(super) checks: Vec<Check>,
+}
+
+/// The ports of a device, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Ports {
+    pub(super) path: PathBuf,
+    /// `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
+    pub(super) states: Vec<String>,
+    /// `InfiniBand`, `Ethernet`.
+    pub(super) link_layers: Vec<String>,
+}
+
+impl Facts {
+    pub(super) fn read(host: &Host, hca: Hca) -> Self {
+        let attribute = |name| Attribute::read(hca.path.join(name)).ok().map(|attribute| (name, attribute));
+        let physical = pci::physical_function(host, &hca.function);
+        Self {
+            function: pci::Function::read(&hca.function),
+            physical: physical.as_deref().and_then(pci::address_of).map(str::to_owned),
+            told: TOLD.into_iter().filter_map(attribute).collect(),
+            ports: Ports::read(hca.path.join("ports")),
+            interfaces: entries(hca.device.join("net")),
+            checks: pci::checks(&hca.function),
+            hca,
+        }
+    }
+}
+
+impl Ports {
+    fn read(path: PathBuf) -> Self {
+        let mut ports = Self { path, ..Self::default() };
+        let Ok(directory) = Directory::open(&ports.path) else { return ports };
+        for port in directory.names().unwrap_or_default() {
+            let text = |name: &str| {
+                directory.attribute(&format!("{port}/{name}")).map_or("unknown".to_owned(), |it| it.text().to_owned())
+            };
+            ports.states.push(state(&text("state")).to_owned());
+            ports.link_layers.push(text("link_layer"));
+        }
+        ports
+    }
+}
+
+/// `4: ACTIVE` is `ACTIVE`.
+fn state(text: &str) -> &str {
+    text.split_once(": ").map_or(text, |(_, word)| word)
+}
+
+fn entries(directory: PathBuf) -> Vec<String> {
+    Directory::open(directory).and_then(|directory| directory.names()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_its_word() {
+        for (text, word) in [("4: ACTIVE", "ACTIVE"), ("1: DOWN", "DOWN"), ("unknown", "unknown"), ("", "")] {
+            assert_eq!(state(text), word);
+        }
+    }
+}

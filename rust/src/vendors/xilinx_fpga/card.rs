@@ -1,0 +1,156 @@
+//! The facts of one device, read behind the fence and not yet judged.
+
+use std::path::PathBuf;
+
+use super::VENDOR;
+use super::locate::{Pair, Place};
+use super::name;
+use crate::attribute::{Attribute, AttributeError};
+use crate::check::Check;
+use crate::device::Problem;
+use crate::directory::{Directory, is_numbered};
+use crate::host::Host;
+use crate::pci;
+
+/// Xilinx, Advantech, AWS, Arista.
+const MAKERS: [u16; 4] = [0x10ee, 0x13fe, 0x1d0f, 0x3475];
+
+/// Everything read of a user function and of what belongs to it.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) place: Place,
+    pub(super) function: pci::Function,
+    /// Address of the management function.
+    pub(super) management: Option<Place>,
+    pub(super) shell: Result<Shell, NoShell>,
+    pub(super) serial_number: Option<Attribute>,
+    pub(super) logic_uuids: Option<Attribute>,
+    /// In the order in which containers get them.
+    pub(super) nodes: Vec<CardNode>,
+    /// Whether it has the node that no container can do without.
+    pub(super) has_user_node: bool,
+    pub(super) checks: Vec<Check>,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// What is loaded into the static part of the card.
+#[derive(Debug)]
+pub(super) struct Shell {
+    /// Vendor, board, name and version: `xilinx_u200_xdma_201830_2`.
+    pub(super) vbnv: Attribute,
+    pub(super) timestamp: Result<Attribute, NoShell>,
+}
+
+/// Why a shell cannot be told.
+#[derive(Debug)]
+pub(super) enum NoShell {
+    /// Nothing is there, or it says nothing: as while the card is flashed or reset.
+    Absent(PathBuf),
+    Unreadable(AttributeError),
+}
+
+/// A device node.
+#[derive(Debug)]
+pub(super) struct CardNode {
+    /// Below /dev: `dri/renderD128`, `xclmgmt25857`.
+    pub(super) name: String,
+    /// Major and minor number; `None` where the driver's directories do not tell.
+    pub(super) number: Option<(u32, u32)>,
+}
+
+impl Facts {
+    /// `None` for functions of another maker.
+    ///
+    /// # Errors
+    /// When the pair has no user function.
+    pub(super) fn read(host: &Host, pair: Pair) -> Result<Option<Self>, Problem> {
+        let Some(user) = pair.user else { return never_flashed(host, pair.management).map_or(Ok(None), Err) };
+        let function = pci::Function::read(&user.path);
+        if !is_of_a_maker(&function) {
+            return Ok(None);
+        }
+        let directory = Directory::open(&user.path);
+        let names = directory.as_ref().map_or(Vec::new(), |directory| directory.names().unwrap_or_default());
+        let mut problems = Vec::new();
+        let user_node = user_node(&user);
+        let has_user_node = user_node.is_some();
+        let management_node = pair.management.as_ref().and_then(|place| {
+            management_node(place).map_err(|error| problems.push(problem(host, &error).of(&user.address))).ok()
+        });
+        let nodes = management_node.into_iter().chain(user_node).chain(dma_node(&user, &names)).collect();
+        Ok(Some(Self {
+            shell: Shell::read(&user, &names),
+            serial_number: serial_number(&user, &names),
+            logic_uuids: Attribute::read(user.path.join("logic_uuids")).ok(),
+            checks: pci::checks(&user.path),
+            management: pair.management,
+            place: user,
+            function,
+            nodes,
+            has_user_node,
+            problems,
+        }))
+    }
+}
+
+impl Shell {
+    /// Below `rom.u.<N>`. What is called `rom` and nothing more is the expansion ROM of PCI.
+    fn read(user: &Place, names: &[String]) -> Result<Self, NoShell> {
+        let directory = names.iter().find(|name| name.starts_with("rom") && *name != "rom");
+        let Some(directory) = directory.map(|name| user.path.join(name)) else {
+            return Err(NoShell::Absent(user.path.clone()));
+        };
+        Ok(Self { vbnv: told(directory.join("VBNV"))?, timestamp: told(directory.join("timestamp")) })
+    }
+}
+
+fn told(path: PathBuf) -> Result<Attribute, NoShell> {
+    match Attribute::read(path) {
+        Ok(attribute) if attribute.text().is_empty() => Err(NoShell::Absent(attribute.path().to_path_buf())),
+        Ok(attribute) => Ok(attribute),
+        Err(error) if error.is_absent() || error.is_busy() => Err(NoShell::Absent(error.path)),
+        Err(error) => Err(NoShell::Unreadable(error)),
+    }
+}
+
+fn is_of_a_maker(function: &pci::Function) -> bool {
+    function.id.as_ref().is_some_and(|((vendor, _), _)| MAKERS.contains(vendor))
+}
+
+fn never_flashed(host: &Host, management: Option<Place>) -> Option<Problem> {
+    let place = management.filter(|place| is_of_a_maker(&pci::Function::read(&place.path)))?;
+    let error =
+        "the card has a management function and no user function: flash a shell (xbmgmt), and load the driver xocl";
+    Some(Problem::new(VENDOR, host.own_path(place.path), error).of(place.address))
+}
+
+/// `<function>/drm/renderD128`.
+fn user_node(user: &Place) -> Option<CardNode> {
+    let directory = Directory::open(user.path.join("drm")).ok()?;
+    let name = directory.names().ok()?.into_iter().find(|name| is_numbered(name, "renderD"))?;
+    let number = directory.attribute(&format!("{name}/dev")).and_then(|dev| dev.device_number()).ok();
+    Some(CardNode { name: format!("dri/{name}"), number })
+}
+
+/// Called by the number that the driver gave the management function.
+fn management_node(management: &Place) -> Result<CardNode, AttributeError> {
+    let instance = Attribute::read(management.path.join("instance"))?.decimal()?;
+    Ok(CardNode { name: format!("xclmgmt{instance}"), number: None })
+}
+
+fn dma_node(user: &Place, names: &[String]) -> Option<CardNode> {
+    names.iter().find(|name| name.starts_with("dma.qdma.u"))?;
+    let instance = name::instance(&user.address)?;
+    Some(CardNode { name: format!("xfpga/dma.qdma.u{instance}.0"), number: None })
+}
+
+/// AWS F1 has none.
+fn serial_number(user: &Place, names: &[String]) -> Option<Attribute> {
+    let directories = names.iter().filter(|name| name.starts_with("xmc.u.") || name.starts_with("hwmon_sdm.u."));
+    let read = |name: &String| Attribute::read(user.path.join(name).join("serial_num")).ok();
+    directories.filter_map(read).find(|serial_number| !serial_number.text().is_empty())
+}
+
+fn problem(host: &Host, error: &AttributeError) -> Problem {
+    Problem::new(VENDOR, host.own_path(&error.path), &error.cause)
+}

@@ -1,0 +1,86 @@
+//! Which cards there are: PCI functions that XRT's drivers have marked, paired. Looks for names alone and touches no hardware.
+//!
+//! <https://xilinx.github.io/XRT/master/html/platforms.html>: a card has a user function and, but for virtual machines, one
+//! for management. Which is which has changed over the releases, so the number of the function says nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::VENDOR;
+use crate::attribute::{AttributeError, Cause};
+use crate::device::{Found, Problem, Unseen};
+use crate::directory::Directory;
+use crate::host::Host;
+use crate::pci;
+
+/// The functions of one device of a card: those with equal domain, bus and device number.
+#[derive(Debug, Default)]
+pub(super) struct Pair {
+    pub(super) user: Option<Place>,
+    pub(super) management: Option<Place>,
+}
+
+/// One PCI function.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) address: String,
+    pub(super) path: PathBuf,
+}
+
+impl Pair {
+    /// What is probed as one: the function that containers get, or what is there of the pair.
+    pub(super) fn place(&self) -> Option<&Place> {
+        self.user.as_ref().or(self.management.as_ref())
+    }
+}
+
+/// `/sys/bus/pci/devices`.
+pub(super) fn bus_directory(host: &Host) -> PathBuf {
+    host.sys("bus/pci/devices")
+}
+
+/// Every pair, of whatever maker.
+pub(super) fn pairs(host: &Host, found: &mut Found) -> Vec<Pair> {
+    let bus = bus_directory(host);
+    match marked(host, &bus) {
+        Ok(pairs) => pairs,
+        // There is no PCI.
+        Err(error) if error.cause == Cause::System(Errno::NOENT) => Vec::new(),
+        Err(error) => {
+            found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause));
+            found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
+            Vec::new()
+        }
+    }
+}
+
+fn marked(host: &Host, bus: &Path) -> Result<Vec<Pair>, AttributeError> {
+    let directory = Directory::open(bus)?;
+    let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
+    for address in directory.names()?.into_iter().filter(|name| pci::is_address(name)) {
+        let is_user = directory.has(&format!("{address}/user_pf"));
+        if !is_user && !directory.has(&format!("{address}/mgmt_pf")) {
+            continue;
+        }
+        let card = address.split('.').next().unwrap_or_default().to_owned();
+        let pair = pairs.entry(card).or_default();
+        let path = behind_entry(host, &directory, &address);
+        let place = Some(Place { address, path });
+        if is_user {
+            pair.user = place;
+        } else {
+            pair.management = place;
+        }
+    }
+    Ok(pairs.into_values().collect())
+}
+
+/// What an entry of the bus leads to.
+fn behind_entry(host: &Host, bus: &Directory, address: &str) -> PathBuf {
+    match bus.link(address) {
+        Ok(target) => host.behind_link(bus.path(), &target),
+        Err(_) => bus.path().join(address),
+    }
+}

@@ -1,0 +1,83 @@
+//! Xilinx FPGA cards under XRT: Alveo, U30, V70, and AWS F1.
+//!
+//! ```text
+//! locate      /sys/bus/pci/devices ─► pairs of user and management function    (looks for names, touches no hardware)
+//! card        a pair ─► facts: shell, serial number, nodes                     (behind the fence)
+//! advertise   facts ─► a device under the name of its shell
+//! card_group  the devices of one U30 card ─► one
+//! ```
+
+mod advertise;
+mod card;
+mod card_group;
+mod locate;
+mod name;
+mod options;
+
+use std::path::PathBuf;
+
+use super::Vendor;
+use super::each_card::each_card;
+use crate::device::Found;
+use crate::host::Host;
+use crate::order::natural;
+use crate::probe::Fence;
+use advertise::advertise;
+use card::Facts;
+pub use options::*;
+
+/// The word in `vendor` of JSON, metrics and problems.
+const VENDOR: &str = "xilinx-fpga";
+
+/// Looks for Xilinx FPGA cards under XRT.
+#[derive(Debug)]
+pub struct XilinxFpga {
+    options: XilinxFpgaOptions,
+}
+
+impl XilinxFpga {
+    /// Advertises what the options say.
+    #[must_use]
+    pub fn new(options: XilinxFpgaOptions) -> Self {
+        Self { options }
+    }
+}
+
+impl Vendor for XilinxFpga {
+    fn name(&self) -> &'static str {
+        VENDOR
+    }
+
+    fn scan(&self, host: &Host, fence: &Fence) -> Found {
+        let mut found = Found::default();
+        let pairs = locate::pairs(host, &mut found).into_iter();
+        let place = |pair: &locate::Pair| pair.place().map(|place| (place.address.clone(), host.own_path(&place.path)));
+        let cards = pairs.filter_map(|pair| Some((place(&pair)?, pair))).collect();
+        let (behind_fence, convention) = (host.clone(), self.options.u30_name_convention);
+        let work = move |pair| {
+            let facts = Facts::read(&behind_fence, pair)?;
+            Ok(facts.map(|facts| advertise(&behind_fence, facts, convention)))
+        };
+        let mut advertised = Vec::new();
+        for answer in each_card(VENDOR, &mut found, fence, cards, work) {
+            match answer {
+                Ok(Some(mut one)) => {
+                    found.problems.append(&mut one.problems);
+                    advertised.push(one);
+                }
+                Ok(None) => {}
+                Err(problem) => found.problems.push(problem),
+            }
+        }
+        match self.options.u30_alloc_unit {
+            U30AllocUnit::Card => card_group::add_cards(advertised, &mut found),
+            U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device)),
+        }
+        found.devices.sort_by(|left, right| natural(&left.id, &right.id));
+        found
+    }
+
+    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
+        vec![locate::bus_directory(host), host.sys("class/drm")]
+    }
+}

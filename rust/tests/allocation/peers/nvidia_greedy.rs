@@ -1,0 +1,23 @@
+//! NVIDIA's policies for replicas and MIG: one after the other from the device of which the least or the most is allocated.
+//!
+//! Each answers how many are taken of each device, from how many replicas there are and how many of them are free.
+
+pub(crate) fn distributed(replicas: &[usize], free: &[usize], size: usize) -> Vec<usize> {
+    greedy(replicas, free, size, |allocated| allocated)
+}
+
+pub(crate) fn packed(replicas: &[usize], free: &[usize], size: usize) -> Vec<usize> {
+    greedy(replicas, free, size, |allocated| usize::MAX - allocated)
+}
+
+fn greedy(replicas: &[usize], free: &[usize], size: usize, order: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut picked = vec![0; replicas.len()];
+    for _ in 0..size {
+        let left = (0..replicas.len()).filter(|&device| free[device] > picked[device]);
+        let allocated = |device: usize| replicas[device] - free[device] + picked[device];
+        if let Some(next) = left.min_by_key(|&device| (order(allocated(device)), picked[device])) {
+            picked[next] += 1;
+        }
+    }
+    picked
+}

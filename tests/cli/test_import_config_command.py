@@ -1,0 +1,295 @@
+"""`devherd import-config`: each plugin's configuration becomes one that does the same."""
+
+import contextlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+from command_line import devherd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devherd.config import Config
+from devherd.errors import DevherdError
+from devherd.foreign import import_text
+
+NVIDIA = """
+version: v1
+flags:
+  migStrategy: mixed
+  failOnInitError: false
+  nvidiaDriverRoot: /run/nvidia/driver
+  gdsEnabled: true
+  plugin: {deviceListStrategy: "cdi-cri,envvar", deviceIDStrategy: index, passDeviceSpecs: true}
+  gfd: {oneshot: true}
+imex: {channelIDs: [0], required: true}
+"""
+NVIDIA_IMPORTED = {
+    "vendors": {
+        "nvidia": {
+            "mig_strategy": "mixed",
+            "driver_root": "/run/nvidia/driver",
+            "gds_enabled": True,
+            "pass_device_specs": True,
+            "device_list_strategy": ["cdi-cri", "envvar"],
+            "device_id_strategy": "index",
+            "imex": {"channel_ids": [0], "required": True},
+        }
+    }
+}
+GENERIC = """
+domain: squat.ai
+devices:
+- name: serial
+  groups:
+  - usb: [{vendor: 0403, product: 7523, serial: A5}]
+  - paths: [{path: /dev/ttyUSB*, mountPath: /dev/tty0, permissions: rw}]
+- name: fuse
+  groups:
+  - {count: 10, paths: [{path: /dev/fuse}, {path: /run/x.sock, type: Mount, readOnly: true, limit: 10, optional: true}]}
+listen: :8080
+log-level: warn
+plugin-directory: /var/lib/k0s/kubelet/device-plugins/
+"""
+DAEMON_SET = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: gpu}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+spec:
+  template:
+    spec:
+      containers:
+      - name: plugin
+        image: nvcr.io/nvidia/k8s-device-plugin:v0.17.1
+        args: ["--device-list-strategy=cdi-annotations", "--pass-device-specs"]
+        env:
+        - {name: MIG_STRATEGY, value: single}
+        - {name: DEVICE_LIST_STRATEGY, value: envvar}
+        - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+"""
+
+
+def imported(text, plugin=None):
+    """The configuration that a text becomes, checked."""
+    config = import_text(text, "the text", plugin).config
+    Config.model_validate(config)
+    return config
+
+
+def test_an_nvidia_file_becomes_vendor_options(tmp_path):
+    """As YAML on standard output that check-config takes, what has no counterpart in comments."""
+    path = tmp_path / "nvidia.yaml"
+    path.write_text(NVIDIA)
+
+    outcome = devherd("import-config", path)
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert yaml.safe_load(outcome.stdout) == NVIDIA_IMPORTED
+    assert "# failOnInitError is left out" in outcome.stdout
+    assert "writes no node labels" in outcome.stdout
+    (tmp_path / "devherd.yaml").write_text(outcome.stdout)
+    assert devherd("check-config", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
+
+
+def test_nvidia_names_by_product_and_shares_that_the_plugin_discards_are_rules():
+    """`resources`, and `devices` and `rename` of a shared resource (nvidia 5, N27 and N28)."""
+    text = """
+    resources:
+      gpus: [{pattern: "*A100*", name: a100}, {pattern: "*", name: nvidia.com/gpu}]
+      mig: [{pattern: "1g.*", name: small}]
+    sharing:
+      timeSlicing:
+        renameByDefault: true
+        failRequestsGreaterThanOne: true
+        resources:
+        - {name: nvidia.com/gpu, replicas: 4, devices: [0, "1:0", GPU-1]}
+        - {name: a100, replicas: 2, rename: half}
+    """
+    shared = {"replicas": 4, "rename": "nvidia.com/gpu.shared", "fail_requests_greater_than_one": True}
+    others = [{"model": "*A100*"}, {"mig_profile": "1g.*"}]
+    plain = {"vendor": "nvidia", "resource_name": "nvidia.com/gpu", "exclude": others}
+    a100 = {"match": {"vendor": "nvidia", "model": "*A100*"}, "name": "nvidia.com/a100"}
+
+    assert imported(text)["resources"] == [
+        {"match": plain | {"id": ["GPU-1"]}, "sharing": shared},
+        {"match": plain | {"mig_index": ["1:0"]}, "sharing": shared},
+        {"match": plain | {"index": ["0"]}, "sharing": shared},
+        a100 | {"sharing": {"replicas": 2, "rename": "nvidia.com/half", "fail_requests_greater_than_one": True}},
+        a100,
+        {"match": {"vendor": "nvidia", "mig_profile": "1g.*"}, "name": "nvidia.com/small"},
+    ]
+
+
+def test_the_first_so_many_shared_devices_are_those_of_the_lowest_index():
+    """`devices: 2` of the plugin's file."""
+    text = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3, devices: 2}]}}"
+
+    assert imported(text)["resources"] == [
+        {
+            "match": {"vendor": "nvidia", "resource_name": "nvidia.com/gpu", "index": ["0", "1"]},
+            "sharing": {"replicas": 3},
+        }
+    ]
+
+
+def test_a_generic_file_keeps_its_groups_and_usb_ids_as_written(tmp_path):
+    """0403 is a USB id with its zero, not the number 259."""
+    path = tmp_path / "generic.yaml"
+    path.write_text(GENERIC)
+
+    outcome = devherd("import-config", path)
+
+    assert outcome.code == 0
+    assert "vendor: 0403" in outcome.stdout
+    (tmp_path / "devherd.yaml").write_text(outcome.stdout)
+    config = Config.model_validate(imported(GENERIC))
+    serial, fuse = config.generic
+    assert (serial.name, fuse.name) == ("squat.ai/serial", "squat.ai/fuse")
+    assert (serial.groups[0].usb[0].vendor, serial.groups[0].usb[0].product) == ("0403", "7523")
+    assert serial.groups[1].paths[0].mount_path == "/dev/tty0"
+    assert (fuse.groups[0].count, fuse.groups[0].paths[1].read_only, fuse.groups[0].paths[1].limit) == (10, True, 10)
+    assert (config.listen, config.log_level, str(config.kubelet_dir)) == (
+        "0.0.0.0:8080",
+        "warning",
+        "/var/lib/k0s/kubelet",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "plugin", "config"),
+    [
+        (
+            "intel_fpga_device_plugin -mode region -node-name x -v=2",
+            None,
+            {"vendors": {"intel_fpga": {"mode": "region"}}},
+        ),
+        ("-mode=af", "intel-fpga", {}),
+        (
+            "-shared-dev-num 10 -enable-monitoring -monitoring-mode split -allow-ids 0x56c0,0x56C1 -bypath none",
+            None,
+            {
+                "vendors": {
+                    "intel_gpu": {
+                        "shared_devices": 10,
+                        "bypath": "none",
+                        "monitoring": "split",
+                        "allow_ids": ["0x56c0", "0x56c1"],
+                    }
+                }
+            },
+        ),
+        (
+            "./k8s-device-plugin -logtostderr=true -v=5 -pulse=30 -resource_naming_strategy=mixed",
+            None,
+            {"vendors": {"amd": {"naming": "mixed"}}},
+        ),
+        ("-driver_type vf-passthrough", None, {"vendors": {"amd": {"driver_type": "vf_passthrough"}}}),
+        (
+            "[--mig-strategy, mixed, --mps-root=/run/mps]",
+            None,
+            {"vendors": {"nvidia": {"mig_strategy": "mixed", "mps_root": "/run/mps"}}},
+        ),
+        (
+            "generic-device-plugin --domain x.y --device '{name: kvm, groups: [{paths: [{path: /dev/kvm}]}]}'",
+            None,
+            {"generic": [{"name": "x.y/kvm", "groups": [{"paths": [{"path": "/dev/kvm"}]}]}]},
+        ),
+    ],
+)
+def test_flags_become_options(text, plugin, config):
+    """Of every plugin, with or without the program in front, as words or as a YAML list."""
+    assert imported(text, plugin) == config
+
+
+def test_a_daemon_set_is_read_with_its_arguments_and_variables():
+    """A flag is stronger than a variable."""
+    assert imported(DAEMON_SET) == {
+        "vendors": {
+            "nvidia": {
+                "mig_strategy": "single",
+                "pass_device_specs": True,
+                "device_list_strategy": ["cdi-annotations"],
+            }
+        }
+    }
+
+
+def test_a_config_map_is_read_where_it_holds_one_configuration():
+    """As NVIDIA's chart makes them; of two the user must say which."""
+    one = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "version: v1\nflags: {migStrategy: mixed}\n"}}
+    two = one | {"data": {"a": "version: v1\n", "b": "version: v1\n"}}
+
+    assert imported(yaml.safe_dump(one)) == {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}
+    with pytest.raises(DevherdError, match="holds 2 configurations"):
+        imported(yaml.safe_dump(two))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "holds no configuration that can be imported"),
+        ("hello: world", "holds no configuration that can be imported"),
+        ("version: v2\nflags: {}", "version v2 is not known"),
+        ("a: [", "is no YAML"),
+        ("intel_gpu_device_plugin -shared-dev-num", "has no value"),
+        ("intel_gpu_device_plugin -sharing 3", "`-sharing` is no flag of this plugin"),
+        ("intel_gpu_device_plugin -shared-dev-num many", "vendors.intel_gpu.shared_devices"),
+        ("-v 3", "say which with --plugin"),
+        ("sharing: {timeSlicing: {resources: [{name: gpu}]}}", "sharing.timeSlicing.resources.0.replicas"),
+        ("devices: 3\ndomain: a.b", "no list"),
+        ("devices: [{name: a_b, groups: []}]", "generic[0]"),
+        ("sharing: [1]\nversion: v1", "`sharing` is no section"),
+    ],
+)
+def test_what_cannot_be_imported_is_one_line(tmp_path, text, complaint):
+    """What, why and the cure; exit 2."""
+    path = tmp_path / "file"
+    path.write_text(text)
+
+    outcome = devherd("import-config", path)
+
+    assert outcome.code == 2
+    assert complaint in outcome.error_line
+
+
+def test_standard_input_is_read():
+    """`kubectl get daemonset -o yaml … | devherd import-config -`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "devherd", "import-config", "-"],
+        input="-driver_type container\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert yaml.safe_load(done.stdout) == {"vendors": {"amd": {"driver_type": "container"}}}
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 50) | st.sampled_from(["all", "*", "gpu", "v1", "mixed", "0:1"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["name", "replicas", "devices", "resources", "timeSlicing", "mps", "gpus", "pattern", "plugin"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["version", "flags", "sharing", "resources", "imex"]), _JSON, min_size=1),
+    st.dictionaries(st.sampled_from(["device", "devices", "domain", "listen", "log-level"]), _JSON, min_size=1),
+)
+def test_no_file_however_odd_is_answered_with_anything_but_a_configuration_or_an_error(nvidia, generic):
+    """Values of any kind in any place."""
+    for content in (nvidia, generic):
+        with contextlib.suppress(DevherdError):
+            assert import_text(yaml.safe_dump(content), "the text", None).plugin in {"nvidia", "generic"}

@@ -1,0 +1,334 @@
+/* A library with NVML's C interface that tells what a text file says; DEVHERD_NVML_STUB names the file.
+ *
+ * Signatures and layouts are those of https://docs.nvidia.com/deploy/nvml-api/. One line of the file a statement, words
+ * apart by spaces, `_` in a value for a space:
+ *
+ *   driver VERSION | cuda NUMBER
+ *   gpu key=value ...            uuid pci name minor memory major minor_capability mig (absent: no MIG; 0, 1) slots
+ *   mig gpu=N slot=N ...         uuid name gi ci gpu_slices compute_slices memory profile (its NVML number)
+ *   link gpu=N link=N type=N pci=ADDRESS vendor=HEX
+ *   fail FUNCTION CODE [gpu=N]   it answers the code (for one GPU)
+ *   hang FUNCTION                it does not answer as long as the file says so
+ *   crash FUNCTION               SIGSEGV
+ *
+ * OLD_DRIVER leaves out what drivers before 450 did not have.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST 64
+#define LINE 512
+
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+
+typedef struct { char lines[MOST * 8][LINE]; int count; } script_t;
+typedef struct { int gpu; const char *line; } device_t;
+typedef struct { char legacy[16]; unsigned domain, bus, device, device_id, subsystem_id; char bus_id[32]; } pci_t;
+typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct {
+    unsigned multiprocessors, copies, decoders, encoders, jpegs, flows, gpu_slices, compute_slices;
+    unsigned long long mebibytes;
+} attributes_t;
+typedef struct { device_t *device; unsigned id, profile_id, start, size; } instance_t;
+typedef struct { unsigned id, rest[9]; unsigned long long mebibytes; } profile_t;
+
+static script_t script;
+static device_t gpus[MOST], migs[MOST * 2];
+static int gpu_count, mig_count;
+
+static void read_script(void) {
+    const char *path = getenv("DEVHERD_NVML_STUB");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    script.count = 0;
+    while (file && script.count < MOST * 8 && fgets(script.lines[script.count], LINE, file)) {
+        script.lines[script.count][strcspn(script.lines[script.count], "\n")] = 0;
+        script.count++;
+    }
+    if (file) fclose(file);
+}
+
+static int is(const char *line, const char *word) {
+    size_t length = strlen(word);
+    return !strncmp(line, word, length) && (line[length] == ' ' || !line[length]);
+}
+
+/* The text of `key=text` in a line, `_` as a space; NULL when the line has no such key. */
+static const char *text(const char *line, const char *key) {
+    static char found[8][LINE];
+    static int turn;
+    char sought[64];
+    snprintf(sought, sizeof sought, " %s=", key);
+    const char *at = line ? strstr(line, sought) : NULL;
+    if (!at) return NULL;
+    char *copy = found[turn = (turn + 1) % 8];
+    snprintf(copy, LINE, "%s", at + strlen(sought));
+    copy[strcspn(copy, " ")] = 0;
+    for (char *place = copy; *place; place++)
+        if (*place == '_') *place = ' ';
+    return copy;
+}
+
+static unsigned long long number(const char *line, const char *key) {
+    const char *found = text(line, key);
+    return found ? strtoull(found, NULL, 0) : 0;
+}
+
+static int told_to_hang(const char *function) {
+    read_script();
+    for (int index = 0; index < script.count; index++)
+        if (is(script.lines[index], "hang") && is(script.lines[index] + 5, function)) return 1;
+    return 0;
+}
+
+/* What the file says about a call; 0 = answer. */
+static int fate(const char *function, int gpu) {
+    while (told_to_hang(function)) usleep(10000);
+    for (int index = 0; index < script.count; index++) {
+        const char *line = script.lines[index];
+        if (is(line, "crash") && is(line + 6, function)) raise(SIGSEGV);
+        if (!is(line, "fail") || !is(line + 5, function)) continue;
+        const char *only = text(line, "gpu");
+        if (!only || atoi(only) == gpu) return atoi(line + 5 + strlen(function));
+    }
+    return SUCCESS;
+}
+
+#define FATE(gpu) do { int code = fate(__func__, gpu); if (code) return code; } while (0)
+
+static int put(char *buffer, unsigned length, const char *value) {
+    if (!value) return NOT_SUPPORTED;
+    if (strlen(value) >= length) return INSUFFICIENT_SIZE;
+    strcpy(buffer, value);
+    return SUCCESS;
+}
+
+static const char *statement(const char *word) {
+    for (int index = 0; index < script.count; index++)
+        if (is(script.lines[index], word)) return script.lines[index] + strlen(word) + 1;
+    return NULL;
+}
+
+static void fill(pci_t *pci, const char *address, unsigned vendor) {
+    unsigned function;
+    memset(pci, 0, sizeof *pci);
+    if (!address || sscanf(address, "%x:%x:%x.%x", &pci->domain, &pci->bus, &pci->device, &function) != 4) return;
+    pci->device_id = 0x20b00000u | vendor;
+    snprintf(pci->bus_id, sizeof pci->bus_id, "%08X:%02X:%02X.0", pci->domain, pci->bus, pci->device);
+}
+
+/* ---- library and system ---- */
+
+static int start(void) {
+    gpu_count = mig_count = 0;
+    for (int index = 0; index < script.count; index++) {
+        const char *line = strdup(script.lines[index]);
+        if (is(line, "gpu")) gpus[gpu_count] = (device_t){gpu_count, line}, gpu_count++;
+        if (is(line, "mig")) migs[mig_count++] = (device_t){(int)number(line, "gpu"), line};
+    }
+    return SUCCESS;
+}
+
+#ifdef OLD_DRIVER
+int nvmlInit(void) { FATE(-1); return start(); }
+#else
+int nvmlInit_v2(void) { FATE(-1); return start(); }
+#endif
+
+int nvmlShutdown(void) { FATE(-1); return SUCCESS; }
+
+const char *nvmlErrorString(int code) {
+    switch (code) {
+    case 3: return "Not Supported";
+    case 4: return "Insufficient Permissions";
+    case 9: return "Driver Not Loaded";
+    case 15: return "GPU is lost";
+    case 18: return "Driver/library version mismatch";
+    default: return "Unknown Error";
+    }
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned length) { FATE(-1); return put(version, length, statement("driver")); }
+
+static int cuda(int *version) {
+    const char *told = statement("cuda");
+    if (!told) return NOT_SUPPORTED;
+    *version = atoi(told);
+    return SUCCESS;
+}
+
+/* ---- GPUs ---- */
+
+static int gpu_at(unsigned index, device_t **device) {
+    if (index >= (unsigned)gpu_count) return INVALID_ARGUMENT;
+    *device = &gpus[index];
+    return SUCCESS;
+}
+
+#ifdef OLD_DRIVER
+int nvmlSystemGetCudaDriverVersion(int *version) { FATE(-1); return cuda(version); }
+int nvmlDeviceGetCount(unsigned *count) { FATE(-1); *count = gpu_count; return SUCCESS; }
+int nvmlDeviceGetHandleByIndex(unsigned index, device_t **device) { FATE((int)index); return gpu_at(index, device); }
+int nvmlDeviceGetPciInfo_v2(device_t *device, pci_t *pci) {
+    FATE(device->gpu);
+    pci_t whole;
+    fill(&whole, text(device->line, "pci"), 0x10de);
+    memcpy(pci, &whole, 36);
+    return SUCCESS;
+}
+#else
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { FATE(-1); return cuda(version); }
+int nvmlDeviceGetCount_v2(unsigned *count) { FATE(-1); *count = gpu_count; return SUCCESS; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t **device) { FATE((int)index); return gpu_at(index, device); }
+int nvmlDeviceGetPciInfo_v3(device_t *device, pci_t *pci) {
+    FATE(device->gpu);
+    fill(pci, text(device->line, "pci"), 0x10de);
+    return SUCCESS;
+}
+#endif
+
+int nvmlDeviceGetUUID(device_t *device, char *uuid, unsigned length) {
+    FATE(device->gpu);
+    return put(uuid, length, text(device->line, "uuid"));
+}
+
+int nvmlDeviceGetName(device_t *device, char *name, unsigned length) {
+    FATE(device->gpu);
+    return put(name, length, text(device->line, "name"));
+}
+
+int nvmlDeviceGetMinorNumber(device_t *device, unsigned *minor) {
+    FATE(device->gpu);
+    if (!text(device->line, "minor")) return NOT_SUPPORTED;
+    *minor = number(device->line, "minor");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMemoryInfo(device_t *device, memory_t *memory) {
+    FATE(device->gpu);
+    if (!text(device->line, "memory")) return NOT_SUPPORTED;
+    memset(memory, 0, sizeof *memory);
+    memory->total = number(device->line, "memory");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCudaComputeCapability(device_t *device, int *major, int *minor) {
+    FATE(device->gpu);
+    *major = number(device->line, "major");
+    *minor = number(device->line, "minor_capability");
+    return SUCCESS;
+}
+
+/* ---- NVLink ---- */
+
+static const char *link_line(device_t *device, unsigned link) {
+    for (int index = 0; index < script.count; index++) {
+        const char *line = script.lines[index];
+        if (is(line, "link") && number(line, "gpu") == (unsigned)device->gpu && number(line, "link") == link) return line;
+    }
+    return NULL;
+}
+
+int nvmlDeviceGetNvLinkState(device_t *device, unsigned link, unsigned *active) {
+    FATE(device->gpu);
+    if (link >= 18) return INVALID_ARGUMENT;
+    *active = link_line(device, link) != NULL;
+    return SUCCESS;
+}
+
+#ifdef OLD_DRIVER
+int nvmlDeviceGetNvLinkRemotePciInfo(device_t *device, unsigned link, pci_t *pci) {
+#else
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t *device, unsigned link, pci_t *pci) {
+#endif
+    FATE(device->gpu);
+    const char *line = link_line(device, link);
+    const char *vendor = text(line, "vendor");
+    pci_t whole;
+    fill(&whole, text(line, "pci"), vendor ? strtoul(vendor, NULL, 16) : 0x10de);
+#ifdef OLD_DRIVER
+    memcpy(pci, &whole, 36);
+#else
+    *pci = whole;
+#endif
+    return line ? SUCCESS : INVALID_ARGUMENT;
+}
+
+#ifndef OLD_DRIVER
+int nvmlDeviceGetNvLinkRemoteDeviceType(device_t *device, unsigned link, unsigned *type) {
+    FATE(device->gpu);
+    const char *line = link_line(device, link);
+    if (!line) return INVALID_ARGUMENT;
+    *type = number(line, "type");
+    return SUCCESS;
+}
+
+/* ---- MIG ---- */
+
+int nvmlDeviceGetMigMode(device_t *device, unsigned *current, unsigned *pending) {
+    FATE(device->gpu);
+    if (!text(device->line, "mig")) return NOT_SUPPORTED;
+    *current = *pending = number(device->line, "mig");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(device_t *device, unsigned *count) {
+    FATE(device->gpu);
+    const char *slots = text(device->line, "slots");
+    *count = slots ? atoi(slots) : 7;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(device_t *device, unsigned slot, device_t **mig) {
+    FATE(device->gpu);
+    for (int index = 0; index < mig_count; index++)
+        if (migs[index].gpu == device->gpu && number(migs[index].line, "slot") == slot) {
+            *mig = &migs[index];
+            return SUCCESS;
+        }
+    return NOT_FOUND;
+}
+
+int nvmlDeviceGetGpuInstanceId(device_t *mig, unsigned *id) { FATE(mig->gpu); *id = number(mig->line, "gi"); return SUCCESS; }
+int nvmlDeviceGetComputeInstanceId(device_t *mig, unsigned *id) { FATE(mig->gpu); *id = number(mig->line, "ci"); return SUCCESS; }
+
+int nvmlDeviceGetAttributes_v2(device_t *mig, attributes_t *attributes) {
+    FATE(mig->gpu);
+    memset(attributes, 0, sizeof *attributes);
+    attributes->gpu_slices = number(mig->line, "gpu_slices");
+    attributes->compute_slices = number(mig->line, "compute_slices");
+    attributes->mebibytes = number(mig->line, "memory");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetGpuInstanceById(device_t *device, unsigned id, device_t **instance) {
+    FATE(device->gpu);
+    for (int index = 0; index < mig_count; index++)
+        if (migs[index].gpu == device->gpu && number(migs[index].line, "gi") == id) {
+            *instance = &migs[index];
+            return SUCCESS;
+        }
+    return NOT_FOUND;
+}
+
+/* A GPU's own ids for profiles are other numbers than NVML's. */
+static unsigned own_profile_id(unsigned profile) { return 19 - profile; }
+
+int nvmlGpuInstanceGetInfo(device_t *instance, instance_t *info) {
+    FATE(instance->gpu);
+    *info = (instance_t){&gpus[instance->gpu], number(instance->line, "gi"), 0, 0, 1};
+    info->profile_id = own_profile_id(number(instance->line, "profile"));
+    return SUCCESS;
+}
+
+int nvmlDeviceGetGpuInstanceProfileInfo(device_t *device, unsigned profile, profile_t *info) {
+    FATE(device->gpu);
+    if (profile == 5 || profile == 6) return NOT_SUPPORTED;
+    if (profile > 16) return INVALID_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    info->id = own_profile_id(profile);
+    return SUCCESS;
+}
+#endif

@@ -1,0 +1,216 @@
+"""`python -m devherd.nvml_probe`, as a process, before a library with NVML's interface that says what a test wants."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from nvml_stub import A100, Stub, address, mig_uuid, uuid
+
+
+def probe(stub, *arguments):
+    """The finished process; without arguments it asks the stub."""
+    command = [sys.executable, "-P", "-m", "devherd.nvml_probe", *(arguments or ("--library", stub.library))]
+    return subprocess.run(command, check=False, env=stub.environment, capture_output=True, text=True, timeout=60)
+
+
+def facts(stub, *arguments):
+    """What it prints."""
+    done = probe(stub, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def gpu(number, **values):
+    """A GPU as it is printed."""
+    return {
+        "pci_address": address(number), "index": number, "uuid": uuid(number), "minor": number,
+        "model": "NVIDIA A100-SXM4-40GB", "memory_bytes": A100, "compute_capability": [8, 0], "mig_mode": None,
+        "mig_devices": [], "nvlinks": {}, "switch_links": 0,
+    } | values  # fmt: skip
+
+
+def test_it_prints_what_nvml_tells_of_every_gpu(stub):
+    """Two plain GPUs: every fact, and nothing to complain about."""
+    stub.gpu(0).gpu(1, minor=4).write()
+    assert facts(stub) == {
+        "driver_version": "590.48.01",
+        "cuda_version": "13.1",
+        "gpus": [gpu(0), gpu(1, minor=4)],
+        "problems": [],
+    }
+
+
+def test_a_host_without_gpus_is_none_to_complain_about(stub):
+    """A driver without GPUs."""
+    assert facts(stub)["gpus"] == []
+
+
+def test_the_library_is_found_below_a_driver_root(stub, tmp_path):
+    """As the driver container leaves it: a link to a file with the version in its name."""
+    root = stub.gpu(0).write().put_below(tmp_path / "driver")
+    assert facts(stub, "--driver-root", root)["gpus"] == [gpu(0)]
+    assert facts(stub, "--driver-root", tmp_path, "--library", stub.library)["gpus"] == [gpu(0)]
+
+
+def test_mig_devices_have_their_exact_profile_and_uuid(stub):
+    """Slices, memory and what the profile's name adds; slots without a device are skipped."""
+    profiles = {
+        0: "1g.5gb",
+        2: "1g.5gb+me",
+        3: "3g.20gb",
+        4: "1c.3g.20gb",
+        5: "1g.5gb-me",
+        6: "1g.5gb+me.all",
+        7: "1g.5gb+gfx",
+    }
+    stub.gpu(0, mig=1, slots=8).gpu(1, mig=0)
+    for slot, profile in profiles.items():
+        stub.mig(0, slot, profile)
+    first, second = facts(stub.write())["gpus"]
+    assert (first["mig_mode"], second) == (True, gpu(1, mig_mode=False))
+    extras = {0: [], 2: ["+me"], 3: [], 4: [], 5: ["-me"], 6: ["+me.all"], 7: ["+gfx"]}
+    slices = {3: (3, 3), 4: (3, 1)}
+    assert first["mig_devices"] == [
+        {
+            "index": slot, "uuid": mig_uuid(0, slot), "gpu_instance": 7 + slot, "compute_instance": 0,
+            "gpu_slices": slices.get(slot, (1, 1))[0], "compute_slices": slices.get(slot, (1, 1))[1],
+            "memory_mebibytes": 19968 if slot in slices else 4864, "extras": extras[slot],
+        }
+        for slot in profiles
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetGpuInstanceById", "nvmlGpuInstanceGetInfo"])
+def test_without_the_right_to_see_gpu_instances_the_name_tells_the_profile(stub, function):
+    """NVML may refuse its instances to who has no MIG monitor capability; the names of the devices tell as much."""
+    stub.gpu(0, mig=1).mig(0, 0, "1g.5gb+me").say("fail", function, 4).write()
+    told = facts(stub)
+    assert (told["gpus"][0]["mig_devices"][0]["extras"], told["problems"]) == (["+me"], [])
+
+
+def test_nvlinks_to_gpus_and_to_switches_are_told_apart(stub):
+    """N4: four links to another GPU, and six to a switch."""
+    stub.gpu(0).gpu(1).links(0, 0, 4, type=0, pci=address(1)).links(1, 2, 4, type=0, pci=address(0))
+    stub.links(0, 6, 6, type=2, pci="0000:c0:00.0").write()
+    told = facts(stub)
+    assert told["gpus"] == [gpu(0, nvlinks={address(1): 4}, switch_links=6), gpu(1, nvlinks={address(0): 4})]
+    assert told["problems"] == []
+
+
+def test_nvlinks_to_a_processor_are_no_links_to_a_gpu(stub):
+    """An IBM processor at the other end (type 1)."""
+    stub.gpu(0).links(0, 0, 3, type=1, pci="0004:04:00.0", vendor="1014").write()
+    assert facts(stub)["gpus"] == [gpu(0)]
+
+
+def test_one_lost_gpu_costs_the_others_nothing(stub):
+    """N18: it is listed as far as it answers, with one line about it; the others are whole."""
+    stub.gpu(0).gpu(1).gpu(2)
+    for function in ("UUID", "MinorNumber", "Name", "MemoryInfo", "CudaComputeCapability", "MigMode", "NvLinkState"):
+        stub.say("fail", f"nvmlDeviceGet{function}", 15, gpu=1)
+    told = facts(stub.write())
+    lost = gpu(1) | dict.fromkeys(["uuid", "minor", "model", "memory_bytes", "compute_capability"])
+    assert told["gpus"] == [gpu(0), lost, gpu(2)]
+    assert told["problems"] == [f"GPU 1 ({address(1)}): nvmlDeviceGetMemoryInfo: GPU is lost"]
+
+
+def test_a_gpu_that_nvml_gives_no_handle_of_is_left_out_with_a_word(stub):
+    """N18 again: the call by which everything begins fails for one GPU."""
+    stub.gpu(0).gpu(1).say("fail", "nvmlDeviceGetHandleByIndex_v2", 15, gpu=0).write()
+    told = facts(stub)
+    assert told["gpus"] == [gpu(1)]
+    assert told["problems"] == ["GPU 0: nvmlDeviceGetHandleByIndex_v2: GPU is lost"]
+
+
+def test_each_lost_gpu_is_told_of(stub):
+    """Twelve, whose numbers begin alike."""
+    for number in range(12):
+        stub.gpu(number)
+    stub.say("fail", "nvmlDeviceGetHandleByIndex_v2", 15, gpu=11).say("fail", "nvmlDeviceGetPciInfo_v3", 15, gpu=1)
+    told = facts(stub.write())
+    assert told["problems"] == [
+        "GPU 11: nvmlDeviceGetHandleByIndex_v2: GPU is lost",
+        "GPU 1: nvmlDeviceGetPciInfo_v3: GPU is lost",
+    ]
+    assert [one["index"] for one in told["gpus"]] == [*range(11)]
+
+
+def test_one_fact_that_cannot_be_told_leaves_the_others(stub):
+    """A UUID that cannot be read; memory that this GPU does not have of its own is no problem at all."""
+    stub.gpu(0).say("fail", "nvmlDeviceGetUUID", 999).say("fail", "nvmlDeviceGetMemoryInfo", 3).write()
+    told = facts(stub)
+    assert told["gpus"] == [gpu(0, uuid=None, memory_bytes=None)]
+    assert told["problems"] == [f"GPU 0 ({address(0)}): nvmlDeviceGetUUID: Unknown Error"]
+
+
+def test_an_old_driver_tells_what_it_can(libraries, stub):
+    """Functions of early versions alone: no MIG, and the other end of an NVLink is known by its address."""
+    old = Stub(libraries("OLD_DRIVER"), stub.file, driver="418.87.00")
+    old.gpu(0).gpu(1).links(0, 0, 2, pci=address(1)).links(0, 2, 1, pci="0000:c0:00.0")
+    old.links(0, 3, 3, pci="0004:04:00.0", vendor="1014").write()
+    assert facts(old) == {
+        "driver_version": "418.87.00",
+        "cuda_version": "13.1",
+        "gpus": [gpu(0, nvlinks={address(1): 2}, switch_links=1), gpu(1)],
+        "problems": [],
+    }
+
+
+def test_a_library_of_another_version_than_the_driver_is_named(stub, tmp_path):
+    """What unattended upgrades leave behind: exit code 1, the version of the library, and the cure."""
+    root = stub.say("fail", "nvmlInit_v2", 18).write().put_below(tmp_path / "driver")
+    done = probe(stub, "--driver-root", root)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "devherd: driver/library version mismatch — the library 590.48.01 is of another version than the loaded driver "
+        "— reload the nvidia kernel modules or reboot\n"
+    )
+
+
+@pytest.mark.parametrize(("code", "said"), [(9, "the nvidia kernel driver is not loaded"), (999, "Unknown Error")])
+def test_why_nvml_cannot_be_initialised_is_said_in_one_line(stub, code, said):
+    """Exit code 1, and one line."""
+    done = probe(stub.say("fail", "nvmlInit_v2", code).write())
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("devherd: NVML cannot be initialised — ")
+    assert said in done.stderr
+
+
+def test_a_missing_library_has_an_exit_code_of_its_own(stub, tmp_path):
+    """4, so that the scanner can tell that there is no NVML from NVML that fails."""
+    for arguments in (["--driver-root", tmp_path], ["--library", tmp_path / "none"], ["--library", "libnone-ml.so.1"]):
+        done = probe(stub, *arguments)
+        assert (done.returncode, done.stdout) == (4, "")
+        assert done.stderr.startswith("devherd: there is no libnvidia-ml.so.1 — ")
+
+
+def test_a_broken_library_is_said_to_be_one(stub, tmp_path):
+    """Exit code 1 with the loader's words."""
+    broken = tmp_path / "libnvidia-ml.so.1"
+    broken.write_text("not a library, and long enough to look into: " + "x" * 4096)
+    done = probe(stub, "--library", broken)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "invalid ELF header" in done.stderr
+
+
+def test_a_crash_is_the_process_s_own(stub):
+    """It ends by SIGSEGV, as the scanner can see."""
+    done = probe(stub.gpu(0).say("crash", "nvmlDeviceGetName").write())
+    assert done.returncode == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize("arguments", [["--library"], ["--path", "x"], ["x"]])
+def test_wrong_options_get_the_usage(stub, arguments):
+    """Exit code 2."""
+    done = probe(stub, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: ")
+
+
+def test_help_has_an_example(stub):
+    """As every command has."""
+    done = probe(stub, "--help")
+    assert done.returncode == 0
+    assert "example: " in done.stdout

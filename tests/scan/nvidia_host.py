@@ -1,0 +1,92 @@
+"""Hosts with NVIDIA GPUs, simulated or as text, and the scan core told to look for them alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from devherd._native import Device, Scan, Scanner
+from devherd.config import Config
+from devherd.scanner.pipeline import Pipeline
+from devherd.sim.node.entry import DeviceNode, Entry, File, attributes
+from devherd.sim.node.link import link, named_link
+from devherd.sim.node.nvidia import NvidiaSpec
+from devherd.sim.node.simulated_node import SimulatedNode
+from devherd.sim.node.spec import NodeSpec
+from devherd.sim.node.tree import write_tree
+
+UUIDS = [f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in range(8)]
+
+
+def simulated(root: Path, **spec: Any) -> SimulatedNode:
+    """A simulated node with these GPUs."""
+    return SimulatedNode.create(root / "node", NodeSpec(nvidia=NvidiaSpec(**spec)))
+
+
+def scanner(root: Path, **options: Any) -> Scanner:
+    """The scan core with these options of NVIDIA's."""
+    return Scanner(str(root), json.dumps({"vendors": {"nvidia": options}}))
+
+
+def scanned(root: Path, **options: Any) -> Scan:
+    """One scan with these options of NVIDIA's."""
+    return scanner(root, **options).scan()
+
+
+def pipeline(root: Path, **options: Any) -> Pipeline:
+    """From the host to resources, with what is remembered between two scans."""
+    return Pipeline(Config.model_validate({"host_root": root, "vendors": {"nvidia": options}}))
+
+
+def by_resource(scan: Scan) -> dict[str, list[str]]:
+    """Resource name → what users call each device: `0`, `1:2`; its id where it has no such name."""
+    resources: dict[str, list[str]] = {}
+    for device in scan.devices:
+        resources.setdefault(str(device.resource_name), []).append(device.attributes.get("index", device.id))
+    return {name: sorted(indexes) for name, indexes in sorted(resources.items())}
+
+
+def by_index(scan: Scan) -> dict[str, Device]:
+    """Devices by index."""
+    return {device.attributes["index"]: device for device in scan.devices}
+
+
+def complaints(scan: Scan) -> list[str]:
+    """Where each problem is, and what it is."""
+    return [f"{problem.path}: {problem.error}" for problem in scan.problems]
+
+
+def node_paths(device: Device) -> list[str]:
+    """Host paths of a device's nodes."""
+    return [node.host_path for node in device.nodes]
+
+
+def card(address: str, minor: int, *more: str, uuid: str | None = None, model: str = "NVIDIA L4") -> list[Entry]:
+    """One GPU and its driver; `more` are lines of its `information`."""
+    function = f"sys/devices/pci0000:00/0000:00:01.0/{address}"
+    information = [
+        f"Model: \t\t {model}",
+        *([f"GPU UUID: \t {uuid}"] if uuid else []),
+        f"Device Minor: \t {minor}",
+        *more,
+    ]
+    facts = {
+        "uevent": "DRIVER=nvidia\nPCI_CLASS=30200\nPCI_ID=10DE:27B8",
+        "vendor": "0x10de",
+        "class": "0x030200",
+        "numa_node": "0",
+    }
+    return [
+        *attributes(function, facts),
+        link(f"{function}/driver", "sys/bus/pci/drivers/nvidia"),
+        named_link("sys/bus/pci/devices", function),
+        named_link("sys/bus/pci/drivers/nvidia", function),
+        File.line(f"proc/driver/nvidia/gpus/{address}/information", "\n".join(information)),
+        DeviceNode(f"dev/nvidia{minor}", "char", 195, minor),
+    ]
+
+
+def planted(root: Path, *trees: str | list[Entry]) -> Path:
+    """A host of these trees, one upon another."""
+    for tree in trees:
+        write_tree(tree, root)
+    return root
