@@ -5,7 +5,6 @@ import signal
 
 import pytest
 from control_plane import ControlPlane
-from whole_node import given
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
@@ -27,9 +26,9 @@ def test_a_scheduled_pod_gets_its_devices_as_scan_says(cluster):
     node = cluster.node
     cluster.create("both", {CRYPTO: 2, CODEC: 1})
     container = node.running("both")
-    scanned, held = node.scan(), node.held("both")["main"]
+    held = node.held("both")["main"]
     assert {resource: len(ids) for resource, ids in held.items()} == {CRYPTO: 2, CODEC: 1}
-    assert container.given == given(*(scanned[resource][each] for resource, ids in held.items() for each in ids))
+    assert container.given == node.as_scanned("both")
     wanted = {(resource, each, "default", "both", "main") for resource, ids in held.items() for each in ids}
     node.eventually(lambda: node.allocated_in_metrics() == wanted, f"devherd_device_allocated has {wanted}")
     assert cluster.numbers(CRYPTO) == (4, 4)
@@ -115,10 +114,8 @@ def test_a_pod_that_was_scheduled_before_its_node_booted_has_devices_again_or_is
         assert node.runtime.containers("a") == []
         cluster.create("b", {CRYPTO: 3})
     name = "b" if cluster.has_failed("a") else "a"
-    container, held = node.running(name), node.held(name)["main"][CRYPTO]
-    scanned = node.scan()[CRYPTO]
-    assert len(held) == 3
-    assert container.given == given(*(scanned[each] for each in held))
+    assert node.running(name).given == node.as_scanned(name)
+    assert len(node.held(name)["main"][CRYPTO]) == 3
 
 
 def test_running_pods_lose_nothing_when_the_kubelet_is_killed(cluster):

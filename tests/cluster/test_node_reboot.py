@@ -7,7 +7,6 @@ The kubelet admits static pods some 70 ms after it takes registrations, and a po
 import shutil
 
 import pytest
-from whole_node import given
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 REFUSED = "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
@@ -59,7 +58,5 @@ def test_a_pod_admitted_when_devherd_was_ready_before_the_kubelet_has_its_device
 
 def check_devices(node, pod):
     """It runs with what scan says of the devices that it holds."""
-    container = node.running(pod)
-    scanned, held = node.scan()[CRYPTO], node.held(pod)["main"][CRYPTO]
-    assert len(held) == 2
-    assert container.given == given(*(scanned[each] for each in held))
+    assert node.running(pod).given == node.as_scanned(pod)
+    assert len(node.held(pod)["main"][CRYPTO]) == 2

@@ -11,6 +11,7 @@ CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
 REGION = "fpga.intel.com/region-69528db6eb31577a8c3668f9faa081f6"
 SHARED = "fpga.intel.com/shared"
 TUN = "devic.es/tun"
+GPU = "example.com/gpu"
 GENERIC = [
     {
         "name": TUN,
@@ -21,17 +22,25 @@ GENERIC = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("preset", "config"),
-    [
-        ("fpga-1", {}),
-        ("fpga-opae-2", {}),
-        ("fpga-1", {"vendors": {"intel_fpga": {"mode": "region"}}}),
-        ("fpga-1", {"vendors": {"intel_fpga": {"mode": "regiondevel"}}}),
-        ("fpga-1", {"generic": GENERIC, "simulated": [{"name": "example.com/gpu", "count": 2}]}),
-    ],
-    ids=["af", "af of OPAE", "region", "regiondevel", "generic and simulated"],
-)
+EVERY_WAY = {"device_list_strategy": ["volume-mounts", "cdi-cri", "cdi-annotations"], "pass_device_specs": True}
+NODES = {
+    "FPGA ports": ("fpga-1", {}),
+    "FPGA ports of OPAE": ("fpga-opae-2", {}),
+    "FPGA regions": ("fpga-1", {"vendors": {"intel_fpga": {"mode": "region"}}}),
+    "FPGA regions for development": ("fpga-1", {"vendors": {"intel_fpga": {"mode": "regiondevel"}}}),
+    "NVIDIA GPUs": ("nvidia-1", {}),
+    "NVIDIA GPUs in every other way": ("nvidia-1", {"vendors": {"nvidia": EVERY_WAY}}),
+    "NVIDIA MIG devices": ("nvidia-mig", {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}),
+    "AMD GPUs": ("amd-1", {}),
+    "AMD GPUs for virtual machines": ("amd-vf-passthrough", {}),
+    "Intel GPUs": ("intel-gpu-2", {}),
+    "RDMA cards": ("rdma-2", {}),
+    "Xilinx cards": ("xilinx-2", {}),
+    "generic and simulated devices": ("fpga-1", {"generic": GENERIC, "simulated": [{"name": GPU, "count": 2}]}),
+}
+
+
+@pytest.mark.parametrize(("preset", "config"), NODES.values(), ids=NODES)
 def test_a_static_pod_gets_what_scan_says_of_the_device(whole_node, preset, config):
     """A pod for every resource of the node: device nodes, mounts, environment, annotations, CDI names, and no more."""
     whole_node.start(preset, config)
@@ -40,9 +49,19 @@ def test_a_static_pod_gets_what_scan_says_of_the_device(whole_node, preset, conf
     for number, (resource, devices) in enumerate(scanned.items()):
         whole_node.until_allocatable(resource, len(devices))
         pod = whole_node.static_pod(f"pod-{number}", {resource: 1})
-        container = whole_node.running(pod)
-        (device_id,) = whole_node.held(pod)["main"][resource]
-        assert container.given == given(devices[device_id])
+        assert whole_node.running(pod).given == whole_node.as_scanned(pod)
+        assert len(whole_node.held(pod)["main"][resource]) == 1
+
+
+def test_several_gpus_of_a_container_are_named_in_one_variable(whole_node):
+    """With commas, in the order of scan."""
+    whole_node.start("nvidia-8")
+    whole_node.until_allocatable("nvidia.com/gpu", 8)
+    pod = whole_node.static_pod("a", {"nvidia.com/gpu": 4})
+    container = whole_node.running(pod)
+    assert container.given == whole_node.as_scanned(pod)
+    visible = container.given["envs"]["NVIDIA_VISIBLE_DEVICES"].split(",")
+    assert sorted(visible) == whole_node.held(pod)["main"]["nvidia.com/gpu"]
 
 
 def test_a_region_is_given_by_annotation_and_cdi_name(whole_node):
@@ -80,9 +99,9 @@ def test_a_container_gets_devices_of_two_resources_together(whole_node):
     whole_node.until_allocatable(TUN, 2)
     pod = whole_node.static_pod("a", {CRYPTO: 2, TUN: 1})
     container = whole_node.running(pod)
-    scanned, held = whole_node.scan(), whole_node.held(pod)["main"]
+    held = whole_node.held(pod)["main"]
     assert {resource: len(ids) for resource, ids in held.items()} == {CRYPTO: 2, TUN: 1}
-    assert container.given == given(*(scanned[resource][each] for resource, ids in held.items() for each in ids))
+    assert container.given == whole_node.as_scanned(pod)
 
 
 def test_a_container_made_again_has_the_same_devices(whole_node):
@@ -117,7 +136,7 @@ def test_a_pod_keeps_running_with_its_devices_over_a_restart_of_the_kubelet(whol
     assert not set(held["main"][CRYPTO]) & set(whole_node.held(rest)["main"][CRYPTO])
     assert [each.id for each in whole_node.runtime.containers(pod)] == [container.id]
     assert whole_node.runtime.containers(pod, "RUNNING")
-    assert other.given == given(whole_node.scan()[CRYPTO][whole_node.held(rest)["main"][CRYPTO][0]])
+    assert other.given == whole_node.as_scanned(rest)
 
 
 def test_a_pod_keeps_running_when_the_kubelet_is_back_before_devherd(whole_node):
@@ -141,8 +160,8 @@ def test_a_pod_keeps_running_when_the_kubelet_is_back_before_devherd(whole_node)
 
 def test_a_static_pod_of_a_resource_that_nobody_advertised_yet_runs_without_it(whole_node):
     """The kubelet's doing, and no plugin can prevent it: devherd must be there before the pod is."""
-    whole_node.start("fpga-1", {"simulated": [{"name": "example.com/gpu", "count": 1}]})
-    whole_node.until_allocatable("example.com/gpu", 1)
+    whole_node.start("fpga-1", {"simulated": [{"name": GPU, "count": 1}]})
+    whole_node.until_allocatable(GPU, 1)
     pod = whole_node.static_pod("early", {"example.com/never": 1})
     assert whole_node.running(pod).given == given()
     assert whole_node.held(pod) == {"main": {}}

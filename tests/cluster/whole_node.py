@@ -113,6 +113,11 @@ class WholeNode:
         resources = json.loads(done.stdout)["resources"]
         return {resource["name"]: {each["id"]: each for each in resource["devices"]} for resource in resources}
 
+    def as_scanned(self, name):
+        """What `devherd scan` says of the devices that a pod holds, as a container with all of them has it."""
+        scanned, held = self.scan(), self.held(name)["main"]
+        return given(*(scanned[kind][each] for kind, ids in held.items() for each in scanned[kind] if each in ids))
+
     def static_pod(self, name, limits):
         """Put the manifest of a pod in place, which has one container, `main`; the pod's name on this node."""
         unfinished = self.directory / f"{name}.json"
