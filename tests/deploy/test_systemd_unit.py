@@ -66,6 +66,12 @@ def test_a_mistake_in_the_unit_would_be_found(analyze, host, right, wrong, compl
     assert complaint in analyze("verify", "--man=no").stderr
 
 
+def test_the_kubelet_is_started_when_devherd_is_ready_and_not_before():
+    """Started together, the kubelet refuses pods that it admits before devherd has registered, and never asks again."""
+    lines = UNIT.read_text().splitlines()
+    assert {"Before=kubelet.service", "Type=notify"} <= set(lines)
+
+
 def test_systemd_finds_little_exposed(analyze):
     """The score for what the service could do to the host, 0 to 10, stays at 3 or better (an open service has 9)."""
     scored = analyze("security", "--offline=true", "--threshold=30", "--no-pager")

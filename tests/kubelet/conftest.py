@@ -4,37 +4,26 @@ import os
 import shutil
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
-import harness_program
 import pytest
+from go_program import GoProgram
 from herd_node import HerdNode
 from resource_child import ChildNode
 
-HERE = Path(__file__).parent
+HARNESS = GoProgram(
+    Path(__file__).with_name("harness"), "building the kubelet harness, up to four minutes the first time"
+)
 
 
 def pytest_collection_finish(session):
-    """Build before the first test: the first build takes longer than a test may."""
-    wanted = any(HERE in item.path.parents for item in session.items)
-    go = harness_program.found()
-    if not wanted or go is None or session.config.option.collectonly:
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-
-    def say(text):
-        with capture.global_and_fixture_disabled():
-            print(f"\n{text}", file=sys.stderr, flush=True)
-
-    with suppress(RuntimeError):  # the fixture meets it again, and fails the tests with it
-        harness_program.program(go, say)
+    HARNESS.build_before(session)
 
 
 @pytest.fixture(scope="session")
 def harness(tool):
     """The path of the harness's program."""
-    return harness_program.program(tool("go"), print)
+    return HARNESS.built(tool("go"), print)
 
 
 @pytest.fixture

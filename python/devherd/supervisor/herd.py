@@ -21,6 +21,7 @@ from devherd.supervisor import control
 from devherd.supervisor.lock import KubeletDirectoryLock
 from devherd.supervisor.options import EXPORTER, RESOURCE, SCANNER, Options
 from devherd.supervisor.process import Process
+from devherd.supervisor.readiness import tell_ready
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Herd(Supervisor):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the handlers are in place
         self.options.spool_watch.renew()
         self._reconcile()
+        tell_ready()
         if self.process_groups[RESOURCE].processes:
             for process in self._processes_of(SCANNER, EXPORTER):
                 process.hold_back(HEAD_START_SECONDS)

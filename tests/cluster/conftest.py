@@ -1,0 +1,52 @@
+"""The programs of a cluster, built once, and nodes with them."""
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from go_program import GoProgram
+from private_machine import PrivateMachine
+from whole_node import WholeNode
+
+PROGRAMS = GoProgram(
+    Path(__file__).with_name("programs"), "building kubelet, API server, scheduler and etcd, minutes the first time"
+)
+
+
+def pytest_collection_finish(session):
+    PROGRAMS.build_before(session)
+
+
+@pytest.fixture(scope="session")
+def programs(tool):
+    """The path of the programs of a cluster."""
+    return PROGRAMS.built(tool("go"), print)
+
+
+@pytest.fixture
+def private_machine():
+    """A machine beside the machine. It takes root: without, the test is skipped, and with CI=true it fails."""
+    directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    try:
+        machine = PrivateMachine(directory)
+    except OSError as error:
+        shutil.rmtree(directory)
+        refuse = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        refuse(f"NOT TESTED: a private machine takes root and namespaces: {error}")
+    yield machine
+    machine.close()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def whole_node(programs, private_machine):
+    """A node in a private machine, with nothing started yet."""
+    node = WholeNode(private_machine, programs)
+    yield node
+    node.close()
+    if os.environ.get("DEVHERD_TEST_LOGS"):
+        print(node.ends_of_logs(1_000_000), file=sys.stderr)
+    assert "Traceback" not in node.log, node.log

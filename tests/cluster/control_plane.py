@@ -1,0 +1,140 @@
+"""etcd, kube-apiserver and kube-scheduler in the private machine of a node."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from private_machine import ADDRESS, NAME
+from whole_node import WholeNode, pod
+
+_TOKEN = "a-token"
+_SERVER = "https://127.0.0.1:6443"
+_ETCD = "http://127.0.0.1:2379"
+_PODS = "/api/v1/namespaces/default/pods"
+
+
+class ControlPlane:
+    """The kubelet of the node registers with it when it starts afterwards."""
+
+    def __init__(self, node: WholeNode) -> None:
+        self.node = node
+        self._write_files(node.directory / "run")
+        self._start(
+            "etcd",
+            "--data-dir=/run/etcd",
+            f"--listen-client-urls={_ETCD}",
+            f"--advertise-client-urls={_ETCD}",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+            "--unsafe-no-fsync",
+            "--log-level=error",
+        )
+        self._start(
+            "kube-apiserver",
+            f"--etcd-servers={_ETCD}",
+            "--bind-address=127.0.0.1",
+            f"--advertise-address={ADDRESS}",
+            "--cert-dir=/run/apiserver",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-account-key-file=/run/apiserver/apiserver.key",
+            "--service-account-signing-key-file=/run/apiserver/apiserver.key",
+            "--service-cluster-ip-range=10.98.0.0/24",
+            "--token-auth-file=/run/tokens.csv",
+            "--authorization-mode=RBAC",
+            "--disable-admission-plugins=ServiceAccount",
+            "--enable-priority-and-fairness=false",
+        )
+        node.eventually(lambda: self._ask("/readyz"), "the API server is ready", 60)
+        self._start("kube-scheduler", "--kubeconfig=/run/kubeconfig", "--leader-elect=false", "--secure-port=0")
+        node.kubelet_options = ("--kubeconfig=/run/kubeconfig",)
+
+    def until_ready(self):
+        """Wait until pods can be scheduled. There is no controller manager, who would lift a new node's taint."""
+        self.node.eventually(lambda: self._conditions().get("Ready") == "True", "the node is ready")
+        self._ask(f"/api/v1/nodes/{NAME}", "PATCH", {"spec": {"taints": None}})
+
+    def numbers(self, resource):
+        """Capacity and allocatable of the node's status."""
+        status = self.get(f"/api/v1/nodes/{NAME}")["status"]
+        return tuple(int(status[kind].get(resource, -1)) for kind in ("capacity", "allocatable"))
+
+    def until_numbers(self, resource, capacity, allocatable):
+        """Wait until the node's status shows these."""
+        wanted = (capacity, allocatable)
+        self.node.eventually(lambda: self.numbers(resource) == wanted, f"{resource} is {wanted} in the node's status")
+
+    def create(self, name, limits):
+        """Have a pod."""
+        self._ask(_PODS, "POST", pod(name, limits))
+
+    def delete(self, name):
+        """Have it no more; it is gone when its containers are."""
+        self._ask(f"{_PODS}/{name}", "DELETE")
+
+    def pod(self, name):
+        """What the API server says of a pod."""
+        return self.get(f"{_PODS}/{name}")
+
+    def until_running(self, name):
+        """Wait until a pod runs: its containers, as name, id and how often each was started again."""
+
+        def running():
+            status = self.pod(name)["status"]
+            containers = status.get("containerStatuses", [])
+            is_running = status["phase"] == "Running" and all("running" in each["state"] for each in containers)
+            return is_running and [(each["name"], each["containerID"], each["restartCount"]) for each in containers]
+
+        return self.node.eventually(running, f"{name} runs")
+
+    def has_failed(self, name):
+        """Whether the pod is over, and not well."""
+        return self.pod(name)["status"]["phase"] == "Failed"
+
+    def why_not_scheduled(self, name):
+        """The scheduler's words; empty when it has none."""
+        conditions = self.pod(name)["status"].get("conditions", [])
+        return "".join(each.get("message", "") for each in conditions if each["type"] == "PodScheduled")
+
+    def health(self, name):
+        """`allocatedResourcesStatus` of a pod's only container: resource → id → health."""
+        (container,) = self.pod(name)["status"]["containerStatuses"]
+        return {
+            each["name"]: {device["resourceID"]: device["health"] for device in each["resources"]}
+            for each in container.get("allocatedResourcesStatus", [])
+        }
+
+    def until_health(self, name, wanted):
+        """Wait until the pod's status says this of its devices."""
+        self.node.eventually(lambda: self.health(name) == wanted, f"{name} has {wanted}")
+
+    def get(self, path):
+        """An object. Raises LookupError when there is none."""
+        return json.loads(self._ask(path))
+
+    def _conditions(self):
+        found = self.get(f"/api/v1/nodes/{NAME}")["status"]
+        return {each["type"]: each["status"] for each in found.get("conditions", [])}
+
+    def _ask(self, path, method="GET", body=None):
+        kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": kind}
+        status, content = self.node.machine.ask(f"{_SERVER}{path}", method, json.dumps(body) if body else "", **headers)
+        if status not in (200, 201):
+            raise LookupError(content)
+        return content
+
+    def _start(self, name, *options):
+        with (self.node.directory / f"{name}.log").open("ab") as log:
+            self.node.machine.start(self.node.program, name, *options, stdout=log, stderr=subprocess.STDOUT)
+
+    @staticmethod
+    def _write_files(run: Path):
+        (run / "tokens.csv").write_text(f'{_TOKEN},admin,1,"system:masters"\n')
+        kubeconfig = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "it", "cluster": {"server": _SERVER, "insecure-skip-tls-verify": True}}],
+            "users": [{"name": "admin", "user": {"token": _TOKEN}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "admin"}}],
+            "current-context": "it",
+        }
+        (run / "kubeconfig").write_text(json.dumps(kubeconfig))

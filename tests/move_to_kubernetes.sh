@@ -1,0 +1,30 @@
+#!/bin/sh
+# Moves the tests' Go modules to a Kubernetes release: `tests/move_to_kubernetes.sh v1.36.3`. It rewrites go.mod and go.sum.
+#
+# k8s.io/kubernetes requires its staging modules at v0.0.0 and replaces them by directories of its own repository, which
+# holds for its own build only. Whoever imports it must replace each of them by the module published with the release:
+# v1.X.Y goes with v0.X.Y. All else (etcd, too) is at the version that the release itself requires.
+set -eu
+release=${1:?usage: move_to_kubernetes.sh v1.X.Y}
+cd "$(dirname "$0")"
+
+their_mod=$(go mod download -json "k8s.io/kubernetes@$release" | sed -n 's/^[[:space:]]*"GoMod": "\(.*\)",*$/\1/p')
+[ -n "$their_mod" ] || { echo "move_to_kubernetes.sh: k8s.io/kubernetes $release cannot be had — there is no such release, or the Go module proxy does not answer — try another" >&2; exit 1; }
+
+go_mod() { # MODULE
+    echo "module devherd/tests/$1"
+    echo
+    grep -m 1 '^go ' "$their_mod"
+    echo
+    echo "require k8s.io/kubernetes $release"
+    echo
+    echo "replace ("
+    sed -n "s|^[[:space:]]*\(k8s.io/[a-z-]*\) => \./staging/.*|	\1 => \1 v0.${release#v1.}|p" "$their_mod"
+    echo ")"
+}
+
+for module in kubelet/harness cluster/programs; do
+    go_mod "$module" >"$module/go.mod.new"
+    mv "$module/go.mod.new" "$module/go.mod"
+    (cd "$module" && go mod tidy)
+done
