@@ -1,7 +1,7 @@
 """Every vendor's devices within the rights of the DaemonSet's pod, on simulated hosts, with the patches as shipped.
 
-What this does not show: NVIDIA's container runtime, in whose place the host brings a stub of NVML; and that the kernel
-tells an unprivileged container nothing of KFD's GPUs (amd.yaml).
+What this does not show: NVIDIA's container runtime, in whose place the host brings a stub of NVML; and the kernel's own
+refusal to tell an unprivileged container of KFD's GPUs (amd.yaml), in whose place files are unreadable.
 """
 
 import json
@@ -89,6 +89,22 @@ def test_every_vendors_devices_are_served_as_outside_the_pod(directory, run_pod)
     assert vendors == {"intel-fpga", "nvidia", "amd", "intel-gpu", "xilinx-fpga", "rdma"}
     assert inside["problems"] == outside["problems"] == []
     assert node.pod.status()["CapEff"] == "0000000000000000"
+
+
+def test_whole_amd_gpus_are_served_where_the_topology_may_not_be_read(directory, run_pod):
+    """Without amd.yaml: their own nodes suffice for a container to compute; what is missing is told."""
+    host = SimulatedNode.create(directory / "node", preset("amd-8")).root
+    for properties in host.glob("sys/devices/virtual/kfd/kfd/topology/nodes/*/properties"):
+        properties.chmod(0)
+
+    node = run_pod(directory, shipped_pod_spec(), {}, host)
+
+    inventory = json.loads(node.http("/api/v1/inventory"))
+    [devices] = told(inventory["resources"]).values()
+    assert [len(device["nodes"]) for device in devices] == [3] * 8
+    assert {device["health"] for device in devices} == {"Healthy"}
+    [problem] = inventory["problems"]
+    assert problem["path"].startswith("/sys/class/kfd/kfd/topology/nodes/")
 
 
 def test_mig_devices_are_served_with_nvml_and_cdi_under_the_patches(directory, run_pod, tool):
