@@ -64,6 +64,7 @@ def test_a_child_that_was_there_first_is_found_when_the_kubelet_comes(found_node
     eventually(lambda: found_node.state().detail == f"waiting for the kubelet: {registry} is not there")
     registry.mkdir()
     eventually(lambda: found_node.state().detail == f"waiting for the kubelet to look into {registry}")
+    eventually(found_node.sockets)
     waiting = found_node.sockets()
     found_node.kubelet.start(plugins_registry=True)
     found_node.until_capacity(1, 1)
