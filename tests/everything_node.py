@@ -90,8 +90,8 @@ def in_order(devices: list[Any], mounts: list[Any], envs: Any, annotations: Any,
 class Absent:
     """A node that is taken out of /dev, and put back as it was."""
 
-    def __init__(self, root: Path, name: str) -> None:
-        self._place, self._kept = root / "dev" / name, root / "absent"
+    def __init__(self, root: Path, name: str, kept_as: str = "absent") -> None:
+        self._place, self._kept = root / "dev" / name, root / kept_as
         self._place.rename(self._kept)
 
     def put_back(self) -> None:
