@@ -13,7 +13,6 @@ from devherd.sim.node.simulated_node import SimulatedNode
 from devherd.sim.node.spec import NodeSpec, entries, load
 from devherd.sim.node.tree import read_tree, write_tree
 
-
 NAMED_ONCE = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|card[0-9]+|renderD[0-9]+|hwmon[0-9]+|mei[0-9]+")
 
 

@@ -160,7 +160,9 @@ async def test_the_metrics_name_vendor_model_and_place_of_every_device(stage):
     told = await settled(stage)
     page = await served(stage, sum(map(len, told.values())))
     samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
-    info = {(s.labels["resource_name"], s.labels["device_id"]): s.labels for s in samples if s.name == "devherd_device_info"}
+    info = {
+        (s.labels["resource_name"], s.labels["device_id"]): s.labels for s in samples if s.name == "devherd_device_info"
+    }
     for name, devices in told.items():
         for device_id, device in devices.items():
             assert info[name, device_id]["pci_address"] == device["attributes"].get("pci_address", "")
@@ -176,7 +178,7 @@ async def test_the_metrics_name_vendor_model_and_place_of_every_device(stage):
         ("rdma", "MT4124"),
         ("intel-fpga", "d8424dc4a4a3c413f89e433683f9040b"),
         ("intel-fpga", "f7df405cbd7acf7222f144b0b93acd18"),
-        ("generic", "1a86:7523"),
+        ("generic", "1a86:7523,1a86:7523"),
         ("generic", ""),
     }
     sums = Counter({s.labels["resource_name"]: s.value for s in samples if s.name == "devherd_devices" and s.value})
