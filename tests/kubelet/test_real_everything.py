@@ -1,5 +1,6 @@
 """The node with everything beside the kubelet's own device manager: capacity, answers, preference, faults."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -7,10 +8,13 @@ from everything_node import CAMERA, CONFIG, GPU, NODE_OF, PARTITION, SERIAL, Abs
 from real_kubelet import container, pod
 from resource_child import eventually
 
+from devherd.sim.node.nvidia import NVML_ANSWER
+from devherd.sim.node.presets import preset
 
-def settled(herd_node, **kubelet_options):
+
+def settled(herd_node, config=CONFIG, spec="everything", **kubelet_options):
     """What scan says, when the kubelet has all of it."""
-    herd_node.start("everything", CONFIG, **kubelet_options)
+    herd_node.start(spec, config, **kubelet_options)
     told = scanned(herd_node.node.root)
     for name, devices in told.items():
         herd_node.until_capacity(name, len(devices), len(devices))
@@ -55,6 +59,31 @@ def test_a_container_of_each_resource_gets_exactly_what_scan_tells(herd_node):
     kinds = {name: 1 for name in told if not name.startswith("nvidia.com/mig") and name not in {SERIAL, CAMERA}}
     main = herd_node.kubelet.admit(pod("all", kinds)).main
     assert got(main) == answer(told[name][device_id] for name, (device_id,) in main.device_ids.items())
+
+
+@pytest.mark.parametrize("way", ["kubelet_socket", "plugins_registry"])
+def test_every_resource_is_back_after_a_restart_of_the_kubelet(herd_node, way):
+    """By both ways of registration, with a pod that keeps its devices."""
+    watched = {"plugins_registry": way == "plugins_registry"}
+    told = settled(herd_node, {**CONFIG, "registration": way}, **watched)
+    held = herd_node.kubelet.admit(pod("a", {GPU: 2})).main.device_ids[GPU]
+    running = [{"pod_uid": "a", "name": "main", "id": "a/main", "running": True}]
+    herd_node.kubelet.restart(sources_ready=False, containers=running)
+    for name, devices in told.items():
+        herd_node.until_capacity(name, len(devices), len(devices))
+    rest = herd_node.kubelet.admit(pod("b", {GPU: 4})).main.device_ids[GPU]
+    assert sorted([*held, *rest]) == sorted(told[GPU])
+
+
+def test_gpus_with_most_nvlinks_between_them_are_given_together(herd_node):
+    """Two of a cube mesh, in which neighbours on one PCIe switch are not always the best pair."""
+    spec = preset("everything").model_copy(update={"nvidia": preset("nvidia-8-nvlink").nvidia})
+    told = settled(herd_node, spec=spec)
+    facts = json.loads((herd_node.node.root / NVML_ANSWER).read_text())
+    links = {gpu["uuid"]: gpu["nvlinks"] for gpu in facts["gpus"]}
+    first, second = herd_node.kubelet.admit(pod("a", {GPU: 2})).main.device_ids[GPU]
+    address = told[GPU][second]["attributes"]["pci_address"]
+    assert links[first][address] == max(count for counts in links.values() for count in counts.values())
 
 
 @pytest.mark.parametrize("policy", ["none", "restricted", "single-numa-node"])

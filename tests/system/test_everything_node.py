@@ -5,7 +5,7 @@ import shutil
 from collections import Counter
 
 import pytest
-from everything_node import CAMERA, CONFIG, GPU, NODE_OF, PARTITION, SERIAL, Absent, answer, in_order, scanned
+from everything_node import CAMERA, CONFIG, GPU, KVM, NODE_OF, PARTITION, SERIAL, Absent, answer, in_order, scanned
 from outside import get
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -108,6 +108,31 @@ async def test_cards_are_plugged_in_and_pulled_out_under_all_others(stage):
     stage.node.functions.pull_out(physical)
     await stage.kubelet.until_allocatable(XE, 0, within=30)
     assert await heard(stage, mark) == {crypto, RDMA, XE}
+
+
+BY_EVENTS = {**CONFIG, "scan": {"period": "1h"}}
+BY_RESCANS = {**CONFIG, "scan": {"period": "300ms", "events": False}}
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param("events", marks=pytest.mark.on("generic", BY_EVENTS)),
+        pytest.param("rescans", marks=pytest.mark.on("generic", BY_RESCANS)),
+    ],
+)
+async def test_all_vendors_come_to_a_node_that_had_none_and_go(stage, seen):
+    """Cards and drivers come and go under a running herd: seen by inotify as by looking again, without any restart."""
+    await stage.kubelet.until_allocatable(KVM, 10, within=60)
+    stage.node.change(preset("generic"), preset("everything"))
+    told = await settled(stage)
+
+    stage.node.change(preset("everything"), preset("generic"))
+    for name in told.keys() - {KVM, SERIAL, CAMERA}:
+        await stage.kubelet.until_allocatable(name, 0, within=60)
+
+    assert stage.kubelet.registrations(KVM) == 1
+    assert stage.children()["scanner"].restarts == {}, seen
 
 
 def unload(node, driver):
