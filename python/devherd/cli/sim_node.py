@@ -18,7 +18,7 @@ A spec is the name of a preset (`--list`) or a YAML file:
      management: true, qdma: false, serial_number: true, numa_nodes: 2}
   rdma: {cards: 2, vfs: 4, numa_nodes: 2, link_layer: Ethernet}
   usb: [{vendor: "0403", product: "6001", serial: A50285BI, function: serial}]
-  devices: [{path: /dev/kvm, number: "10:232"}]
+  devices: [{path: /dev/kvm, number: "10:232", subsystem: misc}]
   tree: |                        # anything else, one entry a line, put on top of the rest
     sys/class/fpga_region/foreign/
     run/x.sock == a file without newline
