@@ -7,6 +7,7 @@ from typing import Any
 from devherd.config import Config
 from devherd.inventory_json import inventory_json
 from devherd.scanner.pipeline import scan_once
+from devherd.sim.stage import Stage
 
 KVM, SERIAL, CAMERA = (f"devic.es/{name}" for name in ("kvm", "serial", "camera"))
 GPU, PARTITION = "nvidia.com/gpu", "amd.com/cpx_nps4"
@@ -85,6 +86,12 @@ def in_order(devices: list[Any], mounts: list[Any], envs: Any, annotations: Any,
         "annotations": annotations,
         "cdi": sorted(cdi),
     }
+
+
+def pid_of_scanner(stage: Stage) -> int:
+    """0 while it is not known to run: os.kill would then mean the test itself."""
+    scanner = stage.children().get("scanner")
+    return scanner.pid if scanner is not None else 0
 
 
 class Absent:

@@ -1,11 +1,26 @@
 """devherd whole on the node with everything, beside the embedded kubelet: nobody is in another's way, or notices it."""
 
 import asyncio
+import os
 import shutil
+import signal
 from collections import Counter
 
 import pytest
-from everything_node import CAMERA, CONFIG, GPU, KVM, NODE_OF, PARTITION, SERIAL, Absent, answer, in_order, scanned
+from everything_node import (
+    CAMERA,
+    CONFIG,
+    GPU,
+    KVM,
+    NODE_OF,
+    PARTITION,
+    SERIAL,
+    Absent,
+    answer,
+    in_order,
+    pid_of_scanner,
+    scanned,
+)
 from outside import get
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -167,6 +182,32 @@ async def test_a_driver_that_unloads_costs_its_own_devices_and_nobody_elses(stag
         await stage.kubelet.until_allocatable(name, 0, within=30)
     assert await heard(stage, mark) == own
     assert stage.children()["scanner"].restarts == {}
+
+
+@EVERYTHING
+async def test_a_scanner_that_is_killed_is_noticed_by_nobody(stage):
+    """The new one knows all vendors' devices before it says anything."""
+    await settled(stage)
+    await stage.until(lambda: pid_of_scanner(stage), "the supervisor tells of its scanner")
+    killed, mark = pid_of_scanner(stage), stage.kubelet.events.mark()
+    os.kill(killed, signal.SIGKILL)
+    await stage.until(lambda: pid_of_scanner(stage) not in {0, killed}, "another scanner")
+    assert await heard(stage, mark) == set()
+
+
+@EVERYTHING
+async def test_a_reload_that_renames_one_vendors_devices_leaves_the_others_alone(stage):
+    """AMD's naming and NVIDIA's MIG strategy change under pods; the other resources hear nothing."""
+    told = await settled(stage)
+    single = {**CONFIG, "vendors": {}}
+    changed = {name for name in told if name.startswith(("nvidia.com/", "amd.com/gpu", "amd.com/cpx_"))}
+    mark = stage.kubelet.events.mark()
+    stage.configure(single)
+    stage.herd.send_signal(signal.SIGHUP)
+    for name, count in ((GPU, 8), ("amd.com/gpu", 22), (PARTITION, 0), ("nvidia.com/mig-3g.40gb", 0)):
+        await stage.kubelet.until_allocatable(name, count, within=30)
+    assert await heard(stage, mark) == changed
+    assert set(scanned(stage.node.root, single)) == {name for name in told if stage.kubelet.allocatable(name)}
 
 
 async def served(stage, devices):
