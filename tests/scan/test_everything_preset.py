@@ -3,14 +3,18 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from amd_host import advertised_by_the_vendors_plugin
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from whole_scan import inventory
 
-from devherd.config import Vendors
+from devherd._native import Scanner
+from devherd.config import Config, Vendors
 from devherd.sim.node.presets import preset
 from devherd.sim.node.simulated_node import SimulatedNode
 from devherd.sim.node.spec import NodeSpec
@@ -70,3 +74,36 @@ def test_the_amd_gpus_are_those_of_the_vendors_plugin_beside_other_vendors_cards
     (gpus,) = alone(tmp_path, "amd")["resources"]
     nodes = {device["id"]: [node["host_path"] for node in device["nodes"]] for device in gpus["devices"]}
     assert nodes == advertised_by_the_vendors_plugin(tmp_path)
+
+
+def some_vendors(sections: frozenset[str], partitions: str) -> NodeSpec:
+    """The everything node with these sections alone, its second kind of AMD GPUs split so."""
+    whole, split = SPEC.amd
+    amd = [whole, split.model_copy(update={"compute_partition": partitions})]
+    told = SPEC.model_dump() | {"amd": [each.model_dump() for each in amd]}
+    return NodeSpec.model_validate({section: told[section] for section in sections})
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.frozensets(st.sampled_from(sorted(SECTIONS.values()))), st.sampled_from(["SPX", "CPX"])),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_a_scanner_that_has_seen_vendors_come_and_go_tells_what_a_new_one_tells(
+    hosts: list[tuple[frozenset[str], str]],
+):
+    """What is remembered between scans is never what was: devices with all they list, problems, what is unseen."""
+    with tempfile.TemporaryDirectory() as directory:
+        before, *specs = (some_vendors(*host) for host in hosts)
+        node = SimulatedNode.create(Path(directory), before)
+        told = Config.model_validate({"host_root": directory}).native_json()
+        old = Scanner(directory, told)
+        old.scan()
+        for spec in specs:
+            node.change(before, spec)
+            before = spec
+            seen, fresh = old.scan(), Scanner(directory, told).scan()
+            assert (seen.devices, seen.problems, seen.unseen) == (fresh.devices, fresh.problems, fresh.unseen)
