@@ -1,4 +1,7 @@
-"""One scan of 1, 8 and 64 cards of a vendor: time and system calls, beside the vendor's own plugin where measured."""
+"""One scan of 1, 8 and 64 cards of a vendor, and of a node with all vendors' cards: time and system calls.
+
+Beside the vendor's own plugin where it was measured, and beside each vendor alone.
+"""
 
 import tempfile
 from collections.abc import Mapping
@@ -10,6 +13,8 @@ from measure import figure, headline, median_seconds, milliseconds
 from one_vendor import settings
 
 from devherd._native import Scanner
+from devherd.config import Config, Vendors
+from devherd.sim.node.presets import preset
 from devherd.sim.node.simulated_node import SimulatedNode
 from devherd.sim.node.spec import NodeSpec
 
@@ -37,6 +42,9 @@ def main() -> None:
         for cards in subject.cards:
             with tempfile.TemporaryDirectory() as directory:
                 _measure(subject, cards, Path(directory) / "node")
+    headline("scan of the node with everything (simulated tree on a disk file system)")
+    with tempfile.TemporaryDirectory() as directory:
+        _measure_everything(SimulatedNode.create(Path(directory) / "node", preset("everything")).root)
 
 
 def _measure(subject: Subject, cards: int, root: Path) -> None:
@@ -50,6 +58,25 @@ def _measure(subject: Subject, cards: int, root: Path) -> None:
     figure(f"{cards} cards", milliseconds(took), "", against)
     calls = system_calls.of_scans(root, told)
     figure(f"{cards} cards, system calls a card", "no strace" if calls is None else f"{calls[1] / cards:.1f}")
+
+
+def _measure_everything(root: Path) -> None:
+    told = Config().native_json()
+    scanner = Scanner(str(root), told)
+    devices = len(scanner.scan().devices)
+    alone = sum(median_seconds(Scanner(str(root), settings(vendor)).scan, 100) for vendor in Vendors.model_fields)
+    took = median_seconds(scanner.scan, 100)
+    figure(
+        f"{devices} devices of {len(Vendors.model_fields)} vendors",
+        milliseconds(took),
+        "",
+        f"{took / alone:.2f}x each vendor alone, summed",
+    )
+    figure("health poll", milliseconds(median_seconds(scanner.poll, 100)))
+    calls = system_calls.of_scans(root, told)
+    if calls is not None:
+        figure("system calls of the first scan", f"{calls[0]}")
+        figure("system calls a device of each further scan", f"{calls[1] / devices:.1f}")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from devherd.exporter.metrics import device_gauges
 from devherd.proto.spool_pb2 import Child, Device, Problem, Resource
+from devherd.run_directory import Herd
 
 GOLDEN = Path(__file__).with_name("metrics.txt")
 
@@ -197,3 +200,25 @@ def test_an_empty_run_directory_is_no_error(instance):
 
     assert status == 200
     assert 'devherd_build_info{revision="0123abc",version=' in page
+
+
+@pytest.mark.parametrize(
+    ("vendor", "attributes", "model"),
+    [
+        ("nvidia", {"model": "NVIDIA H100 80GB HBM3", "device_id": "0x2330"}, "NVIDIA H100 80GB HBM3"),
+        ("amd", {"product_name": "AMD Instinct MI210", "device_id": "0x740f"}, "AMD Instinct MI210"),
+        ("amd", {"device_id": "0x6860"}, "0x6860"),
+        ("intel-gpu", {"driver": "xe", "device_id": "0xe20b"}, "0xe20b"),
+        ("xilinx-fpga", {"vbnv": "xilinx_u200_xdma_201830_2", "device_id": "0x5001"}, "xilinx_u200_xdma_201830_2"),
+        ("rdma", {"hca_type": "MT4123", "device_id": "0x101b"}, "MT4123"),
+        ("intel-fpga", {"afu_id": "d8424d", "interface_id": "69528d", "device_id": "0x0b30"}, "d8424d"),
+        ("intel-fpga", {"interface_id": "69528d", "device_id": "0x0b30"}, "69528d"),
+        ("generic", {"usb_id": "1a86:7523", "path": "/dev/ttyUSB0"}, "1a86:7523"),
+        ("generic", {"path": "/dev/kvm"}, ""),
+    ],
+)
+def test_the_label_model_has_each_vendors_best_word_for_what_a_device_is(vendor, attributes, model):
+    """A card without a name, as AMD's older ones are, has its PCI device id; what is no hardware has nothing."""
+    herd = Herd([Resource(name="a/b", vendor=vendor, devices=[Device(id="0", attributes=attributes)])])
+    (info,) = (family for family in device_gauges(herd) if family.name == "devherd_device_info")
+    assert info.samples[0].labels["model"] == model

@@ -1,10 +1,13 @@
 """`devherd run` on a node whose NVML gets into trouble: what it costs, and what it does not."""
 
+import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
 import pytest
+from everything_node import pid_of_scanner
 from nvml_host import Host, probes
 from nvml_stub import Stub
 
@@ -70,4 +73,26 @@ async def test_a_hang_of_nvml_costs_new_mig_devices_their_names_and_nothing_else
         assert not any(child.restarts for child in stage.children().values())
         assert [stage.kubelet.registrations(name) for name in (PARTS, OTHERS)] == registrations
     assert probes(stub) == []
+    assert "Traceback" not in stage.log
+
+
+async def test_a_scanner_killed_while_nvml_hangs_costs_no_known_mig_device(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """The new scanner has not heard NVML yet: what the last one knew stays, and the kubelet hears nothing."""
+    monkeypatch.setenv("DEVHERD_NVML_STUB", str(stub.file))
+    stage = Stage(directory, SPEC, CONFIG)
+    host = Host(stage.node, stub)
+    host.mig(0, 0, (7, 0), 1, 9728)
+    async with stage:
+        for name, count in [(PARTS, 1), (OTHERS, 2)]:
+            await stage.kubelet.until_allocatable(name, count, within=60)
+        stub.say("hang", "nvmlInit_v2").write()
+        mark = stage.kubelet.events.mark()
+        await stage.until(lambda: pid_of_scanner(stage), "the supervisor tells of its scanner")
+        os.kill(pid_of_scanner(stage), signal.SIGKILL)
+        await stage.until(lambda: "NVML has not answered yet" in complaints(stage), "the hang is told")
+        await stage.until(lambda: "did not answer within 3 s" in complaints(stage), "the attempt is ended")
+        assert stage.kubelet.allocatable(PARTS) == 1
+        assert [event.kind for event in stage.kubelet.events.since(mark)] == []
     assert "Traceback" not in stage.log

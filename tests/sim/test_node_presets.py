@@ -1,14 +1,19 @@
 """Presets and specs: what they write, and how they are refused."""
 
-from pathlib import Path
+import re
+from collections import Counter
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from devherd.errors import UsageError
+from devherd.sim.node.entry import DeviceNode, File
 from devherd.sim.node.presets import PRESETS
 from devherd.sim.node.simulated_node import SimulatedNode
 from devherd.sim.node.spec import NodeSpec, entries, load
 from devherd.sim.node.tree import read_tree, write_tree
+
+NAMED_ONCE = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|card[0-9]+|renderD[0-9]+|hwmon[0-9]+|mei[0-9]+")
 
 
 def links(root: Path) -> list[Path]:
@@ -30,6 +35,25 @@ def test_a_preset_names_each_thing_once(name: str):
     """No two entries of a preset fight for a path (a class device's empty uevent may be filled in)."""
     paths = [entry.path for entry in entries(PRESETS[name].spec) if not entry.path.endswith("/uevent")]
     assert len(paths) == len(set(paths))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_gives_each_device_number_to_one_node(name: str):
+    """A number is one device's: its attribute `dev`, its links by number and its node agree."""
+    made = entries(PRESETS[name].spec)
+    numbers = Counter((entry.kind, entry.major, entry.minor) for entry in made if isinstance(entry, DeviceNode))
+    told = Counter(entry.content for entry in made if isinstance(entry, File) and entry.path.endswith("/dev"))
+    assert [number for number, times in (numbers + told).items() if times > 1] == []
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_gives_each_pci_address_and_drm_name_to_one_device(name: str):
+    """Cards of all vendors share slots and DRM minors; what is not linked twice is not there twice."""
+    paths = {entry.path for entry in entries(PRESETS[name].spec)}
+    devices = {PurePosixPath(path).parent for path in paths if path.startswith("sys/devices/")}
+    directories = {parent for path in devices for parent in (path, *path.parents)}
+    named = Counter(directory.name for directory in directories if NAMED_ONCE.fullmatch(directory.name))
+    assert [each for each, times in named.items() if times > 1] == []
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,22 @@
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
+import yaml
 from small_plugin import RESOURCE, SmallPlugin
 
+from devherd.cli import sim_node
 from devherd.settings import Settings
+from devherd.sim.node.spec import NodeSpec, entries
 
 COMMAND = [sys.executable, "-m", "devherd", "sim"]
 
@@ -175,3 +181,16 @@ def test_a_killed_kubelet_can_be_started_again(kubelet_process, kubelet_dir):
         again.terminate()
         again.communicate(timeout=30)
     assert again.returncode == 0
+
+
+def test_the_help_of_sim_node_shows_every_key_of_a_spec_in_a_spec_that_is_right():
+    """What is copied from there works, and nothing that can be asked for is kept secret."""
+    shown = re.search(r"\n\n(  preset: .*?)\n\n", sim_node.__doc__, re.DOTALL)[1]
+    spec = yaml.safe_load(textwrap.dedent(re.sub(r"[a-z_]+: \[?\.\.\.\]?(, )?|, \.\.\.", "", shown)))
+    assert entries(NodeSpec.model_validate(spec))
+    sections = {name: field.annotation for name, field in NodeSpec.model_fields.items()}
+    models = [
+        inner for kind in sections.values() for inner in (kind, *get_args(kind)) if hasattr(inner, "model_fields")
+    ]
+    keys = {*sections, *(key for model in models for key in model.model_fields)}
+    assert {key for key in keys if not re.search(rf"\b{key}:", shown)} == set()

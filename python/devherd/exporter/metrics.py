@@ -30,8 +30,8 @@ PER_RESOURCE = {
 PER_DEVICE = {"devherd_device_health_changes": "Changes of a device's health."}
 RESTART_CAUSES = ("exit", "signal", "heartbeat", "operator")
 
-# What a vendor calls the kind of device it is, best word first.
-_MODEL_ATTRIBUTES = ("model", "product_name", "afu_id", "interface_id")
+# What vendors call the kind of device it is, best word first; the PCI device id is what every card has.
+_MODEL_ATTRIBUTES = ("model", "product_name", "vbnv", "hca_type", "afu_id", "interface_id", "usb_id", "device_id")
 
 
 class HerdCollector(Collector):

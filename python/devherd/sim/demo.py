@@ -20,20 +20,24 @@ from devherd import spool
 from devherd.errors import DevherdError
 from devherd.proto import spool_pb2
 from devherd.sim.kubelet.allocation import Allocation
+from devherd.sim.node.amd import AmdSpec
 from devherd.sim.node.fpga_card import AFU_IDS
 from devherd.sim.node.spec import FpgaSpec, NodeSpec
 from devherd.sim.stage import Stage
 
-NODE = NodeSpec(fpga=[FpgaSpec(cards=2, numa_nodes=2, afu_ids=[*AFU_IDS[:2]]), FpgaSpec(driver="opae")])
+NODE = NodeSpec(
+    fpga=[FpgaSpec(cards=2, numa_nodes=2, afu_ids=[*AFU_IDS[:2]]), FpgaSpec(driver="opae")],
+    amd=[AmdSpec(cards=4, numa_nodes=2)],
+)
 CONFIG = {
     "resources": [
         {"match": {"afu_id": AFU_IDS[0], "driver": "dfl"}, "name": "example.com/compression"},
         {"match": {"afu_id": AFU_IDS[1]}, "name": "example.com/crypto"},
     ],
-    "simulated": [{"name": "example.com/gpu", "count": 8, "numa_nodes": 2}],
     "health": {"poll": "250ms", "recover_after": 3},
 }
 RESOURCE = "example.com/compression"
+GPU = "amd.com/gpu"
 PORT = "dfl-port.0"
 WITHIN_SECONDS = 15.0
 READING_SECONDS = 1.5
@@ -72,7 +76,7 @@ class Demo:
     async def _discover(self) -> None:
         self._act(
             "Discovery and registration",
-            "a simulated node with 3 FPGA cards and 8 simulated GPUs, a kubelet, `devherd run`",
+            "a simulated node with 3 FPGA cards and 4 GPUs, a kubelet, `devherd run`",
         )
         await self._kubelet.start()
         started = await self._stage.start_herd()
@@ -86,11 +90,11 @@ class Demo:
         )
 
     async def _allocate(self) -> None:
-        self._act("Allocation", f"a pod asks for one {RESOURCE}, another for four example.com/gpu")
+        self._act("Allocation", f"a pod asks for one {RESOURCE}, another for two {GPU}")
         start = time.monotonic()
         compression = await self._admit(RESOURCE, 1, "compress")
         took = time.monotonic() - start
-        gpus = await self._admit("example.com/gpu", 4, "train")
+        gpus = await self._admit(GPU, 2, "train")
         self._say(f"pod compress gets {', '.join(compression.device_ids)}: {', '.join(_nodes(compression))}")
         nodes = {node for device in gpus.device_ids for node in self._kubelet.numa_nodes(gpus.resource, device)}
         self._say(f"pod train gets {', '.join(gpus.device_ids)}, all on NUMA node {', '.join(map(str, sorted(nodes)))}")

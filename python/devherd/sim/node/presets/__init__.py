@@ -3,7 +3,7 @@
 import difflib
 
 from devherd.errors import UsageError
-from devherd.sim.node.presets import amd, fpga, generic, intel_gpu, nvidia, rdma, xilinx_fpga
+from devherd.sim.node.presets import amd, everything, fpga, generic, intel_gpu, nvidia, rdma, xilinx_fpga
 from devherd.sim.node.presets.preset import Preset
 from devherd.sim.node.spec import NodeSpec
 
@@ -17,6 +17,7 @@ PRESETS: dict[str, Preset] = {
     **nvidia.PRESETS,
     **rdma.PRESETS,
     **xilinx_fpga.PRESETS,
+    **everything.PRESETS,
 }
 
 

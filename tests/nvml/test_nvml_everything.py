@@ -1,0 +1,68 @@
+"""NVML that hangs on the node with everything: what it costs the other vendors' devices."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from everything_node import CONFIG, GPU, NODE_OF, Absent, scanned
+from nvml_host import Host, probes
+from nvml_stub import Stub
+
+from devherd import spool
+from devherd.proto import spool_pb2
+from devherd.sim.node.presets import preset
+from devherd.sim.node.spec import NodeSpec
+from devherd.sim.stage import Stage
+
+
+@pytest.fixture
+def directory():
+    """A directory with a path short enough for sockets."""
+    path = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+def without_nvml() -> NodeSpec:
+    """The node with everything, whose NVML is a library and not a file with its answer."""
+    everything = preset("everything")
+    return everything.model_copy(
+        update={"nvidia": everything.nvidia.model_copy(update={"nvml": False, "mig": [], "nvlink": "none"})}
+    )
+
+
+async def test_nvml_that_hangs_from_the_start_costs_the_other_vendors_nothing(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """N19: all their devices register, a failing one of each is seen; NVIDIA's GPUs are those of the driver's files."""
+    monkeypatch.setenv("DEVHERD_NVML_STUB", str(stub.file))
+    stage = Stage(directory, without_nvml(), {**CONFIG, "scan": {"period": "500ms", "probe_timeout": "300ms"}})
+    without_asking = {**CONFIG, "vendors": {**CONFIG["vendors"], "nvidia": {"device_discovery_strategy": "procfs"}}}
+    sizes = {name: len(devices) for name, devices in scanned(stage.node.root, without_asking).items()}
+    Host(stage.node, stub)
+    stub.say("hang", "nvmlInit_v2").write()
+
+    def complaints() -> str:
+        summary = spool.read(stage.settings.scan_file, spool_pb2.ScanSummary)
+        return " ".join(problem.error for problem in summary.problems)
+
+    async with stage:
+        for name, size in sizes.items():
+            await stage.kubelet.until_allocatable(name, size, within=60)
+        await stage.until(lambda: "NVML" in complaints(), "the hang is told")
+        for name, node in NODE_OF.items():
+            if name in sizes:
+                absent = Absent(stage.node.root, node)
+                await stage.kubelet.until_allocatable(name, sizes[name] - 1, within=30)
+                absent.put_back()
+                await stage.kubelet.until_allocatable(name, sizes[name], within=30)
+        assert "NVML" in complaints()
+        assert not any(child.restarts for child in stage.children().values())
+
+        stub.forget("hang").write()
+        await stage.until(lambda: complaints() == "", "nothing is left to complain about", 60)
+        assert stage.kubelet.allocatable(GPU) == 8
+        assert all(stage.kubelet.registrations(name) == 1 for name in sizes)
+    assert probes(stub) == []
+    assert "Traceback" not in stage.log
