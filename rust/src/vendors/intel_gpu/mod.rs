@@ -78,9 +78,7 @@ impl Vendor for IntelGpu {
     }
 
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
-        let class = locate::class_directory(host);
-        // The class directory comes with its driver: until then, its parent tells of it.
-        if class.is_dir() { vec![class] } else { vec![class, host.sys("class")] }
+        vec![locate::class_directory(host)]
     }
 }
 
