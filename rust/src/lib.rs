@@ -14,7 +14,7 @@
 //! uevent, watch    what wakes a scan
 //! nvml             what NVIDIA's library tells, asked in a process of its own
 //! process          what a forked child asks of the kernel
-//! python           `devherd._native`: the only file that knows Python
+//! python/          `devherd._native`: the only part that knows Python
 //! ```
 //!
 //! Two rules hold everywhere: one bad device never costs another, and nothing is trusted to be there.

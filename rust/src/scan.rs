@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,12 +74,18 @@ impl Scanner {
         self.poller.poll()
     }
 
-    /// Existing directories whose entries tell of devices that come and go.
+    /// Existing directories whose entries tell of devices that come and go. Of a directory that is not there yet, as that of
+    /// a driver that loads late, the next one above it tells.
     #[must_use]
     pub fn watched_directories(&self) -> Vec<PathBuf> {
+        let root = self.host.absolute("/");
+        let within = |path: PathBuf| {
+            let mut upwards = path.ancestors().take_while(|above| above.starts_with(&root));
+            upwards.find(|above| above.is_dir()).map(Path::to_path_buf)
+        };
         let named = self.vendors.iter().flat_map(|vendor| vendor.watched_directories(&self.host));
-        let all: BTreeSet<PathBuf> = named.chain([self.host.absolute("/dev")]).collect();
-        all.into_iter().filter(|directory| directory.is_dir()).collect()
+        let all: BTreeSet<PathBuf> = named.chain([self.host.absolute("/dev")]).filter_map(within).collect();
+        all.into_iter().collect()
     }
 
     /// A defect in one vendor's file costs that vendor this scan, and no other vendor anything.

@@ -172,3 +172,15 @@ fn a_host_root_that_is_not_there_or_no_directory_is_an_empty_host() {
         assert_eq!(scanner.poll(), []);
     }
 }
+
+#[test]
+fn the_directory_above_tells_of_one_that_a_late_driver_will_make() {
+    let root = tempfile::tempdir().unwrap();
+    let scanner = Scanner::new(Host::new(root.path()), &Settings::default());
+    let watched = |name: &str| scanner.watched_directories().contains(&root.path().join(name));
+    assert!(watched(""));
+    fs::create_dir_all(root.path().join("sys/class")).unwrap();
+    assert!(watched("sys/class") && watched("sys") && !watched("sys/class/fpga"));
+    fs::create_dir_all(root.path().join("sys/class/fpga")).unwrap();
+    assert!(watched("sys/class") && watched("sys/class/fpga"));
+}

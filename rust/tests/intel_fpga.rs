@@ -380,15 +380,6 @@ fn health_can_poll_what_the_card_shows() {
 }
 
 #[test]
-fn directories_that_tell_of_cards_are_watched_also_before_they_exist() {
-    let watched = |tree: &Tree| IntelFpga::new(Af).watched_directories(&tree.host());
-    let tree = Tree::new("sys/class/");
-    assert!(watched(&tree).contains(&tree.path("sys/class")));
-    tree.add("sys/class/fpga/\nsys/class/fpga_region/");
-    assert_eq!(watched(&tree), [tree.path("sys/class/fpga"), tree.path("sys/class/fpga_region")]);
-}
-
-#[test]
 fn a_root_that_is_reached_by_another_way_is_taken_off_paths() {
     let tree = two_dfl_cards();
     std::os::unix::fs::symlink(tree.path(""), tree.path("again")).unwrap();

@@ -233,6 +233,48 @@ def test_a_daemon_set_is_read_with_its_arguments_and_variables():
     }
 
 
+@pytest.mark.parametrize(
+    ("image", "plugin", "companions", "vendor"),
+    [
+        (
+            "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
+            {"command": ["nvidia-device-plugin"], "env": [{"name": "MIG_STRATEGY", "value": "mixed"}]},
+            [["config-manager"], ["gpu-feature-discovery"], ["/usr/bin/mps-control-daemon"]],
+            {"nvidia": {"mig_strategy": "mixed"}},
+        ),
+        (
+            "docker.io/rocm/k8s-device-plugin:1.31.0.9",
+            {"command": ["./k8s-device-plugin"], "args": ["-resource_naming_strategy=mixed", "-logtostderr=true"]},
+            [["./k8s-node-labeller", "-vram", "-cu-count"]],
+            {"amd": {"naming": "mixed"}},
+        ),
+    ],
+)
+def test_a_rendered_chart_is_read_with_labellers_and_other_companions_of_the_plugin(image, plugin, companions, vendor):
+    """They run programs of their own from the plugin's image: they are not second configurations of it."""
+    containers = [{"image": image, "command": command} for command in companions] + [{"image": image, **plugin}]
+    manifests = [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "spec": {"template": {"spec": {"containers": [container]}}}}
+        for container in containers
+    ]
+
+    assert imported(yaml.safe_dump_all(manifests)) == {"vendors": vendor}
+
+
+def test_mps_is_imported_with_the_root_that_the_plugins_chart_gives_it(tmp_path):
+    """The file seldom says it, and without it the configuration would be refused."""
+    path = tmp_path / "nvidia.yaml"
+    path.write_text("version: v1\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 8}]}}\n")
+
+    outcome = devherd("import-config", path)
+
+    assert outcome.code == 0
+    assert yaml.safe_load(outcome.stdout)["vendors"] == {"nvidia": {"mps_root": "/run/nvidia/mps"}}
+    assert "see its value `mps.root`" in outcome.stdout
+    (tmp_path / "devherd.yaml").write_text(outcome.stdout)
+    assert devherd("check-config", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
+
+
 def test_a_config_map_is_read_where_it_holds_one_configuration():
     """As NVIDIA's chart makes them; of two the user must say which."""
     one = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "version: v1\nflags: {migStrategy: mixed}\n"}}
@@ -258,6 +300,10 @@ def test_a_config_map_is_read_where_it_holds_one_configuration():
         ("devices: 3\ndomain: a.b", "no list"),
         ("devices: [{name: a_b, groups: []}]", "generic[0]"),
         ("sharing: [1]\nversion: v1", "`sharing` is no section"),
+        (
+            "flags: {migStrategy: mixed}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}",
+            "MPS shares no MIG devices",
+        ),
     ],
 )
 def test_what_cannot_be_imported_is_one_line(tmp_path, text, complaint):

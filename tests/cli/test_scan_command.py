@@ -57,6 +57,15 @@ def test_what_a_device_lists_is_what_it_gives_a_container(config):
     assert [device["nodes"] for device in inventory["resources"][0]["devices"]] == [[node], [node]]
 
 
+def test_the_table_shows_the_environment_where_it_is_all_that_a_container_gets(tmp_path):
+    """NVIDIA's GPUs by default: the runtime is told by a variable alone."""
+    assert devherd("sim", "node", tmp_path / "node", "--spec", "nvidia-1").code == 0
+
+    table = devherd("scan", "--host-root", tmp_path / "node").stdout
+
+    assert "NVIDIA_VISIBLE_DEVICES=GPU-" in table
+
+
 def test_yaml_says_the_same_as_json(config):
     """Another notation, nothing else."""
     as_json = json.loads(devherd("scan", "--output", "json", "--config", config).stdout)
@@ -73,7 +82,7 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_wrapped(config):
     lines = outcome.stdout.splitlines()
 
     assert outcome.code == 0
-    assert lines[0].split() == ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "NODES", "AND", "MOUNTS"]
+    assert lines[0].split() == ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT", "A", "CONTAINER", "GETS"]
     assert sum("Healthy" in line for line in lines) == 13
     assert sum("/dev/null:/dev/nothing" in line for line in lines) == 2
     assert sum("example.com/gpu" in line and "left out" in line for line in lines) == 1

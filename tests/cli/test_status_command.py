@@ -58,7 +58,7 @@ def test_the_table_shows_resources_what_is_wrong_and_processes(run_dir):
         ["example.com/gpu", "1", "2", "unknown", "yes", "RUNNING 12"],
         ["example.com/nic", "1", "1", "unknown", "its process is BACKOFF, last exit: signal 9", "BACKOFF"],
         [],
-        ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "NODES AND MOUNTS"],
+        ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT A CONTAINER GETS"],
         ["example.com/gpu", "1", "Unhealthy: xid"],
         [],
         ["PROBLEM OF", "DEVICE", "PATH", "ERROR"],

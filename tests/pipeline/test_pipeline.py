@@ -37,6 +37,24 @@ def test_a_scan_changes_nothing_on_the_host(tmp_path):
     assert sorted(node.root.rglob("*")) == before
 
 
+def test_a_vendor_that_is_insisted_on_and_not_found_is_a_problem(tmp_path):
+    """`enabled: auto` serves what is there; `true` says that something must be, whichever the vendor."""
+    vendors = ["intel_fpga", "nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma"]
+    insisted = {vendor: {"enabled": True} for vendor in vendors}
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
+
+    report = scan_once(Config.model_validate({"host_root": node.root, "vendors": insisted}))
+
+    assert sorted(problem.vendor for problem in report.problems) == [
+        "amd",
+        "intel-gpu",
+        "nvidia",
+        "rdma",
+        "xilinx-fpga",
+    ]
+    assert all("driver" in problem.error for problem in report.problems)
+
+
 def test_what_is_told_is_plain_json(tmp_path):
     """The form of `devherd scan --output json`."""
     node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))

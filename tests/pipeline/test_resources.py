@@ -115,6 +115,16 @@ def test_one_name_may_hold_shared_and_whole_gpus():
     assert [one.preferred for one in result.resources] == [spool_pb2.DISTRIBUTED, spool_pb2.DISTRIBUTED]
 
 
+def test_replicas_of_amd_gpus_are_spread_over_the_gpus():
+    """Aligned would give a container two replicas of one partition, which bring no more than one."""
+    gpus = [entry(gpu, "amd.com/gpu", "amd") for gpu in ("0000:05:00.0", "0000:27:00.0")]
+
+    [whole] = built(gpus).resources
+    [shared] = built(gpus, {"resources": [{"sharing": {"replicas": 2}}]}).resources
+
+    assert (whole.preferred, shared.preferred) == (spool_pb2.ALIGNED, spool_pb2.DISTRIBUTED)
+
+
 def test_devices_are_shared_that_a_list_of_uuids_names():
     """The `devices` lists of the vendor's plugin, which it discards, are matches here."""
     rules = [{"match": {"uuid": ["GPU-1", "GPU-3"]}, "sharing": {"replicas": 2}}]

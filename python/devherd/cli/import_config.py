@@ -48,12 +48,15 @@ def _check(imported: "Imported", source: str) -> None:
     from pydantic import ValidationError
 
     from devherd.config import Config, ConfigError
+    from devherd.config.contradictions import contradictions
     from devherd.config.explain import explain
 
     try:
-        Config.model_validate(imported.config)
+        config = Config.model_validate(imported.config)
     except ValidationError as error:
         raise ConfigError(f"{source}, as imported", list(explain(error, {}))) from None
+    if contradictory := contradictions(config):
+        raise ConfigError(f"{source}, as imported", contradictory)
 
 
 def _text(imported: "Imported") -> str:

@@ -35,11 +35,11 @@ def plain(text: str) -> str:
 
 def devices(resources: Iterable[spool_pb2.Resource]) -> Table:
     """A row for each device."""
-    made = table("RESOURCE", "DEVICE", "HEALTH", "NUMA", "NODES AND MOUNTS")
+    made = table("RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT A CONTAINER GETS")
     for resource in resources:
         for device in resource.devices:
             made.add_row(
-                resource.name, plain(device.id), health(device), ",".join(map(str, device.numa_nodes)), _reached(device)
+                resource.name, plain(device.id), health(device), ",".join(map(str, device.numa_nodes)), _given(device)
             )
     return made
 
@@ -80,10 +80,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _reached(device: spool_pb2.Device) -> str:
+def _given(device: spool_pb2.Device) -> str:
+    """Nodes, mounts and CDI devices; where there are none, the environment: by it NVIDIA's runtime knows what to do."""
     nodes = [_renamed(node.host_path, node.container_path) for node in device.nodes]
     mounts = [_renamed(mount.host_path, mount.container_path) for mount in device.mounts]
-    return plain(" ".join([*nodes, *mounts, *device.cdi_devices]))
+    environment = [f"{name}={value}" for name, value in sorted(device.envs.items())]
+    return plain(" ".join([*nodes, *mounts, *device.cdi_devices] or environment))
 
 
 def _renamed(host_path: str, container_path: str) -> str:

@@ -50,6 +50,8 @@ _DEFAULTS = {
     "device_discovery_strategy": "auto",
     "shared_devices_allocation_policy": "distributed",
 }
+_CHARTS_MPS_ROOT = "/run/nvidia/mps"
+"""The file seldom has it: the chart sets MPS_ROOT."""
 _LEFT_OUT = {
     "failOnInitError": "failOnInitError is left out: devherd never ends for want of a driver, it waits and says so",
     "useNodeFeatureAPI": "useNodeFeatureAPI and gfd are left out: devherd writes no node labels",
@@ -90,12 +92,15 @@ def from_file(content: Mapping[str, Any]) -> Imported:
     imex = _translated(_section(content, "imex"), {"channelIDs": "channel_ids", "required": "required"})
     if any(imex.values()):
         options["imex"] = imex
-    imported.say("vendors.nvidia", options)
     made = rules(
         read(Resources, "resources", _section(content, "resources")),
         read(Sharing, "sharing", _section(content, "sharing")),
         imported,
     )
+    if "mps_root" not in options and any(rule.get("sharing", {}).get("strategy") == "mps" for rule in made):
+        options["mps_root"] = _CHARTS_MPS_ROOT
+        imported.note(f"mps_root is {_CHARTS_MPS_ROOT}, what the plugin's chart gives it: see its value `mps.root`")
+    imported.say("vendors.nvidia", options)
     if made:
         imported.config["resources"] = made
     for key, note in _LEFT_OUT.items():

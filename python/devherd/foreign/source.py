@@ -13,6 +13,11 @@ from devherd.foreign import amd, command_line, generic, intel, nvidia
 from devherd.foreign.command_line import Invocation
 from devherd.foreign.imported import Imported
 
+COMPANIONS = frozenset(
+    {"config-manager", "gpu-feature-discovery", "mps-control-daemon", "mount-shm", "k8s-node-labeller"}
+)
+"""Programs of the plugins' own images that advertise nothing: their containers have no configuration of a plugin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
@@ -134,6 +139,8 @@ def _of_container(container: dict[str, Any], plugin: str | None) -> Iterator[Imp
     }
     invocation = Invocation(words, environment, str(container.get("image", "")))
     wanted = [plugin] if plugin else list(PLUGINS)
+    if invocation.program in COMPANIONS:
+        return
     for name in wanted:
         if PLUGINS[name].is_started_by(invocation.program, invocation.image):
             yield PLUGINS[name].from_command_line(invocation)

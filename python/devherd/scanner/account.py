@@ -56,7 +56,7 @@ class Account:
         for vendor in scan.vendors:
             SCANS.labels(vendor).inc()
             SCAN_FAILURES.labels(vendor).inc(vendor in failed)
-        self._problems = problem_messages(scan)
+        self._problems = problem_messages(scan, self.pipeline.config)
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
 

@@ -1,7 +1,7 @@
 """The scanner's way of the data in one place: scan → inventory → health → resources. No loop, no spool, no metrics."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -145,7 +145,7 @@ def scan_once(config: Config) -> ScanReport:
     made = resources.build(config, inventory.entries.values(), health)
     return ScanReport(
         resources=made.resources,
-        problems=problem_messages(scan) + made.problems,
+        problems=problem_messages(scan, config) + made.problems,
         duration_seconds=scan.duration_seconds,
         rules=made.rules,
         sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
@@ -174,12 +174,23 @@ def vendor_options(config: Config) -> dict[str, str]:
     return {vendor: json.dumps(told, sort_keys=True) for vendor, told in options.items()}
 
 
-def problem_messages(scan: Scan) -> list[spool_pb2.Problem]:
-    """A scan's problems as the spool holds them."""
-    return [
+def problem_messages(scan: Scan, config: Config) -> list[spool_pb2.Problem]:
+    """A scan's problems as the spool holds them, and a vendor's absence where the configuration insists on it."""
+    told = [
         spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
         for problem in scan.problems
     ]
+    return [*told, *_absences(scan, config)]
+
+
+def _absences(scan: Scan, config: Config) -> Iterator[spool_pb2.Problem]:
+    heard_of = {device.vendor for device in scan.devices}
+    heard_of |= {problem.vendor for problem in scan.problems} | {part.vendor for part in scan.unseen}
+    for section in type(config.vendors).model_fields:
+        vendor = section.replace("_", "-")
+        if getattr(config.vendors, section).enabled is True and vendor not in heard_of:
+            error = f"no device is found, and `vendors.{section}.enabled` is true: see that its driver is loaded"
+            yield spool_pb2.Problem(vendor=vendor, path="/sys", error=error)
 
 
 def _cdi_problem(entry: Entry, error: OSError) -> spool_pb2.Problem:

@@ -138,6 +138,8 @@ def _vendors_preference(vendors: Vendors, shared: Sharing, vendor: str) -> str:
     match vendor:
         case "nvidia" if shared.replicas > 1:
             return vendors.nvidia.shared_devices_allocation_policy
+        case "amd" if shared.replicas > 1:
+            return "distributed"  # its plugin shares nothing; two replicas of one device bring no more than one
         case "nvidia" | "amd":
             return "aligned"
         case "intel-gpu" if vendors.intel_gpu.allocation_policy != "packed":

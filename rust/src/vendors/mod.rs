@@ -26,7 +26,8 @@ pub trait Vendor: Send + Sync {
     /// through the fence, one card at a time.
     fn scan(&self, host: &Host, fence: &Fence) -> Found;
 
-    /// Directories whose entries tell of devices that come and go. They need not exist, and /dev need not be named.
+    /// Directories whose entries tell of devices that come and go. Of one that does not exist yet
+    /// the next one above it is watched; /dev need not be named.
     fn watched_directories(&self, _host: &Host) -> Vec<PathBuf> {
         Vec::new()
     }

@@ -9,10 +9,11 @@ use super::links::{Fabric, KnownFabric};
 use super::mode::Mode;
 use super::options::AmdOptions;
 use super::topology::{self, Topology};
-use super::{VENDOR, leave_out, locate, settled};
-use crate::device::{Found, Problem};
+use super::{VENDOR, locate};
+use crate::device::{Found, Problem, Unseen};
 use crate::host::Host;
 use crate::probe::{Fence, Outcome};
+use crate::vendors::each_card::each_card;
 
 /// What the fence knows the topology by: it is of no card.
 const TOPOLOGY: &str = "amd topology";
@@ -47,11 +48,11 @@ pub(super) fn scan(
     let cards = locate::cards(host, &topology, found);
     let functions = cards.iter().filter_map(|card| Some((card.key.clone(), card.function.clone()?)));
     let functions = functions.collect();
-    let places = cards.iter().map(|card| (card.key.clone(), locate::driver_directory(host).join(&card.key))).collect();
+    let driver = host.own_path(locate::driver_directory(host));
+    let cards = cards.into_iter().map(|card| ((card.key.clone(), driver.join(&card.key)), card)).collect();
     let (behind_fence, known) = (host.clone(), Arc::clone(&topology));
     let work = move |card| Facts::read(&behind_fence, card, &known);
-    let outcomes = fence.each(cards, |card| card.key.clone(), work);
-    let facts = settled(host, places, outcomes, found);
+    let facts = each_card(VENDOR, found, fence, cards, work);
     Advertiser::new(host, options.naming, &topology, &fabric).devices(facts, found);
     Some(functions)
 }
@@ -68,7 +69,8 @@ fn topology(host: &Host, fence: &Fence, fabric: &Arc<KnownFabric>, found: &mut F
         Outcome::Panicked(message) => format!("defect in the scan: {message}"),
     };
     let path = host.own_path(topology::nodes_directory(host));
-    leave_out(found, None, Problem::new(VENDOR, path, error), None);
+    found.problems.push(Problem::new(VENDOR, path, error));
+    found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
     Known::Unseen
 }
 

@@ -29,14 +29,15 @@ mod render;
 mod topology;
 mod unbound;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Vendor;
-use crate::device::{Found, Problem, Reason, Unseen};
+use super::each_card::each_card;
+use crate::device::Found;
 use crate::host::Host;
 use crate::order::natural;
-use crate::probe::{Fence, Outcome};
+use crate::probe::Fence;
 use links::KnownFabric;
 use mode::Mode;
 pub use options::*;
@@ -67,12 +68,12 @@ impl Amd {
             return;
         }
         let cards = passthrough::cards(host, mode, found);
-        let places = cards.iter().map(|card| (card.key.clone(), card.path.clone())).collect();
+        let placed = |card: passthrough::Card| ((card.key.clone(), host.own_path(&card.path)), card);
+        let cards = cards.into_iter().map(placed).collect();
         let behind_fence = host.clone();
         let work = move |card| passthrough::read(&behind_fence, &card);
-        let outcomes = fence.each(cards, |card| card.key.clone(), work);
         let mut given = Vec::new();
-        for (functions, problems) in settled(host, places, outcomes, found) {
+        for (functions, problems) in each_card(VENDOR, found, fence, cards, work) {
             given.extend(functions);
             found.problems.extend(problems);
         }
@@ -110,56 +111,6 @@ impl Vendor for Amd {
             host.dev("vfio"),
         ];
         watched.extend(Mode::ALL.map(|mode| mode.directory(host)));
-        // What is not there yet is told of by the directory above it.
-        let root = host.absolute("/");
-        let above = |path: &PathBuf| {
-            let mut within = path.ancestors().skip(1).take_while(|above| above.starts_with(&root));
-            within.find(|above| above.is_dir()).map(Path::to_path_buf)
-        };
-        let parents: Vec<PathBuf> = watched.iter().filter(|path| !path.is_dir()).filter_map(above).collect();
-        watched.extend(parents);
         watched
-    }
-}
-
-/// What became of each card; those that did not answer stay as they were last seen.
-fn settled<R>(host: &Host, places: Vec<(String, PathBuf)>, outcomes: Vec<Outcome<R>>, found: &mut Found) -> Vec<R> {
-    let mut done = Vec::new();
-    for ((key, path), outcome) in places.into_iter().zip(outcomes) {
-        let problem = |error: &str| Problem::new(VENDOR, host.own_path(&path), error);
-        match outcome {
-            Outcome::Done(result) => done.push(result),
-            Outcome::Overdue => {
-                let error =
-                    "the GPU does not answer: a read has not come back; look for blocked tasks in the kernel log";
-                leave_out(found, Some(key), problem(error), Some(Reason::ProbeTimeout));
-            }
-            Outcome::Panicked(message) => {
-                leave_out(found, Some(key), problem(&format!("defect in the scan: {message}")), None);
-            }
-        }
-    }
-    done
-}
-
-fn leave_out(found: &mut Found, card: Option<String>, problem: Problem, reason: Option<Reason>) {
-    found.problems.push(problem);
-    found.unseen.push(Unseen { vendor: VENDOR, card, reason });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gpu_that_does_not_answer_costs_itself_alone() {
-        let places =
-            ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"].map(|key| (key.to_owned(), PathBuf::from("/sys")));
-        let outcomes = vec![Outcome::Done(1), Outcome::Overdue, Outcome::Panicked("oh".to_owned())];
-        let mut found = Found::default();
-        assert_eq!(settled(&Host::new("/"), places.to_vec(), outcomes, &mut found), [1]);
-        let unseen = |card: &str, reason| Unseen { vendor: VENDOR, card: Some(card.to_owned()), reason };
-        assert_eq!(found.unseen, [unseen("0000:02:00.0", Some(Reason::ProbeTimeout)), unseen("0000:03:00.0", None)]);
-        assert_eq!(found.problems.len(), 2);
     }
 }

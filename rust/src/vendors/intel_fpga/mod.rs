@@ -67,9 +67,6 @@ impl Vendor for IntelFpga {
     }
 
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
-        let classes = Driver::ALL.map(|driver| locate::class_directory(host, driver));
-        // A class directory comes with its driver: until then, its parent tells of it.
-        let parent = classes.iter().any(|directory| !directory.is_dir()).then(|| host.sys("class"));
-        classes.into_iter().chain(parent).collect()
+        Driver::ALL.map(|driver| locate::class_directory(host, driver)).to_vec()
     }
 }

@@ -2,18 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use super::VENDOR;
 use super::hwmon;
 use super::locate::Card;
 use super::options::{IntelGpuMonitoring, IntelGpuOptions};
+use super::{INTEL, VENDOR};
 use crate::attribute::{Attribute, AttributeError};
 use crate::check::Check;
 use crate::device::Problem;
 use crate::directory::{Directory, is_numbered};
 use crate::host::Host;
 use crate::pci;
-
-const INTEL: u16 = 0x8086;
 
 /// An Intel GPU that is to be advertised.
 #[derive(Debug)]

@@ -1,17 +1,17 @@
-//! Which cards there are: entries of /sys/class/drm. Reads links alone, so it touches no hardware.
+//! Which cards there are: entries of /sys/class/drm. Reads links and ids alone, so it touches no hardware.
 
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::VENDOR;
-use crate::attribute::Cause;
+use super::{INTEL, VENDOR};
+use crate::attribute::{Attribute, Cause};
 use crate::device::{Found, Problem, Unseen};
 use crate::directory::{Directory, is_numbered};
 use crate::host::Host;
 use crate::pci;
 
-/// One DRM card, of any maker.
+/// One DRM card; of Intel's, or of an unknown maker.
 #[derive(Debug, Clone)]
 pub(super) struct Card {
     /// `card0`.
@@ -34,7 +34,7 @@ pub(super) fn class_directory(host: &Host) -> PathBuf {
     host.sys("class/drm")
 }
 
-/// Every card of the class directory.
+/// Every card of the class directory that may be Intel's.
 pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
     let path = class_directory(host);
     let read = Directory::open(&path).and_then(|directory| Ok((directory.names()?, directory)));
@@ -49,7 +49,14 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
         }
     };
     let cards = names.into_iter().filter(|name| is_card(name));
-    cards.map(|name| card(host, &path, directory.link(&name).ok().as_deref(), name)).collect()
+    let cards = cards.map(|name| card(host, &path, directory.link(&name).ok().as_deref(), name));
+    cards.filter(|card| !is_anothers(card)).collect()
+}
+
+/// Another maker's card is no concern of ours, least of all when it hangs. The kernel knows the id without asking the card.
+fn is_anothers(card: &Card) -> bool {
+    let vendor = Attribute::read(card.device.join("vendor")).and_then(|vendor| vendor.hexadecimal());
+    vendor.is_ok_and(|vendor| vendor != u64::from(INTEL))
 }
 
 /// A plain directory in place of the link has no address: trees written by hand have them.
@@ -78,6 +85,21 @@ mod tests {
         for name in ["", "card", "card0-DP-1", "renderD128", "non_gpu_card", "version", "card٣", "xcard0"] {
             assert!(!is_card(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_card_of_another_maker_is_not_looked_at_any_further() {
+        let root = tempfile::tempdir().unwrap();
+        for (name, vendor) in [("card0", "0x1002"), ("card1", "0x8086"), ("card2", "unreadable")] {
+            let device = root.path().join("sys/class/drm").join(name).join("device");
+            std::fs::create_dir_all(&device).unwrap();
+            std::fs::write(device.join("vendor"), vendor).unwrap();
+        }
+        let mut found = Found::default();
+        let mut names: Vec<String> =
+            cards(&Host::new(root.path()), &mut found).into_iter().map(|card| card.name).collect();
+        names.sort_unstable();
+        assert_eq!((names, found), (vec!["card1".to_owned(), "card2".to_owned()], Found::default()));
     }
 
     #[test]

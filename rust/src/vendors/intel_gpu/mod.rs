@@ -3,7 +3,7 @@
 //! A card with virtual functions is left out for them: each is a card of its own.
 //!
 //! ```text
-//! locate      /sys/class/drm ─► cards of any maker               (reads links, touches no hardware)
+//! locate      /sys/class/drm ─► cards that may be Intel's        (reads links and ids, touches no hardware)
 //! card        a card ─► facts: function, nodes, checks           (behind the fence; hwmon is a part of it)
 //! advertise   facts ─► a device for each share                   (with the links of by_path)
 //! monitoring  facts of all cards ─► one device with all nodes
@@ -35,6 +35,7 @@ pub use options::*;
 /// The word in `vendor` of JSON, metrics and problems.
 const VENDOR: &str = "intel-gpu";
 const NAMESPACE: &str = "gpu.intel.com";
+const INTEL: u16 = 0x8086;
 
 /// Looks for Intel GPUs.
 #[derive(Debug)]
@@ -78,9 +79,7 @@ impl Vendor for IntelGpu {
     }
 
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
-        let class = locate::class_directory(host);
-        // The class directory comes with its driver: until then, its parent tells of it.
-        if class.is_dir() { vec![class] } else { vec![class, host.sys("class")] }
+        vec![locate::class_directory(host)]
     }
 }
 

@@ -134,10 +134,7 @@ impl Vendor for Nvidia {
 
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
         let dev = DevRoot::of(host, &self.options).directory(host);
-        let bus = driver::bus_directory(host);
-        // It comes with the driver: until then, its parent tells of it.
-        let parent = (!bus.is_dir()).then(|| host.sys("bus/pci/drivers"));
         // procfs tells nobody of MIG devices, but somebody makes nodes for them.
-        [bus, dev.join("nvidia-caps"), dev.join("nvidia-caps-imex-channels"), dev].into_iter().chain(parent).collect()
+        vec![driver::bus_directory(host), dev.join("nvidia-caps"), dev.join("nvidia-caps-imex-channels"), dev]
     }
 }

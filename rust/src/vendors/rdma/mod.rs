@@ -78,9 +78,6 @@ impl Vendor for Rdma {
     }
 
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
-        let classes = ["infiniband", "infiniband_verbs", "infiniband_mad"].map(|class| host.sys("class").join(class));
-        // A class comes with its module: until then, its parent tells of it.
-        let parent = classes.iter().any(|class| !class.is_dir()).then(|| host.sys("class"));
-        classes.into_iter().chain(parent).collect()
+        ["infiniband", "infiniband_verbs", "infiniband_mad"].map(|class| host.sys("class").join(class)).to_vec()
     }
 }

@@ -1,0 +1,38 @@
+//! Which devices a container had best be given.
+
+use std::collections::BTreeMap;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+
+use crate::allocation;
+
+/// Id, physical id, card, NUMA nodes, whether it is healthy, distances by card.
+type PreferenceDevice = (String, String, String, Vec<i64>, bool, BTreeMap<String, u32>);
+
+#[pyclass(frozen, module = "devherd._native")]
+pub(super) struct Preference(allocation::Preference);
+
+#[pymethods]
+impl Preference {
+    #[new]
+    fn new(kind: &str, devices: Vec<PreferenceDevice>) -> PyResult<Self> {
+        let kind = allocation::Kind::from_word(kind)
+            .ok_or_else(|| PyValueError::new_err(format!("unknown preference {kind:?}")))?;
+        let devices = devices.into_iter().map(|(id, physical_id, card, numa_nodes, healthy, distances)| {
+            allocation::Device { id, physical_id, card, numa_nodes, healthy, distances }
+        });
+        Ok(Self(allocation::Preference::new(kind, devices.collect())))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    fn choose(&self, available: Vec<PyBackedStr>, must_include: Vec<PyBackedStr>, size: usize) -> Vec<String> {
+        let (available, required) = (texts(&available), texts(&must_include));
+        self.0.choose(&available, &required, size).into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn texts(ids: &[PyBackedStr]) -> Vec<&str> {
+    ids.iter().map(|id| &**id).collect()
+}
