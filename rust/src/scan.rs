@@ -33,6 +33,7 @@ pub struct Scan {
 /// Looks at one host, again and again.
 pub struct Scanner {
     host: Host,
+    settings: Settings,
     fence: Arc<Fence>,
     vendors: Vec<Box<dyn Vendor>>,
     poller: Poller,
@@ -45,7 +46,25 @@ impl Scanner {
     pub fn new(host: Host, settings: &Settings) -> Self {
         let fence = Arc::new(Fence::new(settings.patience()));
         let poller = Poller::new(host.clone(), Arc::clone(&fence));
-        Self { host, fence, vendors: vendors::enabled(settings), poller, last: None }
+        Self { host, settings: settings.clone(), fence, vendors: vendors::enabled(settings), poller, last: None }
+    }
+
+    /// Looks by other settings from the next scan on. A vendor that is told the same goes on with what it knows: cards that
+    /// it has seen bound, what NVML has said.
+    pub fn reconfigure(&mut self, settings: &Settings) {
+        if settings.patience() != self.settings.patience() {
+            *self = Self::new(self.host.clone(), settings);
+            return;
+        }
+        let mut standing: Vec<_> = self.vendors.drain(..).collect();
+        self.vendors = vendors::enabled(settings);
+        for fresh in &mut self.vendors {
+            let known = standing.iter_mut().find(|known| known.name() == fresh.name());
+            if let Some(known) = known.filter(|known| settings.tell_the_same(&self.settings, known.name())) {
+                std::mem::swap(fresh, known);
+            }
+        }
+        self.settings = settings.clone();
     }
 
     /// Looks at everything. Later polls look at the devices found here.

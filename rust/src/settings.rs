@@ -52,6 +52,21 @@ impl Settings {
         self.probe_deadline().unwrap_or(PATIENCE)
     }
 
+    /// Whether a vendor is told the same by other settings.
+    #[must_use]
+    pub fn tell_the_same(&self, other: &Self, vendor: &str) -> bool {
+        let (one, two) = (&self.vendors, &other.vendors);
+        match vendor {
+            "intel-fpga" => one.intel_fpga == two.intel_fpga,
+            "nvidia" => one.nvidia == two.nvidia,
+            "amd" => one.amd == two.amd,
+            "intel-gpu" => one.intel_gpu == two.intel_gpu,
+            "xilinx-fpga" => one.xilinx_fpga == two.xilinx_fpga,
+            "rdma" => one.rdma == two.rdma,
+            _ => false,
+        }
+    }
+
     /// How long a probe may take; `None` when that is no time at all.
     #[must_use]
     pub fn probe_deadline(&self) -> Option<Duration> {

@@ -1,5 +1,6 @@
 """AMD GPUs that change while they are served: late drivers, repartitioning, GPUs that lose their driver."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -148,6 +149,17 @@ def test_a_driver_that_is_unloaded_leaves_every_gpu_unbound(tmp_path: Path):
     node.change(UNDRIVEN, DRIVEN)
     scan = native.scan()
     assert (len(scan.devices), scan.unseen) == (2, [])
+
+
+@pytest.mark.parametrize(("settings", "unbound"), [({"intel_gpu": {"shared_devices": 3}}, [FIRST, SECOND]), ({}, [])])
+def test_what_a_vendor_has_seen_outlives_other_settings_of_other_vendors(tmp_path: Path, settings, unbound):
+    """A reload that concerns another vendor forgets no GPU that was bound; one that changes AMD's own begins anew."""
+    node = SimulatedNode.create(tmp_path, DRIVEN)
+    native = scanner(tmp_path)
+    native.scan()
+    node.change(DRIVEN, UNDRIVEN)
+    native.reconfigure(json.dumps({"vendors": settings or {"amd": {"naming": "mixed"}}}))
+    assert [part.card for part in native.scan().unseen] == unbound
 
 
 def test_a_gpu_given_to_another_driver_is_gone(tmp_path: Path):

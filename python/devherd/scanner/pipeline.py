@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,7 +58,8 @@ class Pipeline:
         """Use another configuration from the next scan on; what it does not change is left alone."""
         changed = _differing(vendor_options(self.config), vendor_options(config))
         if changed or config.scan.probe_timeout != self.config.scan.probe_timeout:
-            self._native = native_scanner(config)
+            with _refusals():
+                self._native.reconfigure(config.native_json())
         if cdi_directory(config) != cdi_directory(self.config):
             self._cdi = CdiDirectory(cdi_directory(config), config.host_root)
             self._cdi_for = -1
@@ -154,8 +156,14 @@ def scan_once(config: Config) -> ScanReport:
 
 def native_scanner(config: Config) -> Scanner:
     """The scan core, told what the configuration says. Raises UsageError when it refuses."""
-    try:
+    with _refusals():
         return Scanner(str(config.host_root.absolute()), config.native_json())
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
     except ValueError as error:
         raise UsageError("the scan core refuses the configuration", str(error), "report this as a defect") from error
 

@@ -120,6 +120,12 @@ impl Scanner {
         Ok(Self(Mutex::new(scan::Scanner::new(Host::new(host_root), &settings))))
     }
 
+    fn reconfigure(&self, settings: &str) -> PyResult<()> {
+        let settings = Settings::from_json(settings).map_err(PyValueError::new_err)?;
+        lock(&self.0).reconfigure(&settings);
+        Ok(())
+    }
+
     fn scan(&self, py: Python<'_>) -> Scan {
         Scan(py.detach(|| lock(&self.0).scan()))
     }
