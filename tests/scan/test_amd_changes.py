@@ -8,6 +8,8 @@ import pytest
 from amd_host import DRIVER, by_id, function, host, names, scanner
 
 from devherd._native import DirectoryWatch
+from devherd.config import Config
+from devherd.scanner.pipeline import Pipeline, vendor_options
 from devherd.sim.node.amd import AmdSpec
 from devherd.sim.node.simulated_node import SimulatedNode
 from devherd.sim.node.spec import NodeSpec, entries
@@ -27,7 +29,7 @@ def test_a_driver_that_loads_late_is_seen(tmp_path: Path):
     node = SimulatedNode.create(tmp_path, UNDRIVEN)
     native = scanner(tmp_path)
     before = native.scan()
-    assert (before.devices, before.problems, before.unseen) == ([], [], [])
+    assert (before.devices, before.problems) == ([], [])
     node.change(UNDRIVEN, DRIVEN)
     after = native.scan()
     assert [(device.id, device.reasons) for device in after.devices] == [(FIRST, []), (SECOND, [])]
@@ -136,6 +138,23 @@ def test_a_gpu_that_loses_its_driver_stays_and_says_so(tmp_path: Path):
     assert ([device.id for device in scan.devices], scan.unseen, scan.problems) == ([FIRST, SECOND], [], [])
 
 
+def test_a_gpu_that_loses_its_driver_while_the_scanner_restarts_stays_and_says_so(tmp_path: Path):
+    """A new scanner has never seen it bound; what the spool knows of it is kept, and it is not called gone."""
+    node = SimulatedNode.create(tmp_path, DRIVEN)
+    config = Config(host_root=tmp_path)
+    before = Pipeline(config)
+    before.scan(0.0)
+    node.change(DRIVEN, UNDRIVEN)
+    after = Pipeline(config, before.resources().resources, vendor_options(config))
+    scan = after.scan(1.0)
+    [resource] = after.resources().resources
+    assert [(device.id, list(device.reasons)) for device in resource.devices] == [
+        (FIRST, ["driver-unbound"]),
+        (SECOND, ["driver-unbound"]),
+    ]
+    assert scan.problems == []
+
+
 def test_a_driver_that_is_unloaded_leaves_every_gpu_unbound(tmp_path: Path):
     """And not one gone: they are on the bus, and come back with the driver."""
     node = SimulatedNode.create(tmp_path, DRIVEN)
@@ -151,15 +170,15 @@ def test_a_driver_that_is_unloaded_leaves_every_gpu_unbound(tmp_path: Path):
     assert (len(scan.devices), scan.unseen) == (2, [])
 
 
-@pytest.mark.parametrize(("settings", "unbound"), [({"intel_gpu": {"shared_devices": 3}}, [FIRST, SECOND]), ({}, [])])
-def test_what_a_vendor_has_seen_outlives_other_settings_of_other_vendors(tmp_path: Path, settings, unbound):
+@pytest.mark.parametrize(("settings", "told"), [({"intel_gpu": {"shared_devices": 3}}, [FIRST, SECOND]), ({}, [])])
+def test_what_a_vendor_has_seen_outlives_other_settings_of_other_vendors(tmp_path: Path, settings, told):
     """A reload that concerns another vendor forgets no GPU that was bound; one that changes AMD's own begins anew."""
     node = SimulatedNode.create(tmp_path, DRIVEN)
     native = scanner(tmp_path)
     native.scan()
     node.change(DRIVEN, UNDRIVEN)
     native.reconfigure(json.dumps({"vendors": settings or {"amd": {"naming": "mixed"}}}))
-    assert [part.card for part in native.scan().unseen] == unbound
+    assert [problem.device for problem in native.scan().problems] == told
 
 
 def test_a_gpu_given_to_another_driver_is_gone(tmp_path: Path):

@@ -3,6 +3,7 @@
 pub mod amd;
 mod each_card;
 pub mod generic;
+mod gpus_on_the_bus;
 pub mod intel_fpga;
 pub mod intel_gpu;
 pub mod nvidia;

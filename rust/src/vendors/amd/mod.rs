@@ -45,6 +45,8 @@ use unbound::BoundBefore;
 
 /// The word in `vendor` of JSON, metrics and problems.
 const VENDOR: &str = "amd";
+/// `vendor` of PCI.
+const AMD: u16 = 0x1002;
 
 /// Looks for AMD GPUs.
 #[derive(Debug)]
@@ -113,4 +115,9 @@ impl Vendor for Amd {
         watched.extend(Mode::ALL.map(|mode| mode.directory(host)));
         watched
     }
+}
+
+/// Base classes of the PCI code and ID assignment specification: display controllers, processing accelerators.
+fn is_gpu_class(class: u64) -> bool {
+    matches!(class >> 16, 0x03 | 0x12)
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::VENDOR;
 use super::locate;
 use super::mode::Mode;
 use super::options::AmdNaming;
+use super::{AMD, VENDOR, is_gpu_class};
 use crate::attribute::AttributeError;
 use crate::check::Check;
 use crate::device::{Device, Found, Node, Problem, Reason};
@@ -14,9 +14,6 @@ use crate::directory::{self, Directory, normal};
 use crate::host::Host;
 use crate::pci;
 
-const AMD: u16 = 0x1002;
-/// Base classes of the PCI code and ID assignment specification: display controllers, processing accelerators.
-const GPU_CLASSES: [u32; 2] = [0x03, 0x12];
 /// As KubeVirt reads it.
 const ADDRESSES: &str = "PCI_RESOURCE_{RESOURCE_NAME}";
 const CURE: &str = "no IOMMU group: switch the IOMMU on, in the firmware and on the kernel's command line";
@@ -86,7 +83,7 @@ pub(super) fn read(host: &Host, card: &Card) -> (Vec<Given>, Vec<Problem>) {
 
 fn is_gpu(function: &pci::Function) -> bool {
     let made_by_amd = function.id.as_ref().is_some_and(|((vendor, _), _)| *vendor == AMD);
-    made_by_amd && function.class.as_ref().is_some_and(|(class, _)| GPU_CLASSES.contains(&(class >> 16)))
+    made_by_amd && function.class.as_ref().is_some_and(|(class, _)| is_gpu_class((*class).into()))
 }
 
 fn file_name(path: &Path) -> String {

@@ -8,8 +8,9 @@ use super::cards::Card;
 use super::{VENDOR, driver};
 use crate::attribute::Cause;
 use crate::device::{Found, Problem, Reason, Unseen};
-use crate::directory::{self, Directory};
+use crate::directory;
 use crate::host::Host;
+use crate::vendors::gpus_on_the_bus::gpus_on_the_bus;
 
 const NVIDIA: u64 = 0x10de;
 
@@ -33,7 +34,9 @@ impl Seen {
         // Once: a scanner that starts while GPUs are without their driver must not take them for removed.
         if !self.has_looked {
             self.has_looked = true;
-            let on_the_bus = gpus_on_the_bus(host).into_iter().filter(|address| !self.excluded.contains_key(address));
+            let on_the_bus = gpus_on_the_bus(host, NVIDIA, is_gpu)
+                .into_iter()
+                .filter(|address| !self.excluded.contains_key(address));
             self.excluded.extend(on_the_bus.map(|address| (address, false)).collect::<Vec<_>>());
         }
         self.excluded.retain(|address, _| {
@@ -70,16 +73,6 @@ fn account_for_one(host: &Host, address: &str, found: &mut Found) -> bool {
     true
 }
 
-fn gpus_on_the_bus(host: &Host) -> Vec<String> {
-    let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else { return Vec::new() };
-    let names = bus.names().unwrap_or_default();
-    names.into_iter().filter(|address| is_gpu(&bus, address)).collect()
-}
-
-/// Virtual functions are left out: the driver binds to those of a vGPU host, and lists none.
-fn is_gpu(bus: &Directory, address: &str) -> bool {
-    let number = |name: &str| bus.attribute(&format!("{address}/{name}")).and_then(|attribute| attribute.hexadecimal());
-    number("vendor") == Ok(NVIDIA)
-        && number("class").is_ok_and(|class| matches!(class >> 8, 0x0300 | 0x0302))
-        && bus.link(&format!("{address}/physfn")).is_err()
+fn is_gpu(class: u64) -> bool {
+    matches!(class >> 8, 0x0300 | 0x0302)
 }
