@@ -1,6 +1,7 @@
 """devherd whole with `registration: plugins_registry`: the embedded kubelet finds it, and finds it again."""
 
 import os
+import shutil
 import signal
 
 import pytest
@@ -83,9 +84,8 @@ async def test_removed_sockets_are_replaced(stage):
     await both_found(stage, mark)
 
     await stage.kubelet.stop()
-    for path in stage.settings.plugins_registry.iterdir():
-        path.unlink()
-    stage.settings.plugins_registry.rmdir()
+    while stage.settings.plugins_registry.exists():  # children make and remove sockets in it meanwhile
+        shutil.rmtree(stage.settings.plugins_registry, ignore_errors=True)
     await stage.until(lambda: "plugins_registry is not there" in stage.log, "it says what it waits for")
     mark = stage.kubelet.events.mark()
     await stage.kubelet.start()

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::VENDOR;
+use super::drm::DrmNodes;
 use super::kind::Kind;
 use super::locate::Card;
 use super::place::Place;
-use super::render::DrmNodes;
 use super::topology::{Node, Topology};
 use crate::attribute::Attribute;
 use crate::check::Check;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::VENDOR;
+use super::drm::DrmNodes;
 use super::place::Place;
-use super::render::DrmNodes;
 use super::topology::{Node, Topology};
 use crate::attribute::{AttributeError, Cause};
 use crate::device::{Found, Problem, Unseen};

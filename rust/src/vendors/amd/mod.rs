@@ -17,6 +17,7 @@ mod advertise;
 mod card;
 mod container;
 mod distance;
+mod drm;
 mod kind;
 mod links;
 mod locate;
@@ -25,7 +26,6 @@ mod options;
 mod passthrough;
 mod place;
 mod properties;
-mod render;
 mod topology;
 mod unbound;
 
