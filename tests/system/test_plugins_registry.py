@@ -126,5 +126,5 @@ async def test_a_reload_that_changes_the_way_says_that_it_takes_a_restart(stage)
     await stage.start_herd()
     for name in (GPU, NIC):
         await stage.kubelet.until_registered(name, since=mark, within=30)
-        await stage.until(lambda name=name: stage.kubelet.registrations(name) == 1, "it has called")
+        await stage.until(lambda name=name: stage.kubelet.registrations(name) >= 1, "it has called")
     await stage.until(lambda: list(stage.settings.plugins_registry.iterdir()) == [], "nothing is left")
