@@ -1,10 +1,10 @@
 """What all test folders share: the programs of other people's that some tests run."""
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
+from not_tested import not_tested
 
 FETCHED_TOOLS = Path(__file__).parents[1] / ".tools" / "bin"
 
@@ -18,11 +18,6 @@ def tool():
 
     def find(name):
         found = shutil.which(name, path=str(FETCHED_TOOLS)) or shutil.which(name)
-        if found:
-            return found
-        reason = f"NOT TESTED: no {name} on PATH or in .tools/bin; run tests/tools.sh"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        return found or not_tested(f"no {name} on PATH or in .tools/bin; run tests/tools.sh")
 
     return find

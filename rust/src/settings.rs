@@ -63,7 +63,7 @@ impl Settings {
             "intel-gpu" => one.intel_gpu == two.intel_gpu,
             "xilinx-fpga" => one.xilinx_fpga == two.xilinx_fpga,
             "rdma" => one.rdma == two.rdma,
-            _ => false,
+            _ => false, // the others remember nothing between two scans
         }
     }
 

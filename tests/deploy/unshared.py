@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-import pytest
+from not_tested import not_tested
 
 
 def unshared(*covered):
@@ -18,5 +18,4 @@ def skip_without_namespaces():
     """Skip the test where it cannot have mounts and a network of its own: that takes root. With CI=true it fails."""
     tried = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"], capture_output=True, check=False)
     if tried.returncode != 0:
-        refuse = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        refuse(f"NOT TESTED: {tried.stderr.decode().strip()}")
+        not_tested(tried.stderr.decode().strip())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from all_rows import ROWS
 from matrix import play
+from not_tested import not_tested
 
 SEED = os.environ.get("DEVHERD_FAULTS_SEED") or secrets.token_hex(4)
 TABLE = Path(__file__).parents[1] / "README.md"
@@ -16,10 +17,8 @@ TABLE = Path(__file__).parents[1] / "README.md"
 async def test_devherd_heals_after(name):
     """All is registered with the right lists, pods keep their devices, nobody else is disturbed, nothing is left."""
     obstacle = ROWS[name].obstacle()
-    if obstacle and os.environ.get("CI") == "true":
-        pytest.fail(obstacle, pytrace=False)
-    elif obstacle:
-        pytest.skip(obstacle)
+    if obstacle:
+        not_tested(obstacle)
     print(f"the same again: DEVHERD_FAULTS_SEED={SEED} .venv/bin/pytest -n 0 tests/faults -k {name.split()[0]}")
 
     figures = await play(ROWS[name], ROWS[name].short, SEED)
