@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build proto demo test soak lint format bench tools clean
+.PHONY: all help build proto demo test test-image-python soak lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 all: build lint test ## build, lint and test
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: $(NATIVE) ## set up .venv and leave the command at .venv/bin/devherd
 
@@ -28,7 +28,8 @@ $(INSTALLED): constraints.txt pyproject.toml
 
 $(NATIVE): $(INSTALLED) $(RUST_SOURCES) pyproject.toml
 	@command -v cargo >/dev/null || { echo "devherd: cargo is missing — the scan core is written in Rust — install a Rust toolchain (1.85 or newer) with rustup"; exit 1; }
-	@$(BIN)/maturin develop --release --quiet
+	@echo "compiling the native module"
+	@$(BIN)/maturin develop --release
 	@touch $@
 
 proto: $(INSTALLED) ## generate the protobuf modules from proto/
@@ -40,12 +41,16 @@ demo: build ## show discovery, registration, allocation, failure and recovery, w
 
 test: build tools ## run all tests
 	@echo "== Rust: the scan core without Python =="
+	@cargo test --no-default-features --no-run
 	@cargo test --quiet --no-default-features
 	@echo "== Python =="
 	@$(BIN)/pytest
 
+test-image-python: build ## run the tests of the herd on the container image's Python
+	@tests/image_python.sh
+
 soak: build ## play the fault matrix for long (tests/faults/soak.py names the settings) and print it
-	@$(BIN)/python tests/faults/soak.py
+	@PYTHONPATH=$(CURDIR)/tests $(BIN)/python tests/faults/soak.py
 
 lint: build ## formatters, linters, type checkers, generated code
 	@cargo fmt --check

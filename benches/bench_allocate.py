@@ -10,12 +10,12 @@ from pathlib import Path
 
 import bare_plugin
 import grpc
-from herds import stage
+from herds import small_testbed
 from measure import figure, headline, milliseconds, percentile, use_byte_code
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub
-from devherd.sim.stage import Stage
+from devherd_sim.testbed import Testbed
 
 CALLS = 4000
 WARM_UP = 200
@@ -25,7 +25,7 @@ async def main() -> None:
     """Print the figures."""
     headline("Allocate of one device")
     use_byte_code()
-    async with stage("fpga-1", {}) as herd:
+    async with small_testbed("fpga-1", {}) as herd:
         with bare_plugin.started(herd.settings.kubelet_dir, "example.com/bare"):
             await herd.kubelet.events.wait("list", "example.com/bare")
             await herd.start_herd()
@@ -42,11 +42,11 @@ async def main() -> None:
         )
 
 
-def _socket(herd: Stage) -> Path:
+def _socket(herd: Testbed) -> Path:
     return next(herd.settings.plugin_directory.glob("devherd-*.sock"))
 
 
-def _bare_socket(herd: Stage) -> Path:
+def _bare_socket(herd: Testbed) -> Path:
     return bare_plugin.socket_of(herd.settings.kubelet_dir, "example.com/bare")
 
 

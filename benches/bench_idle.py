@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import dataclass
 
 import bare_plugin
-from herds import stage
+from herds import small_testbed
 from measure import figure, headline, use_byte_code
 from processes import cpu_seconds, wake_ups
 
-from devherd.sim.stage import Stage
+from devherd_sim.testbed import Testbed
 
 SETTLE_SECONDS = 3.0
 SECONDS = 20.0
@@ -19,7 +19,7 @@ async def main() -> None:
     """Print the figures."""
     headline(f"{SECONDS:.0f} idle seconds with 64 devices (preset fpga-dense: 32 cards of 2 ports)")
     use_byte_code()
-    async with stage("fpga-dense", {}) as herd:
+    async with small_testbed("fpga-dense", {}) as herd:
         with bare_plugin.started(herd.settings.kubelet_dir, "example.com/bare") as peer:
             await herd.kubelet.events.wait("list", "example.com/bare")
             await herd.start_herd()
@@ -28,11 +28,11 @@ async def main() -> None:
             _print(await _watch(_processes(herd) | {BARE: peer.pid}))
 
 
-def _devices(herd: Stage) -> int:
+def _devices(herd: Testbed) -> int:
     return sum(herd.kubelet.allocatable(name) for name in herd.kubelet.resources() if name.startswith("fpga."))
 
 
-def _processes(herd: Stage) -> dict[str, int]:
+def _processes(herd: Testbed) -> dict[str, int]:
     assert herd.herd is not None
     return {"supervisor": herd.herd.pid} | {name: child.pid for name, child in herd.children().items()}
 

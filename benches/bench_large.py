@@ -6,18 +6,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from herds import directory, stage
+from herds import directory, small_testbed
 from measure import figure, headline, median_seconds, megabytes, milliseconds, timing, use_byte_code
 
 from devherd import spool
 from devherd._native import Scanner
-from devherd.config import load
-from devherd.plugin.snapshot import Snapshot
+from devherd.config import load, resolve
+from devherd.device_plugin.snapshot import Snapshot
 from devherd.proto import spool_pb2
-from devherd.scanner.pipeline import scan_once
-from devherd.sim.node.presets import preset
-from devherd.sim.node.simulated_node import SimulatedNode
-from devherd.sim.stage import Stage
+from devherd.scanner.scan_once import scan_once
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.testbed import Testbed
 
 DEVICES = 10_000
 NAME = "example.com/many"
@@ -64,7 +64,7 @@ def _floor(path: Path, kind: str) -> str:
 def _config(path: Path, options: dict[str, Any]) -> Any:
     file = path / "config.yaml"
     file.write_text(json.dumps(options))
-    return load({"config": str(file), "host_root": str(path / "node")}, {})
+    return resolve(load({"config": str(file), "host_root": str(path / "node")}, {}))
 
 
 def _resource(path: Path) -> spool_pb2.Resource:
@@ -86,7 +86,7 @@ def _spool(path: Path, resource: spool_pb2.Resource) -> None:
 
 
 async def _changes() -> None:
-    async with stage("generic", GENERIC) as herd:
+    async with small_testbed("generic", GENERIC) as herd:
         _make_nodes(herd.settings.host_root)
         mark, began = herd.kubelet.events.mark(), await herd.start_herd()
         await herd.kubelet.until_allocatable(NAME, DEVICES, within=30)
@@ -97,7 +97,7 @@ async def _changes() -> None:
         timing("node removed to the new list at the kubelet", changes, "<= 100 ms")
 
 
-async def _remove(herd: Stage, number: int) -> float:
+async def _remove(herd: Testbed, number: int) -> float:
     await asyncio.sleep(1)
     mark, began = herd.kubelet.events.mark(), time.monotonic()
     (herd.settings.host_root / f"dev/many/d{number}").unlink()

@@ -1,6 +1,6 @@
 """Preferred allocation, as Python calls the scan core, against the vendors' own policies in Rust, at every size.
 
-The vendors' programs are not at hand: their policies are told anew (rust/tests/allocation/peers), without what else a
+The vendors' programs are not at hand: their policies are restated (rust/tests/allocation/peers), without what else a
 call of them does (NVIDIA's reads all topology through NVML each time). The sums of distances are compared as well.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from measure import figure, headline, milliseconds
 
 from devherd._native import Preference
-from devherd.plugin.preferred import preference
+from devherd.device_plugin.snapshot import preference
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto import spool_pb2
 
@@ -36,13 +36,13 @@ class Host:
 
     def resource(self) -> spool_pb2.Resource:
         """As the scanner writes it to the spool."""
-        told = spool_pb2.Resource(name="example.com/gpu", preferred=spool_pb2.ALIGNED)
+        resource = spool_pb2.Resource(name="example.com/gpu", preferred=spool_pb2.ALIGNED)
         for number, card in enumerate(self.cards):
             distances = {str(other): self.distance(card, other) for other in set(self.cards)}
-            told.devices.add(id=f"gpu{number}", physical_id=f"gpu{number}", card=str(card), distances=distances)
-        return told
+            resource.devices.add(id=f"gpu{number}", card=str(card), distances=distances)
+        return resource
 
-    def told_peers(self) -> str:
+    def for_peers(self) -> str:
         """As rust/benches/vendor_policies.rs reads it."""
         distances = [[self.distance(one, other) for other in self.cards] for one in self.cards]
         return json.dumps([self.policy, list(self.cards), distances, list(self.peer_sizes)])
@@ -136,8 +136,8 @@ def _time(ready: Preference, request: api.ContainerPreferredAllocationRequest) -
 def _peers(hosts: list[Host]) -> list[dict[int, tuple[float, int]]]:
     """By host and size: seconds, and the sum of distances."""
     command = ["cargo", "bench", "--quiet", "--no-default-features", "--bench", "vendor_policies"]
-    told = "".join(f"{host.told_peers()}\n" for host in hosts)
-    done = subprocess.run(command, cwd=CHECKOUT, input=told, stdout=subprocess.PIPE, text=True, check=True)
+    questions = "".join(f"{host.for_peers()}\n" for host in hosts)
+    done = subprocess.run(command, cwd=CHECKOUT, input=questions, stdout=subprocess.PIPE, text=True, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     return [dict(zip(host.peer_sizes, answer, strict=True)) for host, answer in zip(hosts, answers, strict=True)]
 

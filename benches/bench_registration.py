@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, field
 
 import bare_plugin
-from herds import SIMULATED, TYPES, all_types, stage
+from herds import SIMULATED, TYPES, all_types, small_testbed
 from measure import headline, ratio, timing, use_byte_code
 
-from devherd.sim.stage import Stage
+from devherd_sim.testbed import Testbed
 
 ROUNDS = 7
 KILLS = SIMULATED[:2]
@@ -58,7 +58,7 @@ async def main() -> None:
 
 async def one_round(times: Times) -> None:
     """Everything once, on a fresh node."""
-    async with stage() as herd:
+    async with small_testbed() as herd:
         times.floor.append(await _exec_floor(herd))
         await _start(herd, times)
         await asyncio.sleep(1)
@@ -70,20 +70,20 @@ async def one_round(times: Times) -> None:
         times.node += [await _remove_node(herd, port) for port in PORTS]
 
 
-async def _exec_floor(herd: Stage) -> float:
+async def _exec_floor(herd: Testbed) -> float:
     mark, began = herd.kubelet.events.mark(), time.monotonic()
     with bare_plugin.started(herd.settings.kubelet_dir, "example.com/bare"):
         return (await herd.kubelet.events.wait("list", "example.com/bare", since=mark)).at - began
 
 
-async def _start(herd: Stage, times: Times) -> None:
+async def _start(herd: Testbed, times: Times) -> None:
     mark, cpu = herd.kubelet.events.mark(), time.process_time()
     began = await herd.start_herd()
     times.start.append(await all_types(herd, "list", mark) - began)
     times.start_kubelet.append(time.process_time() - cpu)
 
 
-async def _restart_kubelet(herd: Stage, times: Times) -> None:
+async def _restart_kubelet(herd: Testbed, times: Times) -> None:
     mark = herd.kubelet.events.mark()
     await herd.kubelet.restart()
     cpu, began = time.process_time(), herd.kubelet.events.since(mark, "started")[0].at
@@ -91,7 +91,7 @@ async def _restart_kubelet(herd: Stage, times: Times) -> None:
     times.restart_kubelet.append(time.process_time() - cpu)
 
 
-async def _kubelet_back(herd: Stage) -> float:
+async def _kubelet_back(herd: Testbed) -> float:
     await herd.kubelet.stop()
     await asyncio.sleep(DOWN_SECONDS)
     mark = herd.kubelet.events.mark()
@@ -100,13 +100,13 @@ async def _kubelet_back(herd: Stage) -> float:
     return await all_types(herd, "list", mark) - began
 
 
-async def _kill(herd: Stage, resource: str) -> float:
+async def _kill(herd: Testbed, resource: str) -> float:
     mark, began = herd.kubelet.events.mark(), time.monotonic()
     os.kill(herd.child_of(resource).pid, signal.SIGKILL)
     return (await herd.kubelet.events.wait("list", resource, since=mark)).at - began
 
 
-async def _remove_node(herd: Stage, port: str) -> float:
+async def _remove_node(herd: Testbed, port: str) -> float:
     mark, began = herd.kubelet.events.mark(), time.monotonic()
     herd.node.remove_node(port)
     return (await herd.kubelet.events.wait("list", since=mark)).at - began

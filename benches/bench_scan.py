@@ -13,10 +13,10 @@ from measure import figure, headline, median_seconds, milliseconds
 from one_vendor import settings
 
 from devherd._native import Scanner
-from devherd.sim.node.nvidia import NvidiaSpec
-from devherd.sim.node.presets import preset
-from devherd.sim.node.simulated_node import SimulatedNode
-from devherd.sim.node.spec import FpgaSpec, NodeSpec
+from devherd_sim.node.nvidia import NvidiaSpec
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import FpgaSpec, NodeSpec
 
 CARDS = (1, 8, 32)
 GPUS = (8, 16)

@@ -14,9 +14,9 @@ from one_vendor import settings
 
 from devherd._native import Scanner
 from devherd.config import Config, Vendors
-from devherd.sim.node.presets import preset
-from devherd.sim.node.simulated_node import SimulatedNode
-from devherd.sim.node.spec import NodeSpec
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,20 @@ def main() -> None:
 
 def _measure(subject: Subject, cards: int, root: Path) -> None:
     SimulatedNode.create(root, NodeSpec.model_validate({subject.vendor: [{"cards": cards}]}))
-    told = settings(subject.vendor)
-    scanner = Scanner(str(root), told)
+    native_settings = settings(subject.vendor)
+    scanner = Scanner(str(root), native_settings)
     assert len(scanner.scan().devices) == cards
     took = median_seconds(scanner.scan, 200)
     peer = subject.peer.get(cards)
     against = f"{took * 1000 / peer:.2f}x the Go peer's {peer} ms, measured on another 2-core machine" if peer else ""
     figure(f"{cards} cards", milliseconds(took), "", against)
-    calls = system_calls.of_scans(root, told)
+    calls = system_calls.of_scans(root, native_settings)
     figure(f"{cards} cards, system calls a card", "no strace" if calls is None else f"{calls[1] / cards:.1f}")
 
 
 def _measure_everything(root: Path) -> None:
-    told = Config().native_json()
-    scanner = Scanner(str(root), told)
+    native_settings = Config(host_root=root).native_json()
+    scanner = Scanner(str(root), native_settings)
     devices = len(scanner.scan().devices)
     alone = sum(median_seconds(Scanner(str(root), settings(vendor)).scan, 100) for vendor in Vendors.model_fields)
     took = median_seconds(scanner.scan, 100)
@@ -73,7 +73,7 @@ def _measure_everything(root: Path) -> None:
         f"{took / alone:.2f}x each vendor alone, summed",
     )
     figure("health poll", milliseconds(median_seconds(scanner.poll, 100)))
-    calls = system_calls.of_scans(root, told)
+    calls = system_calls.of_scans(root, native_settings)
     if calls is not None:
         figure("system calls of the first scan", f"{calls[0]}")
         figure("system calls a device of each further scan", f"{calls[1] / devices:.1f}")

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from devherd.sim.kubelet.events import Event, Kind
-from devherd.sim.node.presets import preset
-from devherd.sim.stage import Stage
+from devherd_sim.kubelet.events import Event, Kind
+from devherd_sim.node.presets import preset
+from devherd_sim.node.spec import NodeSpec
+from devherd_sim.testbed import Testbed
 
 SIMULATED = [f"example.com/type-{number}" for number in range(14)]
 TYPES = 16
@@ -31,10 +32,13 @@ def directory() -> Iterator[Path]:
 
 
 @contextlib.asynccontextmanager
-async def stage(spec: str = "fpga-8", config: dict[str, Any] | None = None) -> AsyncIterator[Stage]:
+async def small_testbed(
+    spec: str | NodeSpec = "fpga-8", config: dict[str, Any] | None = None
+) -> AsyncIterator[Testbed]:
     """A kubelet that runs and a herd that is yet to be started: by default one of 16 types."""
     with directory() as path:
-        made = Stage(path, preset(spec), _SIXTEEN_TYPES if config is None else config)
+        node = preset(spec) if isinstance(spec, str) else spec
+        made = Testbed(path, node, _SIXTEEN_TYPES if config is None else config)
         await made.kubelet.start()
         try:
             yield made
@@ -42,9 +46,9 @@ async def stage(spec: str = "fpga-8", config: dict[str, Any] | None = None) -> A
             await made.__aexit__(None, None, None)
 
 
-async def all_types(stage: Stage, kind: Kind, since: int, types: int = TYPES) -> float:
+async def all_types(testbed: Testbed, kind: Kind, since: int, types: int = TYPES) -> float:
     """When the last of all types had its first event of a kind since a mark, on the monotonic clock."""
-    events = stage.kubelet.events
+    events = testbed.kubelet.events
     await events.until(lambda: len(_first(events.since(since, kind))) >= types, within=30, what=f"{types} times {kind}")
     return max(_first(events.since(since, kind)).values())
 

@@ -38,7 +38,7 @@ def figure(name: str, value: str, aim: str = "", against: str = "") -> None:
 
 
 def milliseconds(seconds: float) -> str:
-    """Seconds as milliseconds, with as many digits as tell something."""
+    """Seconds as milliseconds, with as many digits as are significant."""
     return f"{seconds * 1000:.3f} ms" if seconds < 0.01 else f"{seconds * 1000:.1f} ms"
 
 

@@ -7,6 +7,7 @@ from devherd.config import Vendors
 
 
 def settings(vendor: str = "", generic: Sequence[object] = ()) -> str:
-    """As the scan core is told; without a vendor for none of them."""
+    """Settings of the scan core for a simulated node with one vendor, or without any."""
     vendors = {name: {"enabled": name == vendor} for name in Vendors.model_fields}
-    return json.dumps({"probe_timeout": 2.0, "vendors": vendors, "generic": generic})
+    settings = {"simulated_host": True, "probe_timeout": 2.0, "vendors": {**vendors, "generic": generic}}
+    return json.dumps(settings)

@@ -1,4 +1,4 @@
-"""What a process costs, as /proc tells it: memory, CPU time, wake-ups."""
+"""What a process costs, from /proc: memory, CPU time, wake-ups."""
 
 import re
 from pathlib import Path
@@ -13,6 +13,18 @@ def own_bytes(pid: int) -> int:
     """The pages that nobody else has: what would be free without it."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return _kibibytes(rollup, "Private_Clean") + _kibibytes(rollup, "Private_Dirty")
+
+
+def own_bytes_by_mapping(pid: int) -> dict[str, int]:
+    """The same, by what is mapped: a file's name, `[heap]`, `[stack]`, or `[anonymous]` (Python's arenas, threads)."""
+    sizes: dict[str, int] = {}
+    name = ""
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if mapping := re.match(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+\s*(.*)", line):
+            name = Path(mapping[1]).name or "[anonymous]"
+        elif private := re.match(r"Private_(?:Clean|Dirty):\s+(\d+) kB", line):
+            sizes[name] = sizes.get(name, 0) + int(private[1]) * 1024
+    return {name: size for name, size in sizes.items() if size}
 
 
 def cpu_seconds(pid: int) -> float:

@@ -1,12 +1,20 @@
-"""What all test folders share: the programs of other people's that some tests run."""
+"""What all test folders share: other people's programs that some tests run, and the place of temporary files."""
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+import scratch
+from hypothesis import settings
 from not_tested import not_tested
 
 FETCHED_TOOLS = Path(__file__).parents[1] / ".tools" / "bin"
+
+settings.register_profile("devherd", deadline=None)  # a busy machine is no defect
+settings.load_profile("devherd")
+
+tempfile.tempdir = str(scratch.place())  # also where pytest puts what tmp_path names
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from devherd.config import Config
+from devherd.config import Config, resolve
 from devherd.inventory_json import inventory_json
-from devherd.scanner.pipeline import scan_once
-from devherd.sim.stage import Stage
+from devherd.scanner.scan_once import scan_once
+from devherd_sim.testbed import Testbed
 
 KVM, SERIAL, CAMERA = (f"devic.es/{name}" for name in ("kvm", "serial", "camera"))
 GPU, PARTITION = "nvidia.com/gpu", "amd.com/cpx_nps4"
@@ -47,14 +47,14 @@ Told = dict[str, dict[str, dict[str, Any]]]
 
 def scanned(root: Path, config: dict[str, Any] = CONFIG) -> Told:
     """What `devherd scan --output json` says, by resource and id; there is nothing that it could not do."""
-    report = scan_once(Config.model_validate({"host_root": str(root), **config}))
+    report = scan_once(resolve(Config.model_validate({"host_root": str(root), **config})))
     told = inventory_json(report.resources, report.problems, report.duration_seconds)
     assert told["problems"] == []
     return {one["name"]: {device["id"]: device for device in one["devices"]} for one in told["resources"]}
 
 
 def answer(devices: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What a container with these devices, of as many resources, gets of the kubelet: for a path the first to tell."""
+    """What a container with these devices, of as many resources, gets of the kubelet: for each path the first one's."""
     nodes: dict[str, Any] = {}
     mounts: dict[str, Any] = {}
     envs: dict[str, str] = {}
@@ -88,9 +88,9 @@ def in_order(devices: list[Any], mounts: list[Any], envs: Any, annotations: Any,
     }
 
 
-def pid_of_scanner(stage: Stage) -> int:
+def pid_of_scanner(testbed: Testbed) -> int:
     """0 while it is not known to run: os.kill would then mean the test itself."""
-    scanner = stage.children().get("scanner")
+    scanner = testbed.children().get("scanner")
     return scanner.pid if scanner is not None else 0
 
 

@@ -4,23 +4,28 @@ import fcntl
 import hashlib
 import shutil
 import subprocess
-import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from announcement import announce
 
 _TOOLS = Path(__file__).parents[1] / ".tools"
+_REPORT_SECONDS = 10.0
+"""Between two lines about a build that goes on."""
 
 
 @dataclass(frozen=True)
 class GoProgram:
-    """A Go module in a folder of tests, and what a developer reads while it is built."""
+    """A Go module in a folder of tests, the fixture that gives its program to tests, and what it is for people."""
 
     sources: Path
-    announcement: str
+    fixture: str
+    title: str
 
     def built(self, go: str, say: Callable[[str], None]) -> Path:
         """The program of these sources and this Go. Builds it once, whoever else wants it at the same time.
@@ -34,24 +39,17 @@ class GoProgram:
         with (directory / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                say(self.announcement)
-                self._build(go, path)
+                self._build(go, path, say)
         return path
 
     def build_before(self, session: pytest.Session) -> None:
-        """Build it when tests beside its sources are about to run: the first build takes longer than a test may."""
-        wanted = any(self.sources.parent in item.path.parents for item in session.items)
+        """Build it when tests that need it are about to run: the first build takes longer than a test may."""
+        wanted = any(self.fixture in getattr(item, "fixturenames", ()) for item in session.items)
         go = shutil.which("go")
         if not wanted or go is None or session.config.option.collectonly:
             return
-        capture = session.config.pluginmanager.getplugin("capturemanager")
-
-        def say(text: str) -> None:
-            with capture.global_and_fixture_disabled():
-                print(f"\n{text}", file=sys.stderr, flush=True)
-
         with suppress(RuntimeError):  # the fixture meets it again, and fails the tests with it
-            self.built(go, say)
+            self.built(go, partial(announce, session.config))
 
     def _fingerprint(self, go: str) -> str:
         version = subprocess.run([go, "env", "GOVERSION"], check=True, capture_output=True, cwd=self.sources).stdout
@@ -59,12 +57,29 @@ class GoProgram:
         content = b"".join(str(each.relative_to(self.sources)).encode() + each.read_bytes() for each in files)
         return hashlib.sha256(version + content).hexdigest()[:12]
 
-    def _build(self, go: str, path: Path) -> None:
+    def _build(self, go: str, path: Path, say: Callable[[str], None]) -> None:
         for earlier in path.parent.glob(f"{self.sources.name}-*"):
             earlier.unlink()
+        say(f"{self.title}: fetching its Go modules, 0.6 GB the first time")
+        listed = self._run([go, "list", "-mod=readonly", "-deps", "."])
+        packages = listed.count("\n")
+        say(f"{self.title}: compiling, minutes the first time")
         unfinished = path.with_name("unfinished")
-        command = [go, "build", "-mod=readonly", "-buildvcs=false", "-ldflags=-s -w", "-o", unfinished, "."]
+        since = reported = time.monotonic()
+        command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags=-s -w", "-o", str(unfinished), "."]
+        with subprocess.Popen(command, cwd=self.sources, stderr=subprocess.PIPE, text=True) as building:
+            output = []
+            for line in building.stderr or ():  # a package that is compiled, or a compiler's error
+                output.append(line)
+                if time.monotonic() - reported >= _REPORT_SECONDS:
+                    reported = time.monotonic()
+                    say(f"{self.title}: {len(output)} of {packages} packages after {reported - since:.0f} s")
+        if building.returncode:
+            raise RuntimeError(f"{self.sources} does not build:\n{''.join(output)[-4000:]}")
+        unfinished.rename(path)
+
+    def _run(self, command: list[str]) -> str:
         done = subprocess.run(command, cwd=self.sources, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"{self.sources} does not build:\n{done.stderr[-4000:]}")
-        unfinished.rename(path)
+            raise RuntimeError(f"{self.sources}: {' '.join(command)} failed:\n{done.stderr[-4000:]}")
+        return done.stdout

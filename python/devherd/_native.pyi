@@ -1,51 +1,173 @@
 """The scan core, written in Rust: see rust/src/lib.rs for the way of the data through it."""
 
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, final
 
 __all__ = [
     "Device",
     "DirectoryWatch",
+    "Edits",
+    "Fact",
+    "Finding",
+    "HealthSource",
+    "Hook",
+    "HostPath",
+    "Look",
+    "Meaning",
     "Mount",
+    "NaturalKey",
     "Node",
+    "NotExamined",
+    "Platform",
     "Preference",
     "Problem",
     "Scan",
     "Scanner",
     "UeventSocket",
-    "Unseen",
+    "VendorRow",
+    "__version__",
     "die_with_parent",
+    "health_sources",
+    "let_go_of_library_pages",
+    "make_immortal",
     "nvml_facts",
+    "restrict",
+    "sandbox_missing",
     "set_process_name",
+    "vendors",
 ]
 
 @final
-class Node:
-    """A device node given to a container."""
+class HostPath:
+    """A path of the host that belongs to a device or a platform. rust/src/device.rs documents its fields."""
 
-    def __new__(cls, host_path: str, container_path: str, permissions: str) -> Node: ...
+    def __new__(
+        cls, path: str, role: str, is_node: bool, number: tuple[int, int] | None, is_required: bool, target: str
+    ) -> HostPath: ...
     @property
-    def host_path(self) -> str: ...
+    def path(self) -> str: ...
     @property
-    def container_path(self) -> str: ...
+    def role(self) -> str: ...
     @property
-    def permissions(self) -> str: ...
+    def is_node(self) -> bool: ...
+    @property
+    def number(self) -> tuple[int, int] | None: ...
+    @property
+    def is_required(self) -> bool: ...
+    @property
+    def target(self) -> str: ...
 
 @final
-class Mount:
-    """A file, directory or socket bound into a container."""
+class Fact:
+    """What is known, and the file that says so. `kind` is `text`, `integer` or `version`; ValueError for another.
 
-    def __new__(cls, host_path: str, container_path: str, read_only: bool) -> Mount: ...
+    `text` is the value as JSON and rules have it; ValueError for an integer that is none.
+    """
+
+    def __new__(cls, kind: str, text: str, source: str) -> Fact: ...
     @property
-    def host_path(self) -> str: ...
+    def kind(self) -> str: ...
     @property
-    def container_path(self) -> str: ...
+    def text(self) -> str: ...
     @property
-    def read_only(self) -> bool: ...
+    def source(self) -> str: ...
+
+@final
+class Platform:
+    """What all devices of a vendor have in common on a host; immutable, equal by value."""
+
+    def __new__(cls, *, facts: dict[str, Fact] = ..., paths: Sequence[HostPath] = ...) -> Platform: ...
+    @property
+    def facts(self) -> dict[str, Fact]: ...
+    @property
+    def paths(self) -> list[HostPath]: ...
+
+@final
+class Finding:
+    """What one source saw of one device; immutable, hashable, equal by value.
+
+    `detail` and `value` become one line of at most 200 and 100 characters. rust/src/health/finding.rs documents the
+    fields.
+    """
+
+    def __new__(
+        cls, *, source: str, reason: str, detail: str = "", file: str = "", value: str = "", count: int = 0
+    ) -> Finding: ...
+    def __hash__(self) -> int: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def file(self) -> str:
+        """What was looked at, as the host itself names it; empty where it was no file."""
+    @property
+    def value(self) -> str:
+        """What was read; empty where nothing was."""
+    @property
+    def count(self) -> int:
+        """How many events the source has counted since it began; 0 for what holds as long as it is seen."""
+
+@final
+class Meaning:
+    """A reason that a source may give, and what that means unless the configuration says otherwise."""
+
+    @property
+    def reason(self) -> str: ...
+    @property
+    def action(self) -> Literal["unhealthy", "warn"]: ...
+    @property
+    def quiet_seconds(self) -> int | None:
+        """After how many seconds without a further event it is over; None for what holds as long as it is seen."""
+    @property
+    def threshold(self) -> str:
+        """What it takes for the source to say it, for people."""
+
+@final
+class HealthSource:
+    """A source of findings, without looking at a host. rust/src/health/source.rs documents the fields."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reads(self) -> str: ...
+    @property
+    def document(self) -> str: ...
+    @property
+    def meanings(self) -> list[Meaning]: ...
+
+def health_sources() -> list[HealthSource]:
+    """Every source of the scan core, in the order in which a device is looked at."""
+
+@final
+class Look:
+    """What a poll says of one device."""
+
+    @property
+    def vendor(self) -> str: ...
+    @property
+    def card(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def findings(self) -> list[Finding]:
+        """Sorted by source, reason and file."""
+    @property
+    def not_looked(self) -> dict[str, str]:
+        """Why a source did not look, by its name; what it said before still stands.
+
+        The name is empty where no source looked: the card does not answer, nobody was left to ask, or a look failed.
+        """
 
 @final
 class Device:
-    """One device as its vendor's file found it; immutable, equal by value. rust/src/device.rs documents its fields."""
+    """Facts of one device; immutable, equal by value. rust/src/device.rs documents its fields.
+
+    `attributes` has the facts as text, `sources` the file of each that has one.
+    """
 
     def __new__(
         cls,
@@ -55,16 +177,11 @@ class Device:
         card: str = ...,
         resource_name: str | None = None,
         first_sight_resource_name: str | None = None,
-        reasons: Sequence[str] = ...,
+        findings: Sequence[Finding] = ...,
         numa_nodes: Sequence[int] = ...,
-        nodes: Sequence[Node] = ...,
-        mounts: Sequence[Mount] = ...,
-        envs: dict[str, str] = ...,
-        annotations: dict[str, str] = ...,
-        cdi_devices: Sequence[str] = ...,
-        cdi_edits: dict[str, str] = ...,
-        attributes: dict[str, str] = ...,
-        sources: dict[str, str] = ...,
+        numa_source: str = ...,
+        paths: Sequence[HostPath] = ...,
+        facts: dict[str, Fact] = ...,
         distances: dict[str, int] = ...,
     ) -> Device: ...
     @property
@@ -78,27 +195,111 @@ class Device:
     @property
     def first_sight_resource_name(self) -> str | None: ...
     @property
-    def reasons(self) -> list[str]: ...
+    def findings(self) -> list[Finding]:
+        """What the scan itself came across, sorted by source, reason and file."""
     @property
     def numa_nodes(self) -> list[int]: ...
     @property
-    def nodes(self) -> list[Node]: ...
+    def numa_source(self) -> str: ...
     @property
-    def mounts(self) -> list[Mount]: ...
+    def paths(self) -> list[HostPath]: ...
     @property
-    def envs(self) -> dict[str, str]: ...
-    @property
-    def annotations(self) -> dict[str, str]: ...
-    @property
-    def cdi_devices(self) -> list[str]: ...
-    @property
-    def cdi_edits(self) -> dict[str, str]: ...
+    def facts(self) -> dict[str, Fact]: ...
     @property
     def attributes(self) -> dict[str, str]: ...
     @property
     def sources(self) -> dict[str, str]: ...
     @property
     def distances(self) -> dict[str, int]: ...
+
+@final
+class Node:
+    """A device node given to a container."""
+
+    @property
+    def host_path(self) -> str: ...
+    @property
+    def container_path(self) -> str: ...
+    @property
+    def permissions(self) -> str: ...
+
+@final
+class Mount:
+    """A file, directory or socket bound into a container."""
+
+    @property
+    def host_path(self) -> str: ...
+    @property
+    def container_path(self) -> str: ...
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def options(self) -> list[str]: ...
+
+@final
+class Hook:
+    """A program of the host that the container runtime runs for a container."""
+
+    @property
+    def hook_name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def args(self) -> list[str]: ...
+
+@final
+class Edits:
+    """What a container gets; immutable, equal by value. rust/src/edits.rs documents its fields."""
+
+    @property
+    def envs(self) -> dict[str, str]: ...
+    @property
+    def annotations(self) -> dict[str, str]: ...
+    @property
+    def nodes(self) -> list[Node]: ...
+    @property
+    def mounts(self) -> list[Mount]: ...
+    @property
+    def hooks(self) -> list[Hook]: ...
+    @property
+    def cdi_devices(self) -> list[str]: ...
+    @property
+    def specs(self) -> dict[str, Edits]: ...
+
+@final
+class NaturalKey:
+    """A key for `sorted`: numbers in the text by value, `card2` before `card10`. rust/src/order.rs has the rules."""
+
+    def __new__(cls, text: str) -> NaturalKey: ...
+    def __lt__(self, other: NaturalKey, /) -> bool: ...
+    def __le__(self, other: NaturalKey, /) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __gt__(self, other: NaturalKey, /) -> bool: ...
+    def __ge__(self, other: NaturalKey, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class VendorRow:
+    """What is known of a vendor without looking at a host; rust/src/vendors/table.rs documents the columns."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def section(self) -> str:
+        """Its name in the configuration file: `intel_fpga`."""
+    @property
+    def title(self) -> str: ...
+    @property
+    def facts(self) -> list[str]: ...
+    @property
+    def model(self) -> list[str]: ...
+    def preferred(self, is_shared: bool) -> str: ...
+    @property
+    def cdi_file_a_device(self) -> str | None: ...
+
+def vendors() -> list[VendorRow]:
+    """Every vendor, in the order in which scans list them."""
 
 @final
 class Problem:
@@ -114,7 +315,7 @@ class Problem:
     def device(self) -> str | None: ...
 
 @final
-class Unseen:
+class NotExamined:
     """A part of the host that a scan could not look at; card None means all cards of the vendor."""
 
     @property
@@ -122,7 +323,8 @@ class Unseen:
     @property
     def card(self) -> str | None: ...
     @property
-    def reason(self) -> str | None: ...
+    def finding(self) -> Finding | None:
+        """What is the matter with its devices meanwhile; None where nothing can be said of them."""
 
 @final
 class Scan:
@@ -131,9 +333,13 @@ class Scan:
     @property
     def devices(self) -> list[Device]: ...
     @property
+    def platforms(self) -> dict[str, Platform]: ...
+    @property
     def problems(self) -> list[Problem]: ...
     @property
-    def unseen(self) -> list[Unseen]: ...
+    def unseen(self) -> list[NotExamined]: ...
+    @property
+    def requests(self) -> dict[str, str]: ...
     @property
     def vendors(self) -> list[str]: ...
     @property
@@ -143,21 +349,37 @@ class Scan:
 
 @final
 class Scanner:
-    """Looks at one host. `settings` is JSON, rust/src/settings.rs names its keys; ValueError when it does not fit."""
+    """Looks at one host. `settings` is JSON, rust/src/settings.rs names its keys; ValueError when it does not fit.
+
+    `beat` is called every half second while a scan or poll waits for cards that hang.
+    """
 
     def __new__(cls, host_root: str, settings: str) -> Scanner: ...
     def reconfigure(self, settings: str) -> None: ...
-    def scan(self) -> Scan: ...
-    def poll(self) -> list[tuple[str, str, str, list[str]]]: ...
+    def scan(self, beat: Callable[[], object] | None = None) -> Scan: ...
+    def poll(self, beat: Callable[[], object] | None = None) -> list[Look]:
+        """Look again at the devices last found; only those of which there is something to say are answered."""
+    @property
+    def is_simulated(self) -> bool: ...
+    def edits(self, device: Device, platform: Platform | None, by: str, resource_name: str) -> Edits | None:
+        """What a container gets for a device, `by` `device-plugin` or `cdi` (ValueError for another way).
+
+        None for a device of a vendor that is not asked for. Device and platform may be of any scan, or restored.
+        """
+
     def watched_directories(self) -> list[str]: ...
 
 @final
 class UeventSocket:
-    """The kernel's device events (NETLINK_KOBJECT_UEVENT). OSError where the kernel refuses one."""
+    """Device events: the kernel's (NETLINK_KOBJECT_UEVENT), or those of the simulated node below a directory.
 
-    def __new__(cls) -> UeventSocket: ...
+    `drain` answers the variables of each event since the last call, `ACTION` and `DEVPATH` always among them, and
+    whether events were lost. OSError where the kernel refuses the socket; ValueError once it is closed.
+    """
+
+    def __new__(cls, simulated_node: str | None = None) -> UeventSocket: ...
     def fileno(self) -> int: ...
-    def drain(self) -> list[str]: ...
+    def drain(self) -> tuple[list[dict[str, str]], bool]: ...
     def close(self) -> None: ...
 
 @final
@@ -183,12 +405,43 @@ class Preference:
     ) -> Preference: ...
     def choose(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]: ...
 
+__version__: str
+
 def die_with_parent(signal: int) -> None: ...
+def let_go_of_library_pages() -> None:
+    """Take what a start has read and run of libraries out of memory; what is needed again is in the page cache."""
+
+def make_immortal(objects: list[object]) -> int:
+    """Has the interpreter count no more references to functions, their code, types, tuples and modules; how many.
+
+    Forked processes then go on sharing them. Nothing happens but on Python 3.12 and 3.13.
+    """
+
 def nvml_facts(driver_root: str | None, library: str | None) -> str:
-    """What NVIDIA's library tells, as JSON (rust/src/nvml/facts.rs); it may hang or crash, and is loaded for good.
+    """What NVIDIA's library says, as JSON (rust/src/nvml/facts.rs). It may hang or crash, and is unloaded afterwards.
 
     It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
     cannot be used.
     """
+
+def restrict(
+    *,
+    read: Sequence[Path],
+    write: Sequence[Path],
+    sockets: Sequence[Path],
+    devices: Sequence[Path],
+    execute: Sequence[Path],
+    modes: bool,
+    families: Sequence[int],
+    listens: bool,
+    capabilities: Sequence[int],
+) -> list[str]:
+    """Give up everything but this, for good and for all that will be started; what the kernel cannot enforce, in words.
+
+    `devherd.supervisor.access.Access` documents the fields. For a process with one thread. Raises OSError.
+    """
+
+def sandbox_missing() -> list[str]:
+    """What the kernel cannot enforce of a sandbox of files, ports and signals; nothing is given up."""
 
 def set_process_name(name: str) -> None: ...

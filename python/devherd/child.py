@@ -1,13 +1,29 @@
-"""What every child of the supervisor is given at the fork, and nothing more."""
+"""What every child of the supervisor gets at the fork."""
 
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from devherd.heartbeat import Heartbeats
 from devherd.settings import Settings
 
 BEAT_PERIOD_SECONDS = 1.0
+SILENCE_LIMIT_SECONDS = 10.0
+"""A child without a heartbeat for so long is replaced."""
+RENEW = 75
+"""Exit code of a child that wants to be started again at once, in a fresh sandbox (EX_TEMPFAIL of sysexits.h)."""
+
+
+class Confined(Protocol):
+    """The sandbox of a child, as the child sees it."""
+
+    def is_outgrown(self) -> bool:
+        """Whether a path that the child may touch was created again, so that only a new process may touch it."""
+
+    def may_write(self, path: Path) -> bool:
+        """Whether files may be made in a directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +34,25 @@ class Child:
     settings: Settings
     heartbeats: Heartbeats
     slot: int
+    last_exit: str = ""
+    """How the process before this one ended; empty for the first."""
+    sandbox: Confined | None = None
 
     def beat(self) -> None:
         """To be called at least every BEAT_PERIOD_SECONDS from the loop that does the child's work."""
         self.heartbeats.beat(self.slot)
 
+    def has_outgrown_its_sandbox(self) -> bool:
+        """Whether it has to end with RENEW."""
+        return self.sandbox is not None and self.sandbox.is_outgrown()
+
+    def may_write(self, path: Path) -> bool:
+        """Whether its sandbox lets it make files in a directory."""
+        return self.sandbox is None or self.sandbox.may_write(path)
+
 
 def take_reloads() -> None:
-    """Let SIGHUP through: it is held from the fork on, so that none is lost, or deadly, before its handler is there."""
+    """Unblock SIGHUP: it is blocked from the fork on, so that none is lost or kills before the handler is set."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 

@@ -1,29 +1,87 @@
-"""Counters and histograms that outlive a child: prometheus-client's multiprocess files, keyed by child name.
+"""Counters and histograms of one process, in plain memory; kept in its state file, where a successor finds them."""
 
-Call `keep_in` once, before the first metric of a process is touched; the supervisor does so before it forks, and
-`belong_to` right after each fork. What is a fact of the moment (devices, health, registration) is not counted here: the
-exporter reads it from the spool.
-"""
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
-import os
-from pathlib import Path
-
-_owner = "supervisor"
+from devherd.proto import spool_pb2
 
 
-def keep_in(directory: Path) -> None:
-    """Use multiprocess files below `directory`; must run before prometheus_client is imported."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
-    from prometheus_client import values  # noqa: PLC0415 - reads the environment variable when imported
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A number that only grows. `name` is without the `_total` that Prometheus adds."""
 
-    from devherd.counter_file import CounterFile  # noqa: PLC0415 - as above
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    seen_by_all: bool = False
+    """Every process that has it counts the same events: the highest number is the node's, not the sum."""
 
-    values.MmapedDict = CounterFile  # type: ignore[attr-defined]
-    values.ValueClass = values.MultiProcessValue(lambda: _owner)  # type: ignore[no-untyped-call]
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Observations by size; `buckets` are upper bounds, ascending. A last bucket without a bound follows them."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
 
 
-def belong_to(child: str) -> None:
-    """Count for this child from now on: prometheus-client looks at its owner's name each time a value is touched."""
-    global _owner  # noqa: PLW0603 - one owner a process, like the pid that it stands for
-    _owner = child
+Metric = Counter | Histogram
+
+
+class Counters:
+    """All series of a process, by metric and label values. For one thread."""
+
+    def __init__(self, metrics: Iterable[Metric], kept: Iterable[spool_pb2.Series] = ()) -> None:
+        """Counts on from `kept`, as far as that fits the metrics: another version may have had others."""
+        self._series: dict[tuple[str, tuple[str, ...]], spool_pb2.Series] = {}
+        self.changed = False
+        """Whether there are counts not written yet; the writer sets it to False."""
+        metric_of = {metric.name: metric for metric in metrics}
+        for series in kept:
+            metric = metric_of.get(series.metric)
+            if metric is not None and fits(series, metric):
+                self._series[series.metric, tuple(series.labels)] = series
+
+    def __iter__(self) -> Iterator[spool_pb2.Series]:
+        """Every series, sorted by name and labels."""
+        return (self._series[key] for key in sorted(self._series))
+
+    def add(self, metric: Counter, *labels: str, amount: int = 1) -> None:
+        """Count; an amount of 0 lets the series begin."""
+        self._of(metric, labels).total += amount
+        self.changed = True
+
+    def observe(self, metric: Histogram, value: float, *labels: str) -> None:
+        """Put a value into its bucket."""
+        series = self._of(metric, labels)
+        series.total += value
+        series.buckets[bisect_left(metric.buckets, value)] += 1
+        self.changed = True
+
+    def forget_others(self, metric: Metric, known: Collection[tuple[str, ...]]) -> None:
+        """Drop the series of a metric whose label values are not among these: what they count is gone."""
+        for name, labels in [key for key in self._series if key[0] == metric.name and key[1] not in known]:
+            del self._series[name, labels]
+            self.changed = True
+
+    def _of(self, metric: Metric, labels: tuple[str, ...]) -> spool_pb2.Series:
+        series = self._series.get((metric.name, labels))
+        if series is None:
+            series = empty(metric, labels)
+            self._series[metric.name, labels] = series
+        return series
+
+
+def empty(metric: Metric, labels: Iterable[str] = ()) -> spool_pb2.Series:
+    """A series in which nothing has been counted."""
+    buckets = [0] * (len(metric.buckets) + 1) if isinstance(metric, Histogram) else []
+    return spool_pb2.Series(metric=metric.name, labels=labels, buckets=buckets)
+
+
+def fits(series: spool_pb2.Series, metric: Metric) -> bool:
+    """Whether a series is one of this metric, label by label and bucket by bucket."""
+    buckets = len(metric.buckets) + 1 if isinstance(metric, Histogram) else 0
+    return (len(series.labels), len(series.buckets)) == (len(metric.labels), buckets)

@@ -1,4 +1,4 @@
-"""What devherd says when it cannot go on: what, why, and what to do about it."""
+"""Errors for users: what failed, why, and what to do about it."""
 
 import re
 from enum import IntEnum
@@ -41,6 +41,6 @@ class AlreadyRunningError(DevherdError):
 
 
 class UnreachableError(DevherdError):
-    """What was asked for is not there to answer."""
+    """The program to ask is not running."""
 
     exit_code = ExitCode.UNREACHABLE

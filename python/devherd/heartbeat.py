@@ -1,4 +1,4 @@
-"""Signs of life in one anonymous shared page, mapped before the forks: beating is a store, watching is a load.
+"""Signs of life in anonymous shared pages, mapped before the forks: beating is a store, watching is a load.
 
 Slot n holds the monotonic time of the last beat of the child that was given slot n; before its first, that of its start
 with a minus sign.
@@ -11,23 +11,39 @@ import time
 _SLOT = struct.Struct("=d")
 
 
-class Heartbeats:
-    """The page. The supervisor makes it once and gives out slots; children inherit the mapping."""
+MOST_CHILDREN = 1 << 16
+"""Far more than a node has processes for. What is mapped and not written takes no memory."""
 
-    def __init__(self, slots: int = 4096) -> None:
+
+class Heartbeats:
+    """The pages. The supervisor makes them once and gives out slots; children inherit the mapping."""
+
+    def __init__(self, slots: int = MOST_CHILDREN) -> None:
         self._page = mmap.mmap(-1, slots * _SLOT.size)
-        self._free = list(range(slots - 1, -1, -1))
+        self._slots = slots
+        self._used = 0
+        self._released: list[int] = []
+
+    @property
+    def free(self) -> int:
+        """How many more children there can be."""
+        return self._slots - self._used + len(self._released)
 
     def claim(self) -> int:
-        """A slot for a new child."""
-        slot = self._free.pop()
+        """A slot for a new child; only while there are `free` ones."""
+        if self._released:
+            slot = self._released.pop()
+        else:
+            assert self._used < self._slots
+            slot = self._used
+            self._used += 1
         self.clear(slot)
         return slot
 
     def release(self, slot: int) -> None:
         """Take a slot back from a child that has gone for good."""
         self.clear(slot)
-        self._free.append(slot)
+        self._released.append(slot)
 
     def clear(self, slot: int) -> None:
         """Forget the last beat: the child is being started."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from devherd.proto import spool_pb2
+from devherd.spool.listing import listed
 from devherd.version import version
 
 Json = dict[str, Any]
@@ -28,7 +29,7 @@ def inventory_json(
 
 
 def host_name() -> str:
-    """The node's name: in a pod the one that `NODE_NAME` tells, for the pod has a host name of its own."""
+    """The node's name: in a pod from `NODE_NAME`, because the pod has a host name of its own."""
     return os.environ.get("NODE_NAME") or socket.gethostname()
 
 
@@ -41,27 +42,28 @@ def _resource(resource: spool_pb2.Resource) -> Json:
     return {
         "name": resource.name,
         "vendor": resource.vendor,
-        "devices": [_device(device) for device in resource.devices],
+        "devices": [_device(device_id, device) for device_id, device in listed(resource)],
     }
 
 
-def _device(device: spool_pb2.Device) -> Json:
+def _device(device_id: str, device: spool_pb2.Device) -> Json:
     return {
-        "id": device.id,
+        "id": device_id,
         "health": health_of(device),
         "reasons": list(device.reasons),
+        "warnings": list(device.warnings),
         "numa_nodes": list(device.numa_nodes) or None,
         "nodes": [
             {"host_path": node.host_path, "container_path": node.container_path, "permissions": node.permissions}
-            for node in device.nodes
+            for node in device.edits.nodes
         ],
         "mounts": [
             {"host_path": mount.host_path, "container_path": mount.container_path, "read_only": mount.read_only}
-            for mount in device.mounts
+            for mount in device.edits.mounts
         ],
-        "envs": _sorted(device.envs),
-        "annotations": _sorted(device.annotations),
-        "cdi_devices": list(device.cdi_devices),
+        "envs": _sorted(device.edits.envs),
+        "annotations": _sorted(device.edits.annotations),
+        "cdi_devices": list(device.edits.cdi_devices),
         "attributes": _sorted(device.attributes),
     }
 

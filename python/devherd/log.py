@@ -18,6 +18,7 @@ class _JsonFormatter(logging.Formatter):
     def __init__(self, process: str) -> None:
         super().__init__()
         self._process = process
+        self.about: dict[str, str] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -26,6 +27,8 @@ class _JsonFormatter(logging.Formatter):
             "process": self._process,
             "message": record.getMessage(),
         }
+        # What the message is about, by `extra={"fields": …}`; parts that say nothing are left out.
+        entry |= self.about | {name: value for name, value in getattr(record, "fields", {}).items() if value}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)
@@ -37,4 +40,12 @@ def configure(process: str, level: str, log_format: str) -> None:
     handler.setFormatter(_JsonFormatter(process) if log_format == "json" else _TextFormatter(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(LEVELS[level])
+    if root.level != LEVELS[level]:  # setting it touches every logger, and a forked process shares those until then
+        root.setLevel(LEVELS[level])
+
+
+def about(**fields: str) -> None:
+    """What every line of this process is about from now on: fields of the JSON lines."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, _JsonFormatter):
+            handler.formatter.about = fields

@@ -21,19 +21,19 @@ def explain(name: str) -> str | None:
     """Why the kubelet refuses a name, None when it accepts it."""
     prefix, slash, last = name.partition("/")
     if not slash:
-        return f"`{name}` is no resource name: it needs a domain and a `/`, like `example.com/gpu`"
+        return f"`{name}` is not a resource name: it needs a domain and a `/`, like `example.com/gpu`"
     if "kubernetes.io/" in name:
-        return f"`{name}` is no resource name: domains ending in `kubernetes.io` are the cluster's own"
+        return f"`{name}` is not a resource name: domains ending in `kubernetes.io` are the cluster's own"
     if name.startswith("requests."):
-        return f"`{name}` is no resource name: it must not begin with `requests.`"
+        return f"`{name}` is not a resource name: it must not begin with `requests.`"
     if len(prefix) > _PREFIX_LIMIT or not _PREFIX.fullmatch(prefix):
         return (
-            f"`{name}` is no resource name: `{prefix}` is no domain of at most {_PREFIX_LIMIT} lower-case letters,"
-            " digits, `-` and `.`"
+            f"`{name}` is not a resource name: `{prefix}` is not a domain of at most {_PREFIX_LIMIT} lower-case"
+            " letters, digits, `-` and `.`"
         )
     if not 0 < len(last) <= _NAME_LIMIT or not _NAME.fullmatch(last):
         return (
-            f"`{name}` is no resource name: `{last}` is not 1 to {_NAME_LIMIT} letters, digits, `-`, `_` or `.`"
+            f"`{name}` is not a resource name: `{last}` is not 1 to {_NAME_LIMIT} letters, digits, `-`, `_` or `.`"
             " that begin and end with a letter or digit"
         )
     return None

@@ -7,17 +7,14 @@ from typing import Literal
 RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
 """How resources come to the kubelet: by a call to its socket, or by sockets that it finds by itself."""
 
-FileVersion = tuple[int, int, int]
-"""Inode, time of change in nanoseconds, size: told apart from another without asking which is younger."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The common options, resolved (option, environment, file, default). Children inherit it by fork."""
 
     config_path: Path | None = None
-    config_seen: FileVersion | None = None
-    """Which version of that file was read."""
+    config_seen: tuple[int, int, int] | None = None
+    """Which version of that file was read (spool/identity.py)."""
     host_root: Path = Path("/")
     kubelet_dir: Path = Path("/var/lib/kubelet")
     registration: RegistrationWay = "kubelet_socket"
@@ -26,7 +23,7 @@ class Settings:
     log_level: str = "info"
     log_format: str = "text"
     kubelet_check: float = 30.0
-    """Seconds after which a resource child asks the kubelet again whether it still has its devices; 0 = never."""
+    """Seconds after which the kubelet is asked again whether it still has all devices; 0 = never."""
     given_options: tuple[tuple[str, str], ...] = ()
     """What the command line gave, by option name: a reload must not lose it."""
 
@@ -57,13 +54,23 @@ class Settings:
 
     @property
     def pod_resources_socket(self) -> Path:
-        """Where the kubelet tells which pod holds which device."""
+        """The kubelet's PodResources socket: which pod holds which device."""
         return self.kubelet_dir / "pod-resources" / "kubelet.sock"
 
     @property
+    def offers_directory(self) -> Path:
+        """What each front end offers, a directory each, written by the scanner."""
+        return self.run_dir / "offers"
+
+    @property
     def resources_directory(self) -> Path:
-        """One spool file per resource type, written by the scanner."""
-        return self.run_dir / "resources"
+        """What the kubelet is offered by device plugins: one file per resource type."""
+        return self.offers_directory / "device-plugin"
+
+    @property
+    def devices_file(self) -> Path:
+        """What is known of the host's devices, written by the scanner."""
+        return self.run_dir / "devices.pb"
 
     @property
     def state_directory(self) -> Path:
@@ -71,13 +78,43 @@ class Settings:
         return self.run_dir / "state"
 
     @property
+    def requests_directory(self) -> Path:
+        """What each source is to be asked, written by the scanner: one file for each source that runs."""
+        return self.run_dir / "requests"
+
+    @property
+    def facts_directory(self) -> Path:
+        """What sources know of the devices, one file a source, written by its process."""
+        return self.run_dir / "facts"
+
+    @property
+    def nvml_answer_file(self) -> Path:
+        """NVML's answer, written by process `source:nvml`."""
+        return self.facts_directory / "nvml.json"
+
+    @property
+    def findings_directory(self) -> Path:
+        """What sources see on the devices, one file a source, written by its process."""
+        return self.run_dir / "findings"
+
+    @property
+    def verdicts_file(self) -> Path:
+        """What is held against devices, with the evidence, written by the scanner."""
+        return self.run_dir / "verdicts.pb"
+
+    @property
+    def allocatable_directory(self) -> Path:
+        """What the kubelet lists as allocatable, one file per resource type, written by the exporter."""
+        return self.run_dir / "allocatable"
+
+    @property
     def scan_file(self) -> Path:
         """The last scan, written by the scanner."""
         return self.run_dir / "scan.pb"
 
     @property
-    def last_good_config_file(self) -> Path:
-        """The configuration in force, written by the scanner for its own restart with a file gone bad."""
+    def resolved_config_file(self) -> Path:
+        """The configuration in force (config/resolved_file.py)."""
         return self.run_dir / "config.json"
 
     @property
@@ -86,9 +123,9 @@ class Settings:
         return self.run_dir / "children.pb"
 
     @property
-    def counters_directory(self) -> Path:
-        """prometheus-client's multiprocess files, one set per child name."""
-        return self.run_dir / "counters"
+    def scanner_state_file(self) -> Path:
+        """What a scanner leaves to its successor."""
+        return self.run_dir / "scanner.pb"
 
     @property
     def logs_directory(self) -> Path:
@@ -109,12 +146,18 @@ class Settings:
     def own_names(self) -> set[str]:
         """Everything that an instance puts into its run directory."""
         paths = (
-            self.resources_directory,
+            self.offers_directory,
+            self.devices_file,
             self.state_directory,
+            self.requests_directory,
+            self.facts_directory,
+            self.findings_directory,
+            self.verdicts_file,
+            self.allocatable_directory,
             self.scan_file,
-            self.last_good_config_file,
+            self.resolved_config_file,
             self.children_file,
-            self.counters_directory,
+            self.scanner_state_file,
             self.logs_directory,
             self.control_socket,
             self.supervisord_conf,
@@ -128,10 +171,9 @@ class Settings:
         return self.run_dir / "lock"
 
 
-def version_of(file: Path) -> FileVersion | None:
-    """The version of a file that is there now; None when it cannot be seen."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+_FIXED = ("host_root", "kubelet_dir", "registration", "run_dir", "log_level", "log_format", "kubelet_check")
+
+
+def changed_fixed_options(running: Settings, configured: Settings) -> list[str]:
+    """The options that the configuration has changed and that only a restart can change."""
+    return [name for name in _FIXED if getattr(configured, name) != getattr(running, name)]

@@ -1,15 +1,13 @@
 """Which devherd this is."""
 
 import os
-from importlib import metadata
+
+from devherd import _native
 
 
 def version() -> str:
-    """The installed version; `unknown` when the package runs without having been installed."""
-    try:
-        return metadata.version("devherd")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+    """The version, as it was built."""
+    return _native.__version__
 
 
 def revision() -> str:

@@ -1,4 +1,4 @@
-//! How long the vendors' own policies take, as they are told anew for the tests: `benches/bench_preferred.py` reads it.
+//! How long the vendors' own policies take, as restated for the tests: `benches/bench_preferred.py` reads it.
 //!
 //! Standard input has one host a line, as JSON: `[policy, card of each device, distances, sizes]`, where the policy is `amd`
 //! or `nvidia`. Standard output has for each the list of seconds and sum of distances by size.

@@ -1,102 +1,136 @@
-//! What a scan yields: devices and problems, as plain data.
+//! What a scan yields: facts of devices, and problems, as plain data. What follows from facts is made elsewhere.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::check::Check;
+use crate::health::finding::Finding;
 
-/// Why a device is Unhealthy. The spelling is the same in logs, labels and gRPC errors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// Its /dev node is absent or is no device.
-    NodeMissing,
-    /// The PCI function has no driver.
-    DriverUnbound,
-    /// Configuration space reads as all ones.
-    OffBus,
-    /// A read did not come back before its deadline.
-    ProbeTimeout,
-    /// No accelerator function is loaded.
-    Unprogrammed,
-    /// The port reports errors, or cannot be read.
-    PortError,
-    /// The management engine reports errors, or cannot be read.
-    FmeError,
-    /// A thermal threshold has been crossed.
-    Temperature,
-    /// The PCI link is narrower or slower than both of its ends can do.
-    LinkDegraded,
-    /// Uncorrectable PCI errors were counted.
-    PciAer,
+/// A path of the host that belongs to a device, or to what its vendor has installed. A fact: whether a container gets it is
+/// decided where edits are made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostPath {
+    /// The host's own, without the host root.
+    pub path: String,
+    /// What it is there for, in the vendor's words: `control`, `library`; empty where all of a device's paths are alike.
+    pub role: Cow<'static, str>,
+    /// Whether it is a device node, and no file, directory or socket.
+    pub is_node: bool,
+    /// Major and minor number that the node must have; `None` where any will do.
+    pub number: Option<(u32, u32)>,
+    /// Whether the device is nothing without it.
+    pub is_required: bool,
+    /// Where a link points; empty for what is not a link.
+    pub target: String,
 }
 
-impl Reason {
-    /// The word users meet.
+impl HostPath {
+    /// A device node that the device is nothing without.
+    pub fn node(path: impl Into<String>, number: Option<(u32, u32)>) -> Self {
+        Self { path: path.into(), is_node: true, number, is_required: true, ..Self::default() }
+    }
+
+    /// A file, directory or socket that may be there or not.
+    pub fn file(path: impl Into<String>) -> Self {
+        Self { path: path.into(), ..Self::default() }
+    }
+
+    /// The same in a role.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub fn in_role(mut self, role: impl Into<Cow<'static, str>>) -> Self {
+        self.role = role.into();
+        self
+    }
+
+    /// The same, needed or not.
+    #[must_use]
+    pub fn required(mut self, is_required: bool) -> Self {
+        self.is_required = is_required;
+        self
+    }
+}
+
+/// What is known of a device or of what its vendor has installed, and the file of the host that says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    /// What is known.
+    pub value: Value,
+    /// The file, without the host root; what else says so where it is no file.
+    pub source: String,
+}
+
+/// The value of a fact, as JSON and rules have it when it is written as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Words, identifiers, lists with commas.
+    Text(String),
+    /// A number or an amount.
+    Integer(u64),
+    /// Numbers with dots between, the most important first.
+    Version(String),
+}
+
+impl Value {
+    /// The text of what is text.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
         match self {
-            Self::NodeMissing => "node-missing",
-            Self::DriverUnbound => "driver-unbound",
-            Self::OffBus => "off-bus",
-            Self::ProbeTimeout => "probe-timeout",
-            Self::Unprogrammed => "unprogrammed",
-            Self::PortError => "port-error",
-            Self::FmeError => "fme-error",
-            Self::Temperature => "temperature",
-            Self::LinkDegraded => "link-degraded",
-            Self::PciAer => "pci-aer",
+            Self::Text(text) | Self::Version(text) => Some(text),
+            Self::Integer(_) => None,
         }
     }
-
-    /// Every reason that the scan core knows.
-    pub const ALL: [Self; 10] = [
-        Self::NodeMissing,
-        Self::DriverUnbound,
-        Self::OffBus,
-        Self::ProbeTimeout,
-        Self::Unprogrammed,
-        Self::PortError,
-        Self::FmeError,
-        Self::Temperature,
-        Self::LinkDegraded,
-        Self::PciAer,
-    ];
-
-    /// The reason that is spelt like this.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
-    }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for Value {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
+        match self {
+            Self::Text(text) | Self::Version(text) => formatter.write_str(text),
+            Self::Integer(number) => number.fmt(formatter),
+        }
     }
 }
 
-/// A device node given to a container. Paths are the host's own, without the host root.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
-    /// Path on the host.
-    pub host_path: String,
-    /// Path in the container.
-    pub container_path: String,
-    /// Any of `r`, `w`, `m`.
-    pub permissions: String,
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
 }
 
-/// A file, directory or socket bound into a container.
+impl From<&String> for Value {
+    fn from(text: &String) -> Self {
+        Self::Text(text.clone())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+/// Facts by name, in the vendor's own words.
+pub type Attributes = BTreeMap<String, Fact>;
+
+/// A PCI function, as far as health needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
-    /// Path on the host.
-    pub host_path: String,
-    /// Path in the container.
-    pub container_path: String,
-    /// Whether the container may not write.
-    pub read_only: bool,
+pub struct PciFunction {
+    /// Its directory, `/sys/devices/…/0000:3b:00.0`, as the host itself names it.
+    pub path: PathBuf,
+    /// The driver that was bound to it.
+    pub driver: Option<String>,
 }
 
 /// One device as its vendor's file found it.
@@ -108,45 +142,102 @@ pub struct Device {
     pub card: String,
     /// The id the kubelet knows it by, unique within its vendor.
     pub id: String,
-    /// Full resource name, or `None` while it cannot be told (being reprogrammed, unreadable).
+    /// Full resource name, or `None` while it is unknown (being reprogrammed, unreadable).
     pub resource_name: Option<String>,
-    /// The name to use when it cannot be told and was never known.
+    /// The name to use while it is unknown and never was known.
     pub first_sight_resource_name: Option<String>,
-    /// What is wrong with it as of this scan.
-    pub reasons: BTreeSet<Reason>,
+    /// What is the matter with it, as far as this scan came across it.
+    pub findings: BTreeSet<Finding>,
     /// NUMA nodes it is close to; empty when unknown.
     pub numa_nodes: Vec<u32>,
-    /// Device nodes for the container.
-    pub nodes: Vec<Node>,
-    /// Mounts for the container.
-    pub mounts: Vec<Mount>,
-    /// Environment for the container; `{RESOURCE_NAME}` in a name is the resource's, in capitals, `_` for what is no letter
-    /// or digit.
-    pub envs: BTreeMap<String, String>,
-    /// Annotations for the container runtime.
-    pub annotations: BTreeMap<String, String>,
-    /// Qualified CDI names.
-    pub cdi_devices: Vec<String>,
-    /// Qualified CDI name to the JSON of its `containerEdits`, for the names whose specs are ours to write; the kind alone
-    /// (`vendor/class`) to what every device of the kind brings.
-    pub cdi_edits: BTreeMap<String, String>,
-    /// Facts in the vendor's own words.
-    pub attributes: BTreeMap<String, String>,
-    /// Attribute name to the file it was read from.
-    pub sources: BTreeMap<String, String>,
+    /// The file that names them, where no attribute has it for a source.
+    pub numa_source: String,
+    /// What of the host belongs to it, in the order in which containers get it.
+    pub paths: Vec<HostPath>,
+    /// What else is known of it.
+    pub attributes: Attributes,
     /// How far its card is from others of its vendor, by card: lower is closer, and a card that is not named is farthest.
     /// Its own card is named where devices of one card are close to each other.
     pub distances: BTreeMap<String, u32>,
-    /// What health polling looks at between scans.
-    pub checks: Vec<Check>,
+    /// The PCI functions that it is, or is a part of.
+    pub functions: Vec<PciFunction>,
+    /// Numbers of its card that say whether all is well.
+    pub readings: Vec<Reading>,
 }
 
 impl Device {
     /// Notes a fact and the file of the host that says so.
-    pub fn note(&mut self, name: &str, value: impl Into<String>, source: impl AsRef<Path>) {
-        self.attributes.insert(name.to_owned(), value.into());
-        self.sources.insert(name.to_owned(), source.as_ref().to_string_lossy().into_owned());
+    pub fn note(&mut self, name: &str, value: impl Into<Value>, source: impl AsRef<Path>) {
+        let source = source.as_ref().to_string_lossy().into_owned();
+        self.attributes.insert(name.to_owned(), Fact { value: value.into(), source });
     }
+
+    /// A fact as text.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.attributes.get(name).map(|fact| fact.value.to_string())
+    }
+
+    /// Notes that it is this PCI function, or a part of it.
+    pub fn belongs_to(&mut self, function: PciFunction) {
+        if !self.functions.iter().any(|known| known.path == function.path) {
+            self.functions.push(function);
+        }
+    }
+
+    /// Its paths in a role.
+    pub fn paths_in<'d>(&'d self, role: &'d str) -> impl Iterator<Item = &'d HostPath> {
+        self.paths.iter().filter(move |path| path.role == role)
+    }
+}
+
+/// What all devices of a vendor have in common on a host: where its driver is, and what it has installed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Platform {
+    /// What is known of it.
+    pub attributes: Attributes,
+    /// What of the host belongs to it.
+    pub paths: Vec<HostPath>,
+}
+
+impl Platform {
+    /// Notes a fact and the file of the host that says so; empty where it is no file.
+    pub fn note(&mut self, name: &str, value: impl Into<Value>, source: &str) {
+        self.attributes.insert(name.to_owned(), Fact { value: value.into(), source: source.to_owned() });
+    }
+
+    /// A fact as text; empty where it is not known.
+    #[must_use]
+    pub fn text(&self, name: &str) -> String {
+        self.attributes.get(name).map(|fact| fact.value.to_string()).unwrap_or_default()
+    }
+
+    /// Its paths in a role.
+    pub fn paths_in<'p>(&'p self, role: &'p str) -> impl Iterator<Item = &'p HostPath> {
+        self.paths.iter().filter(move |path| path.role == role)
+    }
+}
+
+/// A number that a vendor found on a card, and which source looks at it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Reading {
+    /// The source's name.
+    pub source: &'static str,
+    /// What a number beyond its limit means.
+    pub reason: &'static str,
+    /// The attribute, as the host itself names it.
+    pub attribute: PathBuf,
+    /// What the number must keep to.
+    pub limit: Limit,
+}
+
+/// What a number must keep to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// A bit mask or flag that is zero when all is well.
+    Zero,
+    /// The first value that is too much, in the attribute's own unit.
+    Below(i64),
 }
 
 /// Something a scan could not do. It is counted and shown, and never ends a scan.
@@ -169,7 +260,7 @@ impl Problem {
         Self { vendor, path: path.as_ref().to_path_buf(), error: error.to_string(), device: None }
     }
 
-    /// The same problem, laid at one device's door.
+    /// The same problem, attributed to one device.
     #[must_use]
     pub fn of(mut self, device: impl Into<String>) -> Self {
         self.device = Some(device.into());
@@ -179,13 +270,13 @@ impl Problem {
 
 /// A part of the host that a scan could not look at: its devices stay as they were last seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unseen {
+pub struct NotExamined {
     /// The vendor concerned.
     pub vendor: &'static str,
     /// The card, or `None` for all cards of the vendor.
     pub card: Option<String>,
-    /// What its devices suffer from meanwhile, or `None` to leave their health alone.
-    pub reason: Option<Reason>,
+    /// What is the matter with its devices meanwhile; `None` where nothing can be said of them.
+    pub finding: Option<Finding>,
 }
 
 /// What one vendor found.
@@ -196,5 +287,10 @@ pub struct Found {
     /// In the order met.
     pub problems: Vec<Problem>,
     /// Where it could not look.
-    pub unseen: Vec<Unseen>,
+    pub unseen: Vec<NotExamined>,
+    /// What its devices have in common; `None` where that was not looked at.
+    pub platform: Option<Platform>,
+    /// What a source is to be asked, by the source's name: the text of its request file. A source that has none here is not
+    /// needed on this host.
+    pub requests: Vec<(&'static str, String)>,
 }

@@ -1,46 +1,41 @@
 //! The scan core of devherd: what is on this host, and what is wrong with it.
 //!
 //! ```text
-//! host         where sys, proc and dev are
-//! settings     what the config file says
-//!   └─► vendors    one file a vendor; a card each behind the fence
-//!         ├─ attribute, directory, symlink, glob, order    reading the host's trees
-//!         ├─ pci, usb, numa                                facts of a bus
-//!         └─ probe                                         deadlines for reads that hang
-//!   ─► device, cdi devices, problems, and what could not be seen
+//! host/        where sys, proc and dev are, and how they are read
+//! bus/         facts from PCI, USB and NUMA
+//! settings     the configuration, parsed
+//!   └─► vendors/   one folder a vendor; a card each behind the fence (per_card, fence)
+//!   ─► device      facts of devices, problems, and what was not examined
+//!   ─► edits       what a container gets for a device
 //!   ─► scan        runs the vendors, compares with the last scan
-//!   ─► check, health    looks again, cheaply, between scans
-//! allocation       which free devices fit together
-//! uevent, watch    what wakes a scan
-//! nvml             what NVIDIA's library tells, asked in a process of its own
-//! process          what a forked child asks of the kernel
-//! python/          `devherd._native`: the only part that knows Python
+//!   ─► health/     looks again, cheaply, between scans: one file a source of findings
+//! allocation/  which free devices fit together
+//! events/      what wakes a scan
+//! nvml/        facts from NVIDIA's library
+//! library_pages   what a start leaves in memory
+//! prctl        what a forked child asks of the kernel
+//! sandbox/     what a forked child may still touch
+//! python/      `devherd._native`: the only part that knows Python
 //! ```
 //!
-//! Two rules hold everywhere: one bad device never costs another, and nothing is trusted to be there.
+//! Two rules hold everywhere: one bad device never affects another, and every file may be missing.
 
 pub mod allocation;
-pub mod attribute;
-pub mod cdi;
-pub mod check;
+pub mod bus;
 pub mod device;
-pub mod directory;
-pub mod glob;
+pub mod edits;
+pub mod events;
+pub mod fence;
 pub mod health;
 pub mod host;
-pub mod numa;
+pub mod library_pages;
 pub mod nvml;
 pub mod order;
-pub mod pci;
-pub mod probe;
-pub mod process;
+pub mod prctl;
+pub mod sandbox;
 pub mod scan;
 pub mod settings;
-pub mod symlink;
-pub mod uevent;
-pub mod usb;
 pub mod vendors;
-pub mod watch;
 
 #[cfg(feature = "python")]
 mod python;

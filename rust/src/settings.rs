@@ -1,35 +1,33 @@
-//! What the Python side tells the scan: the validated parts of the config file, as JSON.
+//! What the Python side hands to the scan: the validated parts of the config file, as JSON.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::vendors::amd::AmdOptions;
-use crate::vendors::intel_gpu::IntelGpuOptions;
-use crate::vendors::nvidia::NvidiaOptions;
-use crate::vendors::rdma::RdmaOptions;
-use crate::vendors::xilinx_fpga::XilinxFpgaOptions;
+use crate::host::Host;
+use crate::nvml::NvmlSettings;
+use crate::vendors::table::{Options, ROWS, Surroundings};
 
 /// Used when the settings name no deadline that is one.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Everything a scan can be told.
+/// Everything that can be chosen about a scan.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
+    /// Whether the host is a tree of `devherd sim node`, in which plain files may stand for device nodes.
+    pub simulated_host: bool,
     /// Seconds a probe may take.
     pub probe_timeout: f64,
+    /// Where NVML's facts come from.
+    pub nvml: NvmlSettings,
     /// Options of each vendor.
-    pub vendors: Vendors,
-    /// Devices named by path or USB id.
-    pub generic: Vec<GenericDevice>,
-    /// Devices that exist only as names.
-    pub simulated: Vec<SimulatedDevice>,
+    pub vendors: Options,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { probe_timeout: 2.0, vendors: Vendors::default(), generic: Vec::new(), simulated: Vec::new() }
+        Self { simulated_host: false, probe_timeout: 2.0, nvml: NvmlSettings::default(), vendors: Options::default() }
     }
 }
 
@@ -42,29 +40,33 @@ impl Settings {
         let settings: Self = serde_json::from_str(json).map_err(|error| error.to_string())?;
         settings
             .probe_deadline()
-            .ok_or_else(|| format!("probe_timeout: {} is no positive number of seconds", settings.probe_timeout))?;
+            .ok_or_else(|| format!("probe_timeout: {} is not a positive number of seconds", settings.probe_timeout))?;
         Ok(settings)
     }
 
-    /// How long a probe may take, whatever has been said.
+    /// The host below a root.
+    #[must_use]
+    pub fn host(&self, root: &str) -> Host {
+        if self.simulated_host { Host::simulated(root) } else { Host::new(root) }
+    }
+
+    /// The upper limit of a probe's time, whatever the settings.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.probe_deadline().unwrap_or(PATIENCE)
     }
 
-    /// Whether a vendor is told the same by other settings.
+    /// Whether both are the same for a vendor, which then keeps its state.
     #[must_use]
-    pub fn tell_the_same(&self, other: &Self, vendor: &str) -> bool {
-        let (one, two) = (&self.vendors, &other.vendors);
-        match vendor {
-            "intel-fpga" => one.intel_fpga == two.intel_fpga,
-            "nvidia" => one.nvidia == two.nvidia,
-            "amd" => one.amd == two.amd,
-            "intel-gpu" => one.intel_gpu == two.intel_gpu,
-            "xilinx-fpga" => one.xilinx_fpga == two.xilinx_fpga,
-            "rdma" => one.rdma == two.rdma,
-            _ => false, // the others remember nothing between two scans
-        }
+    pub fn agree_on(&self, other: &Self, vendor: &str) -> bool {
+        let uses_nvml = ROWS.iter().any(|row| row.name == vendor && row.uses_nvml);
+        self.vendors.agree_on(&other.vendors, vendor) && (!uses_nvml || self.nvml == other.nvml)
+    }
+
+    /// What vendors are given besides their options.
+    #[must_use]
+    pub fn surroundings(&self) -> Surroundings {
+        Surroundings { patience: self.patience(), nvml: self.nvml.clone() }
     }
 
     /// How long a probe may take; `None` when that is no time at all.
@@ -74,153 +76,11 @@ impl Settings {
     }
 }
 
-/// Options of each vendor.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Vendors {
-    /// Intel FPGA.
-    pub intel_fpga: IntelFpgaOptions,
-    /// NVIDIA GPU.
-    pub nvidia: NvidiaOptions,
-    /// AMD GPU.
-    pub amd: AmdOptions,
-    /// Intel GPU.
-    pub intel_gpu: IntelGpuOptions,
-    /// Xilinx FPGA.
-    pub xilinx_fpga: XilinxFpgaOptions,
-    /// RDMA.
-    pub rdma: RdmaOptions,
-}
-
-/// Options of the Intel FPGA vendor.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct IntelFpgaOptions {
-    /// Whether to look for it.
-    pub enabled: bool,
-    /// What is advertised.
-    pub mode: IntelFpgaMode,
-}
-
-impl Default for IntelFpgaOptions {
-    fn default() -> Self {
-        Self { enabled: true, mode: IntelFpgaMode::default() }
-    }
-}
-
-/// What is advertised of an Intel FPGA.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IntelFpgaMode {
-    /// Ports, by the accelerator function loaded in them.
-    #[default]
-    Af,
-    /// Regions, programmed through the OCI hook.
-    Region,
-    /// Regions with their management engine's node.
-    RegionDevel,
-}
-
-/// One device of generic-device-plugin's config: alternatives under one resource name.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct GenericDevice {
-    /// Full resource name.
-    pub name: String,
-    /// Alternatives, all advertised.
-    pub groups: Vec<GenericGroup>,
-}
-
-/// Paths or USB devices that go into a container together.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct GenericGroup {
-    /// How often the group may be allocated at once.
-    pub count: u32,
-    /// Members by path.
-    pub paths: Vec<GenericPath>,
-    /// Members by USB id.
-    pub usb: Vec<GenericUsb>,
-}
-
-impl Default for GenericGroup {
-    fn default() -> Self {
-        Self { count: 1, paths: Vec::new(), usb: Vec::new() }
-    }
-}
-
-/// A member by path.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct GenericPath {
-    /// Glob on host paths.
-    pub path: String,
-    /// Path in the container; a trailing slash appends the host path's base name; empty = the host path.
-    pub mount_path: String,
-    /// Device node or bind mount.
-    #[serde(rename = "type")]
-    pub kind: GenericKind,
-    /// Of a device node.
-    pub permissions: String,
-    /// Of a mount.
-    pub read_only: bool,
-    /// How often each match may be used inside the group.
-    pub limit: u32,
-    /// Whether no match leaves the member out.
-    pub optional: bool,
-}
-
-impl Default for GenericPath {
-    fn default() -> Self {
-        Self {
-            path: String::new(),
-            mount_path: String::new(),
-            kind: GenericKind::Device,
-            permissions: "mrw".to_owned(),
-            read_only: false,
-            limit: 1,
-            optional: false,
-        }
-    }
-}
-
-/// How a path reaches the container.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-pub enum GenericKind {
-    /// As a device node.
-    #[default]
-    Device,
-    /// As a bind mount.
-    Mount,
-}
-
-/// A member by USB id, four hexadecimal digits each.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct GenericUsb {
-    /// `idVendor`.
-    pub vendor: String,
-    /// `idProduct`.
-    pub product: String,
-    /// `serial`, any when absent.
-    pub serial: Option<String>,
-}
-
-/// Devices that exist only as names.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SimulatedDevice {
-    /// Full resource name.
-    pub name: String,
-    /// How many; their ids are `<last part of the name>-0` and on.
-    pub count: u32,
-    /// How many NUMA nodes they are spread over; 0 = unknown.
-    pub numa_nodes: u32,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vendors::generic::GenericKind;
+    use crate::vendors::intel_fpga::IntelFpgaMode;
 
     #[test]
     fn nothing_said_means_every_vendor_with_its_defaults() {
@@ -241,7 +101,7 @@ mod tests {
             (r#"{"probe_timeout": 1e300}"#, "probe_timeout"),
             (r#"{"vendors": {"intel_fpga": {"mode": "partial"}}}"#, "partial"),
             (r#"{"vendor": {}}"#, "vendor"),
-            (r#"{"simulated": [{"name": "a/b", "count": -1}]}"#, "-1"),
+            (r#"{"vendors": {"simulated": [{"name": "a/b", "count": -1}]}}"#, "-1"),
         ] {
             let error = Settings::from_json(json).unwrap_err();
             assert!(error.contains(complaint), "{json}: {error}");
@@ -250,11 +110,11 @@ mod tests {
 
     #[test]
     fn modes_and_generic_keys_are_spelt_as_in_the_config_file() {
-        let json = r#"{"vendors": {"intel_fpga": {"mode": "regiondevel"}},
-                       "generic": [{"name": "a/b", "groups": [{"paths": [{"path": "/x", "mountPath": "/y", "type": "Mount"}]}]}]}"#;
+        let json = r#"{"vendors": {"intel_fpga": {"mode": "regiondevel"},
+                       "generic": [{"name": "a/b", "groups": [{"paths": [{"path": "/x", "mountPath": "/y", "type": "Mount"}]}]}]}}"#;
         let settings = Settings::from_json(json).unwrap();
         assert_eq!(settings.vendors.intel_fpga.mode, IntelFpgaMode::RegionDevel);
-        let path = &settings.generic[0].groups[0].paths[0];
+        let path = &settings.vendors.generic[0].groups[0].paths[0];
         assert_eq!((path.mount_path.as_str(), path.kind, path.limit), ("/y", GenericKind::Mount, 1));
     }
 }

@@ -7,16 +7,18 @@ mod tree;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use devherd_native::device::Device;
 use devherd_native::host::Host;
-use devherd_native::scan::Scanner;
-use devherd_native::settings::IntelFpgaMode::{Af, Region, RegionDevel};
+use devherd_native::scan::{Scan, Scanner};
 use devherd_native::settings::Settings;
+use devherd_native::vendors::intel_fpga::IntelFpgaMode::{Af, Region, RegionDevel};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::json;
 use tree::{A1, A2, Tree, dfl, opae, pci, virtual_to};
 
 /// Far above what any scan of these trees takes, far below a hang.
@@ -112,6 +114,10 @@ fn healthy_devices(tree: &Tree) -> Vec<Device> {
     scans.into_iter().flatten().filter(|device| HEALTHY.contains(&device.id.as_str())).collect()
 }
 
+fn scan(scanner: &mut Scanner) -> Arc<Scan> {
+    scanner.scan(&|| {})
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
@@ -129,9 +135,9 @@ proptest! {
         let start = Instant::now();
         prop_assert_eq!(healthy_devices(&tree), before);
         let mut scanner = Scanner::new(tree.host(), &Settings::default());
-        prop_assert!(scanner.scan().changed);
-        scanner.poll();
-        prop_assert!(!scanner.scan().changed, "an unchanged tree must not look changed");
+        prop_assert!(scan(&mut scanner).changed);
+        scanner.poll(&|| {});
+        prop_assert!(!scan(&mut scanner).changed, "an unchanged tree must not look changed");
         prop_assert!(start.elapsed() < HANG);
     }
 }
@@ -167,20 +173,34 @@ fn a_host_root_that_is_not_there_or_no_directory_is_an_empty_host() {
     fs::write(root.path().join("file"), "").unwrap();
     for path in ["missing", "file"] {
         let mut scanner = Scanner::new(Host::new(root.path().join(path)), &Settings::default());
-        assert_eq!(scanner.scan().devices, []);
+        assert_eq!(scanner.scan(&|| {}).devices, []);
         assert_eq!(scanner.watched_directories(), Vec::<PathBuf>::new());
-        assert_eq!(scanner.poll(), []);
+        assert_eq!(scanner.poll(&|| {}), []);
     }
 }
 
 #[test]
-fn the_directory_above_tells_of_one_that_a_late_driver_will_make() {
+fn the_directory_above_tells_of_one_that_is_made_later() {
     let root = tempfile::tempdir().unwrap();
-    let scanner = Scanner::new(Host::new(root.path()), &Settings::default());
+    let path = json!({"path": "/run/late/*.sock"});
+    let settings = json!({"vendors": {"generic": [{"name": "a.example/x", "groups": [{"paths": [path]}]}]}});
+    let scanner = Scanner::new(Host::new(root.path()), &Settings::from_json(&settings.to_string()).unwrap());
     let watched = |name: &str| scanner.watched_directories().contains(&root.path().join(name));
     assert!(watched(""));
-    fs::create_dir_all(root.path().join("sys/class")).unwrap();
-    assert!(watched("sys/class") && watched("sys") && !watched("sys/class/fpga"));
-    fs::create_dir_all(root.path().join("sys/class/fpga")).unwrap();
-    assert!(watched("sys/class") && watched("sys/class/fpga"));
+    fs::create_dir_all(root.path().join("run")).unwrap();
+    assert!(watched("run") && !watched("run/late"));
+    fs::create_dir_all(root.path().join("run/late")).unwrap();
+    assert!(watched("run/late") && !watched("run"));
+}
+
+#[test]
+fn nothing_in_sysfs_or_procfs_is_watched() {
+    let root = tempfile::tempdir().unwrap();
+    for directory in ["dev", "sys/class/tty", "proc/bus"] {
+        fs::create_dir_all(root.path().join(directory)).unwrap();
+    }
+    let paths = json!([{"path": "/sys/class/tty/*"}, {"path": "/proc/bus/*"}]);
+    let settings = json!({"vendors": {"generic": [{"name": "a.example/x", "groups": [{"paths": paths}]}]}});
+    let scanner = Scanner::new(Host::new(root.path()), &Settings::from_json(&settings.to_string()).unwrap());
+    assert_eq!(scanner.watched_directories(), [root.path().join("dev")]);
 }

@@ -5,13 +5,19 @@
 mod tree;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-use devherd_native::check::Check;
-use devherd_native::device::{Node, Reason};
-use devherd_native::settings::IntelFpgaMode::{Af, Region, RegionDevel};
+use devherd_native::edits::{Edits, Hook, Node};
+use devherd_native::fence::Fence;
+use devherd_native::health::Poller;
 use devherd_native::vendors::Vendor;
 use devherd_native::vendors::intel_fpga::IntelFpga;
-use tree::{A1, A2, FF, IF, IF2, Tree, ZEROS, complaints, dfl, function, nodes, opae, pci, summary, virtual_to};
+use devherd_native::vendors::intel_fpga::IntelFpgaMode::{Af, Region, RegionDevel};
+use tree::{
+    A1, A2, FF, IF, IF2, Tree, ZEROS, complaints, dfl, edits, function, nodes, opae, pci, polled, summary, summed_up,
+    virtual_to,
+};
 
 const IF_A1: &str = "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs";
 const IF_A2: &str = "af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg";
@@ -39,10 +45,10 @@ fn two_dfl_cards_in_each_mode() {
     assert_eq!(af.problems, []);
     let region = tree.scan(Region);
     assert_eq!(summary(&region), [row("dfl-fme.0", REGION, ""), row("dfl-fme.1", REGION, "")]);
-    assert_eq!(nodes(&region.devices[1]), ["dfl-port.1"]);
+    assert_eq!(nodes(&region.devices[1], Region), ["dfl-port.1"]);
     let devel = tree.scan(RegionDevel);
     assert_eq!(summary(&devel), summary(&region));
-    assert_eq!(nodes(&devel.devices[0]), ["dfl-port.0", "dfl-fme.0"]);
+    assert_eq!(nodes(&devel.devices[0], RegionDevel), ["dfl-port.0", "dfl-fme.0"]);
 }
 
 #[test]
@@ -52,14 +58,11 @@ fn a_device_in_mode_af_is_told_whole() {
     let path = "/sys/devices/pci0000:81/0000:81:01.0/0000:81:00.0";
     assert_eq!((&*device.vendor, device.card.as_str()), ("intel-fpga", "0000:81:00.0"));
     assert_eq!(device.numa_nodes, [1]);
-    let node = Node {
-        host_path: "/dev/dfl-port.0".into(),
-        container_path: "/dev/dfl-port.0".into(),
-        permissions: "rw".into(),
+    assert_eq!(edits(device, Af), Edits { nodes: vec![Node::same("/dev/dfl-port.0", "rw")], ..Edits::default() });
+    let attribute = |name: &str| {
+        let fact = &device.attributes[name];
+        (fact.value.as_text().unwrap(), fact.source.strip_prefix(path).unwrap())
     };
-    assert_eq!(device.nodes, [node]);
-    assert!(device.annotations.is_empty() && device.cdi_devices.is_empty() && device.cdi_edits.is_empty());
-    let attribute = |name: &str| (device.attributes[name].as_str(), device.sources[name].strip_prefix(path).unwrap());
     assert_eq!(attribute("afu_id"), (A1, "/fpga_region/region0/dfl-port.0/afu_id"));
     let compat_id = "/fpga_region/region0/dfl-fme.0/dfl-fme-region.0/fpga_region/region100/compat_id";
     assert_eq!(attribute("interface_id"), (IF, compat_id));
@@ -69,22 +72,22 @@ fn a_device_in_mode_af_is_told_whole() {
     assert_eq!(attribute("vendor_id"), ("0x8086", "/vendor"));
     assert_eq!(attribute("port_id"), ("0", "/fpga_region/region0/dfl-port.0/id"));
     assert_eq!(attribute("numa_node"), ("1", "/numa_node"));
-    assert_eq!(device.attributes["fme"], "dfl-fme.0");
+    assert_eq!(device.text("fme").unwrap(), "dfl-fme.0");
 }
 
 #[test]
 fn region_mode_answers_for_the_hook_and_the_others_do_not() {
     let tree = two_dfl_cards();
     let region = &tree.scan(Region).devices[0];
-    assert_eq!(
-        region.annotations.iter().collect::<Vec<_>>(),
-        [(&"com.intel.fpga.mode".into(), &"fpga.intel.com/region".into())]
-    );
-    assert_eq!(region.cdi_devices, ["intel.cdi.k8s.io/fpga=dfl-fme.0"]);
-    let edits: serde_json::Value = serde_json::from_str(&region.cdi_edits[&region.cdi_devices[0]]).unwrap();
-    assert_eq!(edits["hooks"][0]["path"], "/opt/intel/fpga-sw/intel-fpga-crihook");
+    let given = edits(region, Region);
+    assert_eq!(given.annotations, [("com.intel.fpga.mode".to_owned(), "fpga.intel.com/region".to_owned())].into());
+    assert_eq!(given.cdi_devices, ["intel.cdi.k8s.io/fpga=dfl-fme.0"]);
+    let path = "/opt/intel/fpga-sw/intel-fpga-crihook".to_owned();
+    let hook = Hook { hook_name: "createRuntime", path, args: Vec::new() };
+    assert_eq!(*given.specs[&given.cdi_devices[0]], Edits { hooks: vec![hook], ..Edits::default() });
     let devel = &tree.scan(RegionDevel).devices[0];
-    assert!(devel.annotations.is_empty() && devel.cdi_devices.is_empty() && devel.cdi_edits.is_empty());
+    let nodes = ["/dev/dfl-port.0", "/dev/dfl-fme.0"].map(|node| Node::same(node, "rw")).to_vec();
+    assert_eq!(edits(devel, RegionDevel), Edits { nodes, ..Edits::default() });
 }
 
 #[test]
@@ -98,7 +101,7 @@ fn two_opae_cards_in_each_mode() {
     assert_eq!(af.problems, []);
     let region = tree.scan(Region);
     assert_eq!(summary(&region), [row("intel-fpga-fme.0", REGION, ""), row("intel-fpga-fme.1", REGION, "")]);
-    assert_eq!(nodes(&tree.scan(RegionDevel).devices[1]), ["intel-fpga-port.1", "intel-fpga-fme.1"]);
+    assert_eq!(nodes(&tree.scan(RegionDevel).devices[1], RegionDevel), ["intel-fpga-port.1", "intel-fpga-fme.1"]);
 }
 
 #[test]
@@ -117,10 +120,10 @@ fn the_fme_of_a_virtual_function_is_on_its_physical_one() {
     let af = tree.af();
     assert_eq!(summary(&af), [row("intel-fpga-port.0", IF_A1, ""), row("intel-fpga-port.2", IF_A2, "")]);
     assert_eq!(af.devices[1].card, "0000:42:00.0");
-    assert_eq!(af.devices[1].attributes["pci_address"], "0000:42:00.1");
+    assert_eq!(af.devices[1].text("pci_address").unwrap(), "0000:42:00.1");
     let region = tree.scan(Region);
     assert_eq!(summary(&region), [row("intel-fpga-fme.0", REGION, ""), row("intel-fpga-fme.1", REGION, "")]);
-    assert_eq!(nodes(&region.devices[1]), ["intel-fpga-port.2"]);
+    assert_eq!(nodes(&region.devices[1], Region), ["intel-fpga-port.2"]);
     assert_eq!(region.problems, []);
 }
 
@@ -141,7 +144,7 @@ fn all_virtual_functions_of_a_card_are_kept() {
     assert_eq!(summary(&tree.af()), ["1", "2", "10"].map(|number| row(&format!("dfl-port.{number}"), IF_A1, "")));
     let devel = tree.scan(RegionDevel);
     assert_eq!(summary(&devel), [row("dfl-fme.0", REGION, "")]);
-    assert_eq!(nodes(&devel.devices[0]), ["dfl-port.1", "dfl-port.2", "dfl-port.10", "dfl-fme.0"]);
+    assert_eq!(nodes(&devel.devices[0], RegionDevel), ["dfl-port.1", "dfl-port.2", "dfl-port.10", "dfl-fme.0"]);
 }
 
 #[test]
@@ -151,7 +154,7 @@ fn every_port_of_an_fme_is_served() {
     let rows = [row("dfl-port.0", IF_A1, ""), row("dfl-port.1", IF_A2, ""), row("dfl-port.2", IF_A1, "")];
     assert_eq!(summary(&af), rows);
     assert_eq!(af.problems, []);
-    assert_eq!(nodes(&tree.scan(Region).devices[0]), ["dfl-port.0", "dfl-port.1", "dfl-port.2"]);
+    assert_eq!(nodes(&tree.scan(Region).devices[0], Region), ["dfl-port.0", "dfl-port.1", "dfl-port.2"]);
 }
 
 #[test]
@@ -226,17 +229,19 @@ fn an_interface_id_of_all_ones_is_a_failed_fme() {
     let failed = format!("(region-{FF})");
     assert_eq!(summary(&tree.scan(Region)), [row("intel-fpga-fme.0", &failed, "fme-error")]);
     assert_eq!(summary(&tree.af())[1].1, "(af-fff.fff.__________________________________________8)");
-    assert_eq!(summary(&tree.af())[1].2, "port-error fme-error");
+    assert_eq!(summary(&tree.af())[1].2, "fme-error port-error");
 }
 
 #[test]
-fn a_missing_node_is_a_reason_of_that_device_alone() {
+fn a_missing_node_is_found_of_that_device_alone() {
+    let missing = |id: &str, node: &str| (id.into(), "node".into(), "node-missing".into(), format!("/dev/{node}"));
     let tree = two_dfl_cards();
+    assert_eq!(polled(&tree, &tree.af()), []);
     tree.remove("dev/dfl-port.0");
-    assert_eq!(summary(&tree.af()), [row("dfl-port.0", IF_A1, "node-missing"), row("dfl-port.1", IF_A2, "")]);
+    assert_eq!(polled(&tree, &tree.af()), [missing("dfl-port.0", "dfl-port.0")]);
     tree.remove("dev/dfl-fme.1");
-    let reasons: Vec<String> = summary(&tree.scan(Region)).into_iter().map(|row| row.2).collect();
-    assert_eq!(reasons, ["node-missing", "node-missing"]);
+    let expected = [missing("dfl-fme.0", "dfl-port.0"), missing("dfl-fme.1", "dfl-fme.1")];
+    assert_eq!(polled(&tree, &tree.scan(Region)), expected);
 }
 
 #[test]
@@ -308,7 +313,7 @@ fn a_class_directory_that_cannot_be_listed_leaves_what_was_seen() {
     let tree = Tree::new("sys/class/fpga = a file");
     let found = tree.af();
     assert_eq!(found.unseen.len(), 1);
-    assert_eq!((found.unseen[0].card.as_deref(), found.unseen[0].reason), (None, None));
+    assert_eq!((found.unseen[0].card.as_deref(), found.unseen[0].finding.as_ref()), (None, None));
     assert!(complaints(&found)[0].starts_with("/sys/class/fpga: "));
 }
 
@@ -330,7 +335,7 @@ fn a_tree_without_links_works_too() {
 }
 
 #[test]
-fn health_can_poll_what_the_card_shows() {
+fn what_a_card_shows_of_its_health_is_looked_at_in_every_mode() {
     let tree = two_dfl_cards();
     let function = function("0000:81:00.0");
     let card = format!("{function}/fpga_region/region0");
@@ -349,33 +354,38 @@ fn health_can_poll_what_the_card_shows() {
          {fme}/hwmon/hwmon4/name = dfl_fme_power
          {fme}/hwmon/hwmon4/power1_input = 45000
          {function}/current_link_width = 8
+         {function}/current_link_speed = 8.0 GT/s PCIe
+         {function}/max_link_width = 8
+         {function}/../max_link_width = 16
          {function}/aer_dev_fatal = TOTAL_ERR_FATAL 0
          {function}/aer_dev_nonfatal = TOTAL_ERR_NONFATAL 0"
     ));
-    let (function, card, fme) = (tree.path(&function), tree.path(&card), tree.path(&fme));
-    let zero = |attribute, reason| Check::Zero { attribute, reason };
-    let of_fme = [
-        zero(fme.join("errors/catfatal_errors"), Reason::FmeError),
-        zero(fme.join("errors/fme_errors"), Reason::FmeError),
-        Check::Below { attribute: fme.join("hwmon/hwmon3/temp1_input"), limit: 100_000, reason: Reason::Temperature },
-        zero(fme.join("hwmon/hwmon3/temp1_crit_alarm"), Reason::Temperature),
-        Check::Link { function: function.clone() },
-        Check::AerRise { attribute: function.join("aer_dev_fatal") },
-        Check::AerRise { attribute: function.join("aer_dev_nonfatal") },
-    ];
-    let of_port = [
-        Check::NodePresent { path: tree.path("dev/dfl-port.0"), number: Some((244, 0)) },
-        zero(card.join("dfl-port.0/errors/errors"), Reason::PortError),
+    let of_card = [
+        (format!("{fme}/errors/catfatal_errors"), "0", "1", "fpga-errors", "fme-error"),
+        (format!("{fme}/errors/fme_errors"), "0x0", "0x8", "fpga-errors", "fme-error"),
+        (format!("{fme}/hwmon/hwmon3/temp1_input"), "45000", "100000", "temperature", "temperature"),
+        (format!("{fme}/hwmon/hwmon3/temp1_crit_alarm"), "0", "1", "temperature", "temperature"),
+        (format!("{function}/aer_dev_fatal"), "TOTAL_ERR_FATAL 0", "TOTAL_ERR_FATAL 1", "pci-aer-fatal", "pci-aer"),
+        (format!("{function}/aer_dev_nonfatal"), "X 0", "X 1", "pci-aer-nonfatal", "pci-aer"),
+        (format!("{function}/current_link_width"), "8", "4", "pci-link", "link-degraded"),
+        (format!("{card}/dfl-port.0/errors/errors"), "0x0", "0x2", "fpga-errors", "port-error"),
     ];
     for mode in [Af, Region, RegionDevel] {
         let found = tree.scan(mode);
         assert_eq!(found.problems, []);
-        for check in of_fme.iter().chain(&of_port) {
-            assert!(found.devices[0].checks.contains(check), "{mode:?} {check:?}");
+        let mut poller = Poller::new(tree.host(), Arc::new(Fence::new(Duration::from_secs(20))));
+        poller.watch(&found.devices);
+        assert_eq!(poller.poll(&|| {}), []);
+        let id = &found.devices[0].id;
+        for (file, good, bad, source, reason) in &of_card {
+            tree.write(file, bad);
+            let seen = (id.clone(), (*source).to_owned(), (*reason).to_owned(), format!("/{file}"));
+            assert!(summed_up(poller.poll(&|| {})).contains(&seen), "{mode:?} {seen:?}");
+            tree.write(file, good);
         }
-        let fme_node = Check::NodePresent { path: tree.path("dev/dfl-fme.0"), number: Some((245, 0)) };
-        assert_eq!(found.devices[0].checks.contains(&fme_node), mode != Af);
-        assert_eq!(found.devices[0].checks.len(), if mode == Af { 9 } else { 10 });
+        let events = |(_, _, reason, _): &(_, _, String, _)| reason == "pci-aer";
+        let left = summed_up(poller.poll(&|| {}));
+        assert!(left.len() == 2 && left.iter().all(events), "the rest has gone with its cause: {left:?}");
     }
 }
 
@@ -384,10 +394,12 @@ fn a_root_that_is_reached_by_another_way_is_taken_off_paths() {
     let tree = two_dfl_cards();
     std::os::unix::fs::symlink(tree.path(""), tree.path("again")).unwrap();
     let host = devherd_native::host::Host::new(tree.path("dev/../again"));
-    let fence = devherd_native::probe::Fence::new(std::time::Duration::from_secs(20));
+    let fence = Fence::new(Duration::from_secs(20));
     let found = IntelFpga::new(Af).scan(&host, &fence);
     assert_eq!(found.problems, []);
-    assert!(found.devices[0].sources.values().all(|path| Path::new(path).starts_with("/sys/devices/pci0000:81")));
+    assert!(
+        found.devices[0].attributes.values().all(|fact| Path::new(&fact.source).starts_with("/sys/devices/pci0000:81"))
+    );
 }
 
 #[test]

@@ -45,12 +45,12 @@ fn healthy(tree: &Tree, mig_strategy: &str) -> Vec<Device> {
     let nvidia = format!(r#"{{"mig_strategy": "{mig_strategy}", "pass_device_specs": true}}"#);
     let settings =
         Settings::from_json(&format!(r#"{{"probe_timeout": 20, "vendors": {{"nvidia": {nvidia}}}}}"#)).unwrap();
-    let scan = Scanner::new(tree.host(), &settings).scan();
-    let mut devices: Vec<Device> = scan.devices.iter().filter(|device| device.id == HEALTHY).cloned().collect();
+    let scan = Scanner::new(tree.host(), &settings).scan(&|| {});
+    let mut devices: Vec<Device> =
+        scan.devices.iter().filter(|device| device.id == HEALTHY).map(|device| Device::clone(device)).collect();
     for device in &mut devices {
         // Told of the driver as a whole.
         device.attributes.remove("excluded_gpus");
-        device.sources.remove("excluded_gpus");
     }
     devices
 }

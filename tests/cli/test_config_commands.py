@@ -31,7 +31,7 @@ def test_a_good_config_is_shown_with_the_resources_it_makes(tmp_path):
     outcome = devherd("check-config", path, "--host-root", tmp_path)
 
     assert (outcome.code, outcome.stderr) == (0, "")
-    assert outcome.stdout.startswith(f"{path} is good. On this host it makes:\n")
+    assert outcome.stdout.startswith(f"{path} is valid. On this host it results in:\n")
     assert outcome.stdout.count("example.com/gpu") == 2
 
 
@@ -46,11 +46,25 @@ def test_a_selector_that_can_match_nothing_is_told_and_is_no_error(tmp_path):
 
     assert outcome.code == 0
     assert outcome.stderr == (
-        f"devherd: doubtful configuration in {path} — resources[0].match.interfaceid: no vendor has this fact — "
+        f"devherd: warning: {path}: resources[0].match.interfaceid: no vendor has this fact — "
         "did you mean `interface_id`?\n"
     )
-    assert f"{path} is good." in outcome.stdout
+    assert f"{path} is valid." in outcome.stdout
     assert "a.example/x" in outcome.stdout
+
+
+def test_a_simulated_resource_that_is_named_twice_is_an_error_with_both_places(tmp_path):
+    """It was called good, and its second entry was left out."""
+    path = tmp_path / "config.yaml"
+    path.write_text("simulated: [{name: a.example/x, count: 1}, {name: a.example/x, count: 2}]\n")
+
+    outcome = devherd("check-config", path)
+
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.error_line == (
+        f"devherd: bad configuration in {path} — simulated[1].name: `a.example/x` is already defined in simulated[0];"
+        " merge the two entries or rename one — correct it"
+    )
 
 
 @pytest.mark.parametrize(

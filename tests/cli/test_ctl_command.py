@@ -3,11 +3,11 @@
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
+import scratch
 from command_line import devherd
 
 CONF = """
@@ -30,7 +30,7 @@ startsecs=0
 @pytest.fixture
 def run_dir():
     """A run directory on which a plain supervisord runs one program: what ctl needs of an instance."""
-    directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    directory = scratch.directory()
     conf = directory / "supervisord.conf"
     conf.write_text(CONF.format(directory=directory))
     supervisord = Path(sys.executable).with_name("supervisord")

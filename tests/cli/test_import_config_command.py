@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from devherd.config import Config
 from devherd.errors import DevherdError
-from devherd.foreign import import_text
+from devherd.importers import import_text
 
 NVIDIA = """
 version: v1
@@ -291,18 +291,18 @@ def test_a_config_map_is_read_where_it_holds_one_configuration():
         ("", "holds no configuration that can be imported"),
         ("hello: world", "holds no configuration that can be imported"),
         ("version: v2\nflags: {}", "version v2 is not known"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not valid YAML"),
         ("intel_gpu_device_plugin -shared-dev-num", "has no value"),
-        ("intel_gpu_device_plugin -sharing 3", "`-sharing` is no flag of this plugin"),
+        ("intel_gpu_device_plugin -sharing 3", "`-sharing` is not a flag of this plugin"),
         ("intel_gpu_device_plugin -shared-dev-num many", "vendors.intel_gpu.shared_devices"),
         ("-v 3", "say which with --plugin"),
         ("sharing: {timeSlicing: {resources: [{name: gpu}]}}", "sharing.timeSlicing.resources.0.replicas"),
-        ("devices: 3\ndomain: a.b", "no list"),
+        ("devices: 3\ndomain: a.b", "not a list"),
         ("devices: [{name: a_b, groups: []}]", "generic[0]"),
-        ("sharing: [1]\nversion: v1", "`sharing` is no section"),
+        ("sharing: [1]\nversion: v1", "`sharing` is not a section"),
         (
             "flags: {migStrategy: mixed}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}",
-            "MPS shares no MIG devices",
+            "MPS cannot share MIG devices",
         ),
     ],
 )

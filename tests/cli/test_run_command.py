@@ -5,12 +5,11 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import urllib.request
-from pathlib import Path
 
 import pytest
+import scratch
 from command_line import COMMAND, devherd
 
 
@@ -64,7 +63,7 @@ class Herd:
 @pytest.fixture
 def herd():
     """Started, and ended whatever happens; short paths for the sockets."""
-    directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    directory = scratch.directory()
     running = Herd(directory)
     try:
         yield running
@@ -89,6 +88,7 @@ def test_an_allocation_is_seen_by_status_metrics_and_inventory(herd):
     assert sum(bool(device["allocated"]) for device in devices) == 2
     metrics = herd.get("/metrics")
     assert metrics.count('devherd_device_allocated{container="main",') == 2
+    # Its child has written what it counted: that takes a second at most, and three have passed.
     assert 'devherd_allocations_total{resource_name="example.com/gpu"} 1.0' in metrics
     assert 'devherd_registered{resource_name="example.com/gpu"} 1.0' in metrics
     assert (herd.get("/healthz"), herd.get("/readyz")) == ("ok\n", "ok\n")
@@ -97,7 +97,7 @@ def test_an_allocation_is_seen_by_status_metrics_and_inventory(herd):
 
 
 def test_a_killed_exporter_comes_back_and_is_counted(herd):
-    """Its restart is told by its own successor."""
+    """Its own successor reports the restart."""
     eventually(lambda: registered(herd.status()), "the resource is registered")
     herd.get("/healthz")
 
@@ -108,7 +108,7 @@ def test_a_killed_exporter_comes_back_and_is_counted(herd):
 
 
 def test_sigterm_ends_it_with_exit_code_0_and_status_says_so(herd):
-    """A clean stop: no process, no socket, and the commands tell that nothing runs."""
+    """A clean stop: no process, no socket, and the commands report that nothing runs."""
     eventually(lambda: registered(herd.status()), "the resource is registered")
 
     herd.supervisor.send_signal(signal.SIGTERM)

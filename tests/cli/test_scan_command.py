@@ -13,9 +13,9 @@ SCHEMA = json.loads(Path(__file__).with_name("scan.schema.json").read_text())
 CONFIG = """
 generic:
   - {name: devic.es/null, groups: [{count: 2, paths: [{path: /dev/null, mountPath: /dev/nothing}]}]}
+  - {name: devic.es/absent, groups: [{paths: [{path: /dev/absent}]}]}
 simulated:
   - {name: example.com/gpu, count: 11, numa_nodes: 2}
-  - {name: example.com/gpu, count: 1}
 resources:
   - match: {id: gpu-10}
     advertise: false
@@ -27,7 +27,7 @@ resources:
 
 @pytest.fixture
 def config(tmp_path):
-    """Real device nodes, names only, shared, left out, and a problem (a simulated resource given twice)."""
+    """Real device nodes, names only, shared, left out, and a problem (nothing to match)."""
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG)
     return path
@@ -45,7 +45,7 @@ def test_json_has_the_contracts_form(config):
     gpus = [device["id"] for device in inventory["resources"][1]["devices"]]
     assert gpus == [f"gpu-{number}" for number in range(9)]
     assert [device["id"] for device in inventory["resources"][2]["devices"]] == ["gpu-9::0", "gpu-9::1"]
-    assert [problem["vendor"] for problem in inventory["problems"]] == ["simulated"]
+    assert [problem["vendor"] for problem in inventory["problems"]] == ["generic"]
     assert list(inventory) == ["devherd", "host", "duration_seconds", "resources", "problems"]
 
 
@@ -58,7 +58,7 @@ def test_what_a_device_lists_is_what_it_gives_a_container(config):
 
 
 def test_the_table_shows_the_environment_where_it_is_all_that_a_container_gets(tmp_path):
-    """NVIDIA's GPUs by default: the runtime is told by a variable alone."""
+    """NVIDIA's GPUs by default: a variable alone names the device to the runtime."""
     assert devherd("sim", "node", tmp_path / "node", "--spec", "nvidia-1").code == 0
 
     table = devherd("scan", "--host-root", tmp_path / "node").stdout
@@ -85,7 +85,7 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_wrapped(config):
     assert lines[0].split() == ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT", "A", "CONTAINER", "GETS"]
     assert sum("Healthy" in line for line in lines) == 13
     assert sum("/dev/null:/dev/nothing" in line for line in lines) == 2
-    assert sum("example.com/gpu" in line and "left out" in line for line in lines) == 1
+    assert sum("/dev/absent" in line and "no device matches" in line for line in lines) == 1
     assert lines[-1].startswith("3 resources, 13 devices (0 unhealthy), 1 problem, ")
 
 
@@ -138,7 +138,7 @@ def test_a_generic_resource_of_which_nothing_is_there_is_shown_as_a_problem(tmp_
 
     assert outcome.code == 0
     (row,) = [line for line in outcome.stdout.splitlines() if "/dev/no-tty*" in line]
-    assert " ".join(row.split()) == "generic /dev/no-tty* nothing on this host matches, so there is no devic.es/serial"
+    assert " ".join(row.split()) == "generic /dev/no-tty* no device matches; devic.es/serial is not advertised"
     assert devherd("scan", "--fail-on-problem", "--config", path).code == 1
 
 

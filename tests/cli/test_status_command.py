@@ -3,27 +3,30 @@
 import json
 import shutil
 import socket
-import tempfile
-from pathlib import Path
 
 import pytest
+import scratch
 from command_line import devherd
 
 from devherd import spool
 from devherd.proto.spool_pb2 import Child, Children, Device, Problem, Resource, ResourceState, ScanSummary
 
-GPU = Resource(name="example.com/gpu", vendor="simulated", devices=[Device(id="0"), Device(id="1", reasons=["xid"])])
+GPU = Resource(
+    name="example.com/gpu",
+    vendor="simulated",
+    devices=[Device(id="0"), Device(id="1", reasons=["xid"]), Device(id="2", warnings=["link-degraded"])],
+)
 NIC = Resource(name="example.com/nic", vendor="simulated", devices=[Device(id="a")])
 
 
 @pytest.fixture
 def run_dir():
     """The files of an instance with two resources, and a socket where its supervisor would listen."""
-    directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
-    for name in ("resources", "state"):
+    directory = scratch.directory()
+    for name in ("offers", "offers/device-plugin", "state"):
         (directory / name).mkdir()
     for resource in (GPU, NIC):
-        spool.write(spool.path_of(directory / "resources", spool.key_of(resource.name)), resource)
+        spool.write(spool.path_of(directory / "offers/device-plugin", spool.key_of(resource.name)), resource)
     state = ResourceState(name=GPU.name, registered=True, streams=1)
     spool.write(spool.path_of(directory / "state", spool.key_of(GPU.name)), state)
     problem = Problem(vendor="simulated", path="/sys/x", error="unreadable", device="7")
@@ -55,11 +58,13 @@ def test_the_table_shows_resources_what_is_wrong_and_processes(run_dir):
     assert (outcome.code, outcome.stderr) == (0, "")
     assert cells == [
         ["RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", "PROCESS"],
-        ["example.com/gpu", "1", "2", "unknown", "yes", "RUNNING 12"],
+        ["example.com/gpu", "2", "3", "unknown", "yes", "RUNNING 12"],
         ["example.com/nic", "1", "1", "unknown", "its process is BACKOFF, last exit: signal 9", "BACKOFF"],
         [],
         ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT A CONTAINER GETS"],
         ["example.com/gpu", "1", "Unhealthy: xid"],
+        ["example.com/gpu", "2", "Healthy (warning: link-degraded)"],
+        ["why: devherd explain RESOURCE DEVICE"],
         [],
         ["PROBLEM OF", "DEVICE", "PATH", "ERROR"],
         ["simulated", "7", "/sys/x", "unreadable"],

@@ -12,9 +12,7 @@ from not_tested import not_tested
 from private_machine import PrivateMachine
 from whole_node import WholeNode
 
-PROGRAMS = GoProgram(
-    Path(__file__).with_name("programs"), "building kubelet, API server, scheduler and etcd, minutes the first time"
-)
+PROGRAMS = GoProgram(Path(__file__).with_name("programs"), "programs", "kubelet, API server, scheduler and etcd")
 
 
 def pytest_collection_finish(session):

@@ -1,4 +1,4 @@
-"""A whole cluster of one node: what the API server tells of devherd's devices, and what becomes of the pods."""
+"""A whole cluster of one node: what the API server has of devherd's devices, and what happens to the pods."""
 
 import shutil
 import signal

@@ -10,6 +10,7 @@ import pytest
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 REFUSED = "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
+BOOTS = 3
 
 
 @pytest.fixture
@@ -19,19 +20,24 @@ def booting_node(whole_node):
     whole_node.until_allocatable(CRYPTO, 4)
     pod = whole_node.static_pod("a", {CRYPTO: 2})
     whole_node.running(pod)
-    whole_node.herd.stop()
-    whole_node.kubelet.stop()
-    whole_node.runtime.stop()
-    shutil.rmtree(whole_node.directory / "run/devherd")
-    whole_node.start_runtime()
+    switch_off_and_on(whole_node)
     return whole_node, pod
+
+
+def switch_off_and_on(node):
+    """Everything has stopped and nothing is started yet but the runtime, which knows of no container."""
+    node.herd.stop()
+    node.kubelet.stop()
+    node.runtime.stop()
+    shutil.rmtree(node.directory / "run/devherd")
+    node.start_runtime()
 
 
 def test_a_pod_admitted_before_devherd_is_there_is_refused_and_stays_so(booting_node):
     """It does not run without its devices, for the checkpoint knows of them; once devherd is there, others get them."""
     node, pod = booting_node
     node.start_kubelet()
-    node.eventually(lambda: node.pods().get(pod, {}).get("status", {}).get("phase") == "Failed", "the pod has failed")
+    assert phase_of(node, pod) == "Failed"
     status = node.pods()[pod]["status"]
     assert status["reason"] == "UnexpectedAdmissionError"
     assert status["message"].startswith(REFUSED)
@@ -41,19 +47,30 @@ def test_a_pod_admitted_before_devherd_is_there_is_refused_and_stays_so(booting_
     check_devices(node, node.static_pod("b", {CRYPTO: 2}))
 
 
-def test_a_pod_admitted_when_devherd_was_ready_before_the_kubelet_has_its_devices_or_is_refused(booting_node):
-    """Refused only where the machine is too busy; it never runs without, and the devices are there in either case."""
+def test_a_pod_admitted_when_devherd_was_ready_before_the_kubelet_has_its_devices(booting_node):
+    """In one boot of three at least: on a busy machine the kubelet may be first. It never runs without its devices."""
     node, pod = booting_node
-    node.start_herd_as_unit()
-    node.start_kubelet()
-    node.until_allocatable(CRYPTO, 4)
-    node.eventually(lambda: node.pods().get(pod, {}).get("status", {}).get("phase") in {"Running", "Failed"}, "decided")
-    if node.pods()[pod]["status"]["phase"] == "Running":
-        check_devices(node, pod)
-    else:
+    for _ in range(BOOTS):
+        node.start_herd_as_unit()
+        node.start_kubelet()
+        node.until_allocatable(CRYPTO, 4)
+        if phase_of(node, pod) == "Running":
+            check_devices(node, pod)
+            return
         assert node.pods()[pod]["status"]["message"].startswith(REFUSED)
         assert node.runtime.containers(pod) == []
-        check_devices(node, node.static_pod("b", {CRYPTO: 2}))
+        switch_off_and_on(node)
+    pytest.fail(f"refused in each of {BOOTS} boots\n{node.ends_of_logs()}")
+
+
+def phase_of(node, pod):
+    """Running or Failed, once the kubelet has admitted or refused it."""
+
+    def decided():
+        phase = node.pods()[pod]["status"]["phase"]
+        return phase if phase in {"Running", "Failed"} else None
+
+    return node.eventually(decided, f"{pod} runs or is refused")
 
 
 def check_devices(node, pod):

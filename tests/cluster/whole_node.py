@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from devherd.proto.podresources_v1_pb2 import AllocatableResourcesRequest, ListPodResourcesRequest
 from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerStub
-from devherd.sim.node.presets import preset
-from devherd.sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
 
 QUICK = {"health": {"poll": "100ms", "recover_after": 2}, "scan": {"period": "500ms"}}
 

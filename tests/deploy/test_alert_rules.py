@@ -23,7 +23,7 @@ def test_promtool_accepts_the_rules(tool):
 
 
 def test_promtool_sees_every_alert_fire_and_be_silent_as_told(tool):
-    """Prometheus evaluates the rules over made-up series, and the alerts are those that rules_test.yaml tells."""
+    """Prometheus evaluates the rules over made-up series, and the alerts are those of rules_test.yaml."""
     tested = subprocess.run(
         [tool("promtool"), "test", "rules", "rules_test.yaml"],
         cwd=PROMETHEUS,

@@ -103,7 +103,7 @@ def test_the_image_runs_devherd_run(built):
 
 
 def test_the_image_says_what_it_is(built):
-    """Its labels are OCI's, with version and revision; the revision is also what /metrics tells."""
+    """Its labels are OCI's, with version and revision; the revision is the one on /metrics."""
     config, _ = built
     labels = {name.removeprefix("org.opencontainers.image."): value for name, value in config["Labels"].items()}
     assert {"title": "devherd", "licenses": "Apache-2.0", "version": "1.2.3", "revision": "abcdef"}.items() <= (

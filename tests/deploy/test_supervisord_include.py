@@ -108,7 +108,7 @@ def test_a_sites_supervisord_runs_devherd(site):
 
 
 def test_a_reload_reaches_devherd(site):
-    """The command that the include tells the administrator sends SIGHUP, and restarts nothing."""
+    """The command that the include gives the administrator sends SIGHUP, and restarts nothing."""
     assert "supervisorctl signal HUP devherd" in INCLUDE.read_text()
     site.ctl("signal", "HUP", "devherd")
     site.wait_for(lambda: site.lines() == ["started", "SIGHUP"])

@@ -19,10 +19,10 @@ from nvml_stub import Stub, compiled
 from pod_node import KUBERNETES, PodNode, shipped_pod_spec
 from unshared import skip_without_namespaces
 
-from devherd.sim.node.nvidia import NvidiaSpec
-from devherd.sim.node.presets import preset
-from devherd.sim.node.simulated_node import SimulatedNode
-from devherd.sim.node.spec import NodeSpec
+from devherd_sim.node.nvidia import NvidiaSpec
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
 
 EVERY_VENDOR = NodeSpec(
     fpga=preset("fpga-1").fpga,
@@ -71,7 +71,7 @@ def patched_pod_spec(kubectl, directory, *patches):
 
 
 def told(resources):
-    """Resource name → what is told of each of its devices."""
+    """Resource name → each of its devices as the inventory has it."""
     return {each["name"]: [{key: device[key] for key in TOLD} for device in each["devices"]] for each in resources}
 
 
@@ -92,7 +92,7 @@ def test_every_vendors_devices_are_served_as_outside_the_pod(directory, run_pod)
 
 
 def test_whole_amd_gpus_are_served_where_the_topology_may_not_be_read(directory, run_pod):
-    """Without amd.yaml: their own nodes suffice for a container to compute; what is missing is told."""
+    """Without amd.yaml: their own nodes suffice for a container to compute; what is missing is reported."""
     host = SimulatedNode.create(directory / "node", preset("amd-8")).root
     for properties in host.glob("sys/devices/virtual/kfd/kfd/topology/nodes/*/properties"):
         properties.chmod(0)

@@ -1,10 +1,9 @@
 """Instances for the tests of the exporter."""
 
 import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
+import scratch
 from exporter_instance import Instance
 
 
@@ -14,7 +13,7 @@ def make_instance():
     made = []
 
     def make(**options):
-        directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+        directory = scratch.directory()
         made.append((Instance(directory, **options), directory))
         return made[-1][0]
 

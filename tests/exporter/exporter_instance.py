@@ -13,8 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from devherd import spool
-from devherd.proto import spool_pb2
+from devherd import counted, spool
+from devherd.config import resolved_file
+from devherd.config.resolved import Config
+from devherd.counters import Counters
+from devherd.proto import health_pb2, spool_pb2
+from devherd.settings import Settings
 
 PROGRAM = Path(__file__).with_name("exporter_process.py")
 PATIENCE = 20.0
@@ -37,31 +41,51 @@ class Instance:
     def __init__(self, directory, listen="127.0.0.1:0"):
         self.run_dir = directory / "run"
         self.kubelet_dir = directory / "kubelet"
-        self.config = directory / "config.yaml"
         self.standard_error = directory / "stderr"
-        for name in ("resources", "state", "counters"):
+        for name in ("offers/device-plugin", "state"):
             (self.run_dir / name).mkdir(parents=True)
         self.process = None
         self.configure(listen)
 
-    def configure(self, listen):
-        self.config.write_text(f'run_dir: {self.run_dir}\nkubelet_dir: {self.kubelet_dir}\nlisten: "{listen}"\n')
+    def configure(self, listen, **options):
+        """Leave the configuration as the loader does."""
+        settings = Settings(run_dir=self.run_dir, kubelet_dir=self.kubelet_dir, listen=listen, **options)
+        resolved_file.write(settings.resolved_config_file, Config(common=settings))
 
     def put(self, resource):
-        spool.write(spool.path_of(self.run_dir / "resources", spool.key_of(resource.name)), resource)
+        spool.write(spool.path_of(self.run_dir / "offers/device-plugin", spool.key_of(resource.name)), resource)
 
     def take_away(self, name):
-        spool.path_of(self.run_dir / "resources", spool.key_of(name)).unlink()
+        spool.path_of(self.run_dir / "offers/device-plugin", spool.key_of(name)).unlink()
 
     def put_state(self, name, **fields):
         path = spool.path_of(self.run_dir / "state", spool.key_of(name))
         spool.write(path, spool_pb2.ResourceState(name=name, **fields))
+
+    def count(self, child, counting):
+        """Count as a process of that name does after its predecessor: `counting` is called with its Counters."""
+        if child == "scanner":
+            path, kind, metrics = self.run_dir / "scanner.pb", spool_pb2.ScannerState, counted.BY_THE_SCANNER
+        else:
+            path = spool.path_of(self.run_dir / "state", child.removeprefix("resource:"))
+            kind, metrics = spool_pb2.ResourceState, counted.BY_RESOURCE_CHILDREN
+        state = spool.read_or_empty(path, kind)
+        if child != "scanner":
+            state.name = child.removeprefix("resource:").replace("_", "/")
+        counters = Counters(metrics, state.counters)
+        counting(counters)
+        del state.counters[:]
+        state.counters.extend(counters)
+        spool.write(path, state)
 
     def put_scan(self, *problems, duration_seconds=0.004, timestamp_seconds=1_700_000_000.5):
         summary = spool_pb2.ScanSummary(
             timestamp_seconds=timestamp_seconds, duration_seconds=duration_seconds, problems=problems
         )
         spool.write(self.run_dir / "scan.pb", summary)
+
+    def put_verdict(self, *verdicts):
+        spool.write(self.run_dir / "verdicts.pb", health_pb2.Verdicts(verdicts=verdicts))
 
     def put_children(self, *children, supervisor_pid=None):
         """Children, started long ago unless they say otherwise."""
@@ -72,7 +96,7 @@ class Instance:
         ready = self.run_dir / "ready"
         with self.standard_error.open("w") as standard_error:
             self.process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), str(self.config), str(ready)],
+                [sys.executable, str(PROGRAM), str(self.run_dir), str(ready)],
                 stderr=standard_error,
                 env={"PATH": "/usr/bin:/bin", "DEVHERD_REVISION": "0123abc", **environment},
             )

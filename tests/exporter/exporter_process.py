@@ -1,6 +1,6 @@
 """A real exporter process under a stand-in for the supervisor, for the tests beside it.
 
-Usage: exporter_process.py CONFIG-FILE READY-FILE. The stand-in gives the scanner heartbeat slot 0 and beats it every
+Usage: exporter_process.py RUN-DIR READY-FILE. The stand-in gives the scanner heartbeat slot 0 and beats it every
 50 ms unless <run-dir>/scanner-hangs exists, which says for how many seconds it does; the exporter has slot 1 and is
 started again when a signal ends it. <run-dir>/clock holds seconds by which the wall clock is off.
 """
@@ -11,16 +11,13 @@ import time
 from pathlib import Path
 from unittest import mock
 
-from devherd import counters, log
+from devherd import log
 from devherd.child import Child
-from devherd.config import load
+from devherd.config import resolved_file
+from devherd.exporter.main import main
 from devherd.heartbeat import Heartbeats
 
-settings = load({"config": sys.argv[1]}, {}).settings()
-counters.keep_in(settings.counters_directory)
-
-from devherd.exporter.main import main  # noqa: E402 - prometheus_client must find its directory first
-
+settings = resolved_file.read(Path(sys.argv[1]) / "config.json").settings()
 right_time, hangs = time.time, settings.run_dir / "scanner-hangs"
 clock = settings.run_dir / "clock"
 time.time = lambda: right_time() + (float(clock.read_text()) if clock.exists() else 0.0)
@@ -36,7 +33,6 @@ def start():
     """Fork the exporter; say which process it is."""
     pid = os.fork()
     if pid == 0:
-        counters.belong_to("exporter")
         log.configure("exporter", "debug", "text")
         os._exit(main(Child("exporter", settings, heartbeats, 1)))
     new = ready.with_suffix(".new")

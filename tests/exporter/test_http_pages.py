@@ -7,14 +7,22 @@ import time
 
 import pytest
 
-from devherd.proto.spool_pb2 import Child, Device, Mount, Node, Problem, Resource
+from devherd.proto.spool_pb2 import Child, Device, Edits, Mount, Node, Problem, Resource
 
 GPU = Resource(
     name="example.com/gpu",
     vendor="simulated",
     devices=[
-        Device(id="0", nodes=[Node(host_path="/dev/a", container_path="/dev/b", permissions="rw")], numa_nodes=[0]),
-        Device(id="1", reasons=["cordoned"], mounts=[Mount(host_path="/x", container_path="/y", read_only=True)]),
+        Device(
+            id="0",
+            edits=Edits(nodes=[Node(host_path="/dev/a", container_path="/dev/b", permissions="rw")]),
+            numa_nodes=[0],
+        ),
+        Device(
+            id="1",
+            reasons=["cordoned"],
+            edits=Edits(mounts=[Mount(host_path="/x", container_path="/y", read_only=True)]),
+        ),
     ],
 )
 SCANNER = Child(name="scanner", heartbeat_slot=0, pid=1, state="RUNNING", started_timestamp_seconds=1.0)
@@ -32,7 +40,7 @@ def test_an_instance_without_children_file_is_not_alive(instance):
     """Nothing is known of a supervisor that has written nothing."""
     instance.start()
 
-    assert instance.ask("/healthz")[::2] == (503, "supervisor: it has not written which children it has\n")
+    assert instance.ask("/healthz")[::2] == (503, "supervisor: children.pb is missing\n")
 
 
 def test_a_scanner_that_stopped_beating_is_named(instance):
@@ -68,16 +76,16 @@ def test_every_reason_not_to_be_alive_has_its_line(instance):
 
     status, _, reasons = instance.ask("/healthz")
 
-    assert (status, reasons.splitlines()) == (503, ["supervisor: process 4194305 is gone", "scanner: it is BACKOFF"])
+    assert (status, reasons.splitlines()) == (503, ["supervisor: process 4194305 is gone", "scanner: BACKOFF"])
 
 
 def test_ready_is_when_the_kubelet_has_every_resource(instance):
     """Each resource that it does not have is named with the reason."""
     instance.start()
-    assert instance.ask("/readyz")[::2] == (503, "scanner: it has not finished a scan yet\n")
+    assert instance.ask("/readyz")[::2] == (503, "scanner: no scan has finished yet\n")
 
     instance.put(GPU)
-    assert instance.ask("/readyz")[::2] == (503, "example.com/gpu: its process has not said anything yet\n")
+    assert instance.ask("/readyz")[::2] == (503, "example.com/gpu: no status from its process yet\n")
 
     instance.put_state(GPU.name, registered=False, detail="the kubelet is away")
     assert instance.ask("/readyz")[::2] == (503, "example.com/gpu: the kubelet is away\n")
@@ -120,6 +128,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
                         "id": "0",
                         "health": "Healthy",
                         "reasons": [],
+                        "warnings": [],
                         "numa_nodes": [0],
                         "nodes": [{"host_path": "/dev/a", "container_path": "/dev/b", "permissions": "rw"}],
                         "mounts": [],
@@ -133,6 +142,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
                         "id": "1",
                         "health": "Unhealthy",
                         "reasons": ["cordoned"],
+                        "warnings": [],
                         "numa_nodes": None,
                         "nodes": [],
                         "mounts": [{"host_path": "/x", "container_path": "/y", "read_only": True}],

@@ -4,16 +4,16 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from devherd import counted, spool
 from devherd.exporter.metrics import device_gauges
-from devherd.proto.spool_pb2 import Child, Device, Problem, Resource
-from devherd.run_directory import Herd
+from devherd.instance import Herd
+from devherd.proto.health_pb2 import WARN, Held, Verdict
+from devherd.proto.spool_pb2 import Child, Device, Problem, Resource, Series
 
 GOLDEN = Path(__file__).with_name("metrics.txt")
 
@@ -26,35 +26,34 @@ FPGA = Resource(
             numa_nodes=[1],
             attributes={"pci_address": "0000:81:00.0", "afu_id": "d8424dc4a4a3c413f89e433683f9040b"},
         ),
-        Device(id="dfl-port.1", reasons=["fme-error", "port-error"], attributes={"afu_id": 'with "quotes" and \\'}),
+        Device(
+            id="dfl-port.1",
+            vendor="intel-fpga",
+            reasons=["fme-error", "port-error"],
+            attributes={"afu_id": 'with "quotes" and \\'},
+        ),
+    ],
+)
+ILL = Verdict(
+    vendor="intel-fpga",
+    device="dfl-port.1",
+    held=[
+        Held(source="fpga-errors", reason="port-error", file="/sys/errors"),
+        Held(source="fpga-errors", reason="port-error", file="/sys/first_error"),
+        Held(source="pci-aer-nonfatal", reason="pci-aer", action=WARN),
+        Held(source="pci-aer-fatal", reason="pci-aer", is_over=True),
     ],
 )
 SIMULATED = Resource(
     name="example.com/gpu", vendor="simulated", devices=[Device(id="0", numa_nodes=[0, 1], vendor="other")]
 )
 
-COUNT = """
-    import sys
-    from pathlib import Path
-    from devherd import counters
-    counters.keep_in(Path(sys.argv[1]))
-    counters.belong_to(sys.argv[2])
-    from prometheus_client import Counter, Histogram
-    allocations = Counter("devherd_allocations", "Containers given devices.", ["resource_name"])
-    changes = Counter("devherd_device_health_changes", "Changes of a device's health.", ["resource_name", "device_id"])
-    scans = Counter("devherd_scans", "Scans of the host.", ["vendor"])
-    restarts = Counter("devherd_kubelet_restarts", "Restarts of the kubelet.")
-    latency = Histogram(
-        "devherd_allocation_duration_seconds", "Time of an Allocate.", ["resource_name"], buckets=(0.1, 1)
-    )
-    exec(sys.argv[3])
-"""
 
-
-def count(instance, child, statements):
-    """Counts in a process of its own that goes by a child's name and then ends."""
-    command = [sys.executable, "-c", textwrap.dedent(COUNT), str(instance.run_dir / "counters"), child, statements]
-    subprocess.run(command, check=True, timeout=60)
+def scanned(counters):
+    """What a scanner has counted."""
+    counters.add(counted.SCANS, "intel-fpga", amount=3)
+    counters.add(counted.SCANS, "generic", amount=2)
+    counters.add(counted.SCAN_FAILURES, "generic", amount=0)
 
 
 def small_herd(instance):
@@ -63,8 +62,12 @@ def small_herd(instance):
     instance.put(SIMULATED)
     instance.put_state(FPGA.name, registered=True, streams=1)
     instance.put_scan(Problem(vendor="intel-fpga", path="/sys/x", error="no"))
-    count(instance, "scanner", "scans.labels('intel-fpga').inc(3); scans.labels('generic').inc(2)")
-    count(instance, f"resource:{FPGA.name.replace('/', '_')}", f"latency.labels({FPGA.name!r}).observe(0.25)")
+    instance.put_verdict(ILL)
+    instance.count("scanner", scanned)
+    instance.count(
+        f"resource:{FPGA.name.replace('/', '_')}",
+        lambda counters: counters.observe(counted.ALLOCATION_DURATION, 0.25, FPGA.name),
+    )
     instance.start()
     instance.put_children(
         Child(name="scanner", heartbeat_slot=0, state="RUNNING", pid=1, restarts={"exit": 2}),
@@ -115,16 +118,22 @@ def test_openmetrics_is_given_to_who_asks_for_it(instance):
 def test_counters_go_on_where_a_restarted_child_left_them(instance):
     """Two processes of the same child name, one after the other, count on the same series."""
     instance.put(SIMULATED)
-    name = "resource:example.com_gpu"
-    count(
-        instance, name, "allocations.labels('example.com/gpu').inc(2); latency.labels('example.com/gpu').observe(0.5)"
-    )
-    count(instance, name, "allocations.labels('example.com/gpu').inc(); latency.labels('example.com/gpu').observe(5)")
+
+    def counting(allocations, seconds):
+        def count(counters):
+            counters.add(counted.ALLOCATIONS, SIMULATED.name, amount=allocations)
+            counters.observe(counted.ALLOCATION_DURATION, seconds, SIMULATED.name)
+
+        return count
+
+    instance.count("resource:example.com_gpu", counting(2, 0.5))
+    instance.count("resource:example.com_gpu", counting(1, 5))
     instance.start()
 
     metrics = instance.metrics()
 
     assert metrics['devherd_allocations_total{resource_name="example.com/gpu"}'] == 3
+    assert metrics['devherd_allocation_duration_seconds_bucket{le="0.3",resource_name="example.com/gpu"}'] == 0
     assert metrics['devherd_allocation_duration_seconds_bucket{le="1.0",resource_name="example.com/gpu"}'] == 1
     assert metrics['devherd_allocation_duration_seconds_count{resource_name="example.com/gpu"}'] == 2
     assert metrics['devherd_allocation_duration_seconds_sum{resource_name="example.com/gpu"}'] == 5.5
@@ -132,8 +141,8 @@ def test_counters_go_on_where_a_restarted_child_left_them(instance):
 
 def test_a_restart_of_the_kubelet_counts_once_though_every_child_sees_it(instance):
     """The figure is that of the child that saw most."""
-    for child, seen in (("resource:a.b_c", 3), ("resource:a.b_d", 3), ("resource:late.b_e", 1), ("scanner", 0)):
-        count(instance, child, f"restarts.inc({seen})")
+    for child, seen in (("resource:a.b_c", 3), ("resource:a.b_d", 3), ("resource:late.b_e", 1), ("resource:n.b_f", 0)):
+        instance.count(child, lambda counters, seen=seen: counters.add(counted.KUBELET_RESTARTS, amount=seen))
     instance.start()
 
     assert instance.metrics()["devherd_kubelet_restarts_total"] == 3
@@ -142,10 +151,10 @@ def test_a_restart_of_the_kubelet_counts_once_though_every_child_sees_it(instanc
 def test_series_of_what_is_gone_disappear(instance):
     """A device, then its whole resource: no gauge and no counter keeps naming them."""
     instance.put(FPGA)
-    count(instance, "scanner", f"changes.labels({FPGA.name!r}, 'dfl-port.1').inc(4)")
+    instance.count("scanner", lambda counters: counters.add(counted.HEALTH_CHANGES, FPGA.name, "dfl-port.1", amount=4))
     instance.start()
     assert any('"dfl-port.1"' in series for series in instance.metrics())
-    assert [value for series, value in instance.metrics().items() if "health_changes" in series] == [4, 0]
+    assert [value for series, value in instance.metrics().items() if "health_changes" in series] == [0, 4]
 
     instance.put(Resource(name=FPGA.name, devices=FPGA.devices[:1]))
 
@@ -157,23 +166,25 @@ def test_series_of_what_is_gone_disappear(instance):
     assert not any(FPGA.name in series for series in instance.metrics())
 
 
-def test_a_torn_counter_file_costs_only_what_is_in_it(instance):
-    """A child that is just making its file, or was killed while doing so, does not take the page down."""
+def test_a_torn_state_file_costs_only_what_is_in_it(instance):
+    """A file that a failing disk has spoilt, or one that another version has written, does not take the page down."""
     instance.put(SIMULATED)
-    count(instance, "resource:example.com_gpu", "allocations.labels('example.com/gpu').inc(2)")
-    (instance.run_dir / "counters" / "counter_empty.db").write_bytes(b"")
-    (instance.run_dir / "counters" / "counter_torn.db").write_bytes(
-        b"\xff\xff\x00\x00\0\0\0\0\xff\xff\xff\x00garbage" * 9
-    )
-    (instance.run_dir / "counters" / "histogram_text.db").write_bytes(
-        b"\x40\0\0\0\0\0\0\0\x08\0\0\0no json!" + bytes(64)
-    )
+    instance.count("resource:example.com_gpu", lambda counters: counters.add(counted.ALLOCATIONS, SIMULATED.name))
+    (instance.run_dir / "scanner.pb").write_bytes(b"\xff\xff\x00\x00")
+    for key, content in (("empty", b""), ("torn", b"\x40\0\0 no message")):
+        path = spool.path_of(instance.run_dir / "state", key)
+        path.parent.mkdir()
+        path.write_bytes(content)
+    other = [Series(metric="devherd_allocations", labels=[SIMULATED.name, "more"], total=7)]
+    other += [Series(metric="devherd_allocation_duration_seconds", labels=[SIMULATED.name], buckets=[1, 2])]
+    other += [Series(metric="devherd_unheard_of", total=7)]
+    instance.put_state("a.b/c", counters=other)
     instance.start()
 
-    status, _, _ = instance.ask("/metrics")
+    metrics = instance.metrics()
 
-    assert status == 200
-    assert instance.metrics()['devherd_allocations_total{resource_name="example.com/gpu"}'] == 2
+    assert metrics['devherd_allocations_total{resource_name="example.com/gpu"}'] == 1
+    assert not any("unheard_of" in series or ("duration" in series and "gpu" in series) for series in metrics)
 
 
 def test_a_resource_whose_child_is_dead_is_not_registered(instance):
@@ -192,7 +203,7 @@ def test_a_resource_whose_child_is_dead_is_not_registered(instance):
 
 def test_an_empty_run_directory_is_no_error(instance):
     """The exporter may be up before the first scan is."""
-    shutil.rmtree(instance.run_dir / "resources")
+    shutil.rmtree(instance.run_dir / "offers/device-plugin")
     shutil.rmtree(instance.run_dir / "state")
     instance.start()
 
@@ -221,4 +232,5 @@ def test_the_label_model_has_each_vendors_best_word_for_what_a_device_is(vendor,
     """A card without a name, as AMD's older ones are, has its PCI device id; what is no hardware has nothing."""
     herd = Herd([Resource(name="a/b", vendor=vendor, devices=[Device(id="0", attributes=attributes)])])
     (info,) = (family for family in device_gauges(herd) if family.name == "devherd_device_info")
-    assert info.samples[0].labels["model"] == model
+    ((_, labels, _),) = info.samples
+    assert labels["model"] == model

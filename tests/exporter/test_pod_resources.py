@@ -1,24 +1,28 @@
 """Which pod holds which device: asked of a kubelet, shown in metrics and inventory, unknown when there is none."""
 
+import asyncio
 import json
 import threading
 import time
 from concurrent import futures
 
 import grpc
+from exporter_instance import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.exporter import pod_resources
-from devherd.exporter.pod_resources import PodResources, parse
+from devherd import spool
+from devherd.kubelet import pod_resources
+from devherd.kubelet.pod_resources import PodResources, parse
 from devherd.proto import podresources_v1_pb2_grpc
 from devherd.proto.podresources_v1_pb2 import (
+    AllocatableResourcesResponse,
     ContainerDevices,
     ContainerResources,
     ListPodResourcesResponse,
 )
 from devherd.proto.podresources_v1_pb2 import PodResources as Pod
-from devherd.proto.spool_pb2 import Device, Resource
+from devherd.proto.spool_pb2 import Allocatable, Device, Resource
 
 
 def pod(name, *devices, container="main"):
@@ -32,7 +36,8 @@ class Kubelet(podresources_v1_pb2_grpc.PodResourcesListerServicer):
 
     def __init__(self, socket, *pods):
         self.pods = pods
-        self.asked = 0
+        self.asked = self.asked_allocatable = 0
+        self.allocatable = []
         self.hang = threading.Event()
         self.hang.set()
         socket.parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +50,11 @@ class Kubelet(podresources_v1_pb2_grpc.PodResourcesListerServicer):
         self.asked += 1
         self.hang.wait(10)
         return ListPodResourcesResponse(pod_resources=self.pods)
+
+    def GetAllocatableResources(self, request, context):
+        self.asked_allocatable += 1
+        devices = [ContainerDevices(resource_name=name, device_ids=ids) for name, ids in self.allocatable]
+        return AllocatableResourcesResponse(devices=devices)
 
     def __enter__(self):
         return self
@@ -96,41 +106,41 @@ def test_a_kubelet_that_does_not_answer_costs_a_scrape_two_seconds_at_most(insta
     assert "DEADLINE_EXCEEDED" in instance.log
 
 
-def test_an_absent_socket_is_told_once(tmp_path, caplog):
+async def test_an_absent_socket_is_told_once(tmp_path, caplog):
     """A node may have no kubelet yet: one line in the log, not one for each scrape."""
     asked = PodResources(tmp_path / "kubelet.sock")
     asked._asked_at = float("-inf")
 
-    assert asked.allocations() is None
+    assert await asked.allocations() is None
     asked._asked_at = float("-inf")
-    assert asked.allocations() is None
+    assert await asked.allocations() is None
 
     assert [record.message for record in caplog.records] == [
-        f"{tmp_path}/kubelet.sock is not there: which pod holds which device stays unknown"
+        f"{tmp_path}/kubelet.sock does not exist: which pod holds which device is unknown"
     ]
 
 
-def test_the_kubelet_is_asked_once_for_many_questions(make_instance):
+async def test_the_kubelet_is_asked_once_for_many_questions(make_instance):
     """It limits its callers: scrape, page and API share an answer."""
     socket = make_instance().kubelet_dir / "pod-resources" / "kubelet.sock"
     with Kubelet(socket, pod("p", ("example.com/gpu", "0"))) as kubelet:
         asked = PodResources(socket)
-        answers = [asked.allocations() for _ in range(5)]
+        answers = await asyncio.gather(*(asked.allocations() for _ in range(5)))
 
     assert kubelet.asked == 1
     assert answers == [{("example.com/gpu", "0"): [{"namespace": "default", "pod": "p", "container": "main"}]}] * 5
 
 
-def test_a_restarted_kubelet_is_asked_again(make_instance, monkeypatch):
+async def test_a_restarted_kubelet_is_asked_again(make_instance, monkeypatch):
     """A new server on a new socket of the same name, without the old one's back-off."""
     monkeypatch.setattr(pod_resources, "CACHE_SECONDS", 0.0)
     socket = make_instance().kubelet_dir / "pod-resources" / "kubelet.sock"
     asked = PodResources(socket)
     with Kubelet(socket, pod("before", ("example.com/gpu", "0"))):
-        assert asked.allocations()[("example.com/gpu", "0")][0]["pod"] == "before"
-    assert asked.allocations() is None
+        assert (await asked.allocations())[("example.com/gpu", "0")][0]["pod"] == "before"
+    assert await asked.allocations() is None
     with Kubelet(socket, pod("after", ("example.com/gpu", "0"))):
-        assert asked.allocations()[("example.com/gpu", "0")][0]["pod"] == "after"
+        assert (await asked.allocations())[("example.com/gpu", "0")][0]["pod"] == "after"
 
 
 _NAMES = st.text("abc", min_size=1, max_size=2)
@@ -147,3 +157,37 @@ def test_no_answer_of_the_kubelet_makes_a_holder_twice(pods):
     for holders in allocations.values():
         names = [(holder["namespace"], holder["pod"], holder["container"]) for holder in holders]
         assert len(names) == len(set(names))
+
+
+def allocatable(instance, key="example.com_gpu"):
+    """What the exporter has left for a resource child; None before it has."""
+    path = spool.path_of(instance.run_dir / "allocatable", key)
+    return spool.read(path, Allocatable) if path.exists() else None
+
+
+def test_each_child_finds_what_the_kubelet_lists_of_its_resource(make_instance):
+    """One question for the whole node, also with `listen: ""`; what the kubelet does not list has no devices."""
+    instance = make_instance(listen="")
+    instance.configure("", kubelet_check=0.1)
+    instance.put(GPU)
+    instance.put(Resource(name="example.com/nic", devices=[Device(id="a")]))
+    with Kubelet(instance.kubelet_dir / "pod-resources" / "kubelet.sock") as kubelet:
+        kubelet.allocatable = [("example.com/gpu", ["1", "0"]), ("other.com/nic", ["7"]), ("example.com/gpu", ["2"])]
+        began = time.monotonic()
+        instance.start()
+        eventually(lambda: allocatable(instance), "it asks")
+        assert list(allocatable(instance).device_ids) == ["0", "1", "2"]
+        assert began < allocatable(instance).asked_monotonic_seconds <= time.monotonic()
+        eventually(lambda: allocatable(instance, "example.com_nic"), "it writes a file for each resource")
+        assert list(allocatable(instance, "example.com_nic").device_ids) == []
+        assert allocatable(instance, "other.com_nic") is None
+        instance.take_away("example.com/nic")
+        eventually(lambda: not allocatable(instance, "example.com_nic"), "the file goes with its resource")
+        mark, last = kubelet.asked_allocatable, allocatable(instance).asked_monotonic_seconds
+        eventually(lambda: kubelet.asked_allocatable >= mark + 3, "it asks again and again")
+        eventually(lambda: allocatable(instance).asked_monotonic_seconds > last, "it writes when it has asked")
+
+    last = allocatable(instance).asked_monotonic_seconds
+    time.sleep(0.5)
+    assert allocatable(instance).asked_monotonic_seconds <= last + 0.2
+    assert "Traceback" not in instance.log

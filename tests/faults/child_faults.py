@@ -58,7 +58,7 @@ async def child_stopped(trial: Trial) -> None:
 @row(ONE, registers=(GPU,), replaces=(GPU,), in_a_row=3, excused="the exception is a defect and is told as one")
 async def child_raises(trial: Trial) -> None:
     """An exception that nobody expects is thrown in a resource child's main loop."""
-    (trial.directory / f"raise-resource:{GPU.replace('/', '_')}").touch()
+    (trial.directory / "rig" / f"raise-resource:{GPU.replace('/', '_')}").touch()
     await trial.until_logged("thrown by a test")
 
 
@@ -85,7 +85,8 @@ async def supervisor_out_of_file_descriptors(trial: Trial) -> None:
     await asyncio.sleep(trial.random.uniform(0.5, 2))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
     for child in filter(None, trial.pids().values()):  # one that was started meanwhile has inherited the limit
-        resource.prlimit(child, resource.RLIMIT_NOFILE, (soft, hard))
+        most = resource.prlimit(child, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(child, resource.RLIMIT_NOFILE, (min(soft, most), most))
     trial.mended()
 
 
@@ -107,7 +108,7 @@ async def scanner_killed(trial: Trial) -> None:
 )
 async def scanner_raises(trial: Trial) -> None:
     """An exception that nobody expects is thrown in the scanner's main loop."""
-    (trial.directory / "raise-scanner").touch()
+    (trial.directory / "rig" / "raise-scanner").touch()
     await trial.until_logged("thrown by a test")
 
 

@@ -1,4 +1,4 @@
-"""A file whose reads hang while it is told to: a FUSE file system of one file, in a mount namespace of its own.
+"""A file whose reads hang while that is wanted: a FUSE file system of one file, in a mount namespace of its own.
 
 Usage: unshare --user --map-root-user --mount hanging_file.py FILE TEXT. Mounts over FILE, prints a line when that is
 done, and serves until its stdin ends. `hang` and `flow` on stdin say what becomes of reads. A read that hangs cannot

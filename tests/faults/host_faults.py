@@ -21,7 +21,7 @@ HANGING_FILE = Path(__file__).with_name("hanging_file.py")
 
 
 async def unhealthy(trial: Trial) -> None:
-    """The kubelet was told that CODEC's device failed."""
+    """The kubelet knows that CODEC's device failed."""
     await trial.kubelet.events.until(
         lambda: trial.kubelet.devices(CODEC) == {PORT: "Unhealthy"}, within=30, what=f"{CODEC} unhealthy"
     )
@@ -138,7 +138,7 @@ async def spool_file_torn(trial: Trial) -> None:
     path = spool_file(trial, GPU)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2 + 1])
-    await trial.until(lambda: path.read_bytes() == whole, "it is written anew")
+    await trial.until(lambda: _offers_the_same(path, whole), "it is written anew")
 
 
 @row("the last good one stays in force; it is written anew with the next scan", in_a_row=3)
@@ -147,7 +147,7 @@ async def spool_file_empty(trial: Trial) -> None:
     path = spool_file(trial, CRYPTO)
     whole = path.read_bytes()
     path.write_bytes(b"")
-    await trial.until(lambda: path.read_bytes() == whole, "it is written anew")
+    await trial.until(lambda: _offers_the_same(path, whole), "it is written anew")
 
 
 @row("the new child waits for the file that is written anew", registers=(GPU,), replaces=(GPU,), in_a_row=2)
@@ -175,9 +175,15 @@ async def spool_file_removed(trial: Trial) -> None:
 async def foreign_file_in_the_spool(trial: Trial) -> None:
     """A file appears in the spool that is none of ours, and one of another resource's content."""
     content = spool_file(trial, GPU).read_bytes()
+    paths = []
     for name, text in (("example.com_other", content), ("noise", b"\xff\xfe")):
-        spool.path_of(trial.settings.resources_directory, name).write_bytes(text)
+        path = spool.path_of(trial.settings.resources_directory, name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text)
+        paths.append(path)
         await asyncio.sleep(trial.random.uniform(0, 1))
+    await trial.until(lambda: not any(path.exists() for path in paths), "both are removed again")
+    await asyncio.sleep(0.5)  # for the supervisor to end their children, if it has seen them
 
 
 async def mount_small_run_directory(trial: Trial) -> None:
@@ -270,7 +276,7 @@ async def inotify_limit_reached(trial: Trial) -> None:
 @row("nothing but the times that are shown depends on it", registers=ALL, in_a_row=4)
 async def clock_jumps(trial: Trial) -> None:
     """The wall clock jumps by up to ten years, either way; then the kubelet restarts and a port fails and heals."""
-    (trial.directory / "clock").write_text(str(trial.random.uniform(-1, 1) * 10 * 365 * 86400))
+    (trial.directory / "rig" / "clock").write_text(str(trial.random.uniform(-1, 1) * 10 * 365 * 86400))
     await trial.kubelet.restart()
     for name in ALL:
         await trial.kubelet.until_registered(name, since=trial._mark, within=30)
@@ -279,3 +285,14 @@ async def clock_jumps(trial: Trial) -> None:
     assert await trial.get("/healthz") == 200
     trial.node.heal_port(PORT)
     trial.mended()
+
+
+def _offers_the_same(path: Path, whole: bytes) -> bool:
+    """Whether a file is readable and offers what it did; each writing has a version of its own."""
+    try:
+        now = spool.read(path, spool_pb2.Resource)
+    except (FileNotFoundError, spool.SpoolError):
+        return False
+    before = spool_pb2.Resource.FromString(whole)
+    before.version = now.version
+    return now == before

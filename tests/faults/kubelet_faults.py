@@ -12,6 +12,7 @@ from trial import ALL, CODEC, CONFIG, CRYPTO, GPU, Trial
 
 CHECKPOINT = "kubelet_internal_checkpoint"
 AGAIN = "every resource registers again"
+ANEW = "every resource registers again from a new process, whose sandbox has the new directory"
 
 
 @row(AGAIN, registers=ALL, in_a_row=10, share=4, short=3)
@@ -99,7 +100,7 @@ def make_plugin_directory(trial: Trial, checkpoint: bytes) -> None:
     (trial.settings.plugin_directory / CHECKPOINT).write_bytes(checkpoint)
 
 
-@row(AGAIN, registers=ALL)
+@row(ANEW, registers=ALL, replaces=ALL)
 async def plugin_directory_removed_and_made_again(trial: Trial) -> None:
     """The plugin directory is removed with all in it, with the kubelet down, which makes it again when it starts."""
     await trial.kubelet.stop(clean=True)
@@ -110,7 +111,7 @@ async def plugin_directory_removed_and_made_again(trial: Trial) -> None:
     trial.mended()
 
 
-@row(AGAIN, registers=ALL, in_a_row=3)
+@row(ANEW, registers=ALL, replaces=ALL, in_a_row=3)
 async def plugin_directory_removed_under_a_running_kubelet(trial: Trial) -> None:
     """The plugin directory is removed with all in it while the kubelet runs; it is restarted later."""
     checkpoint = remove_plugin_directory(trial)

@@ -3,13 +3,13 @@
 import contextlib
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import scratch
 from trial import Trial
 
 Inject = Callable[[Trial], Awaitable[None]]
@@ -104,7 +104,7 @@ async def _play_on_one_herd(wanted: Row, count: int, random: Random, directory: 
                 attempted += 1
                 healed.append(await _once(wanted, trial))
             await trial.end()
-    except Exception as error:  # noqa: BLE001 - the long run goes on, the failure is told
+    except Exception as error:  # noqa: BLE001 - the long run goes on, the failure is printed
         figures.failures.append(f"{wanted.name}: {type(error).__name__}: {error}\n--- log\n{trial.log[-3000:]}")
         attempted, healed = max(1, attempted), healed[: attempted - 1]
     figures.attempts += attempted
@@ -122,7 +122,7 @@ async def _once(wanted: Row, trial: Trial) -> float:
 @contextlib.contextmanager
 def _directory() -> Iterator[Path]:
     """One with a path short enough for sockets."""
-    path = Path(tempfile.mkdtemp(prefix="dhf", dir="/tmp"))
+    path = scratch.directory("dhf")
     try:
         yield path
     finally:

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from devherd.sim.kubelet import manager
-from devherd.sim.kubelet.manager import EmbeddedKubelet
-from devherd.sim.kubelet.registration import Registration
+from devherd_sim.kubelet import manager
+from devherd_sim.kubelet.manager import EmbeddedKubelet
+from devherd_sim.kubelet.registration import Registration
 
 
 @dataclass

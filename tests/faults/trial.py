@@ -1,6 +1,7 @@
-"""One herd under fault: a stage that can tell when it has healed, and whether anything is lost or left behind."""
+"""One herd under fault: a testbed that knows when it has healed, and whether anything is lost or left behind."""
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -18,8 +19,8 @@ from moody_kubelet import MoodyKubelet
 from devherd import spool
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.sim.node.presets import preset
-from devherd.sim.stage import Stage
+from devherd_sim.node.presets import preset
+from devherd_sim.testbed import Testbed
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
@@ -35,10 +36,12 @@ HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]
 """What pods hold from the beginning on: resource, devices, pod."""
 
 LEFT_IN_THE_RUN_DIRECTORY = {
-    "config.json", "counters", "lock", "logs", "resources", "scan.pb", "state", "supervisord.conf"
+    "allocatable", "config.json", "devices.pb", "lock", "logs", "offers", "scan.pb", "scanner.pb", "state",
+    "supervisord.conf", "verdicts.pb",
 }  # fmt: skip
 PATIENCE_SECONDS = 40.0
 _LOOK_SECONDS = 0.01
+_TWO_POLLS_SECONDS = 0.2
 _SPARE_DESCRIPTORS = 3  # a connection or a file that is open just now
 
 
@@ -46,7 +49,7 @@ class NotHealedError(Exception):
     """A registration, a device, an allocation or a process is lost, or something was left behind."""
 
 
-class Trial(Stage):
+class Trial(Testbed):
     """A herd with three resources of which pods hold devices. `random` decides the delays."""
 
     def __init__(self, directory: Path, random: Random) -> None:
@@ -72,7 +75,7 @@ class Trial(Stage):
         place.with_suffix(".new").rename(place)
 
     async def start_herd(self) -> float:
-        """As a stage does; a herd that has mounts of its own has its run directory seen with its eyes."""
+        """As a testbed does; a herd that has mounts of its own has its run directory seen with its eyes."""
         self.settings = self.inside
         started = await super().start_herd()
         if self.has_own_mounts:
@@ -85,7 +88,17 @@ class Trial(Stage):
         await self.until_healed(ALL, None)
         for resource, count, pod in HELD:
             await self.kubelet.allocate(resource, count, pod=pod)
+        await self._until_polled()
         self._descriptors = {pid: descriptors(pid) for pid in self.pids().values()}
+
+    async def _until_polled(self) -> None:
+        """The scanner keeps open what it polls, from its first poll on: late on a busy machine."""
+        open_before, open_now = 0, -1
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while open_now != open_before or not open_now:
+            demand(time.monotonic() < deadline, f"the scanner has {open_now} files of the node open")
+            await asyncio.sleep(_TWO_POLLS_SECONDS)
+            open_before, open_now = open_now, files_open_below(self.inside.host_root, self.pid("scanner"))
 
     async def before(self) -> None:
         """Remember how things are, and let a random time pass."""
@@ -270,8 +283,18 @@ def descriptors(pid: int) -> int:
         return 0
 
 
+def files_open_below(directory: Path, pid: int) -> int:
+    """How many of a process's descriptors are files of a directory."""
+    count = 0
+    with contextlib.suppress(OSError):
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                count += each.readlink().is_relative_to(directory)
+    return count
+
+
 def processes_of(directory: Path) -> list[int]:
-    """Processes that run on a stage's directory."""
+    """Processes that run on a testbed's directory."""
     found = []
     for place in Path("/proc").iterdir():
         if not place.name.isdecimal() or int(place.name) == os.getpid():

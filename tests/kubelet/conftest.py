@@ -3,17 +3,15 @@
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
+import scratch
 from go_program import GoProgram
 from herd_node import HerdNode
 from resource_child import ChildNode
 
-HARNESS = GoProgram(
-    Path(__file__).with_name("harness"), "building the kubelet harness, up to four minutes the first time"
-)
+HARNESS = GoProgram(Path(__file__).with_name("harness"), "harness", "the kubelet's device manager")
 
 
 def pytest_collection_finish(session):
@@ -29,7 +27,7 @@ def harness(tool):
 @pytest.fixture
 def directory():
     """A directory with a path short enough for sockets."""
-    path = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    path = scratch.directory()
     yield path
     shutil.rmtree(path)
 

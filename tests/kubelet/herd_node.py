@@ -10,8 +10,8 @@ import pytest
 from real_kubelet import RealKubelet
 from resource_child import eventually
 
-from devherd.sim.node.presets import preset
-from devherd.sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
 
 
 class HerdNode:

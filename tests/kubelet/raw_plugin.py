@@ -29,7 +29,7 @@ def register(plugins: Path, endpoint: str, resource: str, *, version="v1beta1", 
 
 
 class RawPlugin(DevicePluginServicer, RegistrationServicer):
-    """Serves a socket, also as one in plugins_registry; sends the lists it is told to send."""
+    """Serves a socket, also as one in plugins_registry; sends the lists given to `send`."""
 
     def __init__(self, socket: Path, *, resource="example.com/raw", versions=("v1beta1",)) -> None:
         self.told: list[tuple[bool, str]] = []

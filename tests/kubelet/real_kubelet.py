@@ -18,7 +18,7 @@ class KubeletError(Exception):
 
 @dataclass(frozen=True)
 class Container:
-    """What the runtime would be told for a container; `error` is why it cannot be started."""
+    """What the runtime would get for a container; `error` is why it cannot be started."""
 
     error: str = ""
     device_ids: dict[str, list[str]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from real_kubelet import RealKubelet
 from devherd import spool
 from devherd.proto import spool_pb2
 
-PROCESS = Path(__file__).parents[1] / "plugin" / "resource_process.py"
+PROCESS = Path(__file__).parents[1] / "device_plugin" / "resource_process.py"
 RESOURCE = "example.com/gpu"
 
 
@@ -32,7 +32,9 @@ def eventually(condition, seconds=30.0):
 def device(device_id, *reasons, numa=(), **brings):
     """A device with one node of its own and whatever else it brings."""
     node = spool_pb2.Node(host_path=f"/dev/{device_id}", container_path=f"/dev/{device_id}", permissions="rw")
-    return spool_pb2.Device(id=device_id, reasons=reasons, numa_nodes=numa, nodes=[node], **brings)
+    return spool_pb2.Device(
+        id=device_id, reasons=reasons, numa_nodes=numa, edits=spool_pb2.Edits(nodes=[node], **brings)
+    )
 
 
 class ChildNode:
@@ -44,13 +46,13 @@ class ChildNode:
         self.kubelet = RealKubelet(program, directory / "k", directory / "kubelet.log")
         self.run_dir = directory / "r"
         self.log = directory / "child.log"
-        for each in (directory / "k", self.run_dir / "resources", self.run_dir / "state"):
+        for each in (directory / "k", self.run_dir / "offers/device-plugin", self.run_dir / "state"):
             each.mkdir(parents=True)
         self._runs: list[tuple[subprocess.Popen[str], list[int]]] = []
 
     def write(self, *devices, name=RESOURCE, **fields):
         """Put the resource's spool file in place, as the scanner would."""
-        path = spool.path_of(self.run_dir / "resources", spool.key_of(name))
+        path = spool.path_of(self.run_dir / "offers/device-plugin", spool.key_of(name))
         spool.write(path, spool_pb2.Resource(name=name, devices=devices, **fields))
 
     def run(self, name=RESOURCE):
@@ -74,8 +76,9 @@ class ChildNode:
         """Write the file, start the child, and wait until the kubelet has its list."""
         self.write(*devices, name=name, **fields)
         self.run(name)
-        healthy = sum(not each.reasons for each in devices)
-        self.until_capacity(len(devices), healthy, name=name)
+        ids = {each.id: max(each.replicas, 1) for each in devices}
+        healthy = sum(ids[each.id] for each in devices if not each.reasons)
+        self.until_capacity(sum(ids.values()), healthy, name=name)
 
     def end(self, number=signal.SIGTERM):
         """Signal the child started last; its exit code."""

@@ -15,7 +15,7 @@ NIC = "example.com/nic"
 
 
 def test_each_container_of_a_pod_gets_devices_of_its_own(child_node):
-    """Nodes, permissions and ids, as the runtime is told."""
+    """Nodes, permissions and ids, as the runtime gets them."""
     child_node.kubelet.start()
     child_node.serve(*(device(str(number)) for number in range(3)))
     containers = [container("one", {RESOURCE: 1}), container("two", {RESOURCE: 2}), container("none", {})]
@@ -126,11 +126,13 @@ def test_a_pod_with_a_resource_that_nobody_registered_starts_without_it(child_no
 def test_more_than_one_of_a_shared_device_is_refused_in_devherds_words(child_node):
     """The text stands in the pod's status: what, why, what to do."""
     child_node.kubelet.start()
-    child_node.serve(device("0::0"), device("0::1"), fail_requests_greater_than_one=True)
+    shared = device("0")
+    shared.replicas = 2
+    child_node.serve(shared, fail_requests_greater_than_one=True)
     rejected = child_node.kubelet.admit(pod("a", {RESOURCE: 2}))
     assert (rejected.admitted, rejected.reason) == (False, "UnexpectedAdmissionError")
     assert rejected.message.startswith(
-        f"Allocate failed due to rpc error: code = InvalidArgument desc = 2 of {RESOURCE} were asked for"
+        f"Allocate failed due to rpc error: code = InvalidArgument desc = 2 devices of {RESOURCE} requested"
     )
     assert child_node.kubelet.admit(pod("b", {RESOURCE: 1})).admitted
 

@@ -8,8 +8,8 @@ from everything_node import CAMERA, CONFIG, GPU, NODE_OF, PARTITION, SERIAL, Abs
 from real_kubelet import container, pod
 from resource_child import eventually
 
-from devherd.sim.node.nvidia import NVML_ANSWER
-from devherd.sim.node.presets import preset
+from devherd.simulated_host import NVML_ANSWER
+from devherd_sim.node.presets import preset
 
 
 def settled(herd_node, config=CONFIG, spec="everything", **kubelet_options):
@@ -22,7 +22,7 @@ def settled(herd_node, config=CONFIG, spec="everything", **kubelet_options):
 
 
 def got(main):
-    """What the runtime would be told."""
+    """What the runtime would get."""
     return in_order(main.devices, main.mounts, main.envs, main.annotations, main.cdi)
 
 
@@ -80,7 +80,7 @@ def test_gpus_with_most_nvlinks_between_them_are_given_together(herd_node):
     spec = preset("everything").model_copy(update={"nvidia": preset("nvidia-8-nvlink").nvidia})
     told = settled(herd_node, spec=spec)
     facts = json.loads((herd_node.node.root / NVML_ANSWER).read_text())
-    links = {gpu["uuid"]: gpu["nvlinks"] for gpu in facts["gpus"]}
+    links = {gpu["uuid"]: gpu["nvlinks"] for gpu in facts["facts"]["gpus"]}
     first, second = herd_node.kubelet.admit(pod("a", {GPU: 2})).main.device_ids[GPU]
     address = told[GPU][second]["attributes"]["pci_address"]
     assert links[first][address] == max(count for counts in links.values() for count in counts.values())

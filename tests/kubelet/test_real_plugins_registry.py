@@ -61,7 +61,7 @@ def test_a_child_that_was_there_first_is_found_when_the_kubelet_comes(found_node
     registry = found_node.kubelet.directory / "plugins_registry"
     found_node.write(device("0"))
     found_node.run()
-    eventually(lambda: found_node.state().detail == f"waiting for the kubelet: {registry} is not there")
+    eventually(lambda: found_node.state().detail == f"waiting for the kubelet: {registry} does not exist")
     registry.mkdir()
     eventually(lambda: found_node.state().detail == f"waiting for the kubelet to look into {registry}")
     eventually(found_node.sockets)

@@ -32,7 +32,7 @@ def test_devherd_takes_a_resource_over_from_a_plugin_that_is_removed_afterwards(
 
 @pytest.mark.parametrize("way", ["kubelet_socket", "plugins_registry"])
 def test_a_resource_comes_back_after_another_plugin_of_it_came_and_went(child_node, way):
-    """The kubelet takes its devices for lost and leaves the stream open: only PodResources tells."""
+    """The kubelet drops its devices and leaves the stream open: only PodResources shows it."""
     child_node.environment = {"DEVHERD_TEST_KUBELET_CHECK": "0.2", "DEVHERD_REGISTRATION": way}
     child_node.kubelet.start(plugins_registry=True)
     child_node.serve(device("0"), device("1"))
@@ -43,7 +43,7 @@ def test_a_resource_comes_back_after_another_plugin_of_it_came_and_went(child_no
     rival.send("theirs")
     child_node.until_capacity(1, 1)
     rival.stop()
-    eventually(lambda: child_node.logged("the kubelet has lost our devices, though it still watches"))
+    eventually(lambda: child_node.logged("the kubelet has lost our devices, although the stream is still open"))
     child_node.until_capacity(2, 2)
     eventually(lambda: child_node.state().registered)
     assert child_node.state().endpoint != first

@@ -1,13 +1,35 @@
 """Hosts of a simulated node and a stub library that tells of its GPUs, and who asks it."""
 
+import json
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from nvml_stub import Stub
 
-from devherd.sim.node.simulated_node import SimulatedNode
+from devherd._native import Scan
+from devherd.config import Config
+from devherd.health.sources import nvml_answer
+from devherd.scanner.requests import Requests
+from devherd.scanner.scan_core import native_scanner
+from devherd_sim.node.simulated_node import SimulatedNode
 
 H100 = 85_520_809_984
+PROCESS = """
+import pathlib, signal, sys
+from devherd import _native
+from devherd.child import Child
+from devherd.health.sources import nvml
+from devherd.heartbeat import Heartbeats
+from devherd.settings import Settings
+_native.die_with_parent(signal.SIGKILL)
+beats = Heartbeats()
+settings = Settings(run_dir=pathlib.Path(sys.argv[1]))
+sys.exit(nvml.main(Child("source:nvml", settings, beats, beats.claim(), sys.argv[2])))
+"""
 
 
 class Host:
@@ -35,17 +57,65 @@ class Host:
         return str(values["uuid"])
 
 
-def probes(stub: Stub) -> list[int]:
-    """Processes that ask this stub."""
-    mark = f"DEVHERD_NVML_STUB={stub.file}".encode()
+def put_below(stub: Stub, root: Path, environment: pytest.MonkeyPatch) -> None:
+    """Have what the stub says lie on the host, where the sandbox of `source:nvml` lets it be read."""
+    stub.file = root / "nvml.txt"
+    environment.setenv("DEVHERD_NVML_STUB", str(stub.file))
+
+
+def askers(stub: Stub) -> list[int]:
+    """Processes that have loaded this stub from where a driver installs it."""
+    libraries = {str(file).encode() for file in stub.installed}
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if b"devherd.nvml_probe" in (process / "cmdline").read_bytes():
-                found += [int(process.name)] * (mark in (process / "environ").read_bytes().split(b"\0"))
+            mapped = {line.split(maxsplit=5)[-1] for line in (process / "maps").read_bytes().splitlines()}
         except OSError:
             continue
+        if libraries & mapped:
+            found.append(int(process.name))
     return found
+
+
+class Looking:
+    """A scanner with process `source:nvml` beside it, which is started again when it ends, as the supervisor does."""
+
+    def __init__(self, config: Config, run_dir: Path) -> None:
+        run_dir.mkdir(exist_ok=True)
+        self.settings = replace(config.settings(), run_dir=run_dir)
+        self.answer_file = self.settings.nvml_answer_file
+        self.scanner = native_scanner(config, self.answer_file)
+        self.starts = 0
+        self._requests = Requests(self.settings)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def scan(self) -> Scan:
+        """Look once; nobody waits for NVML."""
+        scan = self.scanner.scan()
+        self._requests.publish(scan.requests)
+        if scan.requests and (self._process is None or self._process.poll() is not None):
+            self._start("" if self._process is None else str(self._process.returncode))
+        return scan
+
+    def settled(self) -> Scan:
+        """The scan after NVML has answered what the last one requested, or failed to."""
+        until(lambda: self._is_answered(self.scan().requests["nvml"]), "NVML has answered")
+        return self.scan()
+
+    def _is_answered(self, request: str) -> bool:
+        answer = nvml_answer.read(self.answer_file)
+        return answer.asking is None and json.loads(request) in (answer.facts_of, answer.failed)
+
+    def _start(self, last_exit: str) -> None:
+        self.starts += 1
+        command = [sys.executable, "-c", PROCESS, str(self.settings.run_dir), last_exit]
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 def until(condition, what, seconds=60.0):

@@ -41,6 +41,8 @@ class Stub:
     file: Path
     driver: str = "590.48.01"
     lines: list[str] = field(default_factory=list)
+    installed: list[Path] = field(default_factory=list)
+    """Where it can be loaded from."""
 
     def gpu(self, number: int, **values: object) -> "Stub":
         """One more GPU: an A100 unless said otherwise."""
@@ -97,6 +99,8 @@ class Stub:
         """The library where a driver installs it; the driver root is returned."""
         directory = driver_root / "usr/lib/x86_64-linux-gnu"
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"libnvidia-ml.so.{self.driver}").write_bytes(self.library.read_bytes())
+        file = directory / f"libnvidia-ml.so.{self.driver}"
+        file.write_bytes(self.library.read_bytes())
+        self.installed.append(file.resolve())
         (directory / "libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{self.driver}")
         return driver_root

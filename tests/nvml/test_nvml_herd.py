@@ -3,19 +3,20 @@
 import os
 import shutil
 import signal
-import tempfile
 from pathlib import Path
 
 import pytest
+import scratch
 from everything_node import pid_of_scanner
-from nvml_host import Host, probes
+from nvml_host import Host, askers, put_below
 from nvml_stub import Stub
 
 from devherd import spool
+from devherd.health.sources import nvml_answer
 from devherd.proto import spool_pb2
-from devherd.sim.node.nvidia import NvidiaSpec
-from devherd.sim.node.spec import NodeSpec
-from devherd.sim.stage import Stage
+from devherd_sim.node.nvidia import NvidiaSpec
+from devherd_sim.node.spec import NodeSpec
+from devherd_sim.testbed import Testbed
 
 PARTS = "nvidia.com/mig-1g.10gb"
 OTHERS = "example.com/tape"
@@ -30,14 +31,14 @@ CONFIG = {
 @pytest.fixture
 def directory():
     """A directory with a path short enough for sockets."""
-    path = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    path = scratch.directory()
     yield path
     shutil.rmtree(path)
 
 
-def complaints(stage: Stage) -> str:
+def complaints(testbed: Testbed) -> str:
     """The problems of the last scan."""
-    summary = spool.read(stage.settings.scan_file, spool_pb2.ScanSummary)
+    summary = spool.read(testbed.settings.scan_file, spool_pb2.ScanSummary)
     return " ".join(problem.error for problem in summary.problems if problem.path == "libnvidia-ml.so.1")
 
 
@@ -45,54 +46,117 @@ async def test_a_hang_of_nvml_costs_new_mig_devices_their_names_and_nothing_else
     directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ):
     """N19: other vendors' devices, known MIG devices and the scanner go on; the new device comes when NVML is back."""
-    monkeypatch.setenv("DEVHERD_NVML_STUB", str(stub.file))
-    stage = Stage(directory, SPEC, CONFIG)
-    host = Host(stage.node, stub)
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, SPEC, CONFIG)
+    host = Host(testbed.node, stub)
     host.mig(0, 0, (7, 0), 1, 9728)
-    async with stage:
+    async with testbed:
         for name, count in [(PARTS, 1), (OTHERS, 2)]:
-            await stage.kubelet.until_registered(name, since=0, within=60)
-            await stage.kubelet.until_allocatable(name, count, within=60)
-        allocation = await stage.kubelet.allocate(PARTS, 1)
+            await testbed.kubelet.until_registered(name, since=0, within=60)
+            await testbed.kubelet.until_allocatable(name, count, within=60)
+        allocation = await testbed.kubelet.allocate(PARTS, 1)
         assert allocation.answer()["envs"] == {"NVIDIA_VISIBLE_DEVICES": "MIG-0-0"}
-        registrations = [stage.kubelet.registrations(name) for name in (PARTS, OTHERS)]
+        registrations = [testbed.kubelet.registrations(name) for name in (PARTS, OTHERS)]
 
         stub.say("hang", "nvmlDeviceGetMigMode").write()
-        stage.node.nvidia.create_mig_device(host.addresses[0], "1g.10gb")
+        testbed.node.nvidia.create_mig_device(host.addresses[0], "1g.10gb")
         host.mig(0, 1, (8, 0), 1, 9728)
-        await stage.until(lambda: "NVML has not answered yet" in complaints(stage), "the hang is told")
-        (asker,) = probes(stub)
-        await stage.until(lambda: "did not answer within 3 s" in complaints(stage), "the attempt is ended")
-        assert asker not in probes(stub)
-        assert (await stage.kubelet.allocate(OTHERS, 1)).device_ids
-        assert stage.kubelet.allocatable(PARTS) == 1
+        await testbed.until(lambda: "NVML has not answered yet" in complaints(testbed), "the hang is told")
+        (asker,) = askers(stub)
+        await testbed.until(lambda: "did not answer within 3 s" in complaints(testbed), "the attempt is ended")
+        await testbed.until(lambda: asker not in askers(stub), "its process has ended")
+        assert (await testbed.kubelet.allocate(OTHERS, 1)).device_ids
+        assert testbed.kubelet.allocatable(PARTS) == 1
 
         stub.forget("hang").write()
-        await stage.kubelet.until_allocatable(PARTS, 2, within=60)
-        await stage.until(lambda: complaints(stage) == "", "nothing is left to complain about")
-        assert not any(child.restarts for child in stage.children().values())
-        assert [stage.kubelet.registrations(name) for name in (PARTS, OTHERS)] == registrations
-    assert probes(stub) == []
-    assert "Traceback" not in stage.log
+        await testbed.kubelet.until_allocatable(PARTS, 2, within=60)
+        await testbed.until(lambda: complaints(testbed) == "", "nothing is left to complain about")
+        restarted = {name for name, child in testbed.children().items() if child.restarts}
+        assert restarted == {"source:nvml"}
+        assert [testbed.kubelet.registrations(name) for name in (PARTS, OTHERS)] == registrations
+    assert askers(stub) == []
+    assert "Traceback" not in testbed.log
 
 
 async def test_a_scanner_killed_while_nvml_hangs_costs_no_known_mig_device(
     directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ):
-    """The new scanner has not heard NVML yet: what the last one knew stays, and the kubelet hears nothing."""
-    monkeypatch.setenv("DEVHERD_NVML_STUB", str(stub.file))
-    stage = Stage(directory, SPEC, CONFIG)
-    host = Host(stage.node, stub)
+    """The new scanner reads what NVML said last; the kubelet hears nothing."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, SPEC, CONFIG)
+    host = Host(testbed.node, stub)
     host.mig(0, 0, (7, 0), 1, 9728)
-    async with stage:
+    async with testbed:
         for name, count in [(PARTS, 1), (OTHERS, 2)]:
-            await stage.kubelet.until_allocatable(name, count, within=60)
+            await testbed.kubelet.until_allocatable(name, count, within=60)
         stub.say("hang", "nvmlInit_v2").write()
-        mark = stage.kubelet.events.mark()
-        await stage.until(lambda: pid_of_scanner(stage), "the supervisor tells of its scanner")
-        os.kill(pid_of_scanner(stage), signal.SIGKILL)
-        await stage.until(lambda: "NVML has not answered yet" in complaints(stage), "the hang is told")
-        await stage.until(lambda: "did not answer within 3 s" in complaints(stage), "the attempt is ended")
-        assert stage.kubelet.allocatable(PARTS) == 1
-        assert [event.kind for event in stage.kubelet.events.since(mark)] == []
-    assert "Traceback" not in stage.log
+        os.kill(testbed.children()["source:nvml"].pid, signal.SIGKILL)
+        mark = testbed.kubelet.events.mark()
+        await testbed.until(lambda: pid_of_scanner(testbed), "the supervisor tells of its scanner")
+        os.kill(pid_of_scanner(testbed), signal.SIGKILL)
+        await testbed.until(lambda: "NVML has not answered yet" in complaints(testbed), "the hang is told")
+        await testbed.until(lambda: "did not answer within 3 s" in complaints(testbed), "the attempt is ended")
+        assert testbed.kubelet.allocatable(PARTS) == 1
+        assert [event.kind for event in testbed.kubelet.events.since(mark)] == []
+    assert "Traceback" not in testbed.log
+
+
+def answer(testbed: Testbed) -> nvml_answer.Answer:
+    """What process `source:nvml` has written."""
+    return nvml_answer.read(testbed.settings.nvml_answer_file)
+
+
+async def test_a_first_registration_is_not_delayed_by_nvml_that_hangs(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """All that needs no NVML is registered long before NVML is given up: GPUs, and what is not NVIDIA's."""
+    put_below(stub, directory / "node", monkeypatch)
+    config = {**CONFIG, "scan": {"probe_timeout": "4s"}, "vendors": {}}
+    testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=1)), config)
+    Host(testbed.node, stub)
+    stub.say("hang", "nvmlInit_v2").write()
+    async with testbed:
+        for name in ("nvidia.com/gpu", OTHERS):
+            await testbed.kubelet.until_registered(name, since=0, within=60)
+        assert answer(testbed).failures == 0
+        await testbed.until(lambda: askers(stub), "NVML is asked", 60)
+        assert answer(testbed).facts is None
+    assert askers(stub) == []
+
+
+async def test_a_restarted_instance_knows_at_once_what_nvml_said_before(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """Same boot, same driver, and NVML hangs now: the MIG device is registered as before."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, SPEC, CONFIG)
+    host = Host(testbed.node, stub)
+    host.mig(0, 0, (7, 0), 1, 9728)
+    async with testbed:
+        await testbed.kubelet.until_allocatable(PARTS, 1, within=60)
+        stub.say("hang", "nvmlInit_v2").write()
+        await testbed.stop_herd()
+        before = testbed.kubelet.registrations(PARTS)
+        await testbed.start_herd()
+        await testbed.until(lambda: testbed.kubelet.registrations(PARTS) > before, "it is registered again", 60)
+        await testbed.kubelet.until_allocatable(PARTS, 1, within=60)
+
+
+async def test_nvml_has_a_process_only_while_the_driver_has_gpus(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """None on a node without NVIDIA GPUs, one when the driver is loaded late, none when the GPUs are gone."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=1)), CONFIG)
+    (address,) = testbed.node.nvidia.addresses()
+    Host(testbed.node, stub)
+    testbed.node.nvidia.unbind(address)
+    async with testbed:
+        await testbed.kubelet.until_registered(OTHERS, since=0, within=60)
+        assert "source:nvml" not in testbed.children()
+        testbed.node.nvidia.bind(address)
+        await testbed.until(lambda: answer(testbed).facts, "NVML has answered", 60)
+        await testbed.until(lambda: testbed.children()["source:nvml"].state == "RUNNING", "it is seen to run")
+        testbed.node.nvidia.unbind(address)
+        await testbed.until(lambda: "source:nvml" not in testbed.children(), "its process is gone", 60)
+    assert askers(stub) == []

@@ -1,4 +1,4 @@
-"""`python -m devherd.nvml_probe`, as a process, before a library with NVML's interface that says what a test wants."""
+"""One attempt, as a process of its own, before a library with NVML's interface that says what a test wants."""
 
 import json
 import signal
@@ -9,17 +9,35 @@ import pytest
 from nvml_stub import A100, Stub, address, mig_uuid, uuid
 
 
-def probe(stub, *arguments):
-    """The finished process; without arguments it asks the stub."""
-    command = [sys.executable, "-P", "-m", "devherd.nvml_probe", *(arguments or ("--library", stub.library))]
-    return subprocess.run(command, check=False, env=stub.environment, capture_output=True, text=True, timeout=60)
+def probe(stub, **request):
+    """The finished process; without more it asks the stub."""
+    command = [sys.executable, "-P", "-m", "devherd.health.sources.nvml_once"]
+    request = {key: str(value) for key, value in (request or {"library": stub.library}).items()}
+    text = json.dumps(request | {"patience_seconds": 60})
+    return subprocess.run(
+        command, check=False, env=stub.environment, input=text, capture_output=True, text=True, timeout=60
+    )
 
 
-def facts(stub, *arguments):
-    """What it prints."""
-    done = probe(stub, *arguments)
+def answer(stub, **request):
+    """What it answers."""
+    done = probe(stub, **request)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
+
+
+def facts(stub, **request):
+    """The facts, of an attempt that has succeeded."""
+    told = answer(stub, **request)
+    assert (told["failures"], told["problem"], told["asking"]) == (0, None, None)
+    return told["facts"]
+
+
+def problem(stub, **request):
+    """Why there are no facts."""
+    told = answer(stub, **request)
+    assert (told["facts"], told["failures"]) == (None, 1)
+    return told["problem"]
 
 
 def gpu(number, **values):
@@ -27,7 +45,7 @@ def gpu(number, **values):
     return {
         "pci_address": address(number), "index": number, "uuid": uuid(number), "minor": number,
         "model": "NVIDIA A100-SXM4-40GB", "memory_bytes": A100, "compute_capability": [8, 0], "mig_mode": None,
-        "mig_devices": [], "nvlinks": {}, "switch_links": 0,
+        "mig_devices": [], "is_lost": False, "nvlinks": {}, "switch_links": 0,
     } | values  # fmt: skip
 
 
@@ -50,8 +68,8 @@ def test_a_host_without_gpus_is_none_to_complain_about(stub):
 def test_the_library_is_found_below_a_driver_root(stub, tmp_path):
     """As the driver container leaves it: a link to a file with the version in its name."""
     root = stub.gpu(0).write().put_below(tmp_path / "driver")
-    assert facts(stub, "--driver-root", root)["gpus"] == [gpu(0)]
-    assert facts(stub, "--driver-root", tmp_path, "--library", stub.library)["gpus"] == [gpu(0)]
+    assert facts(stub, driver_root=root)["gpus"] == [gpu(0)]
+    assert facts(stub, driver_root=tmp_path, library=stub.library)["gpus"] == [gpu(0)]
 
 
 def test_mig_devices_have_their_exact_profile_and_uuid(stub):
@@ -70,13 +88,13 @@ def test_mig_devices_have_their_exact_profile_and_uuid(stub):
         stub.mig(0, slot, profile)
     first, second = facts(stub.write())["gpus"]
     assert (first["mig_mode"], second) == (True, gpu(1, mig_mode=False))
-    extras = {0: [], 2: ["+me"], 3: [], 4: [], 5: ["-me"], 6: ["+me.all"], 7: ["+gfx"]}
+    suffixes = {0: [], 2: ["+me"], 3: [], 4: [], 5: ["-me"], 6: ["+me.all"], 7: ["+gfx"]}
     slices = {3: (3, 3), 4: (3, 1)}
     assert first["mig_devices"] == [
         {
             "index": slot, "uuid": mig_uuid(0, slot), "gpu_instance": 7 + slot, "compute_instance": 0,
             "gpu_slices": slices.get(slot, (1, 1))[0], "compute_slices": slices.get(slot, (1, 1))[1],
-            "memory_mebibytes": 19968 if slot in slices else 4864, "extras": extras[slot],
+            "memory_mebibytes": 19968 if slot in slices else 4864, "profile_suffixes": suffixes[slot],
         }
         for slot in profiles
     ]  # fmt: skip
@@ -87,7 +105,7 @@ def test_without_the_right_to_see_gpu_instances_the_name_tells_the_profile(stub,
     """NVML may refuse its instances to who has no MIG monitor capability; the names of the devices tell as much."""
     stub.gpu(0, mig=1).mig(0, 0, "1g.5gb+me").say("fail", function, 4).write()
     told = facts(stub)
-    assert (told["gpus"][0]["mig_devices"][0]["extras"], told["problems"]) == (["+me"], [])
+    assert (told["gpus"][0]["mig_devices"][0]["profile_suffixes"], told["problems"]) == (["+me"], [])
 
 
 def test_nvlinks_to_gpus_and_to_switches_are_told_apart(stub):
@@ -111,7 +129,7 @@ def test_one_lost_gpu_costs_the_others_nothing(stub):
     for function in ("UUID", "MinorNumber", "Name", "MemoryInfo", "CudaComputeCapability", "MigMode", "NvLinkState"):
         stub.say("fail", f"nvmlDeviceGet{function}", 15, gpu=1)
     told = facts(stub.write())
-    lost = gpu(1) | dict.fromkeys(["uuid", "minor", "model", "memory_bytes", "compute_capability"])
+    lost = gpu(1, is_lost=True) | dict.fromkeys(["uuid", "minor", "model", "memory_bytes", "compute_capability"])
     assert told["gpus"] == [gpu(0), lost, gpu(2)]
     assert told["problems"] == [f"GPU 1 ({address(1)}): nvmlDeviceGetMemoryInfo: GPU is lost"]
 
@@ -159,58 +177,39 @@ def test_an_old_driver_tells_what_it_can(libraries, stub):
 
 
 def test_a_library_of_another_version_than_the_driver_is_named(stub, tmp_path):
-    """What unattended upgrades leave behind: exit code 1, the version of the library, and the cure."""
+    """What unattended upgrades leave behind: the version of the library, and the cure."""
     root = stub.say("fail", "nvmlInit_v2", 18).write().put_below(tmp_path / "driver")
-    done = probe(stub, "--driver-root", root)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "devherd: driver/library version mismatch — the library 590.48.01 is of another version than the loaded driver "
-        "— reload the nvidia kernel modules or reboot\n"
+    assert problem(stub, driver_root=root) == (
+        "driver/library version mismatch — the library 590.48.01 is of another version than the loaded driver "
+        "— reload the nvidia kernel modules or reboot"
     )
 
 
 @pytest.mark.parametrize(("code", "said"), [(9, "the nvidia kernel driver is not loaded"), (999, "Unknown Error")])
 def test_why_nvml_cannot_be_initialised_is_said_in_one_line(stub, code, said):
-    """Exit code 1, and one line."""
-    done = probe(stub.say("fail", "nvmlInit_v2", code).write())
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("devherd: NVML cannot be initialised — ")
-    assert said in done.stderr
+    """What, why and cure."""
+    complaint = problem(stub.say("fail", "nvmlInit_v2", code).write())
+    assert complaint.startswith("NVML cannot be initialised — ")
+    assert said in complaint
+    assert "\n" not in complaint
 
 
-def test_a_missing_library_has_an_exit_code_of_its_own(stub, tmp_path):
-    """4, so that the scanner can tell that there is no NVML from NVML that fails."""
-    for arguments in (["--driver-root", tmp_path], ["--library", tmp_path / "none"], ["--library", "libnone-ml.so.1"]):
-        done = probe(stub, *arguments)
-        assert (done.returncode, done.stdout) == (4, "")
-        assert done.stderr.startswith("devherd: there is no libnvidia-ml.so.1 — ")
+def test_a_missing_library_is_a_failure_without_a_problem(stub, tmp_path):
+    """A driver that came without NVML is nothing to complain about."""
+    for request in ({"driver_root": tmp_path}, {"library": tmp_path / "none"}, {"library": "libnone-ml.so.1"}):
+        assert problem(stub, **request) is None
 
 
 def test_a_broken_library_is_said_to_be_one(stub, tmp_path):
-    """Exit code 1 with the loader's words."""
+    """The loader's words."""
     broken = tmp_path / "libnvidia-ml.so.1"
     broken.write_text("not a library, and long enough to look into: " + "x" * 4096)
-    done = probe(stub, "--library", broken)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "invalid ELF header" in done.stderr
+    complaint = problem(stub, library=broken)
+    assert "invalid ELF header" in complaint
+    assert complaint.endswith("reinstall the NVIDIA driver libraries")
 
 
 def test_a_crash_is_the_process_s_own(stub):
-    """It ends by SIGSEGV, as the scanner can see."""
+    """It ends by SIGSEGV, as whoever started it can see."""
     done = probe(stub.gpu(0).say("crash", "nvmlDeviceGetName").write())
-    assert done.returncode == -signal.SIGSEGV
-
-
-@pytest.mark.parametrize("arguments", [["--library"], ["--path", "x"], ["x"]])
-def test_wrong_options_get_the_usage(stub, arguments):
-    """Exit code 2."""
-    done = probe(stub, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("usage: ")
-
-
-def test_help_has_an_example(stub):
-    """As every command has."""
-    done = probe(stub, "--help")
-    assert done.returncode == 0
-    assert "example: " in done.stdout
+    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "")

@@ -1,24 +1,26 @@
 """A scan that asks NVML: a simulated node whose driver brings a stub library, and every kind of trouble."""
 
 import json
-import os
 import subprocess
 import sys
 from itertools import pairwise
 
 import pytest
-from nvml_host import Host, probes, until
+from answering import not_examined
+from nvml_host import H100, Host, Looking, askers, until
 
+from devherd import spool
 from devherd._native import Scan
-from devherd.config import Config
-from devherd.scanner.pipeline import native_scanner
-from devherd.sim.node.nvidia import NvidiaSpec
-from devherd.sim.node.simulated_node import SimulatedNode
-from devherd.sim.node.spec import NodeSpec
+from devherd.config import Config, resolve
+from devherd.proto import health_pb2
+from devherd.scanner.scan_once import scan_once
+from devherd_sim.node.nvidia import NvidiaSpec
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
 
-PROBE_TIMEOUT = 10.0
+PROBE_TIMEOUT = 5.0
 HANGS = 0.3
-"""Probe timeout where NVML hangs: an attempt is ended after ten of them."""
+"""Probe timeout where NVML hangs: an attempt is given up after ten of them."""
 
 
 def config(made: Host, probe_timeout: float = PROBE_TIMEOUT, **options: object) -> Config:
@@ -33,8 +35,21 @@ def config(made: Host, probe_timeout: float = PROBE_TIMEOUT, **options: object) 
 def host(stub, tmp_path, monkeypatch):
     """`host(gpus=2)`: made of the stub."""
     monkeypatch.setenv("DEVHERD_NVML_STUB", str(stub.file))
-    yield lambda **spec: Host(SimulatedNode.create(tmp_path / "node", NodeSpec(nvidia=NvidiaSpec(**spec))), stub)
-    until(lambda: probes(stub) == [], "no process that asks NVML is left")
+    return lambda **spec: Host(SimulatedNode.create(tmp_path / "node", NodeSpec(nvidia=NvidiaSpec(**spec))), stub)
+
+
+@pytest.fixture
+def looking(tmp_path):
+    """`looking(config)`: a scanner with the process that asks NVML beside it."""
+    made = []
+
+    def look(config: Config) -> Looking:
+        made.append(Looking(config, tmp_path / "run"))
+        return made[-1]
+
+    yield look
+    for each in made:
+        each.end()
 
 
 def ids(scan: Scan) -> dict[str, list[str]]:
@@ -77,153 +92,232 @@ def test_a_scan_has_the_exact_names_and_uuids_of_mig_devices(host):
     assert part["attributes"]["compute_capability"] == "9.0"
 
 
-def test_gpus_with_nvlinks_between_them_are_closer(host):
+def test_gpus_with_nvlinks_between_them_are_closer(host, looking):
     """N3: read once, kept in the devices: 0-1 by four links, 2-3 by two, 1-2 by none."""
     made = host(gpus=4)
     for one, other, count in [(0, 1, 4), (2, 3, 2)]:
         for gpu, end in [(one, other), (other, one)]:
             made.stub.links(gpu, 0, count, type=0, pci=made.addresses[end])
     made.stub.write()
-    scan = native_scanner(config(made)).scan()
+    scan = looking(config(made)).settled()
     assert complaints(scan) == []
     devices = {device.card: device for device in scan.devices}
     near = [devices[one].distances[other] for one, other in pairwise(made.addresses)]
     assert [distance // 100 for distance in near] == [14, 18, 16]
 
 
-def test_gpus_on_one_nvlink_fabric_are_equally_close(host):
+def test_gpus_on_one_nvlink_fabric_are_equally_close(host, looking):
     """N4: all links lead to switches."""
     made = host(gpus=3)
     for gpu in range(3):
         made.stub.links(gpu, 0, 18, type=2)
     made.stub.write()
-    (distances,) = {tuple(device.distances.values()) for device in native_scanner(config(made)).scan().devices}
+    scan = looking(config(made)).settled()
+    (distances,) = {tuple(device.distances.values()) for device in scan.devices}
     assert len({distance // 100 for distance in distances}) == 1
 
 
-def test_nvml_is_asked_once_and_again_when_mig_devices_change(host):
-    """N3, N25: the library is gone after the first scan, which nobody notices until a MIG device is made."""
+def test_nvml_is_asked_once_and_again_when_mig_devices_change(host, looking):
+    """N3, N25: the library fails after the first scan, which nobody notices until a MIG device is made."""
     made = host(gpus=1, mig=[["1g.10gb"]])
     made.mig(0, 0, (7, 0), 1, 9728)
-    scanner = native_scanner(config(made))
-    assert ids(scanner.scan()) == {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}
+    look = looking(config(made))
+    assert ids(look.settled()) == {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}
     made.stub.say("fail", "nvmlInit_v2", 18).write()
-    assert not scanner.scan().changed
+    assert not look.settled().changed
     made.node.nvidia.create_mig_device(made.addresses[0], "1g.10gb")
     made.mig(0, 1, (8, 0), 1, 9728)
-    scan = scanner.scan()
+    scan = look.settled()
     assert ids(scan) == {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}
     assert [line.split(" — ")[0] for line in complaints(scan)] == ["driver/library version mismatch"]
     made.stub.forget("fail").write()
-    until(lambda: len(ids(scanner.scan()).get("nvidia.com/mig-1g.10gb", [])) == 2, "the new MIG device is served")
-    assert complaints(scanner.scan()) == []
+    until(lambda: len(ids(look.scan()).get("nvidia.com/mig-1g.10gb", [])) == 2, "the new MIG device is served")
+    assert complaints(look.scan()) == []
+    assert look.starts == 1
 
 
-def test_another_mig_device_with_the_same_ids_is_another_one(host):
-    """A 3g instance gives way to a 4g instance, which gets its id: what the first was called is not kept."""
+def test_a_new_mig_device_is_no_problem_before_nvml_was_asked_about_it(host, looking):
+    """It waits for its name; the others are served, and nobody complains."""
+    made = host(gpus=1, mig=[["1g.10gb"]])
+    made.mig(0, 0, (7, 0), 1, 9728)
+    look = looking(config(made))
+    look.settled()
+    made.stub.say("hang", "nvmlInit_v2").write()
+    made.node.nvidia.create_mig_device(made.addresses[0], "1g.10gb")
+    scan = look.scan()
+    assert (ids(scan), scan.problems) == ({"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}, [])
+
+
+def test_another_mig_device_with_the_same_ids_is_another_one(host, looking):
+    """A 3g instance gives way to a 4g instance, which gets its id: the first one's name is never the second's."""
     made = host(gpus=1, mig=[["3g.40gb"]])
     made.mig(0, 0, (1, 0), 3, 40320, profile=2, uuid="MIG-three")
-    scanner = native_scanner(config(made))
-    assert ids(scanner.scan()) == {"nvidia.com/mig-3g.40gb": ["MIG-three"]}
+    look = looking(config(made))
+    assert ids(look.settled()) == {"nvidia.com/mig-3g.40gb": ["MIG-three"]}
     made.node.nvidia.destroy_mig_device(made.addresses[0], 1)
     made.node.nvidia.create_mig_device(made.addresses[0], "3g.40gb")
     made.stub.forget("mig")
     made.mig(0, 0, (1, 0), 4, 40320, profile=3, uuid="MIG-four")
-    assert ids(scanner.scan()) == {"nvidia.com/mig-4g.40gb": ["MIG-four"]}
+    assert ids(look.scan()) == {}
+    assert ids(look.settled()) == {"nvidia.com/mig-4g.40gb": ["MIG-four"]}
 
 
 @pytest.mark.parametrize("function", ["nvmlInit_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMigMode"])
-def test_a_hang_of_nvml_costs_no_scan_more_than_its_patience(host, function):
-    """N19: the GPUs are served as the driver shows them, the attempt is ended, and a later one brings the rest."""
+def test_no_scan_waits_for_nvml_that_hangs(host, looking, function):
+    """N19: the GPUs are served as the driver shows them, the process ends, and a later one brings the rest."""
     made = host(gpus=1)
     made.stub.say("hang", function).write()
-    scanner = native_scanner(config(made, HANGS, mig_strategy="none"))
-    first = scanner.scan()
-    assert ids(first) == {"nvidia.com/gpu": [made.uuid(made.addresses[0])]}
-    assert [line.split(" — ")[0] for line in complaints(first)] == ["NVML has not answered yet"]
+    look = looking(config(made, HANGS, mig_strategy="none"))
+    first = look.scan()
+    assert (ids(first), complaints(first)) == ({"nvidia.com/gpu": [made.uuid(made.addresses[0])]}, [])
     assert "memory_bytes" not in first.devices[0].attributes
-    (asker,) = probes(made.stub)
-    durations = [scanner.scan().duration_seconds for _ in range(20)]
-    assert sorted(durations)[10] < HANGS
-    assert probes(made.stub) in ([asker], [])
-    until(lambda: "did not answer within 3 s" in str(complaints(scanner.scan())), "the attempt is ended")
+    until(lambda: "NVML has not answered yet" in str(complaints(look.scan())), "that it is slow is reported")
+    until(lambda: "did not answer within 3 s" in str(complaints(look.scan())), "the attempt is given up")
+    until(lambda: look.scan() and look.starts > 1, "the process has ended")
     made.stub.forget("hang").write()
-    until(lambda: "memory_bytes" in scanner.scan().devices[0].attributes, "NVML is asked again")
-    assert complaints(scanner.scan()) == []
+    until(lambda: "memory_bytes" in look.scan().devices[0].attributes, "NVML is asked again")
+    assert complaints(look.scan()) == []
 
 
-def test_a_hang_keeps_what_nvml_said_before(host):
-    """A new MIG device must wait; the one that NVML has told of stays as it is."""
+def test_a_hang_keeps_what_nvml_said_before(host, looking):
+    """A new MIG device must wait; the one that NVML has named stays as it is."""
     made = host(gpus=1, mig=[["1g.10gb"]])
     made.mig(0, 0, (7, 0), 1, 9728)
-    scanner = native_scanner(config(made, HANGS))
-    until(lambda: ids(scanner.scan()) == {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}, "NVML is heard")
+    look = looking(config(made, HANGS))
+    assert ids(look.settled()) == {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}
     made.stub.say("hang", "nvmlInit_v2").write()
     made.node.nvidia.create_mig_device(made.addresses[0], "1g.10gb")
-    for _ in range(3):
-        assert ids(scanner.scan()) == {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}
+    until(lambda: "did not answer" in str(complaints(look.scan())), "the attempt is given up")
+    assert ids(look.scan()) == {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}
 
 
-def test_until_nvml_has_answered_no_gpu_is_taken_for_what_it_may_not_be(host):
+def test_facts_of_another_driver_are_none(host, looking):
+    """The driver was updated while nobody scanned: its GPUs are as if NVML had not spoken."""
+    made = host(gpus=1, mig=[["1g.10gb"]])
+    made.mig(0, 0, (7, 0), 1, 9728)
+    look = looking(config(made))
+    assert ids(look.settled()) == {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}
+    look.end()
+    version = made.root / "proc/driver/nvidia/version"
+    version.write_text(version.read_text().replace("580.95.05", "590.48.01"))
+    scan = look.scanner.scan()
+    assert (scan.devices, not_examined(scan)) == ([], [(made.addresses[0], None)])
+
+
+def test_until_nvml_has_answered_no_gpu_is_taken_for_what_it_may_not_be(host, looking):
     """An empty GPU in MIG mode looks whole to all but NVML: under `mixed` it is left as it was till NVML fails."""
     made = host(gpus=1)
     made.stub.say("hang", "nvmlInit_v2").write()
-    scanner = native_scanner(config(made, HANGS))
-    first = scanner.scan()
+    look = looking(config(made, HANGS))
+    first = look.scan()
     assert first.devices == []
-    assert [(unseen.card, unseen.reason) for unseen in first.unseen] == [(made.addresses[0], None)]
-    until(
-        lambda: ids(scanner.scan()) == {"nvidia.com/gpu": [made.uuid(made.addresses[0])]}, "it is served without NVML"
-    )
+    assert not_examined(first) == [(made.addresses[0], None)]
+    until(lambda: ids(look.scan()) == {"nvidia.com/gpu": [made.uuid(made.addresses[0])]}, "it is served without NVML")
 
 
-def test_a_crash_of_nvml_is_told_and_the_gpus_are_served(host):
-    """SIGSEGV in the library: a problem with its cure, and no core files."""
+def test_a_gpu_is_not_offered_before_nvml_has_said_what_a_rule_goes_by(host, looking):
+    """A rule by memory: without it the GPU would be in one resource first and in another a moment later."""
+    made = host(gpus=1)
+    made.stub.say("hang", "nvmlInit_v2").write()
+    rules = [{"match": {"memory_bytes": str(H100)}, "name": "nvidia.com/big"}]
+    chosen = Config.model_validate({**config(made, mig_strategy="none").model_dump(), "resources": rules})
+    look = looking(chosen)
+    assert look.scan().devices == []
+    made.stub.forget("hang").write()
+    assert look.settled().devices[0].attributes["memory_bytes"] == str(H100)
+
+
+def test_a_crash_of_nvml_is_reported_and_the_gpus_are_served(host, looking):
+    """SIGSEGV in the library: a problem with its cure."""
     made = host(gpus=1)
     made.stub.say("crash", "nvmlDeviceGetUUID").write()
-    scanner = native_scanner(config(made))
-    scan = scanner.scan()
+    look = looking(config(made))
+    until(lambda: "NVML crashed" in str(complaints(look.scan())), "the crash is reported")
+    scan = look.scan()
     assert ids(scan) == {"nvidia.com/gpu": [made.uuid(made.addresses[0])]}
-    assert [line.split(" — ")[0] for line in complaints(scan)] == ["NVML crashed"]
+    assert complaints(scan)[0].endswith("reinstall the NVIDIA driver libraries")
     made.stub.forget("crash").write()
-    until(lambda: complaints(scanner.scan()) == [], "a later attempt succeeds")
+    until(lambda: complaints(look.scan()) == [], "a later attempt succeeds")
 
 
-def test_what_nvml_cannot_tell_of_one_gpu_is_a_problem_and_no_more(host):
+def test_what_nvml_cannot_tell_of_one_gpu_is_a_problem_and_no_more(host, looking):
     """N18: a GPU that is lost to NVML; both are served as far as they are known."""
     made = host(gpus=2)
     made.stub.say("fail", "nvmlDeviceGetHandleByIndex_v2", 15, gpu=0).write()
-    scan = native_scanner(config(made)).scan()
+    scan = looking(config(made, mig_strategy="none")).settled()
     assert ids(scan) == {"nvidia.com/gpu": sorted(map(made.uuid, made.addresses))}
     assert complaints(scan) == ["GPU 0: nvmlDeviceGetHandleByIndex_v2: GPU is lost"]
     known = {device.card: "memory_bytes" in device.attributes for device in scan.devices}
     assert known == {made.addresses[0]: False, made.addresses[1]: True}
 
 
-def test_a_driver_without_nvml_is_no_problem(host):
-    """Below this driver root there is none: the GPUs are served, and nobody complains."""
+def test_a_lost_gpu_is_a_finding_until_nvml_finds_it_again(host, looking):
+    """In `findings/nvml`, by PCI address; a failure of NVML itself takes nothing back."""
+    made = host(gpus=2)
+    look = looking(config(made))
+    file = spool.path_of(look.settings.findings_directory, "nvml")
+
+    def found() -> tuple[list[tuple[str, str]], bool]:
+        findings = spool.read(file, health_pb2.Findings)
+        return [(one.at.pci_address, one.reason) for one in findings.findings], bool(findings.failed)
+
+    made.stub.say("fail", "nvmlDeviceGetMemoryInfo", 15, gpu=1).write()
+    look.settled()
+    lost = [(made.addresses[1], "gpu-lost")]
+    assert found() == (lost, False)
+    made.stub.say("fail", "nvmlInit_v2", 999).write()
+    made.node.nvidia.unbind(made.addresses[0])
+    look.settled()
+    assert found() == (lost, True)
+    made.stub.forget("fail").write()
+    until(lambda: look.scan() and found() == ([], False), "it is taken back")
+
+
+def test_a_driver_without_nvml_is_no_problem(host, looking):
+    """Below this driver root there is none: the GPUs are served, nobody complains, and no process is needed."""
     made = host(gpus=1)
-    scan = native_scanner(config(made, driver_root="/run/nvidia/driver")).scan()
-    assert (list(ids(scan)), scan.problems) == (["nvidia.com/gpu"], [])
+    scan = looking(config(made, driver_root="/run/nvidia/driver", mig_strategy="none")).scan()
+    assert (list(ids(scan)), scan.problems, scan.requests) == (["nvidia.com/gpu"], [], {})
 
 
-def test_without_gpus_nvml_is_not_asked(host):
+def test_a_library_that_was_replaced_is_loaded_anew(stub, libraries, host, looking):
+    """A driver update in place, from a library that knows no MIG devices: the same process has their names."""
+    new, stub.library = stub.library, libraries("OLD_DRIVER")
+    made = host(gpus=1, mig=[["1g.10gb"]])
+    made.mig(0, 0, (7, 0), 1, 9728)
+    look = looking(config(made))
+    assert ids(look.settled()) == {}
+    installed = next(made.root.glob("usr/lib/*/libnvidia-ml.so.1"))
+    installed.unlink()
+    installed.write_bytes(new.read_bytes())
+    version = made.root / "proc/driver/nvidia/version"
+    version.write_text(version.read_text().replace("580.95.05", "590.48.01"))
+    assert ids(look.settled()) == {"nvidia.com/mig-1g.10gb": ["MIG-0-0"]}
+    assert look.starts == 1
+
+
+def test_without_gpus_nvml_is_not_asked(host, looking):
     """A host whose driver shows none."""
     made = host(gpus=1)
-    made.stub.say("hang", "nvmlInit_v2").write()
     for address in made.addresses:
         made.node.nvidia.unbind(address)
-    scan = native_scanner(config(made)).scan()
-    assert (scan.devices, complaints(scan), probes(made.stub)) == ([], [], [])
+    scan = looking(config(made)).scan()
+    assert (scan.devices, complaints(scan), scan.requests) == ([], [], {})
 
 
-def test_nothing_is_left_of_an_attempt_when_its_scanner_is_killed(host):
-    """SIGKILL to the process that scans, while NVML hangs: the asking process dies with it."""
+def test_a_scan_without_an_instance_is_done_though_nvml_hangs(host):
+    """`devherd scan`: the GPUs as the driver shows them, one line about NVML, and no process is left."""
     made = host(gpus=1)
     made.stub.say("hang", "nvmlInit_v2").write()
-    script = "import sys, time\nfrom devherd._native import Scanner\nScanner(*sys.argv[1:]).scan()\ntime.sleep(600)"
-    command = [sys.executable, "-c", script, str(made.root), config(made, 60).native_json()]
-    with subprocess.Popen(command, env=os.environ) as scanning:
-        until(lambda: probes(made.stub), "NVML is asked")
-        scanning.kill()
-    until(lambda: probes(made.stub) == [], "nobody asks NVML any more")
+    report = scan_once(resolve(config(made, HANGS, mig_strategy="none")))
+    assert [resource.name for resource in report.resources] == ["nvidia.com/gpu"]
+    assert [problem.error.split(" — ")[0] for problem in report.problems] == ["NVML has not answered yet"]
+    assert askers(made.stub) == []
+
+
+def test_a_scan_without_an_instance_reports_a_crash_of_nvml(host):
+    """`devherd scan` again: it names the signal."""
+    made = host(gpus=1)
+    made.stub.say("crash", "nvmlDeviceGetUUID").write()
+    (problem,) = scan_once(resolve(config(made, mig_strategy="none"))).problems
+    assert problem.error.startswith("NVML crashed — the process that asked it ended: SIGSEGV")

@@ -3,28 +3,22 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from not_tested import not_tested
-from nvml_host import until
+from nvml_host import PROCESS, until
 
-from devherd.config import Config
-from devherd.sim.node.nvidia import NvidiaSpec
-from devherd.sim.node.simulated_node import SimulatedNode
-from devherd.sim.node.spec import NodeSpec
+from devherd.health.sources import nvml_answer
+from devherd.scanner.requests import Requests
+from devherd.settings import Settings
+from devherd_sim.node.nvidia import NvidiaSpec
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
 
 HANGING_FILE = Path(__file__).parents[1] / "faults" / "hanging_file.py"
 FUSE = "unshare --user --map-root-user --mount true && test -w /dev/fuse"
-SCANS = """
-import json, sys
-from devherd._native import Scanner
-scanner = Scanner(*sys.argv[1:])
-while sys.stdin.readline():
-    scan = scanner.scan()
-    told = [problem.error for problem in scan.problems if problem.path == "libnvidia-ml.so.1"]
-    print(json.dumps([len(scan.devices), told]), flush=True)
-"""
 
 
 @pytest.fixture
@@ -50,24 +44,27 @@ def tell(process: subprocess.Popen[str], order: str) -> str:
     return process.stdout.readline()
 
 
-def test_an_attempt_that_nothing_can_end_is_abandoned_and_the_only_one(library):
-    """Scans go on, no other attempt joins it, and when it comes back NVML is asked again."""
+def test_a_process_that_nothing_can_end_gives_up_and_is_there_until_the_kernel_lets_it_go(library, tmp_path):
+    """The answer says that NVML hangs; as long as the process is there, the supervisor starts no other in its place."""
     root, server = library
-    config = Config.model_validate({"host_root": root, "scan": {"probe_timeout": "200ms"}})
+    settings = Settings(run_dir=tmp_path / "run")
+    settings.run_dir.mkdir()
+    request = {"driver_root": str(root), "patience_seconds": 0.1}
+    Requests(settings).publish({"nvml": json.dumps(request)})
     enter = ["nsenter", f"--target={server.pid}", "--user", "--mount", "--preserve-credentials", "--wdns=/"]
-    command = [*enter, sys.executable, "-c", SCANS, str(root), config.native_json()]
+
+    def answer() -> nvml_answer.Answer:
+        return nvml_answer.read(settings.nvml_answer_file)
+
     tell(server, "hang")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as scanning:
-
-        def complaint():
-            devices, told = json.loads(tell(scanning, "scan"))
-            assert devices == 1
-            return told[0].split(" — ")[0] if told else ""
-
-        assert complaint() == "NVML has not answered yet"
-        until(lambda: complaint() == "NVML hangs in the kernel and cannot be ended", "it is abandoned")
-        children = Path(f"/proc/{scanning.pid}/task")
-        assert len([child for task in children.iterdir() for child in (task / "children").read_text().split()]) == 1
-        tell(server, "flow")
-        until(lambda: complaint() == "NVML cannot be loaded", "NVML is asked again")
-        scanning.stdin.close()
+    with subprocess.Popen([*enter, sys.executable, "-c", PROCESS, str(settings.run_dir), ""]) as asking:
+        try:
+            until(lambda: answer().failures, "it gives up")
+            assert "it hangs" in str(answer().problem)
+            asking.kill()
+            time.sleep(0.5)
+            assert asking.poll() is None
+        finally:
+            tell(server, "flow")
+        asking.wait(30)
+    assert (answer().failures, answer().asking) == (1, None)

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from devherd import spool
+from devherd import counted, spool
+from devherd.config import Config, load, resolve, resolved_file
 from devherd.proto import spool_pb2
+from devherd.scanner.main import first_scan
+from devherd.spool.listing import listed
 
 PROGRAM = Path(__file__).with_name("scanner_process.py")
 PATIENCE_SECONDS = 20.0
@@ -25,17 +28,20 @@ class ScannerProcess:
         self.run_dir = directory / "run"
         self.config = directory / "config.yaml"
         self.log = directory / "log"
-        for path in (self.host / "dev", self.host / "sys", self.run_dir / "resources"):
+        for path in (self.host / "dev", self.host / "sys", self.run_dir / "offers/device-plugin"):
             path.mkdir(parents=True)
         (self.host / ".devherd-simulated-node").touch()
         self.process: subprocess.Popen[bytes] | None = None
 
     def configure(self, text: str) -> None:
+        """Leave the configuration as the loader does."""
         self.config.write_text(f"host_root: {self.host}\n{text}")
+        config = resolve(load({"config": str(self.config), "run_dir": str(self.run_dir)}, {}))
+        resolved_file.write(self.run_dir / "config.json", config)
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([sys.executable, PROGRAM, self.run_dir, self.config], stderr=log)
+            self.process = subprocess.Popen([sys.executable, PROGRAM, self.run_dir], stderr=log)
 
     def signal(self, number: int) -> int | None:
         assert self.process is not None
@@ -44,14 +50,19 @@ class ScannerProcess:
 
     def spooled(self) -> dict[str, dict[str, list[str]]]:
         """Resource name → device id → reasons."""
-        found = spool.read_all(self.run_dir / "resources", spool_pb2.Resource)
-        return {one.name: {device.id: list(device.reasons) for device in one.devices} for _, one in found}
+        found = spool.read_all(self.run_dir / "offers/device-plugin", spool_pb2.Resource)
+        return {one.name: {device_id: list(device.reasons) for device_id, device in listed(one)} for _, one in found}
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < deadline, f"{self.spooled()}\n{self.log.read_text()}"
             time.sleep(0.01)
+
+    def counted(self, metric, *labels: str) -> float:
+        """What the scanner has written of a counter, or of a histogram's sum."""
+        written = spool.read_or_empty(self.run_dir / "scanner.pb", spool_pb2.ScannerState).counters
+        return next((each.total for each in written if (each.metric, *each.labels) == (metric.name, *labels)), 0.0)
 
 
 @pytest.fixture
@@ -62,6 +73,7 @@ def scanner(tmp_path):
         process.signal(signal.SIGKILL)
 
 
+SIMULATED = [{"name": "example.com/a", "count": 1}]
 KVM = "generic: [{name: devic.es/kvm, groups: [{count: 2, paths: [{path: /dev/kvm}]}]}]\n"
 SLOW_SCAN = "scan: {period: 60s}\nhealth: {poll: 50ms, recover_after: 2}\n"
 
@@ -99,7 +111,7 @@ def test_a_device_that_appears_later_is_found(scanner):
 def test_a_resource_of_which_nothing_is_there_is_logged_once_and_not_with_each_scan(scanner):
     """Nor by the scanner's successor; when it was there in between, it is news again."""
     scanner.configure("scan: {period: 50ms}\ngeneric: [{name: a.example/x, groups: [{paths: [{path: /dev/x}]}]}]")
-    said = "nothing on this host matches, so there is no a.example/x"
+    said = "no device matches; a.example/x is not advertised"
     scanner.start()
     scanner.until(lambda: scanner.log.read_text().count(said) == 1)
     written = (scanner.run_dir / "scan.pb").stat().st_mtime_ns
@@ -131,31 +143,36 @@ def test_a_good_reload_touches_only_what_it_changes(scanner):
     scanner.configure("simulated: [{name: a.b/x, count: 1}, {name: a.b/y, count: 1}]\n" + SLOW_SCAN)
     scanner.start()
     scanner.until(lambda: set(scanner.spooled()) == {"a.b/x", "a.b/y"})
-    before = (scanner.run_dir / "resources/a.b_x.pb").stat().st_ino
+    before = spool.path_of(scanner.run_dir / "offers/device-plugin", "a.b_x").stat().st_ino
 
     scanner.configure("simulated: [{name: a.b/x, count: 1}, {name: a.b/z, count: 3}]\n" + SLOW_SCAN)
     scanner.signal(signal.SIGHUP)
 
     scanner.until(lambda: set(scanner.spooled()) == {"a.b/x", "a.b/z"})
-    assert (scanner.run_dir / "resources/a.b_x.pb").stat().st_ino == before
+    assert spool.path_of(scanner.run_dir / "offers/device-plugin", "a.b_x").stat().st_ino == before
 
 
-def test_a_bad_reload_changes_nothing_and_says_which_key(scanner):
-    """The old configuration stays in force, also over a restart of the scanner."""
+def test_a_scanner_that_finds_no_configuration_waits_for_it(scanner):
+    """A run directory that was swept away is filled again by others; until then the scanner lives and says why."""
+    scanner.start()
+    scanner.until(lambda: "config.json: No such file or directory; waiting for it" in scanner.log.read_text())
+
+    scanner.configure("simulated: [{name: a.b/x, count: 1}]\n")
+
+    scanner.until(lambda: set(scanner.spooled()) == {"a.b/x"})
+    assert scanner.log.read_text().count("waiting for it") == 1
+
+
+def test_a_configuration_that_cannot_be_read_at_a_reload_changes_nothing(scanner):
+    """Also one that another version of devherd has left there."""
     scanner.configure("simulated: [{name: a.b/x, count: 1}]\n")
     scanner.start()
     scanner.until(lambda: set(scanner.spooled()) == {"a.b/x"})
 
-    scanner.configure("simulatd: []\n")
+    (scanner.run_dir / "config.json").write_text('{"colour": "green"}')
     scanner.signal(signal.SIGHUP)
-    scanner.until(lambda: "simulatd: unknown key; did you mean `simulated`?" in scanner.log.read_text())
-    scanner.signal(signal.SIGKILL)
-    summary = scanner.run_dir / "scan.pb"
-    summary.unlink()
-    scanner.start()
-    scanner.until(summary.exists)
+    scanner.until(lambda: "not a resolved configuration: 'colour'" in scanner.log.read_text())
 
-    assert "going on with the last good one" in scanner.log.read_text()
     assert set(scanner.spooled()) == {"a.b/x"}
     assert scanner.signal(signal.SIGTERM) == 0
     assert "Traceback" not in scanner.log.read_text()
@@ -175,10 +192,47 @@ def test_a_killed_scanner_still_knows_a_device_that_is_gone(scanner):
     scanner.until(lambda: reasons(scanner) == [["gone"], ["gone"]])
 
 
+def test_what_is_offered_is_known_however_early_the_scanner_is_killed(tmp_path, monkeypatch):
+    """devices.pb stands before the offer: a scanner killed between the two would forget the device."""
+    order = []
+    write = spool.write
+    monkeypatch.setattr(spool, "write", lambda path, message: order.append(path.name) or write(path, message))
+    config = Config.model_validate(
+        {"run_dir": tmp_path / "run", "host_root": tmp_path / "host", "simulated": SIMULATED}
+    )
+    (tmp_path / "run").mkdir()
+
+    first_scan(resolve(config))
+
+    assert order.index("devices.pb") < order.index("current.pb")
+    assert order.index("verdicts.pb") < order.index("current.pb")
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_restarted_scanner_counts_on_where_the_last_one_stopped(scanner, end):
+    """Scans, polls and changes of health: what it wrote last is what its successor begins with."""
+    (scanner.host / "dev/kvm").touch()
+    scanner.configure(KVM + SLOW_SCAN)
+    scanner.start()
+    scanner.until(lambda: reasons(scanner) == [[], []])
+    (scanner.host / "dev/kvm").unlink()
+    devices = ["devic.es/kvm", next(iter(scanner.spooled()["devic.es/kvm"]))]
+    scanner.until(lambda: scanner.counted(counted.HEALTH_CHANGES, *devices) == 1)
+    scanner.signal(end)
+    scans, polls = scanner.counted(counted.SCANS, "generic"), scanner.counted(counted.POLL_DURATION)
+    assert scans > 0
+
+    scanner.start()
+    scanner.until(lambda: scanner.counted(counted.SCANS, "generic") > scans)
+    (scanner.host / "dev/kvm").touch()
+    scanner.until(lambda: scanner.counted(counted.HEALTH_CHANGES, *devices) == 2)
+    assert scanner.counted(counted.POLL_DURATION) > polls > 0
+
+
 def test_a_spool_that_cannot_be_written_is_said_and_healed(scanner):
     """Something in its way must not end the scanner."""
     scanner.configure("simulated: [{name: a.b/x, count: 1}]\n" + SLOW_SCAN)
-    spool_directory = scanner.run_dir / "resources"
+    spool_directory = scanner.run_dir / "offers/device-plugin"
     spool_directory.rmdir()
     spool_directory.touch()
     scanner.start()
@@ -196,7 +250,7 @@ def test_a_spool_that_somebody_removed_is_written_again(scanner, what):
     scanner.start()
     scanner.until(lambda: set(scanner.spooled()) == {"a.b/x"})
 
-    path = scanner.run_dir / "resources"
-    shutil.rmtree(path) if what == "directory" else (path / "a.b_x.pb").unlink()
+    path = scanner.run_dir / "offers/device-plugin"
+    shutil.rmtree(path) if what == "directory" else spool.path_of(path, "a.b_x").unlink()
 
     scanner.until(lambda: set(scanner.spooled()) == {"a.b/x"})

@@ -6,10 +6,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from devherd.sim.kubelet import checkpoint, checkpoint_file
-from devherd.sim.kubelet.allocation import AdmissionError, StartError
-from devherd.sim.kubelet.manager import EmbeddedKubelet
-from devherd.sim.kubelet.pod import Container, ContainerSpec, Pod
+from devherd_sim.kubelet import checkpoint, checkpoint_file
+from devherd_sim.kubelet.allocation import AdmissionError, StartError
+from devherd_sim.kubelet.manager import EmbeddedKubelet
+from devherd_sim.kubelet.pod import Container, ContainerSpec, Pod
 
 
 class EmbeddedNode:

@@ -42,7 +42,7 @@ def _pod(dice: random.Random, uid: str) -> dict[str, Any]:
 
 
 def _limits(dice: random.Random) -> dict[str, int]:
-    """Of one resource: the kubelet serves two in any order, and the first to fail is told."""
+    """Of one resource: the kubelet serves two in any order, and reports the first to fail."""
     return {dice.choice(RESOURCES): dice.randint(0, 3)}
 
 

@@ -93,7 +93,7 @@ class Player:
         return self._begun(plugin, refusal)
 
     def _found_plugin(self, words: dict[str, Any]) -> dict[str, Any]:
-        """Wait in plugins_registry to be found; what the kubelet tells the plugin first."""
+        """Wait in plugins_registry to be found; the kubelet's first report to the plugin."""
         plugin = ScenarioPlugin(**words)
         plugin.serve(self._kubelet.registry)
         told = _eventually(lambda: plugin.told[:1], f"{plugin.resource} is told")[0]

@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 
 def device(name: str, told: dict) -> v1beta1.Device:
-    """A device as ListAndWatch tells it; `numa: []` is a topology without nodes."""
+    """A device as ListAndWatch sends it; `numa: []` is a topology without nodes."""
     nodes = told.get("numa")
     topology = v1beta1.TopologyInfo(nodes=[v1beta1.NUMANode(ID=node) for node in nodes]) if nodes is not None else None
     return v1beta1.Device(ID=name, health=told.get("health", "Healthy"), topology=topology)

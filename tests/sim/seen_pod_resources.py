@@ -51,7 +51,7 @@ def _pod(pod: api.PodResources) -> list[Any]:
 
 
 def _devices(entries: Any) -> list[list[Any]]:
-    """Kubelets tell them in no order."""
+    """Kubelets list them in no order."""
     told = [
         [
             entry.resource_name,

@@ -12,13 +12,13 @@ from devherd.proto.deviceplugin_v1beta1_pb2_grpc import (
     RegistrationStub,
     add_DevicePluginServicer_to_server,
 )
-from devherd.sim.kubelet.manager import EmbeddedKubelet
+from devherd_sim.kubelet.manager import EmbeddedKubelet
 
 RESOURCE = "example.com/gpu"
 
 
 def device(name: str, health: str = "Healthy", numa_nodes: tuple[int, ...] = ()) -> api.Device:
-    """A device as ListAndWatch tells it."""
+    """A device as ListAndWatch sends it."""
     topology = api.TopologyInfo(nodes=[api.NUMANode(ID=node) for node in numa_nodes]) if numa_nodes else None
     return api.Device(ID=name, health=health, topology=topology)
 

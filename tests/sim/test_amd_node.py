@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from devherd.sim.node.presets import PRESETS
-from devherd.sim.node.simulated_node import SimulatedNode
-from devherd.sim.node.spec import NodeSpec
+from devherd_sim.node.presets import PRESETS
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
 
 Links = dict[tuple[int, int], int]
 """(type, weight) → how many."""

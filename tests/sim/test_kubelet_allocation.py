@@ -6,8 +6,8 @@ import pytest
 from small_plugin import RESOURCE, SmallPlugin, device, node_for_each, registered, running
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd.sim.kubelet import endpoint
-from devherd.sim.kubelet.allocation import AdmissionError, StartError
+from devherd_sim.kubelet import endpoint
+from devherd_sim.kubelet.allocation import AdmissionError, StartError
 
 
 async def rejection(kubelet, count=1, **whose) -> str:

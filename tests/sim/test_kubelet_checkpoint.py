@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd.sim.kubelet import checkpoint, checkpoint_file
-from devherd.sim.kubelet.allocation import Allocation
-from devherd.sim.kubelet.pod import Container
+from devherd_sim.kubelet import checkpoint, checkpoint_file
+from devherd_sim.kubelet.allocation import Allocation
+from devherd_sim.kubelet.pod import Container
 
 # Written by the marshalling code of Kubernetes 1.36.3.
 OF_A_KUBELET = Path(__file__).with_name("kubelet_checkpoints.txt").read_text(encoding="utf-8").splitlines()
@@ -40,7 +40,7 @@ def by_key(allocation):
 
 @pytest.mark.parametrize("written", OF_A_KUBELET)
 def test_the_checksum_is_the_kubelets(written):
-    """Nil told from empty, keys by number, strings as they are."""
+    """Nil differs from empty, keys are in order of numbers, strings stay as they are."""
     stored = json.loads(written)
     assert checkpoint.checksum(stored["Data"]) == stored["Checksum"]
 

@@ -10,7 +10,7 @@ from small_plugin import RESOURCE, SmallPlugin, device, registered, running
 from devherd.errors import AlreadyRunningError, UsageError
 from devherd.proto import podresources_v1_pb2 as pods_api
 from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerStub
-from devherd.sim.kubelet.manager import EmbeddedKubelet
+from devherd_sim.kubelet.manager import EmbeddedKubelet
 
 
 def names(directory):
@@ -134,7 +134,7 @@ def test_waiting_for_what_does_not_happen_ends_with_an_account(kubelet_dir):
 
 
 def test_pod_resources_name_the_holder_of_each_device(kubelet_dir):
-    """One entry a device, as the kubelet lists them; NUMA nodes where they are told."""
+    """One entry a device, as the kubelet lists them; NUMA nodes where they are known."""
 
     async def scenario():
         async with registered(kubelet_dir, "a", "b") as (kubelet, plugin):

@@ -3,10 +3,10 @@
 import pytest
 from small_plugin import RESOURCE, SmallPlugin, device, registered, running
 
-from devherd.sim.kubelet import checkpoint, checkpoint_file
-from devherd.sim.kubelet.allocation import AdmissionError
-from devherd.sim.kubelet.manager import EmbeddedKubelet
-from devherd.sim.kubelet.pod import ContainerSpec, Pod
+from devherd_sim.kubelet import checkpoint, checkpoint_file
+from devherd_sim.kubelet.allocation import AdmissionError
+from devherd_sim.kubelet.manager import EmbeddedKubelet
+from devherd_sim.kubelet.pod import ContainerSpec, Pod
 
 CHECKPOINT = f"device-plugins/{checkpoint_file.NAME}"
 

@@ -10,7 +10,7 @@ from small_plugin import RESOURCE, SmallPlugin, running
 from devherd.proto import pluginregistration_v1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer_to_server
 from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
-from devherd.sim.kubelet import plugin_socket, plugin_watcher
+from devherd_sim.kubelet import plugin_socket, plugin_watcher
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ async def test_the_end_of_a_stream_is_not_made_good(kubelet_dir):
 )
 async def test_a_refused_plugin_is_told_why_again_and_again(kubelet_dir, info, words, monkeypatch):
     """With growing pauses."""
-    monkeypatch.setattr("devherd.sim.kubelet.endpoint.DIAL_SECONDS", 0.1)
+    monkeypatch.setattr("devherd_sim.kubelet.endpoint.DIAL_SECONDS", 0.1)
     async with running(kubelet_dir) as kubelet, waiting(kubelet, **info) as (plugin, _):
         await kubelet.events.until(lambda: len(plugin.told) > 2)
         assert set(plugin.told) == {(False, f"RegisterPlugin error -- plugin {words}")}

@@ -1,4 +1,4 @@
-"""Whole pods on the embedded kubelet: from their manifest to what PodResources tells of them."""
+"""Whole pods on the embedded kubelet: from their manifest to their entries in PodResources."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,9 @@ from small_plugin import RESOURCE, device, registered, running
 from devherd.errors import UsageError
 from devherd.proto import podresources_v1_pb2 as api
 from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerStub
-from devherd.sim.kubelet import pod_manifest
-from devherd.sim.kubelet.allocation import AdmissionError, StartError
-from devherd.sim.kubelet.pod import ContainerSpec, Pod
+from devherd_sim.kubelet import pod_manifest
+from devherd_sim.kubelet.allocation import AdmissionError, StartError
+from devherd_sim.kubelet.pod import ContainerSpec, Pod
 
 MANIFEST = {
     "apiVersion": "v1",
@@ -52,12 +52,12 @@ def test_a_manifest_is_read_for_its_devices():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "the manifest is no pod"),
-        ([], "the manifest is no pod"),
+        (None, "the manifest is not a pod"),
+        ([], "the manifest is not a pod"),
         ({"kind": "Deployment"}, "its kind is Deployment"),
         ({"kind": "Pod"}, "it lacks metadata"),
         ({"kind": "Pod", "metadata": {"name": "x"}, "spec": {}}, "it lacks containers"),
-        ({"kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [7]}}, "the manifest is no pod"),
+        ({"kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [7]}}, "the manifest is not a pod"),
         (
             {
                 "kind": "Pod",
@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_read_is_told_in_a_line(tmp_path):
 
 
 async def test_pod_resources_tell_sidecars_and_containers_and_no_ordinary_init_container(kubelet_dir):
-    """A device of two nodes has an entry for each, also after a restart; a container without devices is told, too."""
+    """A device of two nodes has an entry for each, also after a restart; a container without devices is listed, too."""
     async with registered(kubelet_dir, "a", "b") as (kubelet, plugin):
         plugin.send(device("a", numa_nodes=(0, 1)), device("b", numa_nodes=(0, 1)))
         await kubelet.events.until(lambda: kubelet.numa_nodes(RESOURCE, "a") == [0, 1])

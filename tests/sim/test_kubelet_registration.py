@@ -8,11 +8,11 @@ import pytest
 from small_plugin import RESOURCE, SmallPlugin, device, registered, running
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd.sim.kubelet import endpoint
+from devherd_sim.kubelet import endpoint
 
 
 async def refusal(plugin: SmallPlugin, **options) -> str:
-    """What a refused registration is told."""
+    """The error of a refused registration."""
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await plugin.register(**options)
     assert refused.value.code() == grpc.StatusCode.UNKNOWN

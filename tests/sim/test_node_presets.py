@@ -7,11 +7,12 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from devherd.errors import UsageError
-from devherd.sim.node.entry import DeviceNode, File
-from devherd.sim.node.presets import PRESETS
-from devherd.sim.node.simulated_node import SimulatedNode
-from devherd.sim.node.spec import NodeSpec, entries, load
-from devherd.sim.node.tree import read_tree, write_tree
+from devherd_sim.node.entry import DeviceNode, File
+from devherd_sim.node.load import load
+from devherd_sim.node.presets import PRESETS
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec, entries
+from devherd_sim.node.tree import read_tree, write_tree
 
 NAMED_ONCE = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|card[0-9]+|renderD[0-9]+|hwmon[0-9]+|mei[0-9]+")
 
@@ -151,7 +152,7 @@ def test_an_empty_spec_file_is_a_machine_without_devices(tmp_path: Path):
         ("preset: fpga-9", "did you mean"),
         ("tree: 'sys/a'", "line 1 of the tree"),
         ("- 1", "the file"),
-        ("a: [", "no YAML"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_a_bad_spec_is_refused_with_its_place(content: str, complaint: str, tmp_path: Path):
@@ -174,7 +175,7 @@ def test_an_unknown_spec_is_refused(name: str):
 def test_a_directory_of_other_things_is_left_alone(tmp_path: Path):
     """Only an empty directory or an earlier node may be written over."""
     (tmp_path / "thesis.txt").write_text("x")
-    with pytest.raises(UsageError, match="no simulated node"):
+    with pytest.raises(UsageError, match="not a simulated node"):
         SimulatedNode.create(tmp_path, NodeSpec())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

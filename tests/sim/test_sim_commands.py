@@ -12,12 +12,11 @@ from types import SimpleNamespace
 from typing import get_args
 
 import pytest
-import yaml
 from small_plugin import RESOURCE, SmallPlugin
 
 from devherd.cli import sim_node
 from devherd.settings import Settings
-from devherd.sim.node.spec import NodeSpec, entries
+from devherd_sim.node.spec import NodeSpec
 
 COMMAND = [sys.executable, "-m", "devherd", "sim"]
 
@@ -27,7 +26,7 @@ def sim(*words):
     return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
 
 
-def told(done, code):
+def complaint(done, code):
     """Its one line of error, with the exit code it should have."""
     assert done.returncode == code, done
     assert done.stderr.startswith("devherd: ")
@@ -69,26 +68,26 @@ def test_a_node_is_written_and_written_again(tmp_path):
 def test_what_cannot_be_written_is_told_in_a_line(tmp_path):
     """A bad spec, no directory, a directory of other things, a place that cannot be one."""
     (tmp_path / "thesis.txt").write_text("x")
-    assert "did you mean `fpga-8`?" in told(sim("node", tmp_path / "host", "--spec", "fpga-9"), 2)
-    assert "no directory" in told(sim("node"), 2)
-    assert "no simulated node" in told(sim("node", tmp_path), 2)
-    assert "no directory" in told(sim("node", tmp_path / "thesis.txt"), 2)
-    assert "cannot write" in told(sim("node", tmp_path / "thesis.txt/host"), 2)
+    assert "did you mean `fpga-8`?" in complaint(sim("node", tmp_path / "host", "--spec", "fpga-9"), 2)
+    assert "no directory" in complaint(sim("node"), 2)
+    assert "not a simulated node" in complaint(sim("node", tmp_path), 2)
+    assert "not a directory" in complaint(sim("node", tmp_path / "thesis.txt"), 2)
+    assert "cannot write" in complaint(sim("node", tmp_path / "thesis.txt/host"), 2)
 
 
 @pytest.mark.parametrize("words", [["status"], ["devices"], ["allocate", RESOURCE, "1"], ["free", "pod"], ["restart"]])
 def test_without_a_running_kubelet_the_cure_is_told(words, kubelet_dir):
     """Exit code 4 and how to start one."""
-    assert "start one with" in told(sim("kubelet", *words, "--kubelet-dir", kubelet_dir), 4)
+    assert "start one with" in complaint(sim("kubelet", *words, "--kubelet-dir", kubelet_dir), 4)
 
 
 def test_a_second_kubelet_is_refused(kubelet_process, kubelet_dir):
     """Exit code 3."""
-    assert "a kubelet listens there" in told(sim("kubelet", "--kubelet-dir", kubelet_dir), 3)
+    assert "a kubelet listens there" in complaint(sim("kubelet", "--kubelet-dir", kubelet_dir), 3)
 
 
 def test_a_plugin_author_sees_registration_list_and_answer(kubelet_process, kubelet_dir):
-    """A plugin registers, a pod gets its device, the kubelet restarts, and all of it is told."""
+    """A plugin registers, a pod gets its device, the kubelet restarts, and all of it is printed."""
 
     async def scenario():
         plugin = SmallPlugin(SimpleNamespace(paths=Settings(kubelet_dir=kubelet_dir)), "a", "b")
@@ -104,7 +103,7 @@ def test_a_plugin_author_sees_registration_list_and_answer(kubelet_process, kube
         assert "/dev/" in table
         assert "train" in await asyncio.to_thread(_ask, "devices", RESOURCE)
         refused = await asyncio.to_thread(sim, "kubelet", "allocate", RESOURCE, "2", "--kubelet-dir", kubelet_dir)
-        assert "Requested: 2, Available: 1" in told(refused, 1)
+        assert "Requested: 2, Available: 1" in complaint(refused, 1)
         assert "restarted" in await asyncio.to_thread(_ask, "restart")
         await plugin.stop()
 
@@ -129,7 +128,7 @@ def test_a_plugin_author_sees_registration_list_and_answer(kubelet_process, kube
 
 
 def test_a_whole_pod_is_admitted_from_its_manifest(kubelet_process, kubelet_dir, tmp_path):
-    """What each container gets; a bad file and a refused pod are told in a line."""
+    """What each container gets; a bad file and a refused pod are errors of one line."""
     limits = f"resources: {{limits: {{{RESOURCE}: 1}}}}"
     spec = f"{{initContainers: [{{name: load, {limits}}}], containers: [{{name: main, {limits}}}]}}"
     (tmp_path / "pod.yaml").write_text(f"kind: Pod\nmetadata: {{name: train, namespace: lab}}\nspec: {spec}\n")
@@ -151,8 +150,8 @@ def test_a_whole_pod_is_admitted_from_its_manifest(kubelet_process, kubelet_dir,
         await plugin.stop()
 
     asyncio.run(scenario())
-    assert "its kind is Job" in told(admit("bad.yaml"), 2)
-    assert "no healthy devices present" in told(admit("pod.yaml"), 1)
+    assert "its kind is Job" in complaint(admit("bad.yaml"), 2)
+    assert "no healthy devices present" in complaint(admit("pod.yaml"), 1)
 
 
 @pytest.mark.parametrize(
@@ -160,13 +159,13 @@ def test_a_whole_pod_is_admitted_from_its_manifest(kubelet_process, kubelet_dir,
     [
         (["--numa-nodes", "0"], "a machine has one or more"),
         (["--numa-nodes", "9", "--topology-policy", "restricted"], "a kubelet refuses more than 8"),
-        (["--grace-period", "-1"], "it is no time span"),
+        (["--grace-period", "-1"], "it must not be negative"),
         (["--topology-policy", "strict"], "invalid choice"),
     ],
 )
 def test_a_node_that_cannot_be_is_refused(words, why, kubelet_dir):
     """Exit code 2."""
-    assert why in told(sim("kubelet", "--kubelet-dir", kubelet_dir, *words), 2)
+    assert why in complaint(sim("kubelet", "--kubelet-dir", kubelet_dir, *words), 2)
 
 
 def test_a_killed_kubelet_can_be_started_again(kubelet_process, kubelet_dir):
@@ -183,14 +182,16 @@ def test_a_killed_kubelet_can_be_started_again(kubelet_process, kubelet_dir):
     assert again.returncode == 0
 
 
-def test_the_help_of_sim_node_shows_every_key_of_a_spec_in_a_spec_that_is_right():
-    """What is copied from there works, and nothing that can be asked for is kept secret."""
+def test_the_help_of_sim_node_shows_every_key_of_a_spec_in_a_spec_that_is_right(tmp_path):
+    """The example is a file that the command takes, and it has every key that a file may have."""
     shown = re.search(r"\n\n(  preset: .*?)\n\n", sim_node.__doc__, re.DOTALL)[1]
-    spec = yaml.safe_load(textwrap.dedent(re.sub(r"[a-z_]+: \[?\.\.\.\]?(, )?|, \.\.\.", "", shown)))
-    assert entries(NodeSpec.model_validate(spec))
+    example = tmp_path / "spec.yaml"
+    example.write_text(textwrap.dedent(re.sub(r"[a-z_]+: \[?\.\.\.\]?(, )?|, \.\.\.", "", shown)))
+    written = sim("node", tmp_path / "host", "--spec", example)
+    assert (written.returncode, written.stderr) == (0, "")
     sections = {name: field.annotation for name, field in NodeSpec.model_fields.items()}
     models = [
         inner for kind in sections.values() for inner in (kind, *get_args(kind)) if hasattr(inner, "model_fields")
     ]
-    keys = {*sections, *(key for model in models for key in model.model_fields)}
+    keys = {"preset", *sections, *(key for model in models for key in model.model_fields)}
     assert {key for key in keys if not re.search(rf"\b{key}:", shown)} == set()

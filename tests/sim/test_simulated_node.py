@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from devherd.errors import UsageError
-from devherd.sim.node.fpga_card import CardPlan
-from devherd.sim.node.presets import PRESETS
-from devherd.sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.fpga_card import CardPlan
+from devherd_sim.node.presets import PRESETS
+from devherd_sim.node.simulated_node import SimulatedNode
 
 
 @pytest.fixture

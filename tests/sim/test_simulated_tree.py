@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devherd.errors import UsageError
-from devherd.sim.node.entry import DeviceNode, Directory, Entry, Fifo, File, Symlink
-from devherd.sim.node.tree import MARK, parse, read_tree, render, write_tree
+from devherd_sim.node.entry import DeviceNode, Directory, Entry, Fifo, File, Symlink
+from devherd_sim.node.tree import MARK, parse, read_tree, render, write_tree
 
 TREE = """
 # a card
@@ -137,6 +137,15 @@ def test_no_entry_lands_outside_the_tree(tmp_path: Path):
     (tmp_path / "other").mkdir()
     with pytest.raises(UsageError, match="leads out"):
         write_tree("sys/out -> ../../other\nsys/out/passwd = x", tmp_path / "host")
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_no_entry_lands_outside_by_a_link_that_replaces_another(tmp_path: Path):
+    """What was made through the first link shows nothing about the second."""
+    (tmp_path / "other").mkdir()
+    lines = ["sys/a/x = 1", "sys/way -> a", "sys/way/x = 2", "sys/way -> ../../other", "sys/way/passwd = x"]
+    with pytest.raises(UsageError, match="leads out of"):
+        write_tree("\n".join(lines), tmp_path / "host")
     assert list((tmp_path / "other").iterdir()) == []
 
 

@@ -1,18 +1,18 @@
 """Instances of the supervisor, each in a directory of its own and ended after its test."""
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import scratch
 from instance import Instance
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """Short, since a control socket's path must be below 108 bytes."""
-    path = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    path = scratch.directory()
     yield path
     shutil.rmtree(path)
 

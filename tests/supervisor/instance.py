@@ -95,10 +95,10 @@ class Instance:
 
     def appear(self, key: str) -> None:
         """What the scanner does when it finds a resource."""
-        spool.path_of(self.settings.resources_directory, key).write_text("found")
+        spool.write(spool.path_of(self.settings.resources_directory, key), spool_pb2.Resource(name="found"))
 
     def vanish(self, key: str) -> None:
-        spool.path_of(self.settings.resources_directory, key).unlink()
+        spool.remove(self.settings.resources_directory, key)
 
     def ctl(self, *arguments: str) -> str:
         """The output of the real supervisorctl."""

@@ -120,4 +120,4 @@ def test_a_control_socket_that_was_removed_is_made_again(instance):
     until(instance.settings.control_socket.exists, "the control socket")
     assert instance.ctl("status").count("RUNNING") == len(ALL)
     assert instance.children() == before
-    assert "supervisor.sock was gone and is made again" in instance.stderr()
+    assert "supervisor.sock was removed and has been created again" in instance.stderr()

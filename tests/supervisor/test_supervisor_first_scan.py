@@ -5,16 +5,13 @@ import sys
 
 ENDS_EARLY = """
 import time
+from devherd.config.resolved import Config
 from devherd.settings import Settings
 from devherd.supervisor.first_scan import FirstScan
 
-class Config:
-    def settings(self):
-        return Settings()
-
 def load():
     time.sleep(0.3)
-    return Config()
+    return Config(common=Settings())
 
 first_scan = FirstScan(load, lambda config: None)
 first_scan.close()

@@ -10,7 +10,7 @@ import pytest
 from instance import is_alive, until
 
 from devherd import spool
-from devherd.plugin import endpoint
+from devherd.kubelet import endpoint
 from devherd.proto import spool_pb2
 
 FIRST = "resource:example.com_first"
@@ -47,7 +47,7 @@ def test_a_child_that_cannot_be_killed_is_left_behind_and_the_others_end_cleanly
     pid = instance.running(name).pid
     os.kill(instance.process.pid, signal.SIGTERM)
     assert instance.ended() == 0
-    assert f"{name}, process {pid}, is left behind: it waits in the kernel" in instance.stderr()
+    assert f"{name}, process {pid}, is left behind: in uninterruptible sleep (state D)" in instance.stderr()
     goodbyes = [line.split()[0] for line in instance.stderr().splitlines() if line.endswith("says goodbye")]
     assert goodbyes == [other for other in (FIRST, "exporter", "scanner") if other != name]
     assert not instance.settings.control_socket.exists()

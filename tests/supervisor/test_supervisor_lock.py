@@ -5,6 +5,8 @@ import signal
 
 from instance import open_paths, until
 
+from devherd import spool
+
 RESOURCE = "resource:example.com_first"
 
 
@@ -18,7 +20,7 @@ def test_a_second_instance_on_the_same_run_directory_is_refused(make_instance):
     """Exit code 3, a line that names the holder, and the first is not disturbed."""
     first = make_instance().up()
     before = first.children()
-    spool_file = first.settings.resources_directory / "example.com_first.pb"
+    spool_file = spool.path_of(first.settings.resources_directory, "example.com_first")
     written = spool_file.stat().st_mtime_ns
     second = make_instance()
     seen = len(second.stderr())

@@ -61,7 +61,7 @@ def test_a_reader_that_stalls_does_not_stall_the_writer():
     stderr.send(b"here again\n")
     tail = os.read(read, 1 << 20).decode().splitlines()
     lost = 200 * len(line) - len(received)
-    assert tail == [f"devherd: {lost} bytes of log are lost: nobody read them", "here again"]
+    assert tail == [f"devherd: {lost} bytes of log lost: stderr was not read in time", "here again"]
     os.close(read)
     os.close(write)
 

@@ -4,6 +4,9 @@ import shutil
 
 from instance import until
 
+from devherd import spool
+from devherd.proto import spool_pb2
+
 FIRST, SECOND = "resource:example.com_first", "resource:example.com_second"
 
 
@@ -50,10 +53,11 @@ def test_a_child_that_waits_for_its_next_start_leaves_with_its_file(instance):
 
 
 def test_other_files_are_no_resources(instance):
-    """A temporary file of a writer gets no child."""
+    """A temporary directory of a writer gets no child, nor does an empty one."""
     instance.up()
-    for name in (".example.com_second.pb.123", "notes.txt"):
-        instance.settings.resources_directory.joinpath(name).touch()
+    spool.write(instance.settings.resources_directory / ".example.com_second.new/current.pb", spool_pb2.Resource())
+    instance.settings.resources_directory.joinpath("notes.txt").touch()
+    instance.settings.resources_directory.joinpath("example.com_empty").mkdir()
     instance.appear("example.com_third")
     instance.running("resource:example.com_third")
     assert set(instance.children()) == {"scanner", "exporter", FIRST, "resource:example.com_third"}
@@ -76,3 +80,15 @@ def test_many_resources_at_once_all_get_children(instance):
         instance.appear(f"example.com_type{number}")
     for number in range(24):
         instance.running(f"resource:example.com_type{number}")
+
+
+def test_a_program_of_the_list_is_a_child_of_its_group(instance):
+    """One entry more in the list of programs is one child more, under `group:name` for supervisorctl."""
+    instance.order("sources")
+    instance.up()
+    for name in ("source:nvml", "source:kernel-log"):
+        instance.running(name)
+    assert {line.split()[0] for line in instance.ctl("status").splitlines()} == {
+        *("exporter", "resource:example.com_first", "scanner", "source:kernel-log", "source:nvml")
+    }
+    assert "source:nvml: stopped" in instance.ctl("stop", "source:*")

@@ -2,7 +2,8 @@
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
 `crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it). `bad-config`, `killed-load`,
-`slow-scan`, `no-forks` and `subreaper` are for the supervisor itself.
+`slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady` and `sources` (two more programs) are
+for the supervisor itself.
 """
 
 import ctypes
@@ -14,24 +15,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+from devherd import heartbeat, spool
 from devherd.child import Child, take_reloads
+from devherd.config.resolved import Config
 from devherd.errors import DevherdError, UsageError
+from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.supervisor.programs import Programs
+from devherd.supervisor.access import Access
+from devherd.supervisor.programs import Program, Programs
 from devherd.supervisor.run import run
 
 RUN_DIR, KUBELET_DIR = Path(sys.argv[1]), Path(sys.argv[2])
 ORDERS = RUN_DIR / "orders"
 
 
-class TinyConfig:
-    """Stands in for the configuration."""
-
-    def settings(self) -> Settings:
-        return Settings(run_dir=RUN_DIR, kubelet_dir=KUBELET_DIR)
-
-
-def load() -> TinyConfig:
+def load(_running: Settings | None) -> Config:
     """What `devherd run` hands over."""
     if ORDERS.joinpath("bad-config").exists():
         raise UsageError(
@@ -39,25 +37,28 @@ def load() -> TinyConfig:
         )
     if ORDERS.joinpath("killed-load").exists():
         os.kill(os.getpid(), signal.SIGKILL)
-    return TinyConfig()
+    return Config(common=Settings(run_dir=RUN_DIR, kubelet_dir=KUBELET_DIR))
 
 
-def first_scan(_config: TinyConfig) -> None:
+def first_scan(_config: Config) -> None:
     """Finds one resource."""
     if ORDERS.joinpath("slow-scan").exists():
         time.sleep(60)
-    RUN_DIR.joinpath("resources", "example.com_first.pb").write_text("first")
+    spool.write(spool.path_of(RUN_DIR / "offers/device-plugin", "example.com_first"), spool_pb2.Resource(name="first"))
 
 
 def preload() -> None:
-    """A metric that the supervisor makes and children count with."""
-    global hellos  # noqa: PLW0603 - metrics are made before the forks
-    from prometheus_client import Counter
+    """What the supervisor itself meets."""
     from supervisor import options
 
-    hellos = Counter("tiny_hellos", "Starts of children.")
+    from devherd.supervisor import process
+
     options.ServerOptions.fork = fork_if_possible
     options.ServerOptions.kill = signal_who_is_awake
+    if ORDERS.joinpath("four-slots").exists():
+        heartbeat.Heartbeats.__init__.__defaults__ = (4,)
+    if ORDERS.joinpath("soon-steady").exists():
+        process.STEADY_SECONDS = 1.0
     if ORDERS.joinpath("subreaper").exists():
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans below come to us, as to process 1
 
@@ -100,7 +101,6 @@ def tiny_child(child: Child) -> int:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGHUP, lambda *_: print("reloaded", file=sys.stderr, flush=True))
     take_reloads()
-    hellos.inc()
     if ordered("orphan"):
         leave_an_orphan()
     if ordered("talk"):
@@ -121,8 +121,25 @@ def tiny_child(child: Child) -> int:
     return 0
 
 
+def children() -> tuple[Program, ...]:
+    """What an instance runs: two programs by themselves, and one for each spool file; more when ordered."""
+
+    def may(_settings: Settings, _name: str) -> Access:
+        return Access(read=(Path("/"),), write=(RUN_DIR,))
+
+    def program(group: str, **fields: Any) -> Program:
+        return Program(group=group, main=tiny_child, may=may, **fields)
+
+    return (
+        program("scanner", reloads=True),
+        program("exporter", reloads=True),
+        *(program("source", name=name) for name in ("nvml", "kernel-log") if ORDERS.joinpath("sources").exists()),
+        program("resource", per_file=lambda settings: settings.resources_directory),
+    )
+
+
 if __name__ == "__main__":
-    programs = Programs(tiny_child, tiny_child, tiny_child, first_scan, preload)
+    programs = Programs(children(), first_scan, preload)
     try:
         sys.exit(run(load, programs, float(sys.argv[3])))
     except DevherdError as error:

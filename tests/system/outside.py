@@ -7,21 +7,21 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from devherd.sim.stage import Stage
+from devherd_sim.testbed import Testbed
 
 SUPERVISORCTL = Path(sys.executable).with_name("supervisorctl")
 
 
-async def supervisorctl(stage: Stage, *words: str) -> str:
+async def supervisorctl(testbed: Testbed, *words: str) -> str:
     """What the real supervisorctl prints for the instance, while the kubelet goes on in this loop."""
-    command = [SUPERVISORCTL, "-c", stage.settings.supervisord_conf, *words]
+    command = [SUPERVISORCTL, "-c", testbed.settings.supervisord_conf, *words]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30, check=False)
     return done.stdout + done.stderr
 
 
-async def get(stage: Stage, path: str) -> tuple[int, str]:
+async def get(testbed: Testbed, path: str) -> tuple[int, str]:
     """Status and body of a page of the exporter, 0 when nobody listens; the kubelet goes on meanwhile."""
-    return await asyncio.to_thread(_get, f"http://{stage.settings.listen}{path}")
+    return await asyncio.to_thread(_get, f"http://{testbed.settings.listen}{path}")
 
 
 def _get(url: str) -> tuple[int, str]:

@@ -24,105 +24,105 @@ from everything_node import (
 from outside import get
 from prometheus_client.parser import text_string_to_metric_families
 
-from devherd.settings import version_of
-from devherd.sim.kubelet.pod import ContainerSpec, Pod
-from devherd.sim.node.presets import preset
+from devherd.spool.identity import identity_of
+from devherd_sim.kubelet.pod import ContainerSpec, Pod
+from devherd_sim.node.presets import preset
 
 EVERYTHING = pytest.mark.on("everything", CONFIG)
 RDMA, XE = "rdma/hca", "gpu.intel.com/xe"
 
 
-async def settled(stage):
+async def settled(testbed):
     """What scan says, when the kubelet has all of it."""
-    told = scanned(stage.node.root)
+    told = scanned(testbed.node.root)
     for name, devices in told.items():
-        await stage.kubelet.until_allocatable(name, len(devices), within=60)
+        await testbed.kubelet.until_allocatable(name, len(devices), within=60)
     return told
 
 
-async def heard(stage, mark):
+async def heard(testbed, mark):
     """Of whose lists, registrations and ends the kubelet has heard since a mark, and still two scans later."""
     for _ in range(2):
-        before = version_of(stage.settings.scan_file)
-        await stage.until(lambda before=before: version_of(stage.settings.scan_file) != before, "another scan")
-    return {event.resource for event in stage.kubelet.events.since(mark) if event.resource}
+        before = identity_of(testbed.settings.scan_file)
+        await testbed.until(lambda before=before: identity_of(testbed.settings.scan_file) != before, "another scan")
+    return {event.resource for event in testbed.kubelet.events.since(mark) if event.resource}
 
 
 @EVERYTHING
-async def test_every_resource_registers_with_the_devices_that_scan_tells(stage):
+async def test_every_resource_registers_with_the_devices_that_scan_tells(testbed):
     """Ids, NUMA nodes and health, of every vendor; each resource registers once."""
-    told = await settled(stage)
-    assert stage.kubelet.resources() == sorted(told)
+    told = await settled(testbed)
+    assert testbed.kubelet.resources() == sorted(told)
     for name, devices in told.items():
-        assert stage.kubelet.devices(name) == dict.fromkeys(devices, "Healthy")
-        near = {each: stage.kubelet.numa_nodes(name, each) for each in devices}
+        assert testbed.kubelet.devices(name) == dict.fromkeys(devices, "Healthy")
+        near = {each: testbed.kubelet.numa_nodes(name, each) for each in devices}
         assert near == {each: device["numa_nodes"] or [] for each, device in devices.items()}
-        assert stage.kubelet.registrations(name) == 1
+        assert testbed.kubelet.registrations(name) == 1
 
 
 @EVERYTHING
-async def test_a_container_of_each_resource_gets_exactly_what_scan_tells(stage):
+async def test_a_container_of_each_resource_gets_exactly_what_scan_tells(testbed):
     """Nodes, mounts, environment, annotations and CDI names; and one container with all kinds gets all of it."""
-    told = await settled(stage)
+    told = await settled(testbed)
     single = [ContainerSpec(f"c{number}", {name: 1}) for number, name in enumerate(told)]
-    held = await stage.kubelet.admit(Pod("each", tuple(single)))
+    held = await testbed.kubelet.admit(Pod("each", tuple(single)))
     assert [one.resource for one in held] == list(told)
     for one in held:
         got = one.answer()
         assert in_order(*got.values()) == answer([told[one.resource][one.device_ids[0]]])
 
     everything = {name: 1 for name in told if not name.startswith("nvidia.com/mig") and name not in {SERIAL, CAMERA}}
-    stage.kubelet.free("each")
-    held = await stage.kubelet.admit(Pod("all", (ContainerSpec("main", everything),)))
-    got = await stage.kubelet.start_container(pod="all")
+    testbed.kubelet.free("each")
+    held = await testbed.kubelet.admit(Pod("all", (ContainerSpec("main", everything),)))
+    got = await testbed.kubelet.start_container(pod="all")
     assert in_order(*got.values()) == answer(told[one.resource][one.device_ids[0]] for one in held)
 
 
 @EVERYTHING
-async def test_gpus_below_one_switch_and_partitions_of_one_gpu_are_given_together(stage):
+async def test_gpus_below_one_switch_and_partitions_of_one_gpu_are_given_together(testbed):
     """The preference is asked for and obeyed, without any NUMA policy."""
-    told = await settled(stage)
+    told = await settled(testbed)
     for pod in "abc":
-        gpus = (await stage.kubelet.allocate(GPU, 2, pod=pod)).device_ids
+        gpus = (await testbed.kubelet.allocate(GPU, 2, pod=pod)).device_ids
         first, second = sorted(int(told[GPU][each]["attributes"]["index"]) for each in gpus)
         assert (first % 2, second) == (0, first + 1)
     for pod in "de":
-        partitions = (await stage.kubelet.allocate(PARTITION, 8, pod=pod)).device_ids
+        partitions = (await testbed.kubelet.allocate(PARTITION, 8, pod=pod)).device_ids
         assert len({told[PARTITION][each]["attributes"]["pci_address"] for each in partitions}) == 1
 
 
 @EVERYTHING
-async def test_a_device_of_each_vendor_fails_and_recovers_and_no_other_resource_notices(stage):
+async def test_a_device_of_each_vendor_fails_and_recovers_and_no_other_resource_notices(testbed):
     """One after the other, its node is removed and put back."""
-    told = await settled(stage)
+    told = await settled(testbed)
     for name, node in NODE_OF.items():
-        mark = stage.kubelet.events.mark()
-        absent = Absent(stage.node.root, node)
-        await stage.kubelet.until_allocatable(name, len(told[name]) - 1, within=30)
+        mark = testbed.kubelet.events.mark()
+        absent = Absent(testbed.node.root, node)
+        await testbed.kubelet.until_allocatable(name, len(told[name]) - 1, within=30)
         absent.put_back()
-        await stage.kubelet.until_allocatable(name, len(told[name]), within=30)
-        assert await heard(stage, mark) == {name}
-    assert all(stage.kubelet.registrations(name) == 1 for name in told)
-    assert not any(child.restarts for child in stage.children().values())
+        await testbed.kubelet.until_allocatable(name, len(told[name]), within=30)
+        assert await heard(testbed, mark) == {name}
+    assert all(testbed.kubelet.registrations(name) == 1 for name in told)
+    assert not any(child.restarts for child in testbed.children().values())
 
 
 @EVERYTHING
-async def test_cards_are_plugged_in_and_pulled_out_under_all_others(stage):
+async def test_cards_are_plugged_in_and_pulled_out_under_all_others(testbed):
     """An FPGA card and an RDMA card come; an Intel GPU with its virtual functions goes."""
-    told = await settled(stage)
-    crypto, mark = next(iter(NODE_OF)), stage.kubelet.events.mark()
-    stage.node.add_card()
-    await stage.kubelet.until_allocatable(crypto, 2, within=30)
+    told = await settled(testbed)
+    crypto, mark = next(iter(NODE_OF)), testbed.kubelet.events.mark()
+    testbed.node.add_card()
+    await testbed.kubelet.until_allocatable(crypto, 2, within=30)
 
     spec = preset("everything")
     more = spec.model_copy(update={"rdma": [*spec.rdma, spec.rdma[0].model_copy(update={"cards": 1})]})
-    stage.node.change(spec, more)
-    await stage.kubelet.until_allocatable(RDMA, len(told[RDMA]) + 1, within=30)
+    testbed.node.change(spec, more)
+    await testbed.kubelet.until_allocatable(RDMA, len(told[RDMA]) + 1, within=30)
 
     physical = told[XE]["card32-0"]["attributes"]["pci_address"].replace(".1", ".0")
-    stage.node.functions.pull_out(physical)
-    await stage.kubelet.until_allocatable(XE, 0, within=30)
-    assert await heard(stage, mark) == {crypto, RDMA, XE}
+    testbed.node.functions.pull_out(physical)
+    await testbed.kubelet.until_allocatable(XE, 0, within=30)
+    assert await heard(testbed, mark) == {crypto, RDMA, XE}
 
 
 BY_EVENTS = {**CONFIG, "scan": {"period": "1h"}}
@@ -136,18 +136,18 @@ BY_RESCANS = {**CONFIG, "scan": {"period": "300ms", "events": False}}
         pytest.param("rescans", marks=pytest.mark.on("generic", BY_RESCANS)),
     ],
 )
-async def test_all_vendors_come_to_a_node_that_had_none_and_go(stage, seen):
+async def test_all_vendors_come_to_a_node_that_had_none_and_go(testbed, seen):
     """Cards and drivers come and go under a running herd: seen by inotify as by looking again, without any restart."""
-    await stage.kubelet.until_allocatable(KVM, 10, within=60)
-    stage.node.change(preset("generic"), preset("everything"))
-    told = await settled(stage)
+    await testbed.kubelet.until_allocatable(KVM, 10, within=60)
+    testbed.node.change(preset("generic"), preset("everything"))
+    told = await settled(testbed)
 
-    stage.node.change(preset("everything"), preset("generic"))
+    testbed.node.change(preset("everything"), preset("generic"))
     for name in told.keys() - {KVM, SERIAL, CAMERA}:
-        await stage.kubelet.until_allocatable(name, 0, within=60)
+        await testbed.kubelet.until_allocatable(name, 0, within=60)
 
-    assert stage.kubelet.registrations(KVM) == 1
-    assert stage.children()["scanner"].restarts == {}, seen
+    assert testbed.kubelet.registrations(KVM) == 1
+    assert testbed.children()["scanner"].restarts == {}, seen
 
 
 def unload(node, driver):
@@ -170,50 +170,50 @@ def unload(node, driver):
         ("mlx5_core", (RDMA,)),
     ],
 )
-async def test_a_driver_that_unloads_costs_its_own_devices_and_nobody_elses(stage, driver, prefixes):
-    """None of them is allocatable any more; nothing else is told the kubelet."""
-    told = await settled(stage)
+async def test_a_driver_that_unloads_costs_its_own_devices_and_nobody_elses(testbed, driver, prefixes):
+    """None of them is allocatable any more; the kubelet hears of nothing else."""
+    told = await settled(testbed)
     own = {name for name in told if name.startswith(prefixes)}
-    mark = stage.kubelet.events.mark()
+    mark = testbed.kubelet.events.mark()
 
-    unload(stage.node, driver)
+    unload(testbed.node, driver)
 
     for name in own:
-        await stage.kubelet.until_allocatable(name, 0, within=30)
-    assert await heard(stage, mark) == own
-    assert stage.children()["scanner"].restarts == {}
+        await testbed.kubelet.until_allocatable(name, 0, within=30)
+    assert await heard(testbed, mark) == own
+    assert testbed.children()["scanner"].restarts == {}
 
 
 @EVERYTHING
-async def test_a_scanner_that_is_killed_is_noticed_by_nobody(stage):
+async def test_a_scanner_that_is_killed_is_noticed_by_nobody(testbed):
     """The new one knows all vendors' devices before it says anything."""
-    await settled(stage)
-    await stage.until(lambda: pid_of_scanner(stage), "the supervisor tells of its scanner")
-    killed, mark = pid_of_scanner(stage), stage.kubelet.events.mark()
+    await settled(testbed)
+    await testbed.until(lambda: pid_of_scanner(testbed), "the supervisor tells of its scanner")
+    killed, mark = pid_of_scanner(testbed), testbed.kubelet.events.mark()
     os.kill(killed, signal.SIGKILL)
-    await stage.until(lambda: pid_of_scanner(stage) not in {0, killed}, "another scanner")
-    assert await heard(stage, mark) == set()
+    await testbed.until(lambda: pid_of_scanner(testbed) not in {0, killed}, "another scanner")
+    assert await heard(testbed, mark) == set()
 
 
 @EVERYTHING
-async def test_a_reload_that_renames_one_vendors_devices_leaves_the_others_alone(stage):
+async def test_a_reload_that_renames_one_vendors_devices_leaves_the_others_alone(testbed):
     """AMD's naming and NVIDIA's MIG strategy change under pods; the other resources hear nothing."""
-    told = await settled(stage)
+    told = await settled(testbed)
     single = {**CONFIG, "vendors": {}}
     changed = {name for name in told if name.startswith(("nvidia.com/", "amd.com/gpu", "amd.com/cpx_"))}
-    mark = stage.kubelet.events.mark()
-    stage.configure(single)
-    stage.herd.send_signal(signal.SIGHUP)
+    mark = testbed.kubelet.events.mark()
+    testbed.configure(single)
+    testbed.herd.send_signal(signal.SIGHUP)
     for name, count in ((GPU, 8), ("amd.com/gpu", 22), (PARTITION, 0), ("nvidia.com/mig-3g.40gb", 0)):
-        await stage.kubelet.until_allocatable(name, count, within=30)
-    assert await heard(stage, mark) == changed
-    assert set(scanned(stage.node.root, single)) == {name for name in told if stage.kubelet.allocatable(name)}
+        await testbed.kubelet.until_allocatable(name, count, within=30)
+    assert await heard(testbed, mark) == changed
+    assert set(scanned(testbed.node.root, single)) == {name for name in told if testbed.kubelet.allocatable(name)}
 
 
-async def served(stage, devices):
+async def served(testbed, devices):
     """The page of metrics, when it has so many devices."""
     for _ in range(600):
-        _, page = await get(stage, "/metrics")
+        _, page = await get(testbed, "/metrics")
         if page.count("devherd_device_info{") == devices:
             return page
         await asyncio.sleep(0.05)
@@ -221,10 +221,10 @@ async def served(stage, devices):
 
 
 @EVERYTHING
-async def test_the_metrics_name_vendor_model_and_place_of_every_device(stage):
+async def test_the_metrics_name_vendor_model_and_place_of_every_device(testbed):
     """`devherd_device_info` has a series for each device, `devherd_devices` a sum for each resource."""
-    told = await settled(stage)
-    page = await served(stage, sum(map(len, told.values())))
+    told = await settled(testbed)
+    page = await served(testbed, sum(map(len, told.values())))
     samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
     info = {
         (s.labels["resource_name"], s.labels["device_id"]): s.labels for s in samples if s.name == "devherd_device_info"

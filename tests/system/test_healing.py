@@ -10,19 +10,19 @@ CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
 
 
-async def both_registered(stage, since: int = 0) -> None:
+async def both_registered(testbed, since: int = 0) -> None:
     for name in (CRYPTO, CODEC):
-        await stage.kubelet.until_registered(name, since=since, within=30)
-        await stage.kubelet.until_allocatable(name, 1, within=30)
+        await testbed.kubelet.until_registered(name, since=since, within=30)
+        await testbed.kubelet.until_allocatable(name, 1, within=30)
     # Scanner and exporter follow the resource children. Signals to the process 0 would go to the tests themselves.
-    await stage.until(lambda: all(child.pid for child in stage.children().values()), "every child runs")
+    await testbed.until(lambda: all(child.pid for child in testbed.children().values()), "every child runs")
 
 
-async def test_every_resource_is_registered_and_its_devices_are_allocated(stage):
+async def test_every_resource_is_registered_and_its_devices_are_allocated(testbed):
     """The main job: what is on the node reaches a container, under the vendor plugin's names."""
-    await both_registered(stage)
+    await both_registered(testbed)
 
-    allocation = await stage.kubelet.allocate(CODEC, 1, pod="train")
+    allocation = await testbed.kubelet.allocate(CODEC, 1, pod="train")
 
     assert allocation.device_ids == ("intel-fpga-port.1",)
     assert allocation.answer() == {
@@ -40,121 +40,121 @@ async def test_every_resource_is_registered_and_its_devices_are_allocated(stage)
     }
 
 
-async def test_a_kubelet_restart_is_survived_with_allocations(stage):
+async def test_a_kubelet_restart_is_survived_with_allocations(testbed):
     """The kubelet cleans the directory and forgets its plugins; each registers again on a fresh socket."""
-    await both_registered(stage)
-    await stage.kubelet.allocate(CRYPTO, 1)
+    await both_registered(testbed)
+    await testbed.kubelet.allocate(CRYPTO, 1)
     for _ in range(3):
-        mark = stage.kubelet.events.mark()
-        await stage.kubelet.restart()
-        await both_registered(stage, mark)
+        mark = testbed.kubelet.events.mark()
+        await testbed.kubelet.restart()
+        await both_registered(testbed, mark)
 
-    assert stage.kubelet.in_use(CRYPTO) == {"intel-fpga-port.0"}
-    assert not any(child.restarts for child in stage.children().values())
+    assert testbed.kubelet.in_use(CRYPTO) == {"intel-fpga-port.0"}
+    assert not any(child.restarts for child in testbed.children().values())
 
 
-async def test_a_kubelet_that_comes_late_is_waited_for(stage):
+async def test_a_kubelet_that_comes_late_is_waited_for(testbed):
     """Down for a while, then there: no restart of devherd is needed."""
-    await both_registered(stage)
-    await stage.kubelet.stop()
-    await stage.until(lambda: stage.log.count("waiting for the kubelet") >= 2, "both children wait")
+    await both_registered(testbed)
+    await testbed.kubelet.stop()
+    await testbed.until(lambda: testbed.log.count("waiting for the kubelet") >= 2, "both children wait")
 
-    mark = stage.kubelet.events.mark()
-    await stage.kubelet.start()
+    mark = testbed.kubelet.events.mark()
+    await testbed.kubelet.start()
 
-    await both_registered(stage, mark)
+    await both_registered(testbed, mark)
 
 
-async def test_a_removed_socket_is_replaced(stage):
+async def test_a_removed_socket_is_replaced(testbed):
     """Somebody cleans the plugin directory under a running plugin."""
-    await both_registered(stage)
-    mark = stage.kubelet.events.mark()
+    await both_registered(testbed)
+    mark = testbed.kubelet.events.mark()
 
-    for path in stage.settings.plugin_directory.glob("devherd-*.sock"):
+    for path in testbed.settings.plugin_directory.glob("devherd-*.sock"):
         path.unlink()
 
-    await both_registered(stage, mark)
+    await both_registered(testbed, mark)
 
 
-async def test_a_plugin_directory_that_is_removed_and_made_again_is_used_again(stage):
+async def test_a_plugin_directory_that_is_removed_and_made_again_is_used_again(testbed):
     """As when a node is reset under devherd."""
-    await both_registered(stage)
-    await stage.kubelet.stop(clean=True)
-    for path in stage.settings.plugin_directory.iterdir():
-        path.unlink()
-    stage.settings.plugin_directory.rmdir()
+    await both_registered(testbed)
+    await testbed.kubelet.stop(clean=True)
+    for path in testbed.settings.plugin_directory.iterdir():
+        path.unlink(missing_ok=True)  # the children remove their own at the same time
+    testbed.settings.plugin_directory.rmdir()
 
-    mark = stage.kubelet.events.mark()
-    await stage.kubelet.start()
+    mark = testbed.kubelet.events.mark()
+    await testbed.kubelet.start()
 
-    await both_registered(stage, mark)
+    await both_registered(testbed, mark)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-async def test_a_killed_resource_child_registers_again_and_the_other_is_not_disturbed(stage, number):
+async def test_a_killed_resource_child_registers_again_and_the_other_is_not_disturbed(testbed, number):
     """One process per resource type: a crash costs only its own."""
-    await both_registered(stage)
-    other = stage.child_of(CODEC).pid
-    mark = stage.kubelet.events.mark()
+    await both_registered(testbed)
+    other = testbed.child_of(CODEC).pid
+    mark = testbed.kubelet.events.mark()
 
-    os.kill(stage.child_of(CRYPTO).pid, number)
+    os.kill(testbed.child_of(CRYPTO).pid, number)
 
-    await stage.kubelet.until_registered(CRYPTO, since=mark)
-    await stage.kubelet.until_allocatable(CRYPTO, 1)
-    assert stage.child_of(CODEC).pid == other
-    assert stage.kubelet.events.since(mark, resource=CODEC) == []
-    await stage.until(lambda: stage.child_of(CRYPTO).restarts["signal"] == 1, "the restart is counted")
+    await testbed.kubelet.until_registered(CRYPTO, since=mark)
+    await testbed.kubelet.until_allocatable(CRYPTO, 1)
+    assert testbed.child_of(CODEC).pid == other
+    assert testbed.kubelet.events.since(mark, resource=CODEC) == []
+    await testbed.until(lambda: testbed.child_of(CRYPTO).restarts["signal"] == 1, "the restart is counted")
 
 
 @pytest.mark.parametrize("name", ["scanner", "exporter", "resource"])
-async def test_a_stopped_child_is_replaced(stage, name):
+async def test_a_stopped_child_is_replaced(testbed, name):
     """A child without heartbeat is as good as dead: SIGSTOP, a deadlock, an endless loop."""
-    await both_registered(stage)
-    child = stage.child_of(CRYPTO) if name == "resource" else stage.children()[name]
+    await both_registered(testbed)
+    child = testbed.child_of(CRYPTO) if name == "resource" else testbed.children()[name]
 
     os.kill(child.pid, signal.SIGSTOP)
 
-    await stage.until(lambda: stage.children()[child.name].pid not in (0, child.pid), "a new process", timeout=40)
-    assert stage.children()[child.name].restarts["heartbeat"] == 1
-    await stage.kubelet.until_allocatable(CRYPTO, 1)
+    await testbed.until(lambda: testbed.children()[child.name].pid not in (0, child.pid), "a new process", timeout=40)
+    assert testbed.children()[child.name].restarts["heartbeat"] == 1
+    await testbed.kubelet.until_allocatable(CRYPTO, 1)
 
 
-async def test_a_killed_scanner_costs_nothing_and_sees_devices_again(stage):
+async def test_a_killed_scanner_costs_nothing_and_sees_devices_again(testbed):
     """Resource children serve their last snapshot meanwhile."""
-    await both_registered(stage)
-    mark = stage.kubelet.events.mark()
-    before = stage.children()["scanner"].pid
+    await both_registered(testbed)
+    mark = testbed.kubelet.events.mark()
+    before = testbed.children()["scanner"].pid
 
     os.kill(before, signal.SIGKILL)
-    await stage.until(lambda: stage.children()["scanner"].pid not in (0, before), "a new scanner")
-    assert await stage.kubelet.allocate(CRYPTO, 1) is not None
-    stage.node.remove_node("intel-fpga-port.1")
+    await testbed.until(lambda: testbed.children()["scanner"].pid not in (0, before), "a new scanner")
+    assert await testbed.kubelet.allocate(CRYPTO, 1) is not None
+    testbed.node.remove_node("intel-fpga-port.1")
 
-    await stage.kubelet.until_allocatable(CODEC, 0)
-    assert stage.kubelet.events.since(mark, "register-called") == []
+    await testbed.kubelet.until_allocatable(CODEC, 0)
+    assert testbed.kubelet.events.since(mark, "register-called") == []
 
 
-async def test_children_end_with_a_killed_supervisor_and_the_next_start_is_clean(stage):
+async def test_children_end_with_a_killed_supervisor_and_the_next_start_is_clean(testbed):
     """However the supervisor dies, nobody serves without it."""
-    await both_registered(stage)
-    pids = [child.pid for child in stage.children().values()]
+    await both_registered(testbed)
+    pids = [child.pid for child in testbed.children().values()]
 
-    await stage.stop_herd(signal.SIGKILL)
-    await stage.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "no child is left")
-    mark = stage.kubelet.events.mark()
-    await stage.start_herd()
+    await testbed.stop_herd(signal.SIGKILL)
+    await testbed.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "no child is left")
+    mark = testbed.kubelet.events.mark()
+    await testbed.start_herd()
 
-    await both_registered(stage, mark)
+    await both_registered(testbed, mark)
 
 
-async def test_sigterm_ends_everything_and_leaves_nothing_in_the_plugin_directory(stage):
+async def test_sigterm_ends_everything_and_leaves_nothing_in_the_plugin_directory(testbed):
     """Own sockets are unlinked, nobody else's."""
-    await both_registered(stage)
-    (stage.settings.plugin_directory / "foreign.sock").touch()
-    pids = [child.pid for child in stage.children().values()]
+    await both_registered(testbed)
+    (testbed.settings.plugin_directory / "foreign.sock").touch()
+    pids = [child.pid for child in testbed.children().values()]
 
-    assert await stage.stop_herd() == 0
+    assert await testbed.stop_herd() == 0
 
-    left = sorted(path.name for path in stage.settings.plugin_directory.iterdir())
+    left = sorted(path.name for path in testbed.settings.plugin_directory.iterdir())
     assert left == ["foreign.sock", "kubelet.sock", "kubelet_internal_checkpoint"]
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

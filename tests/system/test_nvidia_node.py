@@ -10,37 +10,37 @@ MIXED = {**QUICK, "vendors": {"nvidia": {"mig_strategy": "mixed", "pass_device_s
 
 
 @pytest.mark.on("nvidia-mig", MIXED)
-async def test_mig_devices_come_and_go_under_a_running_kubelet(stage):
+async def test_mig_devices_come_and_go_under_a_running_kubelet(testbed):
     """N25: a new one is allocatable without a restart; the resource of the last one that goes is empty."""
     for name, count in ((GPU, 2), (THREE_SEVENTHS, 2), (ONE_SEVENTH, 2)):
-        await stage.kubelet.until_allocatable(name, count, within=30)
-    made = stage.node.nvidia.create_mig_device(THIRD, "1g.10gb")
-    await stage.kubelet.until_allocatable(ONE_SEVENTH, 3, within=30)
+        await testbed.kubelet.until_allocatable(name, count, within=30)
+    made = testbed.node.nvidia.create_mig_device(THIRD, "1g.10gb")
+    await testbed.kubelet.until_allocatable(ONE_SEVENTH, 3, within=30)
 
     for address in (THIRD, "0000:82:00.0"):
-        stage.node.nvidia.destroy_mig_device(address, 1)
+        testbed.node.nvidia.destroy_mig_device(address, 1)
 
-    await stage.kubelet.until_allocatable(THREE_SEVENTHS, 0, within=30)
-    given = await stage.kubelet.allocate(ONE_SEVENTH, 3, pod="train")
+    await testbed.kubelet.until_allocatable(THREE_SEVENTHS, 0, within=30)
+    given = await testbed.kubelet.allocate(ONE_SEVENTH, 3, pod="train")
     assert made in given.device_ids
     answer = given.answer()
     assert sorted(answer["envs"]["NVIDIA_VISIBLE_DEVICES"].split(",")) == sorted(given.device_ids)
     nodes = [node["host_path"] for node in answer["devices"]]
     assert len(nodes) == len(set(nodes)) == 4 + 2 + 3 * 2
-    assert stage.kubelet.allocatable(GPU) == 2
+    assert testbed.kubelet.allocatable(GPU) == 2
 
 
 @pytest.mark.on("nvidia-mig", MIXED)
-async def test_a_gpu_that_loses_its_driver_is_not_given_out(stage):
+async def test_a_gpu_that_loses_its_driver_is_not_given_out(testbed):
     """N1, N21: it is Unhealthy until it is bound again, in the same process."""
-    await stage.kubelet.until_allocatable(GPU, 2, within=30)
-    await stage.until(lambda: "resource:nvidia.com_gpu" in stage.children(), "the supervisor tells of its child")
-    child = stage.child_of(GPU).pid
-    stage.node.nvidia.unbind(SECOND)
-    await stage.kubelet.until_allocatable(GPU, 1, within=30)
-    assert sorted(stage.kubelet.devices(GPU).values()) == ["Healthy", "Unhealthy"]
+    await testbed.kubelet.until_allocatable(GPU, 2, within=30)
+    await testbed.until(lambda: "resource:nvidia.com_gpu" in testbed.children(), "the supervisor tells of its child")
+    child = testbed.child_of(GPU).pid
+    testbed.node.nvidia.unbind(SECOND)
+    await testbed.kubelet.until_allocatable(GPU, 1, within=30)
+    assert sorted(testbed.kubelet.devices(GPU).values()) == ["Healthy", "Unhealthy"]
 
-    stage.node.nvidia.bind(SECOND)
+    testbed.node.nvidia.bind(SECOND)
 
-    await stage.kubelet.until_allocatable(GPU, 2, within=30)
-    assert stage.child_of(GPU).pid == child
+    await testbed.kubelet.until_allocatable(GPU, 2, within=30)
+    assert testbed.child_of(GPU).pid == child

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from cdi_runtime import Runtime
 
-from devherd.scanner.resources import natural_key
-from devherd.sim.kubelet.allocation import AdmissionError
+from devherd._native import NaturalKey
+from devherd_sim.kubelet.allocation import AdmissionError
 
 GPU = "nvidia.com/gpu"
 CDI = "k8s.device-plugin.nvidia.com"
@@ -60,26 +60,26 @@ def expectation(strategy: str, first: str, second: str, numbers: list[str]) -> d
         on("pass-device-specs", pass_device_specs=True),
     ],
 )
-async def test_a_pod_with_two_gpus_gets_what_the_vendors_plugin_gives(stage, strategy):
+async def test_a_pod_with_two_gpus_gets_what_the_vendors_plugin_gives(testbed, strategy):
     """Drop-in, but for the order: here it is always the same."""
-    await stage.kubelet.until_allocatable(GPU, 8, within=30)
+    await testbed.kubelet.until_allocatable(GPU, 8, within=30)
 
-    allocation = await stage.kubelet.allocate(GPU, 2, pod="train")
+    allocation = await testbed.kubelet.allocate(GPU, 2, pod="train")
 
-    first, second = sorted(allocation.device_ids, key=natural_key)
-    numbers = [minor_of(stage.node.root, uuid) for uuid in (first, second)]
+    first, second = sorted(allocation.device_ids, key=NaturalKey)
+    numbers = [minor_of(testbed.node.root, uuid) for uuid in (first, second)]
     assert allocation.answer() == NOTHING | expectation(strategy, first, second, numbers)
 
 
 @pytest.mark.on("nvidia-8", {"vendors": {"nvidia": {"device_list_strategy": ["cdi-cri"]}}})
-async def test_the_runtime_knows_the_names_before_the_pod_is_admitted(stage):
+async def test_the_runtime_knows_the_names_before_the_pod_is_admitted(testbed):
     """Allocate does no I/O: the specs stand when the devices are advertised."""
-    await stage.kubelet.until_allocatable(GPU, 8, within=30)
+    await testbed.kubelet.until_allocatable(GPU, 8, within=30)
 
-    allocation = await stage.kubelet.allocate(GPU, 2, pod="train")
+    allocation = await testbed.kubelet.allocate(GPU, 2, pod="train")
 
-    edits = Runtime(stage.node.root / "var/run/cdi").edits(allocation.answer()["cdi_devices"])
-    given = {f"/dev/nvidia{minor_of(stage.node.root, uuid)}" for uuid in allocation.device_ids}
+    edits = Runtime(testbed.node.root / "var/run/cdi").edits(allocation.answer()["cdi_devices"])
+    given = {f"/dev/nvidia{minor_of(testbed.node.root, uuid)}" for uuid in allocation.device_ids}
     gpus = {path for path in (one["path"] for one in edits["deviceNodes"]) if re.fullmatch(r"/dev/nvidia\d", path)}
     assert gpus == given
 
@@ -96,14 +96,14 @@ MPS_CONFIG = {
 
 
 @pytest.mark.on("nvidia-8", MPS_CONFIG)
-async def test_one_gpu_is_shared_by_mps_and_the_others_are_whole(stage):
+async def test_one_gpu_is_shared_by_mps_and_the_others_are_whole(testbed):
     """N28, nvidia.md 3.6: a container finds the control daemon of its resource, and may have one replica only."""
-    await stage.kubelet.until_allocatable("nvidia.com/gpu.shared", 2, within=30)
-    await stage.kubelet.until_allocatable(GPU, 7, within=30)
+    await testbed.kubelet.until_allocatable("nvidia.com/gpu.shared", 2, within=30)
+    await testbed.kubelet.until_allocatable(GPU, 7, within=30)
 
-    with pytest.raises(AdmissionError, match="ask for 1"):
-        await stage.kubelet.allocate("nvidia.com/gpu.shared", 2, pod="greedy")
-    allocation = await stage.kubelet.allocate("nvidia.com/gpu.shared", 1, pod="modest")
+    with pytest.raises(AdmissionError, match="request 1"):
+        await testbed.kubelet.allocate("nvidia.com/gpu.shared", 2, pod="greedy")
+    allocation = await testbed.kubelet.allocate("nvidia.com/gpu.shared", 1, pod="modest")
 
     [replica] = allocation.device_ids
     pipe = "nvidia.com/gpu.shared/pipe"
@@ -114,6 +114,6 @@ async def test_one_gpu_is_shared_by_mps_and_the_others_are_whole(stage):
 
 
 def minor_of(root: Path, uuid: str) -> str:
-    """The number of a GPU's node, as the driver tells it."""
+    """The number of a GPU's node, by the driver's procfs."""
     told = (path.read_text() for path in (root / "proc/driver/nvidia/gpus").glob("*/information"))
     return next(re.search(r"Device Minor:\s+(\d+)", text)[1] for text in told if uuid in text)

@@ -5,7 +5,7 @@ import asyncio
 import grpc.aio
 import pytest
 
-from devherd.plugin.endpoint import target
+from devherd.kubelet.endpoint import target
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import (
     DevicePluginServicer,
@@ -30,38 +30,38 @@ class Rival(DevicePluginServicer):
         yield v1beta1.ListAndWatchResponse(devices=[v1beta1.Device(ID="theirs", health="Healthy")])
         await self._ended.wait()
 
-    async def come_and_go(self, stage):
+    async def come_and_go(self, testbed):
         """Serve and register, be watched, end."""
         server = grpc.aio.server()
         add_DevicePluginServicer_to_server(self, server)
-        server.add_insecure_port(target(stage.settings.plugin_directory / "rival.sock"))
+        server.add_insecure_port(target(testbed.settings.plugin_directory / "rival.sock"))
         await server.start()
-        async with grpc.aio.insecure_channel(target(stage.settings.kubelet_socket)) as channel:
+        async with grpc.aio.insecure_channel(target(testbed.settings.kubelet_socket)) as channel:
             request = v1beta1.RegisterRequest(version="v1beta1", endpoint="rival.sock", resource_name=NAME)
             await RegistrationStub(channel).Register(request, timeout=10)
-        await stage.kubelet.until_allocatable(NAME, 1)
+        await testbed.kubelet.until_allocatable(NAME, 1)
         self._ended.set()
         await server.stop(None)
 
 
 @pytest.mark.on("generic", CONFIG)
-async def test_a_resource_comes_back_after_another_plugin_of_it_came_and_went(stage):
+async def test_a_resource_comes_back_after_another_plugin_of_it_came_and_went(testbed):
     """The kubelet takes its devices for lost and leaves the stream open; asking it is the only way to know."""
-    await stage.kubelet.until_allocatable(NAME, 2)
+    await testbed.kubelet.until_allocatable(NAME, 2)
 
-    await Rival().come_and_go(stage)
+    await Rival().come_and_go(testbed)
 
-    await stage.kubelet.until_allocatable(NAME, 2, within=30)
-    assert stage.kubelet.devices(NAME) == {"gpu-0": "Healthy", "gpu-1": "Healthy"}
-    assert "the kubelet has lost our devices" in stage.log
+    await testbed.kubelet.until_allocatable(NAME, 2, within=30)
+    assert testbed.kubelet.devices(NAME) == {"gpu-0": "Healthy", "gpu-1": "Healthy"}
+    assert "the kubelet has lost our devices" in testbed.log
 
 
 @pytest.mark.on("generic", CONFIG)
-async def test_a_kubelet_that_has_the_devices_is_left_alone(stage):
+async def test_a_kubelet_that_has_the_devices_is_left_alone(testbed):
     """Asked many times, nothing happens."""
-    await stage.kubelet.until_allocatable(NAME, 2)
-    mark = stage.kubelet.events.mark()
+    await testbed.kubelet.until_allocatable(NAME, 2)
+    mark = testbed.kubelet.events.mark()
 
     await asyncio.sleep(2)
 
-    assert stage.kubelet.events.since(mark) == []
+    assert testbed.kubelet.events.since(mark) == []

@@ -1,6 +1,6 @@
-"""The command `devherd`: finds the command that is meant and runs it. Only that command's modules are imported.
+"""The program `devherd`: runs one command and imports only the modules of that command.
 
-Whatever goes wrong is told in one line, `devherd: <what> — <why> — <what to do>`, and by the exit code.
+An error is one line on stderr, `devherd: <what> — <why> — <what to do>`, and an exit code.
 """
 
 import sys

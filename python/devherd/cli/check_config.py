@@ -1,6 +1,6 @@
-"""Validate a configuration: print every error with its key path, or the resources that it makes on this host.
+"""Validate a configuration: print every error with its key path, or the resources that result on this host.
 
-What is allowed but can have no effect is told as well, and is no error.
+Settings that are valid but cannot have an effect are printed as warnings.
 """
 
 import argparse
@@ -13,13 +13,13 @@ from devherd.errors import ExitCode
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
-    parser.add_argument("file", metavar="FILE", nargs="?", help="what to check (default: what --config names)")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="the file to check (default: that of --config)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check and print."""
     from devherd.config import ConfigError
-    from devherd.config.doubts import doubts
+    from devherd.config.warnings import warnings_of
 
     arguments.config = arguments.file or arguments.config
     try:
@@ -28,12 +28,12 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in error.problems:
             print(f"devherd: bad configuration in {error.source} — {problem} — correct it", file=sys.stderr)
         return ExitCode.USAGE
-    for doubt in doubts(config):
-        print(f"devherd: doubtful configuration in {config.source} — {doubt}", file=sys.stderr)
+    for warning in warnings_of(config):
+        print(f"devherd: warning: {config.source}: {warning}", file=sys.stderr)
     from devherd.cli import inventory_table
 
     report = look(config)
     console = inventory_table.console()
-    console.print(f"{config.source or 'The default configuration'} is good. On this host it makes:\n")
+    console.print(f"{config.source or 'The default configuration'} is valid. On this host it results in:\n")
     console.print(inventory_table.scan(report.resources, report.problems, report.duration_seconds))
     return ExitCode.DONE

@@ -1,4 +1,4 @@
-"""The commands: their names, what they do in a line, an example, and the module that does it.
+"""The commands: name, summary in one line, example, and module.
 
 A module has `add_arguments(parser)` and `run(arguments) -> exit code`; its docstring is the command's description.
 """
@@ -30,12 +30,17 @@ COMMANDS = {
         "devherd run --config /etc/devherd/config.yaml --listen 0.0.0.0:9478",
     ),
     "scan": Command(
-        "devherd.cli.scan", "scan the host once and print what there is", "devherd scan --output json --fail-on-problem"
+        "devherd.cli.scan", "scan the host once and print its devices", "devherd scan --output json --fail-on-problem"
     ),
     "status": Command("devherd.cli.status", "show the running instance", "devherd status --watch"),
+    "explain": Command(
+        "devherd.cli.explain",
+        "show the findings against a device: file, value, and how each ends",
+        "devherd explain nvidia.com/gpu GPU-8a1c…",
+    ),
     "check-config": Command(
         "devherd.cli.check_config",
-        "validate a configuration and print the resources it makes",
+        "validate a configuration and print the resources that result",
         "devherd check-config /etc/devherd/config.yaml",
     ),
     "config-schema": Command(
@@ -45,7 +50,7 @@ COMMANDS = {
     ),
     "import-config": Command(
         "devherd.cli.import_config",
-        "print the configuration that does what another plugin's does",
+        "print another plugin's configuration as one for devherd",
         "devherd import-config nvidia-config.yaml > /etc/devherd/config.yaml",
     ),
     "ctl": Command("devherd.cli.ctl", "supervisorctl against the running instance", "devherd ctl restart scanner"),
@@ -64,9 +69,9 @@ COMMANDS = {
 
 
 def run(words: Sequence[str]) -> int:
-    """Run the command that the words ask for. Raises UsageError when they ask for none."""
+    """Run the command that the words name. Raises UsageError when they name none."""
     if not words:
-        raise UsageError("no command given", f"there are {_listed()}", "see `devherd --help`")
+        raise UsageError("no command given", f"the commands are {_listed()}", "see `devherd --help`")
     if words[0] in {"-h", "--help", "help"}:
         print(_overview(), end="")
         return 0
@@ -96,7 +101,7 @@ def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The command's name and the words after it; `sim` alone when its help is asked for."""
     first = words[0]
     if first.startswith("-"):
-        raise UsageError(f"`{first}` stands before the command", "options belong after it", "see `devherd --help`")
+        raise UsageError(f"`{first}` is before the command", "options belong after it", "see `devherd --help`")
     if first in COMMANDS:
         return first, words[1:]
     if first == "sim":
@@ -107,7 +112,7 @@ def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
             return first, words[2:]
     close = difflib.get_close_matches(first, COMMANDS, n=1)
     suggestion = f"did you mean `devherd {close[0]}`?" if close else "see `devherd --help`"
-    raise UsageError(f"`{first}` is no command", f"there are {_listed()}", suggestion)
+    raise UsageError(f"`{first}` is not a command", f"the commands are {_listed()}", suggestion)
 
 
 def _listed() -> str:

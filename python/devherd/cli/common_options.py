@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the common options to a command's parser."""
     group = parser.add_argument_group(
-        "common options", "Each is also an environment variable DEVHERD_<NAME> and, but for --config, a config key."
+        "common options", "Each is also an environment variable DEVHERD_<NAME> and, except --config, a config key."
     )
     group.add_argument(
         "--config", metavar="FILE", help="configuration (default: /etc/devherd/config.yaml if there is one)"
@@ -21,11 +21,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--registration",
         metavar="WAY",
-        help="kubelet_socket, or plugins_registry to be found by the kubelet (default: kubelet_socket)",
+        help="kubelet_socket, or plugins_registry, where the kubelet finds devherd (default: kubelet_socket)",
     )
-    group.add_argument(
-        "--run-dir", metavar="DIR", help="sockets, spool and counters of the instance (default: /run/devherd)"
-    )
+    group.add_argument("--run-dir", metavar="DIR", help="sockets and state of the instance (default: /run/devherd)")
     group.add_argument(
         "--listen", metavar="ADDR:PORT", help="address of the exporter, empty = off (default: 127.0.0.1:9478)"
     )
@@ -34,7 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def load_config(arguments: argparse.Namespace) -> "Config":
-    """The configuration that a command is to use. Raises ConfigError or UsageError."""
+    """The configuration for a command. Raises ConfigError or UsageError."""
     from devherd.config import COMMON_OPTIONS, load
 
     return load({name: getattr(arguments, name) for name in ("config", *COMMON_OPTIONS)}, os.environ)

@@ -1,4 +1,4 @@
-"""supervisorctl against the running instance: status, restart, stop, start, tail and whatever else it knows.
+"""supervisorctl for the running instance: status, restart, stop, start, tail and all its other commands.
 
 Without ARGS it is interactive. Programs are `scanner`, `exporter` and `resource:<resource name, / replaced by _>`.
 """
@@ -12,9 +12,7 @@ from devherd.errors import ExitCode
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
-    parser.add_argument(
-        "arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="given to supervisorctl as they are"
-    )
+    parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="passed to supervisorctl unchanged")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from devherd.sim.stage import Stage
+    from devherd_sim.testbed import Testbed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
-    parser.add_argument("--keep", action="store_true", help="stay up afterwards, to be looked at, until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="keep everything running afterwards, until Ctrl-C")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play the demo; exit code 0 when every act came to its end."""
-    # Below /tmp whatever TMPDIR says: the path of a socket has room for 107 bytes.
+    """Play the demo; exit code 0 when every step has succeeded."""
+    # Below /tmp whatever TMPDIR is: the path of a socket is limited to 107 bytes.
     with tempfile.TemporaryDirectory(prefix="devherd-demo-", dir="/tmp") as directory:
         asyncio.run(_play(Path(directory), keep=arguments.keep))
     return 0
@@ -32,28 +32,28 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _play(directory: Path, *, keep: bool) -> None:
     from devherd.cli.inventory_table import console as make_console
-    from devherd.sim import demo
-    from devherd.sim.stage import Stage
+    from devherd_sim import demo
+    from devherd_sim.testbed import Testbed
 
     console = make_console()
-    stage = Stage(directory, demo.NODE, demo.CONFIG)
+    testbed = Testbed(directory, demo.NODE, demo.CONFIG)
     try:
-        await demo.Demo(stage, console).play()
+        await demo.Demo(testbed, console).play()
         if keep:
-            await _stay(stage, console)
+            await _stay(testbed, console)
     finally:
-        await stage.stop_herd()
-        await stage.kubelet.stop(clean=True)
+        await testbed.stop_herd()
+        await testbed.kubelet.stop(clean=True)
 
 
-async def _stay(stage: "Stage", console: "Console") -> None:
-    run_dir, kubelet_dir = stage.settings.run_dir, stage.settings.kubelet_dir
+async def _stay(testbed: "Testbed", console: "Console") -> None:
+    run_dir, kubelet_dir = testbed.settings.run_dir, testbed.settings.kubelet_dir
     console.print(
-        f"\nStill up. Look at it from another terminal, and end it with Ctrl-C:\n"
-        f"  page    http://{stage.settings.listen}/\n"
+        f"\nStill running. Look at it from another terminal, and end it with Ctrl-C:\n"
+        f"  page    http://{testbed.settings.listen}/\n"
         f"  status  devherd status --run-dir {run_dir}\n"
         f"  ctl     devherd ctl --run-dir {run_dir} status\n"
-        f"  node    {stage.settings.host_root}\n"
+        f"  node    {testbed.settings.host_root}\n"
         f"  kubelet {kubelet_dir}",
         highlight=False,
         markup=False,

@@ -1,8 +1,8 @@
-"""Print the devherd configuration that does what another plugin's configuration does.
+"""Print another plugin's configuration as one for devherd.
 
 FILE is a configuration file of NVIDIA's plugin (v1) or of generic-device-plugin, a list of flags of Intel's FPGA or GPU
 plugin, AMD's, NVIDIA's or generic-device-plugin's, or a manifest (DaemonSet, Pod, ConfigMap) that holds one of them.
-What has no counterpart is told in comments. `-` reads standard input.
+Settings without a counterpart become comments. `-` reads standard input.
 """
 
 import argparse
@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Any
 from devherd.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from devherd.foreign import Imported
+    from devherd.importers import Imported
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
-    from devherd.foreign import PLUGINS
+    from devherd.importers import PLUGINS
 
-    parser.add_argument("file", metavar="FILE", help="what to import; - = standard input")
-    parser.add_argument("--plugin", choices=sorted(PLUGINS), help="whose it is (default: find out)")
+    parser.add_argument("file", metavar="FILE", help="the file to import; - = standard input")
+    parser.add_argument(
+        "--plugin", choices=sorted(PLUGINS), help="the plugin that the file is for (default: recognised by its content)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Import and print. Raises UsageError for a file that cannot be imported or that makes no good configuration."""
-    from devherd.foreign import import_text
+    """Import and print. Raises UsageError for a file that cannot be imported or results in a bad configuration."""
+    from devherd.importers import import_text
 
     source = "standard input" if arguments.file == "-" else arguments.file
     imported = import_text(_read(arguments.file), source, arguments.plugin)
@@ -48,15 +50,15 @@ def _check(imported: "Imported", source: str) -> None:
     from pydantic import ValidationError
 
     from devherd.config import Config, ConfigError
-    from devherd.config.contradictions import contradictions
-    from devherd.config.explain import explain
+    from devherd.config.conflicts import conflicts
+    from devherd.config.errors import explain
 
     try:
         config = Config.model_validate(imported.config)
     except ValidationError as error:
         raise ConfigError(f"{source}, as imported", list(explain(error, {}))) from None
-    if contradictory := contradictions(config):
-        raise ConfigError(f"{source}, as imported", contradictory)
+    if conflicting := conflicts(config):
+        raise ConfigError(f"{source}, as imported", conflicting)
 
 
 def _text(imported: "Imported") -> str:
@@ -74,5 +76,5 @@ def _text(imported: "Imported") -> str:
     comments = [f"devherd's configuration for what {imported.plugin} did", *imported.notes]
     body = yaml.dump(imported.config, Dumper=Dumper, sort_keys=False, allow_unicode=True) if imported.config else ""
     if not imported.config:
-        comments.append("every default is right: nothing needs to be said")
+        comments.append("every default is right: no setting is needed")
     return "".join(f"# {comment}\n" for comment in comments) + body

@@ -1,19 +1,47 @@
-"""Whether an instance runs on a run directory, and which kubelet it serves."""
+"""The running instance as commands reach it: its settings, whether it runs, what its kubelet says."""
 
-import json
+import argparse
+import asyncio
+import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
+from devherd.cli.common_options import load_config
+from devherd.config import resolved_file
 from devherd.errors import UnreachableError
+from devherd.instance import Allocations
 from devherd.settings import Settings
 
 PATIENCE_SECONDS = 5.0
 
 
+def instance_settings(arguments: argparse.Namespace) -> Settings:
+    """The options of a command; which kubelet to ask is the instance's to say, unless it is said here."""
+    settings = load_config(arguments).settings()
+    if arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR"):
+        return settings
+    return replace(settings, kubelet_dir=_kubelet_directory(settings))
+
+
+def allocations_of(settings: Settings) -> Allocations | None:
+    """Which pods hold which devices; None where there is no kubelet to ask, or it does not answer."""
+    if not settings.pod_resources_socket.exists():
+        return None
+    import grpc.aio
+
+    from devherd.kubelet.pod_resources import list_pods, parse
+
+    try:
+        return parse(asyncio.run(list_pods(settings.pod_resources_socket)))
+    except grpc.aio.AioRpcError:
+        return None
+
+
 def require_running(settings: Settings) -> None:
     """Raises UnreachableError unless a supervisor listens on its control socket.
 
-    Its lock is not tried: to try it is to hold it for a moment, and to turn away an instance that just then starts.
+    Its lock is not tried: that would hold the lock for a moment, and refuse an instance that starts just then.
     """
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE_SECONDS)
@@ -21,7 +49,7 @@ def require_running(settings: Settings) -> None:
             client.connect(str(settings.control_socket))
         except PermissionError as error:
             raise UnreachableError(
-                f"cannot reach the instance in {settings.run_dir}", "its socket is its owner's alone", "use sudo"
+                f"cannot reach the instance in {settings.run_dir}", "only its owner may use its socket", "use sudo"
             ) from error
         except OSError as error:
             raise UnreachableError(
@@ -31,9 +59,9 @@ def require_running(settings: Settings) -> None:
             ) from error
 
 
-def kubelet_directory(settings: Settings) -> Path:
-    """The kubelet directory that the instance was configured with; ours where it has not said."""
+def _kubelet_directory(settings: Settings) -> Path:
+    """The kubelet directory of the instance's configuration; that of this command where it has none yet."""
     try:
-        return Path(json.loads(settings.last_good_config_file.read_bytes())["kubelet_dir"]).absolute()
-    except (OSError, ValueError, KeyError, TypeError):
+        return resolved_file.read(settings.resolved_config_file).settings().kubelet_dir
+    except resolved_file.ResolvedFileError:
         return settings.kubelet_dir

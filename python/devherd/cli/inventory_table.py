@@ -9,6 +9,7 @@ from rich.text import Text
 
 from devherd.inventory_json import health_of
 from devherd.proto import spool_pb2
+from devherd.spool.listing import listed, size_of
 
 UNLIMITED_WIDTH = 100_000
 """A file or a pipe has no width: nothing is wrapped or cut there."""
@@ -29,7 +30,7 @@ def table(*headings: str) -> Table:
 
 
 def plain(text: str) -> str:
-    """Text from a device, without what would move a terminal's cursor."""
+    """Text from a device, without control characters for the terminal."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
@@ -37,9 +38,9 @@ def devices(resources: Iterable[spool_pb2.Resource]) -> Table:
     """A row for each device."""
     made = table("RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT A CONTAINER GETS")
     for resource in resources:
-        for device in resource.devices:
+        for device_id, device in listed(resource):
             made.add_row(
-                resource.name, plain(device.id), health(device), ",".join(map(str, device.numa_nodes)), _given(device)
+                resource.name, plain(device_id), health(device), ",".join(map(str, device.numa_nodes)), _given(device)
             )
     return made
 
@@ -56,8 +57,8 @@ def scan(
     resources: list[spool_pb2.Resource], found_problems: list[spool_pb2.Problem], duration_seconds: float
 ) -> Group:
     """A whole scan: devices, problems, and a line that sums them up."""
-    count = sum(len(resource.devices) for resource in resources)
-    unhealthy = sum(bool(device.reasons) for resource in resources for device in resource.devices)
+    count = sum(map(size_of, resources))
+    unhealthy = sum(bool(device.reasons) for resource in resources for _, device in listed(resource))
     summary = (
         f"{counted(len(resources), 'resource')}, {counted(count, 'device')} ({unhealthy} unhealthy), "
         f"{counted(len(found_problems), 'problem')}, {duration_seconds * 1000:.1f} ms"
@@ -69,10 +70,11 @@ def scan(
 
 
 def health(device: spool_pb2.Device) -> Text:
-    """`Healthy`, or `Unhealthy` with the reasons."""
-    if not device.reasons:
-        return Text(health_of(device), "green")
-    return Text(f"{health_of(device)}: {', '.join(device.reasons)}", "red")
+    """`Healthy`, or `Unhealthy` with the reasons, and warnings in brackets."""
+    reasons = f": {', '.join(device.reasons)}" if device.reasons else ""
+    warnings = f" (warning: {', '.join(device.warnings)})" if device.warnings else ""
+    style = "red" if device.reasons else "yellow" if device.warnings else "green"
+    return Text(f"{health_of(device)}{reasons}{warnings}", style)
 
 
 def counted(number: int, noun: str) -> str:
@@ -81,11 +83,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def _given(device: spool_pb2.Device) -> str:
-    """Nodes, mounts and CDI devices; where there are none, the environment: by it NVIDIA's runtime knows what to do."""
-    nodes = [_renamed(node.host_path, node.container_path) for node in device.nodes]
-    mounts = [_renamed(mount.host_path, mount.container_path) for mount in device.mounts]
-    environment = [f"{name}={value}" for name, value in sorted(device.envs.items())]
-    return plain(" ".join([*nodes, *mounts, *device.cdi_devices] or environment))
+    """Nodes, mounts and CDI devices; where there are none, the environment, which NVIDIA's runtime acts on."""
+    nodes = [_renamed(node.host_path, node.container_path) for node in device.edits.nodes]
+    mounts = [_renamed(mount.host_path, mount.container_path) for mount in device.edits.mounts]
+    environment = [f"{name}={value}" for name, value in sorted(device.edits.envs.items())]
+    return plain(" ".join([*nodes, *mounts, *device.edits.cdi_devices] or environment))
 
 
 def _renamed(host_path: str, container_path: str) -> str:

@@ -9,7 +9,7 @@ from devherd.errors import DevherdError
 
 
 class OutputError(DevherdError):
-    """What the command says cannot be written."""
+    """The command's output cannot be written."""
 
 
 class _Descriptor(io.FileIO):
@@ -48,5 +48,5 @@ def prepare() -> None:
 
 
 def give_up() -> None:
-    """Nobody takes the rest: the interpreter's own flush at exit must not complain either."""
+    """Drop the rest of the output: the interpreter's flush at exit must not fail as well."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

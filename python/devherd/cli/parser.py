@@ -1,4 +1,4 @@
-"""argparse, with errors told as every other error is."""
+"""argparse, with its errors in the form of all others."""
 
 import argparse
 from typing import NoReturn
@@ -19,5 +19,5 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raise a wrong use as UsageError."""
+        """Raise UsageError for a wrong use."""
         raise UsageError(f"wrong use of `{self.prog}`", message, f"see `{self.prog} --help`")

@@ -1,4 +1,4 @@
-"""Scan the host once and print every resource, its devices and what could not be read. Nothing is changed.
+"""Scan the host once and print every resource, its devices and all read errors. Nothing is changed.
 
 The table is the default everywhere, also in a pipe; ask for json or yaml to process it.
 """
@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING
 
 from devherd.cli.common_options import load_config
 from devherd.errors import ExitCode, UsageError
+from devherd.inventory import DeviceKey, key_of
 from devherd.inventory_json import Json, inventory_json
-from devherd.scanner.inventory import DeviceKey, key_of
+from devherd.spool.listing import listed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from devherd.config import Config
-    from devherd.scanner.pipeline import ScanReport
+    from devherd.health.policy import Held
+    from devherd.scanner.scan_once import ScanReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
     parser.add_argument("--output", choices=("table", "json", "yaml"), default="table", help="default: table")
     parser.add_argument(
-        "--explain", action="store_true", help="say why each device is where it is, and where every fact was read"
+        "--explain",
+        action="store_true",
+        help="show the rule that placed each device, the source of every fact, and what is wrong with the evidence",
     )
     parser.add_argument("--watch", action="store_true", help="scan each second and keep the table up to date")
     parser.add_argument("--fail-on-problem", action="store_true", help="exit 1 if the scan has a problem")
@@ -34,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Scan and print. Raises UsageError."""
     if arguments.watch and arguments.output != "table":
-        raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` was asked for", "leave one out")
+        raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
     config = load_config(arguments)
     if arguments.watch:
         from devherd.cli.inventory_table import console
@@ -47,18 +51,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def look(config: "Config") -> "ScanReport":
-    """One scan of the host. Raises UsageError when the host is not where the configuration says."""
-    from devherd.scanner.pipeline import scan_once
+    """One scan of the host. Raises UsageError when host_root is not a directory."""
+    from devherd.config import resolve
+    from devherd.scanner.scan_once import scan_once
 
     if reason := _why_no_host(config.host_root):
-        raise UsageError(f"no host in {config.host_root}", reason, "name the right one with --host-root")
-    return scan_once(config)
+        raise UsageError(f"cannot scan {config.host_root}", reason, "give the host's root directory with --host-root")
+    return scan_once(resolve(config))
 
 
 def _why_no_host(root: Path) -> str:
     try:
-        return "" if root.is_dir() else "it is no directory"
-    except OSError as error:  # a path too long, or below a directory that is closed to us
+        return "" if root.is_dir() else "it is not a directory"
+    except OSError as error:  # a path that is too long, or below a directory without access
         return error.strerror or str(error)
 
 
@@ -78,14 +83,15 @@ def _print(report: "ScanReport", output: str, *, explain: bool) -> None:
 
 
 def _inventory(report: "ScanReport", *, explain: bool) -> Json:
-    """The scan's JSON; `explain` adds `rule` and `sources` to each device."""
+    """The scan's JSON; `explain` adds `rule`, `sources` and `findings` to each device."""
     inventory = inventory_json(report.resources, report.problems, report.duration_seconds)
     if explain:
         for resource, shown in zip(report.resources, inventory["resources"], strict=True):
-            for device, told in zip(resource.devices, shown["devices"], strict=True):
+            for (_, device), entry in zip(listed(resource), shown["devices"], strict=True):
                 key = key_of(device)
-                told["rule"] = report.rules.get(key)
-                told["sources"] = dict(sorted(report.sources.get(key, {}).items()))
+                entry["rule"] = report.rules.get(key)
+                entry["sources"] = dict(sorted(report.sources.get(key, {}).items()))
+                entry["findings"] = [_finding(held) for held in report.held.get(key, ())]
     return inventory
 
 
@@ -99,7 +105,7 @@ def _table(report: "ScanReport", *, explain: bool) -> "RenderableType":
 
 
 def _explanations(report: "ScanReport") -> Iterator[str]:
-    """For each device as it was found: where it went, by which rule, and the source of every fact."""
+    """For each device: its resource, the rule that chose it, the source of every fact, and the evidence against it."""
     from devherd.cli.inventory_table import plain
 
     homes: dict[DeviceKey, list[str]] = {}
@@ -115,7 +121,23 @@ def _explanations(report: "ScanReport") -> Iterator[str]:
         yield f"{key[0]} {plain(key[2])} → {home}, by {rule}"
         for fact, source in sorted(report.sources.get(key, {}).items()):
             yield plain(f"    {fact}{_value(facts.get(key, {}).get(fact))} read from {source}")
+        for held in report.held.get(key, ()):
+            found = held.finding
+            evidence = f"{found.file}: {found.value}" if found.value else found.file
+            yield plain(f"    {held.action}: {found.reason} by {found.source}: {found.detail} {evidence}".rstrip())
     yield ""
+
+
+def _finding(held: "Held") -> Json:
+    found = held.finding
+    return {
+        "reason": found.reason,
+        "action": held.action,
+        "source": found.source,
+        "detail": found.detail,
+        "file": found.file or None,
+        "value": found.value or None,
+    }
 
 
 def _value(value: str | None) -> str:

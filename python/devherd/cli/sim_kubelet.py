@@ -1,9 +1,9 @@
-"""Run the device manager of a kubelet, without a cluster, on a directory of its own; or talk to the one that runs.
+"""Run the device manager of a kubelet, without a cluster, on a directory of its own; or ask a running one.
 
-It takes registrations from any device plugin, dials it back, follows its ListAndWatch, and hands out devices through
-GetPreferredAllocation, Allocate and PreStartContainer, with the checks and the words of Kubernetes 1.36. It also finds
+It accepts registrations from any device plugin, connects to it, follows its ListAndWatch, and allocates devices through
+GetPreferredAllocation, Allocate and PreStartContainer, with the checks and messages of Kubernetes 1.36. It also finds
 plugins in plugins_registry, aligns devices to NUMA nodes by a policy, keeps a kubelet's checkpoint and serves
-PodResources. Without an action it runs in the foreground until SIGTERM or SIGINT and tells what happens.
+PodResources. Without an action it runs in the foreground until SIGTERM or SIGINT and prints what happens.
 
   devherd sim kubelet --kubelet-dir /tmp/kubelet                        # a plugin may register now
   devherd sim kubelet --topology-policy restricted --numa-nodes 2 --kubelet-dir /tmp/kubelet
@@ -29,8 +29,8 @@ POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options: what node it is of, or an action and its words."""
-    node = parser.add_argument_group("the node, when it runs")
+    """The command's own options: those of the node, or an action with its arguments."""
+    node = parser.add_argument_group("the node, without an action")
     node.add_argument("--topology-policy", choices=POLICIES, default="none", help="default: none")
     node.add_argument("--numa-nodes", metavar="N", type=int, default=1, help="nodes 0 to N-1; default: 1")
     node.add_argument(
@@ -45,20 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description = f"{summary[:1].upper()}{summary[1:]}."
         epilog = f"example:\n  devherd sim kubelet {example}\n"
         action = actions.add_parser(name, help=summary, description=description, epilog=epilog)
-        action.argument_default = argparse.SUPPRESS  # what stands before the action counts, too
+        action.argument_default = argparse.SUPPRESS  # options before the action count, too
         common_options.add(action)
         add_words(action)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run it, or ask it. Raises UnreachableError when there is none to ask."""
+    """Run it, or send a request. Raises UnreachableError when none is running."""
     kubelet_dir = load_config(arguments).settings().kubelet_dir
     if arguments.action is None:
-        from devherd.sim.kubelet.foreground import run_until_told
+        from devherd_sim.kubelet.foreground import run_until_told
 
         run_until_told(kubelet_dir, lambda line: print(line, flush=True), **_node(arguments))
         return ExitCode.DONE
-    from devherd.sim.kubelet.control_client import ask
+    from devherd_sim.kubelet.control_client import ask
 
     answer = ask(kubelet_dir, arguments.action, **_words(arguments))
     if getattr(arguments, "output", None) == "json":
@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _node(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of the node. Raises UsageError for one that no node can have."""
+    """The options of the node. Raises UsageError for an impossible one."""
     if arguments.numa_nodes < 1:
         raise UsageError(f"{arguments.numa_nodes} NUMA nodes", "a machine has one or more", "give N ≥ 1")
     if not arguments.grace_period >= 0:
         raise UsageError(
-            f"a grace period of {arguments.grace_period} s", "it is no time span", "give 0 or more seconds"
+            f"a grace period of {arguments.grace_period} s", "it must not be negative", "give 0 or more seconds"
         )
     return {
         "topology_policy": arguments.topology_policy,
@@ -88,7 +88,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_devices_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("resource", metavar="RESOURCE", nargs="?", default=None, help="only of this resource")
+    parser.add_argument("resource", metavar="RESOURCE", nargs="?", default=None, help="show this resource only")
     _add_output(parser)
 
 
@@ -106,7 +106,7 @@ def _add_admit_words(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_free_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pod", metavar="POD", help="the pod that is over: NAME or NAMESPACE/NAME")
+    parser.add_argument("pod", metavar="POD", help="the pod to end: NAME or NAMESPACE/NAME")
     _add_output(parser)
 
 
@@ -115,7 +115,7 @@ def _add_nothing(_: argparse.ArgumentParser) -> None:
 
 
 _ACTIONS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]], ...] = (
-    ("status", "show each resource, and who holds what", "status --output json", _add_output),
+    ("status", "show each resource, and which pod holds what", "status --output json", _add_output),
     ("devices", "show each device, its health and its pod", "devices example.com/gpu", _add_devices_words),
     (
         "allocate",
@@ -127,7 +127,7 @@ _ACTIONS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]],
     ("free", "end a pod: its devices are free again", "free train", _add_free_words),
     (
         "restart",
-        "restart the kubelet: sockets are cleaned, every plugin has to register again",
+        "restart the kubelet: it removes all sockets, and every plugin must register again",
         "restart --kubelet-dir /tmp/kubelet",
         _add_nothing,
     ),
@@ -135,7 +135,7 @@ _ACTIONS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]],
 
 
 def _words(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the request says besides the command."""
+    """The arguments of the request."""
     match arguments.action:
         case "devices":
             return {"resource": arguments.resource}
@@ -152,8 +152,8 @@ def _words(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _manifest(path: Path) -> Any:
-    """The file as plain data. Raises UsageError when it is no pod's manifest."""
-    from devherd.sim.kubelet import pod_manifest
+    """The file as plain data. Raises UsageError when it is not a pod's manifest."""
+    from devherd_sim.kubelet import pod_manifest
 
     manifest = pod_manifest.load(path)
     pod_manifest.parse(manifest, str(path))
@@ -170,7 +170,7 @@ def _print(arguments: argparse.Namespace, answer: Any) -> None:
         case "devices":
             console().print(sim_kubelet_table.devices(answer))
         case "allocate" if answer is None:
-            print(f"no plugin has told of {arguments.resource}: the kubelet starts the pod without it")
+            print(f"no plugin has registered {arguments.resource}: the kubelet starts the pod without it")
         case "allocate":
             console().print(sim_kubelet_table.allocation(answer))
         case "admit":
@@ -179,4 +179,4 @@ def _print(arguments: argparse.Namespace, answer: Any) -> None:
             freed = [device_id for held in answer for device_id in held["device_ids"]]
             print(f"free again: {' '.join(freed)}" if freed else f"{arguments.pod} held nothing")
         case "restart":
-            print("restarted; plugins have to register again")
+            print("restarted; plugins must register again")

@@ -10,7 +10,7 @@ from devherd.cli.inventory_table import plain, table
 
 
 def status(answer: dict[str, Any]) -> RenderableType:
-    """Resources, and who holds what."""
+    """Resources, and which pod holds what."""
     if not answer["resources"]:
         return Text(f"no plugin has sent a list of devices to {answer['kubelet_dir']}/device-plugins yet")
     resources = table("RESOURCE", "ALLOCATABLE", "CAPACITY", "IN USE", "REGISTRATIONS")
@@ -50,7 +50,7 @@ def allocation(answer: dict[str, Any]) -> Table:
 
 def pod(answer: list[dict[str, Any]]) -> RenderableType:
     """What each container gets, one table below the other."""
-    return Group(*(part for told in answer for part in (Text(f"container {told['container']}"), allocation(told))))
+    return Group(*(part for each in answer for part in (Text(f"container {each['container']}"), allocation(each))))
 
 
 def _allocations(answer: list[dict[str, Any]]) -> Table:

@@ -39,26 +39,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "directory", metavar="DIR", nargs="?", type=Path, help="where to write; empty, new or an earlier node"
     )
     parser.add_argument("--spec", metavar="SPEC", default="fpga-1", help="preset or YAML file (default: fpga-1)")
-    parser.add_argument("--list", action="store_true", help="name the presets and stop")
+    parser.add_argument("--list", action="store_true", help="list the presets and exit")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the node. Raises UsageError for a bad spec or a directory that holds something else."""
-    from devherd.sim.node.presets import PRESETS
+    from devherd_sim.node.presets import PRESETS
 
     if arguments.list:
         for name, preset in PRESETS.items():
             print(f"{name:<18} {preset.summary}")
         return ExitCode.DONE
     if arguments.directory is None:
-        raise UsageError("no directory given", "a node needs a place", "try `devherd sim node /tmp/host --spec fpga-8`")
+        raise UsageError(
+            "no directory given", "a simulated node is a directory", "try `devherd sim node /tmp/host --spec fpga-8`"
+        )
     _write(arguments.directory, arguments.spec)
     return ExitCode.DONE
 
 
 def _write(directory: Path, spec: str) -> None:
-    from devherd.sim.node.simulated_node import SimulatedNode
-    from devherd.sim.node.spec import load
+    from devherd_sim.node.load import load
+    from devherd_sim.node.simulated_node import SimulatedNode
 
     try:
         SimulatedNode.create(directory, load(spec))

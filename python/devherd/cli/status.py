@@ -2,16 +2,13 @@
 
 import argparse
 import json
-import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from devherd import run_directory
-from devherd.cli.common_options import load_config
-from devherd.cli.instance import kubelet_directory, require_running
+from devherd import instance
+from devherd.cli.instance import allocations_of, instance_settings, require_running
 from devherd.errors import ExitCode, UnreachableError, UsageError
+from devherd.instance import Allocations, Herd
 from devherd.inventory_json import Json
-from devherd.run_directory import Allocations, Herd
 from devherd.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print it. Raises UnreachableError when no instance runs."""
     if arguments.watch and arguments.output != "table":
-        raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` was asked for", "leave one out")
-    settings = _settings(arguments)
+        raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
+    settings = instance_settings(arguments)
     if arguments.output == "json":
         herd, allocations = _look(settings)
         print(json.dumps(_status_json(herd, allocations), indent=2))
@@ -42,39 +39,17 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _settings(arguments: argparse.Namespace) -> Settings:
-    """The options; which kubelet to ask is the instance's to say, unless it is said here."""
-    settings = load_config(arguments).settings()
-    if arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR"):
-        return settings
-    return replace(settings, kubelet_dir=kubelet_directory(settings))
-
-
 def _look(settings: Settings) -> tuple[Herd, Allocations | None]:
     require_running(settings)
     try:
-        return run_directory.read(settings), _allocations(settings)
+        return instance.read(settings), allocations_of(settings)
     except OSError as error:
         raise UnreachableError(f"cannot read {error.filename}", error.strerror or str(error), "use sudo") from error
 
 
-def _allocations(settings: Settings) -> Allocations | None:
-    """None where there is no kubelet to ask, or it does not answer."""
-    if not settings.pod_resources_socket.exists():
-        return None
-    import grpc
-
-    from devherd.exporter.pod_resources import list_pods, parse
-
-    try:
-        return parse(list_pods(settings.pod_resources_socket))
-    except grpc.RpcError:
-        return None
-
-
 def _status_json(herd: Herd, allocations: Allocations | None) -> Json:
     """The live inventory with every child; each resource names its own."""
-    status = run_directory.live_inventory(herd, allocations)
+    status = instance.live_inventory(herd, allocations)
     for resource in status["resources"]:
         child = herd.child_of(resource["name"])
         resource["child"] = child.name if child else None

@@ -8,17 +8,19 @@ from rich.text import Text
 
 from devherd.cli import inventory_table
 from devherd.cli.inventory_table import plain, table
+from devherd.instance import RUNNING, Allocations, Herd
 from devherd.proto import spool_pb2
-from devherd.run_directory import RUNNING, Allocations, Herd
+from devherd.spool.listing import listed, size_of
 
 
 def parts(herd: Herd, allocations: Allocations | None) -> Iterator[RenderableType]:
-    """Resources; devices that are unhealthy; problems of the last scan; processes."""
+    """Resources; devices that are unhealthy or warned of; problems of the last scan; processes."""
     yield _resources(herd, allocations) if herd.resources else "No device has been found."
-    unhealthy = [_only_unhealthy(resource) for resource in herd.resources]
-    if any(resource.devices for resource in unhealthy):
+    noted = [_only_noted(resource) for resource in herd.resources]
+    if any(resource.devices for resource in noted):
         yield ""
-        yield inventory_table.devices(unhealthy)
+        yield inventory_table.devices(noted)
+        yield "why: devherd explain RESOURCE DEVICE"
     if herd.scan and herd.scan.problems:
         yield ""
         yield inventory_table.problems(herd.scan.problems)
@@ -29,7 +31,7 @@ def parts(herd: Herd, allocations: Allocations | None) -> Iterator[RenderableTyp
 def _resources(herd: Herd, allocations: Allocations | None) -> Table:
     made = table("RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", "PROCESS")
     for resource in herd.resources:
-        healthy, total = sum(not device.reasons for device in resource.devices), len(resource.devices)
+        healthy, total = sum(not device.reasons for _, device in listed(resource)), size_of(resource)
         registration = herd.registration(resource.name)
         child = herd.child_of(resource.name)
         made.add_row(
@@ -46,12 +48,12 @@ def _resources(herd: Herd, allocations: Allocations | None) -> Table:
 def _allocated(resource: spool_pb2.Resource, allocations: Allocations | None) -> str:
     if allocations is None:
         return "unknown"
-    return str(sum((resource.name, device.id) in allocations for device in resource.devices))
+    return str(sum((resource.name, device_id) in allocations for device_id, _ in listed(resource)))
 
 
-def _only_unhealthy(resource: spool_pb2.Resource) -> spool_pb2.Resource:
-    unhealthy = [device for device in resource.devices if device.reasons]
-    return spool_pb2.Resource(name=resource.name, vendor=resource.vendor, devices=unhealthy)
+def _only_noted(resource: spool_pb2.Resource) -> spool_pb2.Resource:
+    noted = [device for device in resource.devices if device.reasons or device.warnings]
+    return spool_pb2.Resource(name=resource.name, vendor=resource.vendor, devices=noted)
 
 
 def _children(herd: Herd) -> Table:

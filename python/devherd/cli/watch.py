@@ -10,7 +10,7 @@ PERIOD_SECONDS = 1.0
 
 
 def watch(console: Console, look: Callable[[], RenderableType]) -> int:
-    """Show what `look` returns, each second anew: in place on a terminal, one after the other elsewhere.
+    """Show what `look` returns, again every second: in place on a terminal, one below the other elsewhere.
 
     Ends by KeyboardInterrupt, or with what `look` raises.
     """
@@ -20,7 +20,7 @@ def watch(console: Console, look: Callable[[], RenderableType]) -> int:
             console.file.flush()
             time.sleep(PERIOD_SECONDS)
     live = Live(look(), console=console, screen=True, auto_refresh=False, vertical_overflow="crop")
-    try:  # not `with`: an interrupt while it starts must give the terminal back, too
+    try:  # not `with`: an interrupt while it starts must restore the terminal, too
         live.start(refresh=True)
         while True:
             time.sleep(PERIOD_SECONDS)

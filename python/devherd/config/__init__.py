@@ -1,14 +1,20 @@
 """The configuration: option, environment, file, default; every error is found at once, each with its key path.
 
-`load` is the only way in. What a scan needs goes to Rust as JSON (`Config.native_json`), what every process needs
-is `Config.settings`, and the rules that name resources are read by `scanner/resources.py`.
+`load` reads and validates (`model`, `strict_yaml`, `conflicts`), `resolve` makes plain values of it (`resolved`), and
+`resolved_file` hands those on to the processes that run. What is listed here brings pydantic and YAML, so it is
+imported when it is first used: by commands and the loader. `resolved` and `resolved_file` bring neither.
 """
 
-from devherd.config.explain import ConfigError
-from devherd.config.load import COMMON_OPTIONS, DEFAULT_PATH, changed_fixed_options, load, reload
-from devherd.config.model import Config, ResourceRule, Selector, Sharing
-from devherd.config.values import parse_duration
-from devherd.config.vendors import Vendors
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from devherd.config.errors import ConfigError
+    from devherd.config.loader import COMMON_OPTIONS, DEFAULT_PATH, load, reload
+    from devherd.config.model import Config, ResourceRule, Selector, Sharing
+    from devherd.config.resolution import resolve
+    from devherd.config.values import parse_duration
+    from devherd.config.vendors import Vendors
 
 __all__ = [
     "COMMON_OPTIONS",
@@ -19,8 +25,24 @@ __all__ = [
     "Selector",
     "Sharing",
     "Vendors",
-    "changed_fixed_options",
     "load",
     "parse_duration",
     "reload",
+    "resolve",
 ]
+
+_NAMES = {
+    "errors": ("ConfigError",),
+    "loader": ("COMMON_OPTIONS", "DEFAULT_PATH", "load", "reload"),
+    "model": ("Config", "ResourceRule", "Selector", "Sharing"),
+    "resolution": ("resolve",),
+    "values": ("parse_duration",),
+    "vendors": ("Vendors",),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

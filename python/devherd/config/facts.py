@@ -1,4 +1,4 @@
-"""What selectors may name: the facts of each vendor's devices, as the scan core notes them, and their values' form.
+"""What selectors may name: the facts of each vendor's devices, as the scan core lists them, and their values' form.
 
 A vendor's names are those of its section in the file. Globs are Python's fnmatch, and letter case counts.
 """
@@ -7,45 +7,11 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from devherd._native import vendors
+
 OF_EVERY_DEVICE = ("vendor", "id", "resource_name")
 
-_PCI = (
-    "numa_node",
-    "pci_address",
-    "pci_class",
-    "pci_driver",
-    "vendor_id",
-    "device_id",
-    "subsystem_vendor_id",
-    "subsystem_device_id",
-)
-OF_VENDOR: dict[str, tuple[str, ...]] = {
-    "intel_fpga": (*_PCI, "afu_id", "bitstream_id", "driver", "fme", "interface_id", "port", "port_id", "ports"),
-    "nvidia": (
-        *_PCI,
-        *("uuid", "index", "minor", "model", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile"),
-        *("gpu_instance", "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version"),
-        *("gpu_firmware", "video_bios", "excluded_gpus"),
-    ),
-    "amd": (
-        *_PCI,
-        *("product_name", "partition", "compute_partition", "memory_partition", "cu_count", "simd_count", "num_xcc"),
-        *("gfx_target_version", "vram_bytes", "unique_id", "kfd_node", "card_minor", "render_minor", "iommu_group"),
-        *("physical_function", "driver_version", "driver_src_version"),
-    ),
-    "intel_gpu": (*_PCI, "card", "driver", "physfn"),
-    "xilinx_fpga": (
-        *_PCI,
-        *("vbnv", "timestamp", "device_type", "logic_uuids", "serial_num", "mgmt_pf", "driver"),
-    ),
-    "rdma": (
-        *_PCI,
-        *("ibdev", "netdev", "link_layer", "port_state", "node_guid", "hca_type", "fw_ver", "board_id", "driver"),
-        "physfn",
-    ),
-    "generic": ("group", "path", "serial", "usb_id"),
-    "simulated": (),
-}
+OF_VENDOR: dict[str, tuple[str, ...]] = {row.section: tuple(row.facts) for row in vendors()}
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "pci_address": ("0000:81:00.0", "10000:81:00.0"),  # Intel's VMD has domains of five digits
@@ -57,7 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "afu_id": ("d8424dc4a4a3c413f89e433683f9040b",),
     "interface_id": ("69528db6eb31577a8c3668f9faa081f6",),
 }
-"""Values of which every other has the form of one: the same length, hexadecimal digits in the same places."""
+"""Facts whose values all have the form of this one: the same length, hexadecimal digits in the same places."""
 
 _DIGITS = "0123456789abcdef"
 _PART = re.compile(r"\*|\[!?\]?[^\]]*\]|.", re.DOTALL)

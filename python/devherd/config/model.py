@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from devherd.config.host import native_settings
 from devherd.config.section import Section
 from devherd.config.values import (
     Count,
@@ -15,20 +16,22 @@ from devherd.config.values import (
     Patterns,
     Period,
     Permissions,
+    ProbeTimeout,
     ResourceName,
     UsablePath,
     UsbId,
 )
 from devherd.config.vendors import Vendors
-from devherd.settings import FileVersion, RegistrationWay, Settings
+from devherd.settings import RegistrationWay, Settings
+from devherd.spool.identity import Identity
 
 
 class ScanOptions(Section):
-    """How often and how patiently the host is looked at."""
+    """How often the host is scanned, and how long a probe may take."""
 
     period: Duration = 5.0
     events: bool = True
-    probe_timeout: Duration = 2.0
+    probe_timeout: ProbeTimeout = 2.0
 
 
 class HealthOptions(Section):
@@ -46,7 +49,7 @@ class Selector(BaseModel):
     __pydantic_extra__: dict[str, Patterns] = Field(init=False)
 
     def patterns(self) -> dict[str, list[str]]:
-        """Fact name to the globs of which one must match; vendors may be spelt as in this file or as in the output."""
+        """Fact name to globs, one of which must match; vendors may be spelt as in this file or as in the output."""
         facts = self.__pydantic_extra__ or {}
         spelt = {"vendor": [vendor.replace("-", "_") for vendor in facts["vendor"]]} if "vendor" in facts else {}
         return facts | spelt
@@ -75,14 +78,14 @@ class Sharing(Section):
 
 
 class ResourceRule(Section):
-    """What becomes of the devices it matches; the first rule that matches a device decides."""
+    """What happens to the devices that it matches; the first rule that matches a device decides."""
 
     match: Match = Match()
     name: ResourceName | None = None
     advertise: bool = True
     sharing: Sharing = Sharing()
     preferred: Literal["aligned", "packed", "distributed", "none"] | None = None
-    """Which devices a container had best be given; None = as the vendor's own plugin prefers."""
+    """Which devices to prefer for a container; None = as the vendor's own plugin prefers."""
 
 
 class GenericPath(Section):
@@ -115,7 +118,7 @@ class GenericGroup(Section):
     @model_validator(mode="after")
     def _one_kind(self) -> "GenericGroup":
         if bool(self.paths) == bool(self.usb):
-            raise ValueError("a group has either `paths` or `usb`")
+            raise ValueError("a group needs either `paths` or `usb`, and not both")
         return self
 
 
@@ -140,7 +143,7 @@ class Config(Section):
     host_root: UsablePath = Path("/")
     kubelet_dir: UsablePath = Path("/var/lib/kubelet")
     registration: RegistrationWay = "kubelet_socket"
-    """Whether devherd registers at the kubelet's socket, or is found by it in its `plugins_registry`."""
+    """Whether devherd registers at the kubelet's socket, or the kubelet discovers it in its `plugins_registry`."""
     run_dir: UsablePath = Path("/run/devherd")
     listen: Listen = "127.0.0.1:9478"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -148,7 +151,7 @@ class Config(Section):
     cdi_dir: HostPath = Path("/var/run/cdi")
     """Where CDI specs are written, as the host names it."""
     kubelet_check: Period = 30.0
-    """How often each resource asks the kubelet whether it still has its devices; 0 = never."""
+    """How often the kubelet is asked whether it still has all devices; 0 = never."""
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
     vendors: Vendors = Vendors()
@@ -156,7 +159,7 @@ class Config(Section):
     generic: list[GenericDevice] = []
     simulated: list[SimulatedDevice] = []
     _source: Path | None = None
-    _seen: FileVersion | None = None
+    _seen: Identity | None = None
     _given_options: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -180,13 +183,16 @@ class Config(Section):
             given_options=self._given_options,
         )
 
-    def native_json(self) -> str:
-        """What `_native.Scanner` is told: rust/src/settings.rs names the keys."""
+    def native_json(self, nvml_answer: Path | None = None) -> str:
+        """The settings of `_native.Scanner`: rust/src/settings.rs and rust/src/vendors/table.rs name the keys.
+
+        `nvml_answer` is the file in which NVML's facts are found. A simulated node has one of its own.
+        """
+        named_here = {
+            "generic": [device.model_dump(by_alias=True) for device in self.generic],
+            "simulated": [device.model_dump() for device in self.simulated],
+        }
         return json.dumps(
-            {
-                "probe_timeout": self.scan.probe_timeout,
-                "vendors": self.vendors.native(),
-                "generic": [device.model_dump(by_alias=True) for device in self.generic],
-                "simulated": [device.model_dump() for device in self.simulated],
-            }
+            native_settings(self.host_root, nvml_answer, self.resources)
+            | {"probe_timeout": self.scan.probe_timeout, "vendors": self.vendors.native() | named_here}
         )

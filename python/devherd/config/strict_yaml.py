@@ -1,4 +1,4 @@
-"""The configuration file as plain data: YAML that loses nothing without a word, from a file that cannot hang us.
+"""The configuration file as plain data: YAML that drops nothing silently, from a file that cannot block the reader.
 
 A key given twice is refused, a number remembers how it was written (`0403` is a USB id, not octal), nesting is bounded.
 """
@@ -50,14 +50,14 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_written_int)
 
 
 def read(path: Path) -> Any:
-    """What the file says. Raises UsageError when it cannot be read, YAMLError or UnicodeDecodeError when it is bad."""
+    """The content. Raises UsageError when it cannot be read, YAMLError or UnicodeDecodeError when it is bad."""
     text = read_text(path)
     _check_depth(text)
     return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
 
 
 def parse_all(text: str) -> list[Any]:
-    """What each document of a text says. Raises YAMLError when it is bad."""
+    """The content of each document of a text. Raises YAMLError when it is bad."""
     _check_depth(text)
     return list(yaml.load_all(text, _Loader))
 
@@ -77,17 +77,19 @@ def explain(error: yaml.YAMLError) -> str:
         return f"character {error.position}: {error.reason}"
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{place}{getattr(error, 'problem', None) or 'no valid YAML'}"
+    return f"{place}{getattr(error, 'problem', None) or 'not valid YAML'}"
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises UsageError when it cannot be read, UnicodeDecodeError when it is no text."""
+    """The text of a file. Raises UsageError when it cannot be read, UnicodeDecodeError when it is not UTF-8."""
     try:
         # A FIFO without a writer must not hang a running instance that reloads.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a descriptor
             kind = os.fstat(file.fileno())
             if not stat.S_ISREG(kind.st_mode):
-                raise UsageError(f"cannot read {path}", "it is no regular file", "name a readable file with --config")
+                raise UsageError(
+                    f"cannot read {path}", "it is not a regular file", "name a readable file with --config"
+                )
             if kind.st_size > MAX_BYTES:
                 raise UsageError(f"will not read {path}", f"it has more than {MAX_BYTES} bytes", "name another file")
             return file.read().decode()

@@ -8,8 +8,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from devherd import resource_name
+from devherd.child import SILENCE_LIMIT_SECONDS
 from devherd.config.strict_yaml import WrittenInt
 
+LONGEST_PROBE_SECONDS = SILENCE_LIMIT_SECONDS / 2
 _LONGEST_SECONDS = 31 * 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
@@ -22,7 +24,16 @@ def parse_duration(value: Any) -> Any:
         return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(value))
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    raise ValueError(f"{value!r} is no duration; write it like `5s`, `250ms` or `1m30s`")
+    raise ValueError(f"{value!r} is not a duration; write it like `5s`, `250ms` or `1m30s`")
+
+
+def _well_below_the_silence_limit(seconds: float) -> float:
+    if seconds > LONGEST_PROBE_SECONDS:
+        raise ValueError(
+            f"{seconds:g} s is too long: a scanner that is silent for {SILENCE_LIMIT_SECONDS:g} s is replaced, and a"
+            f" probe may take half of that; use at most `{LONGEST_PROBE_SECONDS:g}s`"
+        )
+    return seconds
 
 
 def _valid_resource_name(name: str) -> str:
@@ -38,7 +49,7 @@ def _valid_listen(address: str) -> str:
     host, separator, port = address.rpartition(":")
     if not separator or not (port.isascii() and port.isdecimal() and int(port) < 65536) or not _is_host(host):
         raise ValueError(
-            f"{address!r} is no ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty to switch it off"
+            f"{address!r} is not ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty for no exporter"
         )
     return address
 
@@ -55,13 +66,13 @@ def _is_host(text: str) -> bool:
 
 def _usable_path(path: Any) -> Any:
     if isinstance(path, str) and (not path or "\0" in path):
-        raise ValueError("a path is wanted here" if not path else "a path holds no NUL character")
+        raise ValueError("a path cannot be empty" if not path else "a path cannot contain a NUL character")
     return path
 
 
 def _host_path(path: Path) -> Path:
     if not path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{str(path)!r} is no absolute path of the host")
+        raise ValueError(f"{str(path)!r} is not an absolute host path; start it with `/`, without `..`")
     return path
 
 
@@ -71,7 +82,7 @@ def _host_path_text(text: str) -> str:
 
 def _permissions(text: str) -> str:
     if not text or set(text) - set("rwm") or len(set(text)) < len(text):
-        raise ValueError(f"{text!r} are no permissions; write some of `r`, `w` and `m`, like `rw`")
+        raise ValueError(f"{text!r} are not permissions; use `r`, `w` and `m`, each at most once, like `rw`")
     return text
 
 
@@ -79,14 +90,14 @@ def _hexadecimal(value: Any) -> Any:
     """USB ids are hexadecimal; YAML reads an unquoted 7523 as a number, whose digits are what was meant."""
     text = _as_written(value).lower().removeprefix("0x")
     if isinstance(value, bool) or not re.fullmatch(r"[0-9a-f]{1,4}", text):
-        raise ValueError(f"{value!r} is no USB id of up to four hexadecimal digits")
+        raise ValueError(f"{value!r} is not a USB id; use up to four hexadecimal digits, like `0403`")
     return text.zfill(4)
 
 
 def _patterns(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(pattern, str | int | bool) for pattern in values):
-        raise ValueError("a fact is matched by a glob, or by a list of globs of which one must match")
+        raise ValueError("expected a glob, or a list of globs one of which must match")
     return [_as_written(pattern) for pattern in values]
 
 
@@ -103,6 +114,11 @@ Period = Annotated[
     float,
     BeforeValidator(parse_duration, json_schema_input_type=str | float),
     Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False, json_schema_extra={"examples": ["30s"]}),
+]
+ProbeTimeout = Annotated[
+    Duration,
+    AfterValidator(_well_below_the_silence_limit),
+    Field(json_schema_extra={"examples": ["2s"], "maximum": LONGEST_PROBE_SECONDS}),
 ]
 Patterns = Annotated[
     list[str], BeforeValidator(_patterns, json_schema_input_type=str | int | bool | list[str | int | bool])

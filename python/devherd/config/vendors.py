@@ -1,10 +1,10 @@
-"""Options of vendors, named as its own plugin names them; rust/src/vendors/*/options.rs is what the scan is told."""
+"""Options of vendors, named as its own plugin names them; rust/src/vendors/*/options.rs has what the scan needs."""
 
-import sys
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from devherd.config.resolved import Preference
 from devherd.config.section import Section
 from devherd.config.values import Count, HostPathText
 
@@ -13,15 +13,22 @@ DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-
 PciDeviceId = Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$", examples=["0x56c0"])]
 
 
-class _VendorOptions(Section):
+class VendorOptions(Section):
+    """Options of every vendor."""
+
     enabled: Enabled = "auto"
 
     def native(self) -> dict[str, Any]:
-        """As the scan core is told."""
+        """What the scan core needs of them."""
         return self.model_dump(mode="json") | {"enabled": self.enabled is not False}
 
+    def preferred(self, *, shared: bool) -> Preference | None:
+        """Which devices to prefer for a container, if an option sets it; None = the default of the vendor's row."""
+        del shared
+        return None
 
-class IntelFpgaOptions(_VendorOptions):
+
+class IntelFpgaOptions(VendorOptions):
     """Options of Intel's FPGA plugin."""
 
     mode: Literal["af", "region", "regiondevel"] = "af"
@@ -38,7 +45,7 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class NvidiaOptions(_VendorOptions):
+class NvidiaOptions(VendorOptions):
     """Options of NVIDIA's plugin."""
 
     mig_strategy: Literal["none", "single", "mixed"] = "none"
@@ -64,32 +71,31 @@ class NvidiaOptions(_VendorOptions):
     """`procfs`: NVML is never asked; MIG devices are then given by their nodes, under `mig_strategy: single` only."""
     imex: Imex = Imex()
 
+    def preferred(self, *, shared: bool) -> Preference | None:
+        """Only shared devices have a policy."""
+        return self.shared_devices_allocation_policy if shared else None
+
     def native(self) -> dict[str, Any]:
-        """As the scan core is told: sharing is no matter of the scan, and NVML is asked in a process of its own."""
-        told = super().native()
-        imex = told.pop("imex")
+        """The options that the scan core needs: sharing does not concern the scan."""
+        options = super().native()
+        imex = options.pop("imex")
         for arranged_later in ("mps_root", "shared_devices_allocation_policy"):
-            del told[arranged_later]
-        asked = self.device_discovery_strategy in {"auto", "nvml"}
-        return told | {
-            "imex_channel_ids": imex["channel_ids"],
-            "imex_required": imex["required"],
-            "nvml_probe": [sys.executable, "-P", "-m", "devherd.nvml_probe"] if asked else [],
-        }
+            del options[arranged_later]
+        return options | {"imex_channel_ids": imex["channel_ids"], "imex_required": imex["required"]}
 
 
-class AmdOptions(_VendorOptions):
+class AmdOptions(VendorOptions):
     """Options of AMD's plugin."""
 
     naming: Literal["single", "mixed"] = "single"
     driver_type: Literal["auto", "container", "vf_passthrough", "pf_passthrough"] = "auto"
 
     def native(self) -> dict[str, Any]:
-        """As the scan core is told: who enables it, and not merely allows it, is told what is missing."""
+        """What the scan core needs: a missing driver is a problem if `enabled` is true, not if it is `auto`."""
         return super().native() | {"required": self.enabled is True}
 
 
-class IntelGpuOptions(_VendorOptions):
+class IntelGpuOptions(VendorOptions):
     """Options of Intel's GPU plugin."""
 
     shared_devices: Annotated[Count, Field(ge=1, le=10_000)] = 1
@@ -105,21 +111,28 @@ class IntelGpuOptions(_VendorOptions):
             raise ValueError("give `allow_ids` or `deny_ids`, not both")
         return self
 
+    def preferred(self, *, shared: bool) -> Preference | None:
+        """`packed` is the one policy that differs from the default."""
+        del shared
+        return "packed" if self.allocation_policy == "packed" else None
+
     def native(self) -> dict[str, Any]:
-        """As the scan core is told: preferences are no matter of the scan."""
-        told = super().native()
-        del told["allocation_policy"]
-        return told | {"monitoring": {True: "single", False: "off"}.get(told["monitoring"], told["monitoring"])}
+        """What the scan core needs: preferences do not concern the scan."""
+        options = super().native()
+        del options["allocation_policy"]
+        return options | {
+            "monitoring": {True: "single", False: "off"}.get(options["monitoring"], options["monitoring"])
+        }
 
 
-class XilinxFpgaOptions(_VendorOptions):
+class XilinxFpgaOptions(VendorOptions):
     """Options of Xilinx's FPGA plugin, which has them as environment variables."""
 
     u30_name_convention: Literal["common_name", "exact_name"] = "common_name"
     u30_alloc_unit: Literal["card", "device"] = "card"
 
 
-class RdmaOptions(_VendorOptions):
+class RdmaOptions(VendorOptions):
     """Options of RDMA devices."""
 
     shared_devices: Annotated[Count, Field(ge=0, le=10_000)] = 0
@@ -137,5 +150,5 @@ class Vendors(Section):
     rdma: RdmaOptions = RdmaOptions()
 
     def native(self) -> dict[str, Any]:
-        """As the scan core is told, by vendor."""
+        """What the scan core needs, by section."""
         return {name: getattr(self, name).native() for name in type(self).model_fields}

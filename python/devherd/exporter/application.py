@@ -1,111 +1,97 @@
-"""The pages: which path answers what. A WSGI application; each request looks at the run directory afresh."""
+"""The pages by path. Each request reads the run directory again."""
 
+import gzip
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from http import HTTPStatus
+from urllib.parse import parse_qs
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
-
-from devherd import run_directory
-from devherd.exporter import health, status_page
-from devherd.exporter.metrics import HerdCollector
-from devherd.exporter.pod_resources import PodResources
+from devherd import instance
+from devherd.exporter import exposition, health, metrics, status_page
+from devherd.exporter.http_server import Answer, Request
 from devherd.heartbeat import Heartbeats
-from devherd.run_directory import Herd
+from devherd.instance import Herd
+from devherd.kubelet.pod_resources import PodResources
 from devherd.settings import Settings
 
-Environment = dict[str, Any]
-StartResponse = Callable[..., Any]
-
-TEXT = "text/plain; charset=utf-8"
 _METHODS = ("GET", "HEAD")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a page says."""
-
-    status: str
-    content_type: str
-    body: str
+_GZIP_LEVEL = 6
+_ALWAYS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+}
 
 
 class Application:
-    """Answers GET and HEAD on its pages, tells everything else so in a line of text. Thread-safe: keeps nothing."""
+    """Answers GET and HEAD on its pages, and everything else with a line of text."""
 
     def __init__(self, settings: Settings, heartbeats: Heartbeats, pod_resources: PodResources) -> None:
         self._settings = settings
         self._heartbeats = heartbeats
         self._pod_resources = pod_resources
-        registry = CollectorRegistry()
-        registry.register(HerdCollector(self._herd, pod_resources.allocations, heartbeats, settings.counters_directory))
-        self._metrics = make_wsgi_app(registry)
-        self._pages: dict[str, Callable[[], Answer]] = {
+        self._pages: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "/": self._status_page,
             "/healthz": self._alive,
             "/readyz": self._ready,
             "/api/v1/inventory": self._inventory,
+            "/metrics": self._metrics,
         }
 
-    def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
-        method, path = environment["REQUEST_METHOD"], environment["PATH_INFO"] or "/"
-        if method in _METHODS and path == "/metrics":
-            return self._send_metrics(environment, start_response)
-        return _send(self._answer(method, path), method, start_response)
+    async def answer(self, request: Request) -> Answer:
+        """The answer to one request."""
+        answer = await self._page(request)
+        return replace(answer, headers={**_ALWAYS, **answer.headers})
 
-    def _answer(self, method: str, path: str) -> Answer:
-        if path not in self._pages and path != "/metrics":
-            return Answer("404 Not Found", TEXT, f"no such page; there are: {', '.join([*self._pages, '/metrics'])}\n")
-        if method not in _METHODS:
-            return Answer("405 Method Not Allowed", TEXT, "only GET and HEAD: nothing here can be changed over HTTP\n")
-        return self._pages[path]()
-
-    def _send_metrics(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
-        """prometheus_client answers no HEAD: it is asked with GET."""
-        starts: list[tuple[str, list[tuple[str, str]]]] = []
-        asked = {**environment, "REQUEST_METHOD": "GET"}
-        body = b"".join(self._metrics(asked, lambda status, headers: starts.append((status, headers))))
-        [(status, headers)] = starts
-        start_response(status, [*headers, ("Content-Length", str(len(body)))])
-        return [] if environment["REQUEST_METHOD"] == "HEAD" else [body]
+    async def _page(self, request: Request) -> Answer:
+        if request.path not in self._pages:
+            return _text(HTTPStatus.NOT_FOUND, f"no such page; there are: {', '.join(self._pages)}\n")
+        if request.method not in _METHODS:
+            refusal = "only GET and HEAD: nothing here can be changed over HTTP\n"
+            return replace(_text(HTTPStatus.METHOD_NOT_ALLOWED, refusal), headers={"Allow": ", ".join(_METHODS)})
+        return await self._pages[request.path](request)
 
     def _herd(self) -> Herd:
-        return run_directory.read(self._settings)
+        return instance.read(self._settings)
 
-    def _status_page(self) -> Answer:
+    async def _metrics(self, request: Request) -> Answer:
+        """In the format and encoding that the scraper prefers; `name[]` in the query selects samples by name."""
+        found: Iterable[exposition.Family] = metrics.families(
+            self._herd(), await self._pod_resources.allocations(), self._heartbeats
+        )
+        names = parse_qs(request.query).get("name[]")
+        if names:
+            found = exposition.only(found, frozenset(names))
+        if exposition.prefers_openmetrics(request.headers.get("accept", "")):
+            answer = Answer(HTTPStatus.OK, exposition.OPENMETRICS, exposition.openmetrics(found).encode())
+        else:
+            answer = Answer(HTTPStatus.OK, exposition.TEXT, exposition.text(found).encode())
+        if "gzip" not in request.headers.get("accept-encoding", "").lower():
+            return answer
+        return replace(answer, body=gzip.compress(answer.body, _GZIP_LEVEL), headers={"Content-Encoding": "gzip"})
+
+    async def _status_page(self, _: Request) -> Answer:
         herd = self._herd()
         reasons = [*health.reasons_not_alive(herd, self._heartbeats), *health.reasons_not_ready(herd)]
-        page = status_page.render(herd, self._pod_resources.allocations(), reasons, self._heartbeats)
-        return Answer("200 OK", "text/html; charset=utf-8", page)
+        page = status_page.render(herd, await self._pod_resources.allocations(), reasons, self._heartbeats)
+        return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
 
-    def _alive(self) -> Answer:
+    async def _alive(self, _: Request) -> Answer:
         return _verdict(health.reasons_not_alive(self._herd(), self._heartbeats))
 
-    def _ready(self) -> Answer:
+    async def _ready(self, _: Request) -> Answer:
         return _verdict(health.reasons_not_ready(self._herd()))
 
-    def _inventory(self) -> Answer:
-        inventory = run_directory.live_inventory(self._herd(), self._pod_resources.allocations())
-        return Answer("200 OK", "application/json", json.dumps(inventory) + "\n")
+    async def _inventory(self, _: Request) -> Answer:
+        inventory = instance.live_inventory(self._herd(), await self._pod_resources.allocations())
+        return Answer(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
 
 
 def _verdict(reasons: Iterable[str]) -> Answer:
     lines = "".join(f"{reason}\n" for reason in reasons)
-    return Answer("503 Service Unavailable", TEXT, lines) if lines else Answer("200 OK", TEXT, "ok\n")
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE, lines) if lines else _text(HTTPStatus.OK, "ok\n")
 
 
-def _send(answer: Answer, method: str, start_response: StartResponse) -> Iterable[bytes]:
-    body = answer.body.encode()
-    headers = [
-        ("Content-Type", answer.content_type),
-        ("Content-Length", str(len(body))),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
-    ]
-    if answer.status.startswith("405"):
-        headers.append(("Allow", "GET, HEAD"))
-    start_response(answer.status, headers)
-    return [] if method == "HEAD" else [body]
+def _text(status: HTTPStatus, body: str) -> Answer:
+    return Answer(status, "text/plain; charset=utf-8", body.encode())

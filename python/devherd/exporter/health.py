@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 from devherd.heartbeat import Heartbeats
-from devherd.run_directory import RUNNING, Herd
+from devherd.instance import RUNNING, Herd
 
 STALE_SECONDS = 10.0
 
@@ -12,13 +12,13 @@ STALE_SECONDS = 10.0
 def reasons_not_alive(herd: Herd, heartbeats: Heartbeats) -> Iterator[str]:
     """Why the instance is not alive: its supervisor is gone, or its scanner does not beat."""
     if not herd.supervisor_pid:
-        yield "supervisor: it has not written which children it has"
+        yield "supervisor: children.pb is missing"
         return
     if not _is_running(herd.supervisor_pid):
         yield f"supervisor: process {herd.supervisor_pid} is gone"
     scanner = herd.children.get("scanner")
     if scanner is None or scanner.state not in {RUNNING, "STARTING"}:
-        yield f"scanner: it is {scanner.state if scanner else 'not started'}"
+        yield f"scanner: {scanner.state if scanner else 'not started'}"
         return
     silence = heartbeats.silence_seconds(scanner.heartbeat_slot)
     if silence > STALE_SECONDS:
@@ -26,9 +26,9 @@ def reasons_not_alive(herd: Herd, heartbeats: Heartbeats) -> Iterator[str]:
 
 
 def reasons_not_ready(herd: Herd) -> Iterator[str]:
-    """Why the kubelet does not have every resource."""
+    """Why not every resource is registered with the kubelet."""
     if herd.scan is None and not herd.resources:
-        yield "scanner: it has not finished a scan yet"
+        yield "scanner: no scan has finished yet"
     for resource in herd.resources:
         registration = herd.registration(resource.name)
         if not registration.registered:
@@ -41,5 +41,5 @@ def _is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it runs as somebody else
+        pass  # it runs as another user
     return True

@@ -1,36 +1,35 @@
-"""The listening sockets: bound to the configured address, bound again when it changes, tried again when it is taken."""
+"""The listening sockets: bound to the configured address, again when that changes, and retried while it is in use."""
 
+import asyncio
 import errno
 import logging
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
 
-from waitress.server import create_server
+from devherd.backoff import Backoff
+from devherd.exporter.http_server import HEAD_BYTES, Connections, Handler
 
 log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 30.0
 
-# What getaddrinfo offers but this host does not have: IPv6 switched off, mostly.
+# getaddrinfo offers it and the host does not have it: mostly IPv6, switched off.
 _NOT_HERE = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 
 
 class Listener:
-    """Serves a WSGI application on `address` (`ADDRESS:PORT`, empty = off) from the loop over `sockets`."""
+    """Serves HTTP on `address` (`ADDRESS:PORT`, empty = off)."""
 
-    def __init__(self, application: Callable[..., Any], sockets: dict[int, Any], address: str) -> None:
-        self._application = application
-        self._sockets = sockets
+    def __init__(self, handler: Handler, address: str) -> None:
+        self._connections = Connections(handler)
         self._address = address
-        self._servers: list[Any] = []
-        self._retry_seconds = FIRST_RETRY_SECONDS
+        self._servers: list[asyncio.Server] = []
+        self._retries = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
         self._retry_at = 0.0
 
-    def tend(self) -> None:
-        """Bind when that is still to be done and its time has come. Never waits, never raises."""
+    async def tend(self) -> None:
+        """Bind if that is still to be done and the next attempt is due. Never raises."""
         if not self._address or self._servers or time.monotonic() < self._retry_at:
             return
         try:
@@ -38,55 +37,45 @@ class Listener:
         except OSError as error:
             self._try_later(error)
             return
-        self._servers = [self._serve(listening) for listening in bound]
-        for server in self._servers:
-            log.info("serving http://%s", _printed(server.effective_host, server.effective_port))
+        for listening in bound:
+            server = await asyncio.start_server(self._connections.serve, sock=listening, limit=HEAD_BYTES)
+            self._servers.append(server)
+            log.info("serving http://%s", _printed(*listening.getsockname()[:2]))
 
     def move_to(self, address: str) -> None:
         """Listen elsewhere from the next `tend` on; connections at the old address end."""
         if address == self._address:
+            log.debug("listening address is still %r", address)
             return
         self.close()
         log.info("listening address is now %r", address)
         self._address = address
-        self._retry_seconds, self._retry_at = FIRST_RETRY_SECONDS, 0.0
+        self._retries.reset()
+        self._retry_at = 0.0
 
     def close(self) -> None:
-        """End the servers, their threads and their connections."""
+        """End the servers and their connections."""
         for server in self._servers:
-            server.task_dispatcher.set_thread_count(0)  # each ends when it is idle: nobody waits, so nobody complains
-            for channel in list(server.active_channels.values()):
-                channel.close()
             server.close()
+        self._connections.close()
         self._servers = []
 
-    def _serve(self, listening: socket.socket) -> Any:
-        return create_server(
-            self._application,
-            map=self._sockets,
-            sockets=[listening],
-            threads=4,
-            ident=None,
-            connection_limit=200,
-            channel_timeout=60,
-            max_request_body_size=1 << 16,
-            clear_untrusted_proxy_headers=True,
-        )
-
     def _try_later(self, error: OSError) -> None:
-        if self._retry_seconds == FIRST_RETRY_SECONDS:
+        if self._retries.is_fresh:
             log.warning("cannot listen on %s: %s; trying again", self._address, error.strerror or error)
-        self._retry_at = time.monotonic() + self._retry_seconds
-        self._retry_seconds = min(2 * self._retry_seconds, LAST_RETRY_SECONDS)
+        self._retry_at = time.monotonic() + self._retries.seconds()
 
 
 def bind(address: str) -> list[socket.socket]:
-    """Sockets listening on every IP address that `ADDRESS:PORT` stands for; no ADDRESS means all of this host.
+    """Sockets listening on every IP address of `ADDRESS:PORT`; without ADDRESS, on all addresses of this host.
 
-    Raises OSError when one of them is taken, or none is this host's.
+    Raises OSError when one of them is in use, or the host has none of them.
     """
     host, _, port = address.rpartition(":")
-    found = socket.getaddrinfo(host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    name: str | bytes | None = host.strip("[]") or None
+    if isinstance(name, str) and name.isascii():
+        name = name.encode()  # a str would be encoded by IDNA, whose tables take 1 MB of memory
+    found = socket.getaddrinfo(name, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[socket.socket] = []
     refusal = OSError(errno.EADDRNOTAVAIL, "no such address on this host")
     for family, _, _, _, place in dict.fromkeys(found):
@@ -104,5 +93,5 @@ def bind(address: str) -> list[socket.socket]:
     raise refusal
 
 
-def _printed(host: str, port: str) -> str:
+def _printed(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,72 +1,72 @@
-"""The exporter process: HTTP for people, Prometheus and probes. One loop for sockets and signals, threads that answer.
+"""The exporter process: HTTP for people, Prometheus and probes, on one loop.
 
-It only reads: the run directory's files, the counters' files and the kubelet's PodResources API.
+It also asks the kubelet, for all resource children, which devices it has.
 """
 
+import asyncio
+import contextlib
 import logging
-import os
 import signal
-from typing import Any
 
-from waitress import wasyncore
-
-from devherd.child import BEAT_PERIOD_SECONDS, Child, take_reloads
-from devherd.errors import DevherdError
+from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child, take_reloads
+from devherd.config import resolved_file
+from devherd.exporter.allocatable import AllocatableWriter
 from devherd.exporter.application import Application
 from devherd.exporter.listener import Listener
-from devherd.exporter.pod_resources import PodResources
-from devherd.exporter.wakeup import Wakeup
-from devherd.settings import Settings, version_of
+from devherd.kubelet.pod_resources import PodResources
 
 log = logging.getLogger(__name__)
 
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM."""
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # a burst of requests is no event
-    return Exporter(child).run()
+    logging.getLogger("grpc").setLevel(logging.WARNING)  # at debug it logs each turn of the loop
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    return asyncio.run(Exporter(child).run())
 
 
 class Exporter:
-    """The loop. SIGHUP reads the configuration again, SIGTERM ends it."""
+    """SIGHUP reads the configuration again, SIGTERM ends it."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
-        self._ended = False
-        self._sockets: dict[int, Any] = {}
-        self._wakeup = Wakeup({signal.SIGTERM: self._end, signal.SIGHUP: self._reload}, self._sockets)
-        take_reloads()
         application = Application(child.settings, child.heartbeats, PodResources(child.settings.pod_resources_socket))
-        address = self._configured_address() if _has_changed_since_the_start(child.settings) else None
-        self._listener = Listener(application, self._sockets, child.settings.listen if address is None else address)
+        self._listener = Listener(application.answer, child.settings.listen)
+        self._allocatable = AllocatableWriter(child.settings)
+        self._stopped = asyncio.Event()
+        self._is_outgrown = False
 
-    def run(self) -> int:
-        """Serve until the end is asked for."""
-        while not self._ended:
+    async def run(self) -> int:
+        """Serve until a stop is requested, or until only a new process can go on; the exit code.
+
+        A defect in a task ends the process, and the supervisor starts another.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopped.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        take_reloads()
+        self._reload()
+        with contextlib.closing(self._listener):
+            async with asyncio.TaskGroup() as tasks:
+                work = [tasks.create_task(self._beat()), tasks.create_task(self._allocatable.run())]
+                await self._stopped.wait()
+                for task in work:
+                    task.cancel()
+        return RENEW if self._is_outgrown else 0
+
+    async def _beat(self) -> None:
+        while True:
+            if self._child.has_outgrown_its_sandbox():
+                self._is_outgrown = True
+                self._stopped.set()
             self._child.beat()
-            self._listener.tend()
-            wasyncore.loop(timeout=BEAT_PERIOD_SECONDS, use_poll=True, map=self._sockets, count=1)
-        return 0
-
-    def _end(self) -> None:
-        self._ended = True
+            await self._listener.tend()
+            await asyncio.sleep(BEAT_PERIOD_SECONDS)
 
     def _reload(self) -> None:
-        address = self._configured_address()
-        if address is not None:
-            self._listener.move_to(address)
-
-    def _configured_address(self) -> str | None:
-        """What the configuration says now; None when it is bad."""
-        from devherd import config as configuration  # noqa: PLC0415 - pydantic, for a process that may never reload
-
+        """Listen at the address of the configuration in force, which the supervisor writes again if it is removed."""
         try:
-            return configuration.reload(self._child.settings, os.environ).listen
-        except DevherdError as error:
-            log.error("%s", error)
-            return None
-
-
-def _has_changed_since_the_start(settings: Settings) -> bool:
-    """Whether the supervisor's settings may be older than the configuration: this exporter is not the first one."""
-    return settings.config_path is not None and version_of(settings.config_path) not in (None, settings.config_seen)
+            self._listener.move_to(resolved_file.read(self._child.settings.resolved_config_file).settings().listen)
+        except resolved_file.ResolvedFileError as error:
+            log.warning("%s; still listening at the old address", error)

@@ -1,200 +1,152 @@
 """Everything on /metrics: gauges made from the run directory at each scrape, and the counters that the processes keep.
 
-A series exists for as long as what it tells of: devices and resources that are gone take their series with them.
+A series exists for as long as its subject: the series of removed devices and resources are removed with them.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
-
-from devherd.exporter import counter_files
+from devherd._native import vendors
+from devherd.exporter import totals
+from devherd.exporter.exposition import Family
 from devherd.heartbeat import Heartbeats
+from devherd.instance import RUNNING, Allocations, Herd
 from devherd.inventory_json import health_of
-from devherd.proto import spool_pb2
-from devherd.run_directory import RUNNING, Allocations, Herd
+from devherd.proto import health_pb2, spool_pb2
+from devherd.spool.listing import listed
 from devherd.version import revision, version
 
-# A counter that first appears at 1 hides its first event from rate(): known resources and devices start at 0.
-PER_RESOURCE = {
-    "devherd_registrations": "Registrations with the kubelet.",
-    "devherd_registration_failures": "Registrations that failed.",
-    "devherd_list_and_watch_sends": "Device lists sent to the kubelet.",
-    "devherd_allocations": "Containers given devices.",
-    "devherd_allocation_failures": "Allocate requests refused.",
-}
-PER_DEVICE = {"devherd_device_health_changes": "Changes of a device's health."}
-RESTART_CAUSES = ("exit", "signal", "heartbeat", "operator")
+RESTART_CAUSES = ("exit", "signal", "heartbeat", "operator", "renewal")
 
-# What vendors call the kind of device it is, best word first; the PCI device id is what every card has.
-_MODEL_ATTRIBUTES = ("model", "product_name", "vbnv", "hca_type", "afu_id", "interface_id", "usb_id", "device_id")
+_ACTIONS = {health_pb2.UNHEALTHY: "unhealthy", health_pb2.WARN: "warn"}
+
+# A vendor's name for the kind of device, best one first; every card has the PCI device id.
+_MODEL_FACTS = {row.name: (*row.model, "device_id") for row in vendors()}
 
 
-class HerdCollector(Collector):
-    """Collects at each scrape from what `herd` and `allocations` return."""
-
-    def __init__(
-        self,
-        herd: Callable[[], Herd],
-        allocations: Callable[[], Allocations | None],
-        heartbeats: Heartbeats,
-        counters_directory: Path,
-    ) -> None:
-        self._herd = herd
-        self._allocations = allocations
-        self._heartbeats = heartbeats
-        self._counters_directory = counters_directory
-
-    def collect(self) -> Iterator[Metric]:
-        """Gauges, then counters and histograms by name."""
-        herd = self._herd()
-        counted = {metric.name: metric for metric in counter_files.read(self._counters_directory, _known_in(herd))}
-        _start_at_zero(counted, herd)
-        yield build_info()
-        yield from device_gauges(herd)
-        yield allocated(herd, self._allocations())
-        yield from scan_gauges(herd, counted.get("devherd_scans"))
-        yield from registration_gauges(herd)
-        yield from child_metrics(herd, self._heartbeats)
-        for name in sorted(counted):
-            yield counted[name]
+def families(herd: Herd, allocations: Allocations | None, heartbeats: Heartbeats) -> Iterator[Family]:
+    """Gauges, then counters and histograms by name."""
+    counted = list(totals.families(herd))
+    yield build_info()
+    yield from device_gauges(herd)
+    yield allocated(herd, allocations)
+    yield from scan_gauges(herd, next((family for family in counted if family.name == "devherd_scans"), None))
+    yield from registration_gauges(herd)
+    yield from child_metrics(herd, heartbeats)
+    yield from config_counters(herd)
+    yield from counted
 
 
-def build_info() -> Metric:
+def config_counters(herd: Herd) -> Iterator[Family]:
+    """Reloads of the configuration, as the supervisor counts them; no series before there is one."""
+    if herd.supervisor_pid:
+        reloads = Family("devherd_config_reloads", "Requests to reload the configuration.", "counter")
+        reloads.add(herd.config_reloads)
+        failures = Family(
+            "devherd_config_reload_failures", "Reloads refused because the configuration was bad.", "counter"
+        )
+        failures.add(herd.config_reload_failures)
+        yield from (reloads, failures)
+
+
+def build_info() -> Family:
     """Which devherd this is, as labels of a constant 1."""
-    family = GaugeMetricFamily("devherd_build_info", "Version and revision of devherd.", labels=["version", "revision"])
-    family.add_metric([version(), revision()], 1)
+    family = Family("devherd_build_info", "Version and revision of devherd.")
+    family.add(1, version=version(), revision=revision())
     return family
 
 
-def device_gauges(herd: Herd) -> Iterator[Metric]:
+def device_gauges(herd: Herd) -> Iterator[Family]:
     """Devices by resource, and each with its health, its reasons and what it is."""
-    devices = GaugeMetricFamily(
-        "devherd_devices", "Devices of a resource by health.", labels=["resource_name", "health"]
-    )
-    healthy = GaugeMetricFamily(
-        "devherd_device_healthy", "Whether a device is healthy.", labels=["resource_name", "device_id"]
-    )
-    reasons = GaugeMetricFamily(
-        "devherd_device_unhealthy_reason", "Why a device is unhealthy.", labels=["resource_name", "device_id", "reason"]
-    )
-    info = GaugeMetricFamily(
-        "devherd_device_info",
-        "What a device is.",
-        labels=["resource_name", "device_id", "vendor", "model", "pci_address", "numa_node"],
-    )
+    devices = Family("devherd_devices", "Devices of a resource by health.")
+    healthy = Family("devherd_device_healthy", "Whether a device is healthy.")
+    reasons = Family("devherd_device_unhealthy_reason", "Why a device is unhealthy.")
+    info = Family("devherd_device_info", "What a device is.")
     for resource in herd.resources:
         counts = {"Healthy": 0, "Unhealthy": 0}
-        for device in resource.devices:
+        for device_id, device in listed(resource):
             counts[health_of(device)] += 1
-            healthy.add_metric([resource.name, device.id], 0 if device.reasons else 1)
+            healthy.add(not device.reasons, resource_name=resource.name, device_id=device_id)
             for reason in device.reasons:
-                reasons.add_metric([resource.name, device.id, reason], 1)
-            info.add_metric([resource.name, device.id, *_facts(resource, device)], 1)
+                reasons.add(1, resource_name=resource.name, device_id=device_id, reason=reason)
+            info.add(1, resource_name=resource.name, device_id=device_id, **_facts(resource, device))
         for health, count in counts.items():
-            devices.add_metric([resource.name, health], count)
-    yield from (devices, healthy, reasons, info)
+            devices.add(count, resource_name=resource.name, health=health)
+    yield from (devices, healthy, reasons, findings(herd), info)
 
 
-def allocated(herd: Herd, allocations: Allocations | None) -> Metric:
-    """Which container holds which device; no series while the kubelet cannot be asked."""
-    family = GaugeMetricFamily(
-        "devherd_device_allocated",
-        "Which container holds a device.",
-        labels=["resource_name", "device_id", "namespace", "pod", "container"],
-    )
-    held = allocations or {}
-    for resource in herd.resources:
-        for device in resource.devices:
-            for holder in held.get((resource.name, device.id), ()):
-                place = holder["namespace"], holder["pod"], holder["container"]
-                family.add_metric([resource.name, device.id, *place], 1)
+def findings(herd: Herd) -> Family:
+    """What is held against each device, warnings as well, and which source saw it."""
+    family = Family("devherd_device_finding", "What a source holds against a device.")
+    by_device = {(verdict.vendor, verdict.card, verdict.device): verdict.held for verdict in herd.verdicts}
+    for resource in herd.resources if by_device else ():
+        for device_id, device in listed(resource):
+            held = by_device.get((device.vendor, device.card, device.id), ())
+            standing = {(one.source, one.reason, one.action) for one in held if not one.is_over}
+            for source, reason, action in sorted(standing):
+                labels = {"source": source, "reason": reason, "action": _ACTIONS[action]}
+                family.add(1, resource_name=resource.name, device_id=device_id, **labels)
     return family
 
 
-def scan_gauges(herd: Herd, scans: Metric | None) -> Iterator[Metric]:
+def allocated(herd: Herd, allocations: Allocations | None) -> Family:
+    """Which container holds which device; no series while the kubelet cannot be asked."""
+    family = Family("devherd_device_allocated", "Which container holds a device.")
+    held = allocations or {}
+    for resource in herd.resources:
+        for device_id, _ in listed(resource):
+            for holder in held.get((resource.name, device_id), ()):
+                family.add(1, resource_name=resource.name, device_id=device_id, **holder)
+    return family
+
+
+def scan_gauges(herd: Herd, scans: Family | None) -> Iterator[Family]:
     """When the host was last looked at, and what could not be looked at. `scans` names the vendors that were asked."""
-    problems = GaugeMetricFamily("devherd_scan_problems", "Problems of the last scan.", labels=["vendor"])
-    last = GaugeMetricFamily("devherd_last_scan_timestamp_seconds", "Time of the last scan.")
+    problems = Family("devherd_scan_problems", "Problems of the last scan.")
+    last = Family("devherd_last_scan_timestamp_seconds", "Time of the last scan.")
     if herd.scan is not None:
-        counts = {sample.labels["vendor"]: 0 for sample in scans.samples} if scans else {}
+        counts = {labels["vendor"]: 0 for _, labels, _ in scans.samples} if scans else {}
         for problem in herd.scan.problems:
             counts[problem.vendor] = counts.get(problem.vendor, 0) + 1
         for vendor in sorted(counts):
-            problems.add_metric([vendor], counts[vendor])
-        last.add_metric([], herd.scan.timestamp_seconds)
+            problems.add(counts[vendor], vendor=vendor)
+        last.add(herd.scan.timestamp_seconds)
     yield from (problems, last)
 
 
-def registration_gauges(herd: Herd) -> Iterator[Metric]:
+def registration_gauges(herd: Herd) -> Iterator[Family]:
     """How each resource stands with the kubelet."""
-    registered = GaugeMetricFamily(
-        "devherd_registered", "Whether the kubelet has a resource.", labels=["resource_name"]
-    )
-    streams = GaugeMetricFamily(
-        "devherd_list_and_watch_streams", "Open ListAndWatch streams.", labels=["resource_name"]
-    )
+    registered = Family("devherd_registered", "Whether the kubelet has a resource.")
+    streams = Family("devherd_list_and_watch_streams", "Open ListAndWatch streams.")
     for resource in herd.resources:
         registration = herd.registration(resource.name)
-        registered.add_metric([resource.name], int(registration.registered))
-        streams.add_metric([resource.name], registration.streams)
+        registered.add(registration.registered, resource_name=resource.name)
+        streams.add(registration.streams, resource_name=resource.name)
     yield from (registered, streams)
 
 
-def child_metrics(herd: Herd, heartbeats: Heartbeats) -> Iterator[Metric]:
+def child_metrics(herd: Herd, heartbeats: Heartbeats) -> Iterator[Family]:
     """Whether each child runs, when it last beat, and why it was started again."""
-    up = GaugeMetricFamily("devherd_child_up", "Whether a child process runs.", labels=["child"])
-    beats = GaugeMetricFamily(
-        "devherd_child_last_heartbeat_timestamp_seconds", "Time of a child's last heartbeat.", labels=["child"]
-    )
-    restarts = CounterMetricFamily("devherd_child_restarts", "Restarts of a child by cause.", labels=["child", "cause"])
+    up = Family("devherd_child_up", "Whether a child process runs.")
+    beats = Family("devherd_child_last_heartbeat_timestamp_seconds", "Time of a child's last heartbeat.")
+    restarts = Family("devherd_child_restarts", "Restarts of a child by cause.", "counter")
     wall_clock_offset = time.time() - time.monotonic()
     for name, child in sorted(herd.children.items()):
-        up.add_metric([name], int(child.state == RUNNING))
+        up.add(child.state == RUNNING, child=name)
         last_beat = heartbeats.last_beat(child.heartbeat_slot)
         if last_beat:
-            beats.add_metric([name], last_beat + wall_clock_offset)
+            beats.add(last_beat + wall_clock_offset, child=name)
         for cause in sorted({*RESTART_CAUSES, *child.restarts}):
-            restarts.add_metric([name, cause], child.restarts.get(cause, 0))
+            restarts.add(child.restarts.get(cause, 0), child=name, cause=cause)
     yield from (up, beats, restarts)
 
 
-def _facts(resource: spool_pb2.Resource, device: spool_pb2.Device) -> list[str]:
+def _facts(resource: spool_pb2.Resource, device: spool_pb2.Device) -> dict[str, str]:
     attributes = device.attributes
-    model = next((attributes[name] for name in _MODEL_ATTRIBUTES if name in attributes), "")
-    numa_node = ",".join(str(node) for node in device.numa_nodes)
-    return [device.vendor or resource.vendor, model, attributes.get("pci_address", ""), numa_node]
-
-
-def _known_in(herd: Herd) -> counter_files.Keep:
-    devices = {resource.name: {device.id for device in resource.devices} for resource in herd.resources}
-
-    def keep(labels: dict[str, str]) -> bool:
-        if "resource_name" not in labels:
-            return True
-        known = devices.get(labels["resource_name"])
-        return known is not None and ("device_id" not in labels or labels["device_id"] in known)
-
-    return keep
-
-
-def _start_at_zero(counted: dict[str, Metric], herd: Herd) -> None:
-    resources = [{"resource_name": resource.name} for resource in herd.resources]
-    devices = [
-        {"resource_name": resource.name, "device_id": device.id}
-        for resource in herd.resources
-        for device in resource.devices
-    ]
-    for names, series in ((PER_RESOURCE, resources), (PER_DEVICE, devices)):
-        for name, documentation in names.items():
-            family = counted.setdefault(name, Metric(name, documentation, "counter"))
-            present = {tuple(sorted(sample.labels.items())) for sample in family.samples}
-            family.samples.extend(
-                Sample(f"{name}_total", labels, 0.0)
-                for labels in series
-                if tuple(sorted(labels.items())) not in present
-            )
+    vendor = device.vendor or resource.vendor
+    return {
+        "vendor": vendor,
+        "model": next((attributes[name] for name in _MODEL_FACTS.get(vendor, ()) if name in attributes), ""),
+        "pci_address": attributes.get("pci_address", ""),
+        "numa_node": ",".join(str(node) for node in device.numa_nodes),
+    }

@@ -1,123 +1,138 @@
-"""The status page: what an operator wants to see first, as one plain page without scripts."""
+"""The status page: what an operator wants to see first, as one plain page without scripts.
 
-import html
-from collections.abc import Iterable, Sequence
-
-from devherd.heartbeat import Heartbeats
-from devherd.inventory_json import health_of, host_name
-from devherd.proto import spool_pb2
-from devherd.run_directory import RUNNING, Allocations, Herd
-from devherd.version import version
-
-REFRESH_SECONDS = 5
-MAX_DEVICE_ROWS = 500
-"""A page of ten thousand rows helps nobody; the JSON has them all."""
-
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --good: #1a7f37; --bad: #cf222e; }
-@media (prefers-color-scheme: dark) { :root { --good: #3fb950; --bad: #ff7b72; } }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top; }
-td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
-.good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; }
+page.html is the frame; here are the tables that go into it. Every text is escaped where it becomes HTML, in `_cell` and
+`render`: what the functions above them return is text.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from string import Template
 
-class Markup(str):
-    """HTML that is finished; every other string is escaped."""
+from devherd.heartbeat import Heartbeats
+from devherd.instance import RUNNING, Allocations, Herd
+from devherd.inventory_json import health_of, host_name
+from devherd.proto import spool_pb2
+from devherd.spool.listing import listed, size_of
+from devherd.version import version
 
-    __slots__ = ()
+MAX_DEVICE_ROWS = 500
+"""A page of ten thousand rows is of no use; the JSON has all devices."""
+
+_FRAME = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 
 
-Row = Sequence[str]
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A text with a class that page.html gives a colour: `good` or `bad`."""
+
+    text: str
+    style: str
+
+
+Cell = str | Marked | Sequence[str | Marked]
+"""A text, a coloured one, or several lines of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One section of the page; `nothing` is shown instead of rows when there are none, `more` below them."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Iterable[Sequence[Cell]]
+    nothing: str
+    more: str = ""
 
 
 def render(herd: Herd, allocations: Allocations | None, reasons: Sequence[str], heartbeats: Heartbeats) -> str:
     """The page; `reasons` are those for which the instance is not alive or not ready."""
-    host = html.escape(host_name())
-    return "".join(
-        [
-            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>devherd on {host}</title>',
-            '<meta name="viewport" content="width=device-width">',
-            f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}"><style>{_STYLE}</style></head><body>',
-            f"<h1>devherd {html.escape(version())} on {host}</h1>",
-            _verdict(reasons),
-            _section("Resources", _RESOURCE_HEADINGS, _resource_rows(herd, allocations), "No device has been found."),
-            *(_devices(resource, allocations) for resource in herd.resources),
-            _section("Problems of the last scan", ("Vendor", "Device", "Path", "Error"), _problem_rows(herd), "None."),
-            _section("Processes", _CHILD_HEADINGS, _child_rows(herd, heartbeats), "None is known."),
-            '<p>More: <a href="/metrics">/metrics</a>, <a href="/api/v1/inventory">/api/v1/inventory</a>, ',
-            '<a href="/healthz">/healthz</a>, <a href="/readyz">/readyz</a></p></body></html>\n',
-        ]
+    return _FRAME.substitute(
+        host=escape(host_name()),
+        version=escape(version()),
+        verdict=_verdict(reasons),
+        sections="".join(map(_section, tables(herd, allocations, heartbeats))),
     )
 
 
-_RESOURCE_HEADINGS = ("Resource", "Vendor", "Healthy", "Total", "Allocated", "Registered")
-_DEVICE_HEADINGS = ("Device", "Health", "NUMA", "Nodes", "Held by", "Facts")
-_CHILD_HEADINGS = ("Process", "State", "Process id", "Last heartbeat", "Restarts", "Last exit")
-
-
-def _verdict(reasons: Sequence[str]) -> str:
-    if not reasons:
-        return f"<p>{_good('All is well.')}</p>"
-    return f"<ul>{''.join(f'<li>{_bad(reason)}</li>' for reason in reasons)}</ul>"
-
-
-def _resource_rows(herd: Herd, allocations: Allocations | None) -> Iterable[Row]:
+def tables(herd: Herd, allocations: Allocations | None, heartbeats: Heartbeats) -> Iterator[Table]:
+    """The sections, in the order of the page."""
+    headings: Sequence[str] = ("Resource", "Vendor", "Healthy", "Total", "Allocated", "Registered")
+    yield Table("Resources", headings, _resource_rows(herd, allocations), "No device has been found.")
     for resource in herd.resources:
-        healthy = sum(not device.reasons for device in resource.devices)
-        total = len(resource.devices)
+        yield _devices(resource, allocations)
+    headings = ("Vendor", "Device", "Path", "Error")
+    yield Table("Problems of the last scan", headings, _problem_rows(herd), "None.")
+    headings = ("Process", "State", "Process id", "Last heartbeat", "Restarts", "Last exit")
+    yield Table("Processes", headings, _child_rows(herd, heartbeats), "None is known.")
+
+
+def _resource_rows(herd: Herd, allocations: Allocations | None) -> Iterator[Sequence[Cell]]:
+    for resource in herd.resources:
+        healthy = sum(not device.reasons for _, device in listed(resource))
+        total = size_of(resource)
         registration = herd.registration(resource.name)
         yield (
             resource.name,
             resource.vendor,
-            (_good if healthy == total else _bad)(str(healthy)),
+            _marked(str(healthy), good=healthy == total),
             str(total),
             _allocated_count(resource, allocations),
-            _good("yes") if registration.registered else _bad(registration.detail),
+            _marked("yes" if registration.registered else registration.detail, good=registration.registered),
         )
 
 
 def _allocated_count(resource: spool_pb2.Resource, allocations: Allocations | None) -> str:
     if allocations is None:
         return "unknown"
-    return str(sum((resource.name, device.id) in allocations for device in resource.devices))
+    return str(sum((resource.name, device_id) in allocations for device_id, _ in listed(resource)))
 
 
-def _devices(resource: spool_pb2.Resource, allocations: Allocations | None) -> str:
-    """Unhealthy devices first: where there are too many to show, they are what is looked for."""
-    shown = sorted(resource.devices, key=lambda device: not device.reasons)[:MAX_DEVICE_ROWS]
-    rows = [_device_row(resource.name, device, allocations or {}) for device in shown]
-    left_out = len(resource.devices) - len(shown)
-    more = f"<p>{left_out} more are in /api/v1/inventory.</p>" if left_out else ""
-    return _section(resource.name, _DEVICE_HEADINGS, rows, "No device.") + more
-
-
-def _device_row(resource_name: str, device: spool_pb2.Device, allocations: Allocations) -> Row:
-    holders = allocations.get((resource_name, device.id), [])
-    return (
-        device.id,
-        _bad(", ".join(device.reasons)) if device.reasons else _good(health_of(device)),
-        ", ".join(map(str, device.numa_nodes)),
-        _lines(node.host_path for node in device.nodes),
-        _lines(f"{holder['namespace']}/{holder['pod']} ({holder['container']})" for holder in holders),
-        _lines(f"{name}: {device.attributes[name]}" for name in sorted(device.attributes)),
+def _devices(resource: spool_pb2.Resource, allocations: Allocations | None) -> Table:
+    """Unhealthy devices first, then those with warnings: where not all can be shown, they are the ones to look at."""
+    shown = sorted(listed(resource), key=lambda each: (not each[1].reasons, not each[1].warnings))[:MAX_DEVICE_ROWS]
+    left_out = size_of(resource) - len(shown)
+    return Table(
+        resource.name,
+        ("Device", "Health", "NUMA", "Nodes", "Held by", "Facts"),
+        [_device_row(resource.name, device_id, device, allocations or {}) for device_id, device in shown],
+        "No device.",
+        f"{left_out} more are in /api/v1/inventory." if left_out else "",
     )
 
 
-def _problem_rows(herd: Herd) -> Iterable[Row]:
+def _device_row(
+    resource_name: str, device_id: str, device: spool_pb2.Device, allocations: Allocations
+) -> Sequence[Cell]:
+    holders = allocations.get((resource_name, device_id), [])
+    return (
+        device_id,
+        _health(device),
+        ", ".join(map(str, device.numa_nodes)),
+        [node.host_path for node in device.edits.nodes],
+        [f"{holder['namespace']}/{holder['pod']} ({holder['container']})" for holder in holders],
+        [f"{name}: {device.attributes[name]}" for name in sorted(device.attributes)],
+    )
+
+
+def _health(device: spool_pb2.Device) -> Cell:
+    """Health in one word or its reasons; warnings a line each."""
+    shown = _marked(", ".join(device.reasons) or health_of(device), good=not device.reasons)
+    return [shown, *(f"warning: {warning}" for warning in device.warnings)] if device.warnings else shown
+
+
+def _problem_rows(herd: Herd) -> Iterator[Sequence[Cell]]:
     for problem in herd.scan.problems if herd.scan else ():
-        yield problem.vendor, problem.device, problem.path, _bad(problem.error)
+        yield problem.vendor, problem.device, problem.path, _marked(problem.error, good=False)
 
 
-def _child_rows(herd: Herd, heartbeats: Heartbeats) -> Iterable[Row]:
+def _child_rows(herd: Herd, heartbeats: Heartbeats) -> Iterator[Sequence[Cell]]:
     for name, child in sorted(herd.children.items()):
         silence = heartbeats.silence_seconds(child.heartbeat_slot)
         yield (
             name,
-            (_good if child.state == RUNNING else _bad)(child.state),
+            _marked(child.state, good=child.state == RUNNING),
             str(child.pid or ""),
             f"{silence:.0f} s ago" if child.pid else "",
             ", ".join(f"{count} by {cause}" for cause, count in sorted(child.restarts.items()) if count),
@@ -125,26 +140,27 @@ def _child_rows(herd: Herd, heartbeats: Heartbeats) -> Iterable[Row]:
         )
 
 
-def _section(title: str, headings: Row, rows: Iterable[Row], nothing: str) -> str:
-    body = "".join(f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    heading = f"<h2>{html.escape(title)}</h2>"
+def _marked(text: str, *, good: bool) -> Marked:
+    return Marked(text, "good" if good else "bad")
+
+
+def _verdict(reasons: Sequence[str]) -> str:
+    if not reasons:
+        return f"<p>{_cell(_marked('All is well.', good=True))}</p>"
+    return f"<ul>{''.join(f'<li>{_cell(_marked(reason, good=False))}</li>' for reason in reasons)}</ul>"
+
+
+def _section(table: Table) -> str:
+    title = f"<h2>{escape(table.title)}</h2>"
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
     if not body:
-        return f"{heading}<p>{html.escape(nothing)}</p>"
-    head = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
-    return f'{heading}<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        return f"{title}<p>{escape(table.nothing)}</p>"
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.headings)
+    more = f"<p>{escape(table.more)}</p>" if table.more else ""
+    return f'{title}<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
 
 
-def _escaped(cell: str) -> str:
-    return cell if isinstance(cell, Markup) else html.escape(cell)
-
-
-def _lines(texts: Iterable[str]) -> Markup:
-    return Markup("<br>".join(html.escape(text) for text in texts))
-
-
-def _good(text: str) -> Markup:
-    return Markup(f'<span class="good">{html.escape(text)}</span>')
-
-
-def _bad(text: str) -> Markup:
-    return Markup(f'<span class="bad">{html.escape(text)}</span>')
+def _cell(cell: Cell) -> str:
+    if isinstance(cell, Marked):
+        return f'<span class="{escape(cell.style)}">{escape(cell.text)}</span>'
+    return escape(cell) if isinstance(cell, str) else "<br>".join(map(_cell, cell))

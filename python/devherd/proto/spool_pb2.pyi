@@ -40,7 +40,9 @@ Global___Preference: _TypeAlias = Preference  # noqa: Y015
 
 @_typing.final
 class Resource(_message.Message):
-    """<run-dir>/resources/<key>.pb: one resource type, written by the scanner, read by its resource child, the exporter and the commands."""
+    """<run-dir>/offers/device-plugin/<key>/current.pb: one resource type as offered to the kubelet, written by the scanner,
+    read by its resource child, the exporter and the commands.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -49,11 +51,14 @@ class Resource(_message.Message):
     DEVICES_FIELD_NUMBER: _builtins.int
     PREFERRED_FIELD_NUMBER: _builtins.int
     FAIL_REQUESTS_GREATER_THAN_ONE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     vendor: _builtins.str
     """of its first device"""
     preferred: Global___Preference.ValueType
     fail_requests_greater_than_one: _builtins.bool
+    version: _builtins.int
+    """rises with each change of the file"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]:
         """natural order of id"""
@@ -66,10 +71,11 @@ class Resource(_message.Message):
         devices: _abc.Iterable[Global___Device] | None = ...,
         preferred: Global___Preference.ValueType = ...,
         fail_requests_greater_than_one: _builtins.bool = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "fail_requests_greater_than_one", b"fail_requests_greater_than_one", "name", b"name", "preferred", b"preferred", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "fail_requests_greater_than_one", b"fail_requests_greater_than_one", "name", b"name", "preferred", b"preferred", "vendor", b"vendor", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -77,6 +83,117 @@ Global___Resource: _TypeAlias = Resource  # noqa: Y015
 
 @_typing.final
 class Device(_message.Message):
+    """One device, however many ids the kubelet knows it by."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AttributesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DistancesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ID_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    NUMA_NODES_FIELD_NUMBER: _builtins.int
+    EDITS_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    CARD_FIELD_NUMBER: _builtins.int
+    DEFAULT_RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    VENDOR_FIELD_NUMBER: _builtins.int
+    DISTANCES_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """the kubelet's, where the device is not shared"""
+    replicas: _builtins.int
+    """how many ids it has: <id>::0 and on; 0 = it is not shared"""
+    card: _builtins.str
+    """what is probed as one: a PCI address, a group"""
+    default_resource_name: _builtins.str
+    """the name its vendor gives, before selection and renaming"""
+    vendor: _builtins.str
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """why it is Unhealthy, sorted; Healthy when empty"""
+
+    @_builtins.property
+    def numa_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """empty when unknown"""
+
+    @_builtins.property
+    def edits(self) -> Global___Edits:
+        """what a container gets"""
+
+    @_builtins.property
+    def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def distances(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """how far other cards are, by card: lower is closer, unnamed is farthest"""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """problems that do not make it Unhealthy, sorted"""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        reasons: _abc.Iterable[_builtins.str] | None = ...,
+        numa_nodes: _abc.Iterable[_builtins.int] | None = ...,
+        edits: Global___Edits | None = ...,
+        replicas: _builtins.int = ...,
+        attributes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        card: _builtins.str = ...,
+        default_resource_name: _builtins.str = ...,
+        vendor: _builtins.str = ...,
+        distances: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["edits", b"edits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "card", b"card", "default_resource_name", b"default_resource_name", "distances", b"distances", "edits", b"edits", "id", b"id", "numa_nodes", b"numa_nodes", "reasons", b"reasons", "replicas", b"replicas", "vendor", b"vendor", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Device: _TypeAlias = Device  # noqa: Y015
+
+@_typing.final
+class Edits(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -119,97 +236,11 @@ class Device(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-    @_typing.final
-    class AttributesEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    @_typing.final
-    class CdiEditsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    @_typing.final
-    class DistancesEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.int
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.int = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    ID_FIELD_NUMBER: _builtins.int
-    REASONS_FIELD_NUMBER: _builtins.int
-    NUMA_NODES_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     MOUNTS_FIELD_NUMBER: _builtins.int
     ENVS_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     CDI_DEVICES_FIELD_NUMBER: _builtins.int
-    ATTRIBUTES_FIELD_NUMBER: _builtins.int
-    PHYSICAL_ID_FIELD_NUMBER: _builtins.int
-    CARD_FIELD_NUMBER: _builtins.int
-    CDI_EDITS_FIELD_NUMBER: _builtins.int
-    DEFAULT_RESOURCE_NAME_FIELD_NUMBER: _builtins.int
-    VENDOR_FIELD_NUMBER: _builtins.int
-    DISTANCES_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
-    physical_id: _builtins.str
-    """the scanned device behind it; differs from id for replicas"""
-    card: _builtins.str
-    """what is probed as one: a PCI address, a group"""
-    default_resource_name: _builtins.str
-    """the name its vendor gives, before selection and renaming"""
-    vendor: _builtins.str
-    @_builtins.property
-    def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """why it is Unhealthy, sorted; Healthy when empty"""
-
-    @_builtins.property
-    def numa_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """empty when unknown"""
-
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Node]: ...
     @_builtins.property
@@ -220,42 +251,22 @@ class Device(_message.Message):
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def cdi_devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    @_builtins.property
-    def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
-    @_builtins.property
-    def cdi_edits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """not in files: qualified CDI name to JSON containerEdits, where the spec is ours"""
-
-    @_builtins.property
-    def distances(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """how far other cards are, by card: lower is closer, unnamed is farthest"""
-
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
-        reasons: _abc.Iterable[_builtins.str] | None = ...,
-        numa_nodes: _abc.Iterable[_builtins.int] | None = ...,
         nodes: _abc.Iterable[Global___Node] | None = ...,
         mounts: _abc.Iterable[Global___Mount] | None = ...,
         envs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         cdi_devices: _abc.Iterable[_builtins.str] | None = ...,
-        attributes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        physical_id: _builtins.str = ...,
-        card: _builtins.str = ...,
-        cdi_edits: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        default_resource_name: _builtins.str = ...,
-        vendor: _builtins.str = ...,
-        distances: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "attributes", b"attributes", "card", b"card", "cdi_devices", b"cdi_devices", "cdi_edits", b"cdi_edits", "default_resource_name", b"default_resource_name", "distances", b"distances", "envs", b"envs", "id", b"id", "mounts", b"mounts", "nodes", b"nodes", "numa_nodes", b"numa_nodes", "physical_id", b"physical_id", "reasons", b"reasons", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "cdi_devices", b"cdi_devices", "envs", b"envs", "mounts", b"mounts", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Device: _TypeAlias = Device  # noqa: Y015
+Global___Edits: _TypeAlias = Edits  # noqa: Y015
 
 @_typing.final
 class Node(_message.Message):
@@ -344,7 +355,7 @@ class ScanSummary(_message.Message):
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___Problem]: ...
     @_builtins.property
     def vendor_options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """what each vendor was told, so that a restarted scanner sees a change"""
+        """the options of each vendor, so that a restarted scanner sees a change"""
 
     def __init__(
         self,
@@ -392,8 +403,70 @@ class Problem(_message.Message):
 Global___Problem: _TypeAlias = Problem  # noqa: Y015
 
 @_typing.final
+class Series(_message.Message):
+    """What a process has counted under one metric name and set of label values. It is kept in the process's own state file, and
+    the next process continues from it. python/devherd/counted.py has the names and their labels.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    metric: _builtins.str
+    """without the suffix that its type has in Prometheus' text"""
+    total: _builtins.float
+    """a counter's value; the sum of what a histogram observed"""
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """values, in the order of the metric's label names"""
+
+    @_builtins.property
+    def buckets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """a histogram's observations, bucket by bucket; the last has no upper bound"""
+
+    def __init__(
+        self,
+        *,
+        metric: _builtins.str = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+        total: _builtins.float = ...,
+        buckets: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "labels", b"labels", "metric", b"metric", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Series: _TypeAlias = Series  # noqa: Y015
+
+@_typing.final
+class ScannerState(_message.Message):
+    """<run-dir>/scanner.pb: what a scanner leaves to its successor."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def counters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Series]: ...
+    def __init__(
+        self,
+        *,
+        counters: _abc.Iterable[Global___Series] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScannerState: _TypeAlias = ScannerState  # noqa: Y015
+
+@_typing.final
 class ResourceState(_message.Message):
-    """<run-dir>/state/<key>.pb: how a resource stands with the kubelet, written by its resource child."""
+    """<run-dir>/state/<key>/current.pb: the registration of a resource with the kubelet, written by its resource child."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -404,6 +477,8 @@ class ResourceState(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     STREAMS_FIELD_NUMBER: _builtins.int
     REGISTERED_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    SENT_VERSION_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     registered: _builtins.bool
     """Register answered and the kubelet opened the stream"""
@@ -416,6 +491,10 @@ class ResourceState(_message.Message):
     """open ListAndWatch streams"""
     registered_timestamp_seconds: _builtins.float
     """wall clock"""
+    sent_version: _builtins.int
+    """the kubelet can be shown no list older than this version of the resource's file"""
+    @_builtins.property
+    def counters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Series]: ...
     def __init__(
         self,
         *,
@@ -426,14 +505,44 @@ class ResourceState(_message.Message):
         generation: _builtins.int = ...,
         streams: _builtins.int = ...,
         registered_timestamp_seconds: _builtins.float = ...,
+        sent_version: _builtins.int = ...,
+        counters: _abc.Iterable[Global___Series] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "endpoint", b"endpoint", "generation", b"generation", "name", b"name", "registered", b"registered", "registered_timestamp_seconds", b"registered_timestamp_seconds", "streams", b"streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "detail", b"detail", "endpoint", b"endpoint", "generation", b"generation", "name", b"name", "registered", b"registered", "registered_timestamp_seconds", b"registered_timestamp_seconds", "sent_version", b"sent_version", "streams", b"streams"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResourceState: _TypeAlias = ResourceState  # noqa: Y015
+
+@_typing.final
+class Allocatable(_message.Message):
+    """<run-dir>/allocatable/<key>/current.pb: the devices of a resource that the kubelet lists as allocatable, written by the exporter."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASKED_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    DEVICE_IDS_FIELD_NUMBER: _builtins.int
+    asked_monotonic_seconds: _builtins.float
+    """when it was asked, on the clock that all processes share"""
+    @_builtins.property
+    def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """sorted"""
+
+    def __init__(
+        self,
+        *,
+        asked_monotonic_seconds: _builtins.float = ...,
+        device_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_monotonic_seconds", b"asked_monotonic_seconds", "device_ids", b"device_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Allocatable: _TypeAlias = Allocatable  # noqa: Y015
 
 @_typing.final
 class Children(_message.Message):
@@ -444,8 +553,14 @@ class Children(_message.Message):
     CHILDREN_FIELD_NUMBER: _builtins.int
     SUPERVISOR_PID_FIELD_NUMBER: _builtins.int
     STARTED_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    CONFIG_RELOADS_FIELD_NUMBER: _builtins.int
+    CONFIG_RELOAD_FAILURES_FIELD_NUMBER: _builtins.int
     supervisor_pid: _builtins.int
     started_timestamp_seconds: _builtins.float
+    config_reloads: _builtins.int
+    """requests since the start"""
+    config_reload_failures: _builtins.int
+    """those that left the old configuration in force"""
     @_builtins.property
     def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___Child]: ...
     def __init__(
@@ -454,10 +569,12 @@ class Children(_message.Message):
         children: _abc.Iterable[Global___Child] | None = ...,
         supervisor_pid: _builtins.int = ...,
         started_timestamp_seconds: _builtins.float = ...,
+        config_reloads: _builtins.int = ...,
+        config_reload_failures: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "started_timestamp_seconds", b"started_timestamp_seconds", "supervisor_pid", b"supervisor_pid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "config_reload_failures", b"config_reload_failures", "config_reloads", b"config_reloads", "started_timestamp_seconds", b"started_timestamp_seconds", "supervisor_pid", b"supervisor_pid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,39 +1,62 @@
-"""Wake-ups from the host: kernel device events, directories whose entries come and go, and this process's signals.
+"""Wake-ups from the host: uevents, directories whose entries come and go, and this process's signals.
 
-Everything here may be missing (no netlink in a network namespace, inotify limit reached): the slow rescan covers for
-it.
+Everything here may be missing (no netlink in a sandbox, inotify limit reached): the periodic rescan finds changes then.
 """
 
 import logging
 import os
 import selectors
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from devherd._native import DirectoryWatch, UeventSocket
 
 log = logging.getLogger(__name__)
 
-# Kernel events of things that are never devices of ours but come by the thousand on a busy node.
-_IRRELEVANT = ("/devices/virtual/net/", "/devices/virtual/bdi/", "/kernel/", "/bus/", "/module/")
+_NOISE = ("/devices/virtual/net/", "/devices/virtual/bdi/", "/kernel/")
+"""Objects of containers, mounts and slab caches: there are hundreds on a busy node, and none is a served device.
+
+Driver and module events (`/bus/pci/drivers/amdgpu`, `/module/amdgpu`) are kept: they are rare, and a module that is
+loaded or removed without a device bound to it changes what a scan finds.
+"""
+
+
+class UeventSource(Protocol):
+    """What `devherd._native.UeventSocket` is here."""
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when events wait."""
+
+    def drain(self) -> tuple[list[dict[str, str]], bool]:
+        """The variables of each event since the last call, and whether events were lost."""
+
+    def close(self) -> None:
+        """Stop listening."""
 
 
 class HostEvents:
-    """One place to wait for the host and for signals. Without `listen`, only signals wake it."""
+    """One place to wait for the host and for signals; without `uevents` and `watch`, only signals wake it."""
 
-    def __init__(self, *, listen: bool) -> None:
+    def __init__(self, uevents: UeventSource | None = None, watch: DirectoryWatch | None = None) -> None:
         self._selector = selectors.DefaultSelector()
         self._wakeup_reader, self._wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wakeup_reader, selectors.EVENT_READ)
         signal.set_wakeup_fd(self._wakeup_writer, warn_on_full_buffer=False)
-        self._uevents = _open_uevents() if listen else None
-        self._watch = _open_watch() if listen else None
-        for source in (self._uevents, self._watch):
+        self._uevents = uevents
+        self._watch = watch
+        for source in (uevents, watch):
             if source is not None:
                 self._selector.register(source, selectors.EVENT_READ)
         self._unwatchable: set[str] = set()
+        self._files: DirectoryWatch | None = None
+
+    @classmethod
+    def of_host(cls, simulated_node: Path | None) -> Self:
+        """The events of this machine, or of the simulated node that is at a path."""
+        return cls(_open_uevents(simulated_node), _open_watch())
 
     def __enter__(self) -> Self:
         return self
@@ -43,14 +66,14 @@ class HostEvents:
     ) -> None:
         signal.set_wakeup_fd(-1)
         self._selector.close()
-        for source in (self._uevents, self._watch):
+        for source in (self._uevents, self._watch, self._files):
             if source is not None:
                 source.close()
         os.close(self._wakeup_reader)
         os.close(self._wakeup_writer)
 
     def watch(self, directories: Iterable[str]) -> None:
-        """Wake for entries that come and go in these directories, too; one that cannot be watched is said once."""
+        """Wake for created and removed entries of these directories, too; one that cannot be watched is logged once."""
         if self._watch is None:
             return
         for directory in directories:
@@ -59,32 +82,48 @@ class HostEvents:
                 self._unwatchable.discard(directory)
             except OSError as error:
                 if directory not in self._unwatchable:
-                    log.warning("%s: cannot be watched: %s; rescans see its changes", directory, error)
+                    reason = error.strerror or error
+                    log.warning("cannot watch %s: %s; changes are found by the periodic rescan", directory, reason)
                 self._unwatchable.add(directory)
+
+    def watch_files(self, directory: Path | None) -> bool:
+        """End `wait` for changed files of this directory, too, until None is given; True when this is new."""
+        if directory is None and self._files is not None:
+            self._selector.unregister(self._files)
+            self._files.close()
+            self._files = None
+        if directory is None or self._files is not None or (watch := _open_watch_of(directory)) is None:
+            return False
+        self._files = watch
+        self._selector.register(watch, selectors.EVENT_READ)
+        return True
 
     def wait(self, timeout: float) -> bool:
         """Wait for at most `timeout` seconds; True when something happened on the host."""
         happened = False
         for key, _ in self._selector.select(max(0.0, timeout)):
             if key.fileobj is self._uevents:
-                happened |= any(_is_relevant(event) for event in self._uevents.drain())
+                events, lost = self._uevents.drain()
+                happened |= lost or any(map(is_relevant, events))
             elif key.fileobj is self._watch:
                 happened |= bool(self._watch.drain())
+            elif key.fileobj is self._files:
+                self._files.drain()
             else:
                 os.read(self._wakeup_reader, 4096)
         return happened
 
 
-def _is_relevant(event: str) -> bool:
-    path = event.partition("@")[2]
-    return not path.startswith(_IRRELEVANT)
+def is_relevant(event: Mapping[str, str]) -> bool:
+    """Whether a uevent may be about a device, a driver or a module that a scan looks at."""
+    return not event["DEVPATH"].startswith(_NOISE)
 
 
-def _open_uevents() -> UeventSocket | None:
+def _open_uevents(simulated_node: Path | None) -> UeventSocket | None:
     try:
-        return UeventSocket()
+        return UeventSocket(None if simulated_node is None else str(simulated_node))
     except OSError as error:
-        log.warning("no kernel device events: %s; new devices are seen by the next rescan", error)
+        log.warning("cannot listen for uevents: %s; changes are found by the periodic rescan", error)
         return None
 
 
@@ -94,3 +133,16 @@ def _open_watch() -> DirectoryWatch | None:
     except OSError as error:
         log.warning("no inotify: %s; raise fs.inotify.max_user_instances; until then only rescans see changes", error)
         return None
+
+
+def _open_watch_of(directory: Path) -> DirectoryWatch | None:
+    try:
+        watch = DirectoryWatch()
+    except OSError:
+        return None  # the periodic rescan covers it
+    try:
+        watch.add(str(directory))
+    except OSError:
+        watch.close()
+        return None
+    return watch

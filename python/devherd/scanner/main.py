@@ -1,23 +1,21 @@
-"""The scanner process: wakes for device events, polls health, rescans now and then, and writes the spool.
+"""The scanner process: wakes for device events, polls health, rescans at intervals, and writes the spool.
 
 The only process that touches sysfs, procfs and /dev. One thread, one loop; reads that can hang are fenced in Rust.
 """
 
 import contextlib
 import logging
-import os
+import math
 import signal
 import time
 
-from prometheus_client import Counter
-
-from devherd import config as configuration
-from devherd.child import BEAT_PERIOD_SECONDS, Child, take_reloads
-from devherd.config import Config
+from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child, take_reloads
+from devherd.config import resolved_file
+from devherd.config.resolved import Config
+from devherd.config.resolved_file import ResolvedFileError
 from devherd.errors import DevherdError
-from devherd.scanner.account import Account
 from devherd.scanner.host_events import HostEvents
-from devherd.settings import Settings
+from devherd.scanner.round import Round
 
 log = logging.getLogger(__name__)
 
@@ -25,18 +23,18 @@ SETTLE_SECONDS = 0.02
 """Events come in bursts (a driver that binds makes dozens): a rescan waits this long for more of them."""
 EVENT_SCAN_SECONDS = 0.25
 """Between two rescans for events; health is polled at each event all the same."""
-MOVE_SECONDS = 0.5
-"""Between a device's leaving one resource and its entering another."""
-
-RELOADS = Counter("devherd_config_reloads", "Requests to reload the configuration.")
-RELOAD_FAILURES = Counter("devherd_config_reload_failures", "Reloads refused because the configuration was bad.")
+RETRY_SECONDS = 0.5
+"""Until an incomplete publication is tried again when no child has written its state before."""
+WAIT_SECONDS = 0.1
+"""Between two attempts to read a missing configuration."""
 
 
 def first_scan(config: Config) -> None:
     """Scan once and write the spool, so that resource children find their snapshots when they are first started."""
-    account = Account(config, config.settings())
-    account.scan()
-    account.publish()
+    first = Round(config, config.settings())
+    first.scan()
+    first.poll(periodic=False)
+    first.publish()
 
 
 def main(child: Child) -> int:
@@ -49,13 +47,13 @@ def main(child: Child) -> int:
 
 
 class Loop:
-    """When to look: at events, each `health.poll`, each `scan.period`."""
+    """When to scan and poll: at events, each `health.poll`, each `scan.period`."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
         self._ended = False
         self._reload_asked = False
-        self._account = Account(_config_at_start(child.settings), child.settings)
+        self._work = Round(_config_at_start(child), child.settings, child.beat)
         now = time.monotonic()
         self._next_scan = self._next_poll = self._next_publication = self._earliest_event_scan = now
 
@@ -68,78 +66,89 @@ class Loop:
         self._reload_asked = True
 
     def run(self) -> int:
-        """Rounds of wait, look, publish until the end is asked for."""
-        with HostEvents(listen=self._account.pipeline.config.scan.events) as events:
+        """Rounds of wait, scan or poll, publish until asked to end; returns the exit code."""
+        pipeline = self._work.pipeline
+        with HostEvents.of_host(pipeline.simulated_node) if pipeline.config.scan.events else HostEvents() as events:
             while not self._ended:
+                if self._has_to_be_renewed():
+                    return RENEW
                 self._child.beat()
-                self._round(events)
+                self._go_round(events)
+        with contextlib.suppress(OSError):
+            self._work.keep_counters()
         return 0
 
-    def _round(self, events: HostEvents) -> None:
+    def _has_to_be_renewed(self) -> bool:
+        """Whether only a new process may write where CDI specs, or what it publishes, have to be by now."""
+        if self._child.may_write(self._work.pipeline.config.cdi_directory):
+            return self._child.has_outgrown_its_sandbox()
+        log.info("cdi_dir has changed: starting again, in a sandbox with the new one")
+        return True
+
+    def _go_round(self, events: HostEvents) -> None:
         happened = events.wait(self._rest())
         self._reload_if_asked()
         now = time.monotonic()
         if happened:
-            self._account.poll(periodic=False)
+            self._work.poll(periodic=False)
             self._next_scan = min(self._next_scan, max(now + SETTLE_SECONDS, self._earliest_event_scan))
-        if now >= self._next_scan:
-            self._account.scan()
-            events.watch(self._account.pipeline.watched_directories())
+        has_to_scan, has_to_poll = now >= self._next_scan, now >= self._next_poll
+        if has_to_scan:
+            self._scan(events)
             self._earliest_event_scan = now + EVENT_SCAN_SECONDS
-            self._next_scan = now + self._account.pipeline.config.scan.period
-        if now >= self._next_poll:
-            self._account.poll(periodic=True)
-            self._next_poll = now + self._account.pipeline.config.health.poll
-        if now >= self._next_publication and not self._account.publish():
-            self._next_publication = now + MOVE_SECONDS
+            self._next_scan = now + self._work.pipeline.config.scan.period
+        if has_to_scan or has_to_poll:
+            self._work.poll(periodic=has_to_poll)
+        if has_to_poll:
+            self._next_poll = now + self._work.pipeline.config.health.poll
+        self._publish(events)
+
+    def _scan(self, events: HostEvents) -> None:
+        self._work.scan()
+        pipeline, facts = self._work.pipeline, self._child.settings.facts_directory
+        answers = [str(facts)] if facts.is_dir() else []
+        events.watch([*pipeline.watched_directories(), *answers, *pipeline.findings_directories()])
+
+    def _publish(self, events: HostEvents) -> None:
+        """Publish; while a device waits for its move to be acknowledged, also when a child writes its state."""
+        if self._work.publish():
+            events.watch_files(None)
+            self._next_publication = math.inf
+        elif events.watch_files(self._child.settings.state_directory):
+            self._next_publication = time.monotonic()  # what was written before the watch began is read now
+        else:
+            self._next_publication = time.monotonic() + RETRY_SECONDS
 
     def _rest(self) -> float:
         """Seconds until something is due, the next beat at the latest."""
         now = time.monotonic()
-        due = [self._next_scan, self._next_poll, now + BEAT_PERIOD_SECONDS]
-        if self._next_publication > now:
-            due.append(self._next_publication)
-        return max(0.0, min(due) - now)
+        due = min(self._next_scan, self._next_poll, self._next_publication, now + BEAT_PERIOD_SECONDS)
+        return max(0.0, due - now)
 
     def _reload_if_asked(self) -> None:
         if not self._reload_asked:
             return
         self._reload_asked = False
-        RELOADS.inc()
         try:
-            self._use(configuration.reload(self._child.settings, os.environ))
-        except DevherdError as error:
-            RELOAD_FAILURES.inc()
+            self._use(resolved_file.read(self._child.settings.resolved_config_file))
+        except (ResolvedFileError, DevherdError) as error:
             log.error("configuration not reloaded, the old one stays: %s", error)
 
     def _use(self, config: Config) -> None:
-        for option in configuration.changed_fixed_options(self._child.settings, config):
-            log.warning("%s has changed in the configuration: this takes a restart, the rest is in force", option)
-        self._account.pipeline.reconfigure(config)
-        _remember(config, self._child.settings)
+        self._work.pipeline.reconfigure(config)
         self._next_scan = time.monotonic()
         log.info("configuration reloaded from %s", config.source or "options and environment")
 
 
-def _config_at_start(settings: Settings) -> Config:
-    """The configuration; the last good one when the file has become bad since."""
-    try:
-        config = configuration.reload(settings, os.environ)
-    except DevherdError as error:
-        if not settings.last_good_config_file.exists():
-            raise
-        log.error("%s; going on with the last good one", error)
-        return Config.model_validate_json(settings.last_good_config_file.read_bytes())
-    _remember(config, settings)
-    return config
-
-
-def _remember(config: Config, settings: Settings) -> None:
-    temporary = settings.last_good_config_file.with_suffix(".new")
-    try:
-        temporary.write_text(config.model_dump_json(by_alias=True))
-        temporary.rename(settings.last_good_config_file)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        log.warning("the configuration in force cannot be kept for a restart with a bad file: %s", error)
+def _config_at_start(child: Child) -> Config:
+    """The configuration in force. Where its file is gone, the supervisor puts it back within a second."""
+    complaint = ""
+    while True:
+        try:
+            return resolved_file.read(child.settings.resolved_config_file)
+        except ResolvedFileError as error:
+            if str(error) != complaint:
+                log.warning("%s; waiting for it", error)
+            complaint = str(error)
+        child.beat()
+        time.sleep(WAIT_SECONDS)

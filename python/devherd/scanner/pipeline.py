@@ -1,204 +1,239 @@
-"""The scanner's way of the data in one place: scan → inventory → health → resources. No loop, no spool, no metrics."""
+"""The scanner's way of the data in one place: scan → inventory → findings → policy → rules. No loop, no spool."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from devherd._native import Scan, Scanner
-from devherd.config import Config
-from devherd.errors import UsageError
+from devherd._native import Edits, Finding, Scan
+from devherd.cdi import spec
+from devherd.cdi.directory import CdiDirectory
+from devherd.config.resolved import Config
+from devherd.health.findings_files import FindingsFiles, take_in
+from devherd.health.policy import ANY_SOURCE, Held, Now, Policy, Seen
+from devherd.health.registry import CDI, CDI_UNWRITABLE, EVENT_SOURCES, GONE, INVENTORY
+from devherd.inventory import DeviceKey, Entry, Inventory
+from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
-from devherd.scanner import resources
-from devherd.scanner.cdi import UNWRITABLE, CdiDirectory
-from devherd.scanner.health import Health
-from devherd.scanner.inventory import GONE, DeviceKey, Entry, Inventory
-
-Faults = dict[DeviceKey, set[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class ScanReport:
-    """One scan, told whole: what it makes of the host, and why each device is where it is."""
-
-    resources: list[spool_pb2.Resource]
-    problems: list[spool_pb2.Problem]
-    duration_seconds: float
-    rules: dict[DeviceKey, str] = field(default_factory=dict)
-    sources: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
+from devherd.scanner.scan_core import edits_by, native_scanner, refusals, vendor_options
 
 
 class Pipeline:
     """From the host to resources, with what must be remembered between two looks.
 
-    `known` and `known_options` are what an earlier scanner left in the spool.
+    `inventory`, `held` and `known_options` are what an earlier scanner left in the run directory; `nvml_answer` is the
+    file in which process `source:nvml` answers, without one NVML is not asked; `findings` is the directory of sources
+    that are processes of their own. `beat` is called every half second while cards that hang are waited for.
     """
 
     def __init__(
         self,
         config: Config,
-        known: Iterable[spool_pb2.Resource] = (),
+        *,
+        inventory: Inventory | None = None,
         known_options: Mapping[str, str] | None = None,
+        beat: Callable[[], object] | None = None,
+        nvml_answer: Path | None = None,
+        held: Iterable[tuple[DeviceKey, Iterable[Held]]] = (),
+        findings: Path | None = None,
     ) -> None:
         self.config = config
-        self._native = native_scanner(config)
-        self._inventory = Inventory.restored(known)
-        self._health = Health(config.health.recover_after)
-        self._health.restore((key, entry.reasons) for key, entry in self._inventory.entries.items())
-        self._cdi = CdiDirectory(cdi_directory(config), config.host_root)
+        self._configured = 1
+        """How many configurations there have been."""
+        self._beat = beat
+        self._nvml_answer = nvml_answer
+        self._native = native_scanner(config, nvml_answer)
+        self.inventory = inventory or Inventory()
+        self.policy = Policy(config.health.recover_after)
+        self.policy.restore(held, now(config))
+        self._findings_files = FindingsFiles(findings)
+        self._sources: list[str] = []
+        self._standing: list[tuple[Entry, list[Finding]]] = []
+        self._standing_for = -1  # no version of the inventory
+        self._cdi = CdiDirectory(config.cdi_directory, config.host_root)
         self._cdi_for = -1  # no version of the inventory
+        self._unwritable: dict[str, OSError] = {}
         self._reconfigured = _differing(known_options or {}, vendor_options(config))
         self.problems: list[spool_pb2.Problem] = []
-        """What neither the scan nor the naming of resources meets: CDI specs that cannot be written."""
-        self._arranged = resources.Resources()
+        """What neither the scan nor the naming of resources meets: CDI specs that cannot be written, and cards that
+        could not be looked at.
+        """
+        self._arranged = device_plugin.Resources()
         self._arranged_for: tuple[int, int] | None = None
 
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next scan on; what it does not change is left alone."""
         changed = _differing(vendor_options(self.config), vendor_options(config))
-        if changed or config.scan.probe_timeout != self.config.scan.probe_timeout:
-            with _refusals():
-                self._native.reconfigure(config.native_json())
-        if cdi_directory(config) != cdi_directory(self.config):
-            self._cdi = CdiDirectory(cdi_directory(config), config.host_root)
+        settings = config.native_json(self._nvml_answer)
+        if settings != self.config.native_json(self._nvml_answer):
+            with refusals():
+                self._native.reconfigure(settings)
+        if config.cdi_directory != self.config.cdi_directory:
+            self._cdi = CdiDirectory(config.cdi_directory, config.host_root)
             self._cdi_for = -1
         self._reconfigured |= changed
-        self._health.recover_after = config.health.recover_after
+        self.policy.recover_after = config.health.recover_after
         self.config = config
+        self._configured += 1
 
-    def scan(self, now: float) -> Scan:
-        """Look at the whole host at monotonic second `now`; what is found wrong counts at once."""
-        scan = self._native.scan()
+    def scan(self, moment: float) -> Scan:
+        """Look at the whole host at monotonic second `moment`; what is found wrong counts at once.
+
+        A poll has to follow: it looks at the devices that are found here.
+        """
+        scan = self._native.scan(self._beat)
+        self._sources = sorted(scan.requests)
         if scan.changed or self._reconfigured or self._is_forgetting():
-            before = self._inventory.entries
-            self._inventory.observe(scan, now, self.config.health.forget_after, self._reconfigured)
+            before, platforms = self.inventory.entries, self.inventory.platforms
+            self.inventory.observe(scan, moment, self.config.health.forget_after, self._reconfigured)
             self._reconfigured = set()
-            for key in before.keys() - self._inventory.entries.keys():
+            for key in before.keys() - self.inventory.entries.keys():
                 if before[key].gone_since is not None:  # otherwise pods may hold it: the configuration let go of it
-                    self._cdi.withdraw(before[key].device)
-            self._health.forget_all_but(self._inventory.entries)
-        self._health.note(self._standing_faults())
+                    self._cdi.withdraw(
+                        _specs(edits_by(self._native, platforms)(before[key], before[key].resource_name))
+                    )
+            self.policy.forget_all_but(self.inventory.entries)
+        self._unwritable = self._publish_cdi()
+        self.policy.note(self._seen_without_looking(), now(self.config))
         return scan
 
     def poll(self, *, periodic: bool) -> None:
-        """Look at what the scan said can be looked at cheaply; only a periodic poll lets devices recover."""
-        faults = self._standing_faults()
-        for vendor, card, device, reasons in self._native.poll():
-            if (vendor, card, device) in self._inventory.entries:
-                faults.setdefault((vendor, card, device), set()).update(reasons)
+        """Look at what can be looked at cheaply; only a periodic poll lets devices recover."""
+        seen = self._seen_without_looking()
+        for look in self._native.poll(self._beat):
+            key = look.vendor, look.card, look.id
+            if key in self.inventory.entries:
+                seen.add(key, look.findings)
+                seen.not_looked[key] = look.not_looked
+                if ANY_SOURCE in look.not_looked and not look.findings:
+                    why = look.not_looked[ANY_SOURCE]
+                    self.problems.append(
+                        spool_pb2.Problem(vendor=look.vendor, path=look.card, error=why, device=look.id)
+                    )
         if periodic:
-            self._health.observe(faults)
+            self.policy.observe(seen, now(self.config))
         else:
-            self._health.note(faults)
+            self.policy.note(seen, now(self.config))
 
-    def resources(self) -> resources.Resources:
-        """What all this makes, under the configuration. Health changes often, what it is told of seldom."""
-        arranged_for = (id(self.config), self._inventory.version)
+    def resources(self) -> device_plugin.Resources:
+        """The resources that result under the configuration. Health changes often, the rest seldom."""
+        arranged_for = (self._configured, self.inventory.version)
         if arranged_for != self._arranged_for:
-            self._arranged = resources.arrange(self.config, self._inventory.entries.values())
+            offers = rules.arrange(self.config, self.inventory.entries.values())
+            self._arranged = device_plugin.resources(offers, self._edits_of, self.config.mps_root or "")
             self._arranged_for = arranged_for
-        return self._arranged.judged(self._health)
+        return self._arranged.judged(self.policy.verdicts())
 
     def fingerprint(self) -> object:
         """Equal for as long as `resources` answers the same."""
-        return id(self.config), self._inventory.version, self._health.all_reasons()
+        return self._configured, self.inventory.version, self.policy.verdicts()
+
+    @property
+    def simulated_node(self) -> Path | None:
+        """The simulated node whose events are heard instead of the kernel's; None on a real host."""
+        return self.config.host_root if self._native.is_simulated else None
 
     def watched_directories(self) -> list[str]:
-        """Directories whose entries tell of devices that come and go."""
+        """Directories, never in sysfs or procfs, whose entries come and go with devices."""
         return self._native.watched_directories()
 
-    def _is_forgetting(self) -> bool:
-        return any(GONE in entry.reasons for entry in self._inventory.faulty())
+    def findings_directories(self) -> list[str]:
+        """Existing directories in which sources that are processes of their own write what they see."""
+        return self._findings_files.directories()
 
-    def _standing_faults(self) -> Faults:
-        """What is wrong whatever a poll says: the last scan's findings, and CDI specs that cannot be written."""
-        faults = {entry.key: set(entry.reasons) for entry in self._inventory.faulty()}
+    def _is_forgetting(self) -> bool:
+        return any(entry.gone_since is not None for entry in self.inventory.entries.values())
+
+    def _seen_without_looking(self) -> Seen:
+        """What the last scan found wrong, CDI specs that could not be written, and what other processes see."""
+        seen = Seen()
+        for entry, findings in self._noted_by_the_scan():
+            seen.add(entry.key, findings)
+            if entry.unseen is not None:
+                seen.not_looked[entry.key] = {ANY_SOURCE: "the last scan could not examine it"}
+            elif entry.gone_since is not None:
+                seen.not_looked[entry.key] = dict.fromkeys(EVENT_SOURCES, "it is gone")
         self.problems = []
-        failed = self._publish_cdi()
-        for key, entry in self._inventory.entries.items() if failed else ():
-            errors = [failed[name] for name in entry.device.cdi_edits if name in failed]
+        entries = self.inventory.entries.values()
+        for entry in entries if self._unwritable else ():
+            errors = [self._unwritable[name] for name in self._specs_of(entry) if name in self._unwritable]
             if errors:
-                faults.setdefault(key, set()).add(UNWRITABLE)
+                seen.add(entry.key, [_cdi_finding(errors[0])])
                 self.problems.append(_cdi_problem(entry, errors[0]))
-        return faults
+        take_in(seen, self._findings_files.read(self._sources, now(self.config)), entries)
+        return seen
+
+    def _noted_by_the_scan(self) -> list[tuple[Entry, list[Finding]]]:
+        """The devices that the last scan found something wrong with, did not find or could not examine."""
+        if self._standing_for != self.inventory.version:
+            found = ((entry, entry.findings) for entry in self.inventory.entries.values())
+            self._standing = [
+                (entry, findings if entry.gone_since is None else [_gone()])
+                for entry, findings in found
+                if findings or entry.gone_since is not None or entry.unseen is not None
+            ]
+            self._standing_for = self.inventory.version
+        return self._standing
 
     def _publish_cdi(self) -> dict[str, OSError]:
         """Bring the CDI specs up to date: which names' specs cannot be written, and why."""
-        if self._cdi_for != self._inventory.version:
-            entries = sorted(self._inventory.entries.values(), key=lambda entry: bool(entry.reasons))
+        if self._cdi_for != self.inventory.version:
+            entries = sorted(self.inventory.entries.values(), key=lambda entry: bool(entry.findings))
+            known: dict[str, spec.ContainerEdits] = {}
             self._cdi.want(
-                [entry.device for entry in entries if GONE not in entry.reasons],
-                [entry.device for entry in entries if GONE in entry.reasons],
+                [self._brought(entry, known) for entry in entries if entry.gone_since is None],
+                [self._brought(entry, known) for entry in entries if entry.gone_since is not None],
             )
-            self._cdi_for = self._inventory.version
+            self._cdi_for = self.inventory.version
         return self._cdi.publish()
 
+    def _brought(self, entry: Entry, known: dict[str, spec.ContainerEdits]) -> dict[str, spec.ContainerEdits]:
+        """What a device brings by CDI; what it has in common with those before it is made once."""
+        specs = self._specs_of(entry)
+        for name, edits in specs.items():
+            if name not in known:
+                known[name] = spec.container_edits(edits)
+        return {name: known[name] for name in specs}
 
-def scan_once(config: Config) -> ScanReport:
-    """One scan of the host, told whole; changes nothing."""
-    native = native_scanner(config)
-    scan = native.scan()
-    inventory = Inventory()
-    inventory.observe(scan, 0.0, config.health.forget_after)
-    health = Health(config.health.recover_after)
-    health.note({key: entry.reasons for key, entry in inventory.entries.items()})
-    health.note({(vendor, card, device): reasons for vendor, card, device, reasons in native.poll()})
-    made = resources.build(config, inventory.entries.values(), health)
-    return ScanReport(
-        resources=made.resources,
-        problems=problem_messages(scan, config) + made.problems,
-        duration_seconds=scan.duration_seconds,
-        rules=made.rules,
-        sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
+    def _edits_of(self, entry: Entry, resource_name: str) -> Edits | None:
+        return edits_by(self._native, self.inventory.platforms)(entry, resource_name)
+
+    def _specs_of(self, entry: Entry) -> Mapping[str, Edits]:
+        return _specs(self._edits_of(entry, entry.resource_name))
+
+
+def now(config: Config) -> Now:
+    """This moment on the host."""
+    return Now(time.time(), time.monotonic(), _boot_id(config.host_root))
+
+
+@functools.cache
+def _boot_id(host_root: Path) -> str:
+    """Empty where the host has none: a simulated node."""
+    try:
+        return (host_root / "proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _specs(edits: Edits | None) -> Mapping[str, Edits]:
+    return edits.specs if edits else {}
+
+
+def _gone() -> Finding:
+    return Finding(
+        source=INVENTORY, reason=GONE, detail="no scan finds the device any more; it is listed until it is forgotten"
     )
 
 
-def native_scanner(config: Config) -> Scanner:
-    """The scan core, told what the configuration says. Raises UsageError when it refuses."""
-    with _refusals():
-        return Scanner(str(config.host_root.absolute()), config.native_json())
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise UsageError("the scan core refuses the configuration", str(error), "report this as a defect") from error
-
-
-def cdi_directory(config: Config) -> Path:
-    """Where CDI specs go, as this process reaches it: below the host root."""
-    return config.host_root.absolute() / config.cdi_dir.relative_to("/")
-
-
-def vendor_options(config: Config) -> dict[str, str]:
-    """What each vendor is told, by the vendor's name, as JSON."""
-    native = json.loads(config.native_json())
-    options = {name.replace("_", "-"): options for name, options in native["vendors"].items()}
-    del options["nvidia"]["nvml_probe"]  # by which interpreter NVML is asked is no option: an upgrade moves it
-    options |= {"generic": native["generic"], "simulated": native["simulated"]}
-    return {vendor: json.dumps(told, sort_keys=True) for vendor, told in options.items()}
-
-
-def problem_messages(scan: Scan, config: Config) -> list[spool_pb2.Problem]:
-    """A scan's problems as the spool holds them, and a vendor's absence where the configuration insists on it."""
-    told = [
-        spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
-        for problem in scan.problems
-    ]
-    return [*told, *_absences(scan, config)]
-
-
-def _absences(scan: Scan, config: Config) -> Iterator[spool_pb2.Problem]:
-    heard_of = {device.vendor for device in scan.devices}
-    heard_of |= {problem.vendor for problem in scan.problems} | {part.vendor for part in scan.unseen}
-    for section in type(config.vendors).model_fields:
-        vendor = section.replace("_", "-")
-        if getattr(config.vendors, section).enabled is True and vendor not in heard_of:
-            error = f"no device is found, and `vendors.{section}.enabled` is true: see that its driver is loaded"
-            yield spool_pb2.Problem(vendor=vendor, path="/sys", error=error)
+def _cdi_finding(error: OSError) -> Finding:
+    return Finding(
+        source=CDI,
+        reason=CDI_UNWRITABLE,
+        detail="the CDI spec that names the device cannot be written",
+        file=str(error.filename or ""),
+        value=error.strerror or str(error),
+    )
 
 
 def _cdi_problem(entry: Entry, error: OSError) -> spool_pb2.Problem:

@@ -6,6 +6,7 @@ from typing import Any
 
 from supervisor.rpcinterface import SupervisorNamespaceRPCInterface
 
+from devherd import spool
 from devherd.errors import UsageError
 from devherd.settings import Settings
 
@@ -83,8 +84,5 @@ def check_path(settings: Settings) -> None:
 def write_conf(settings: Settings) -> None:
     """Write `<run-dir>/supervisord.conf`. Raises OSError."""
     path = settings.supervisord_conf
-    temporary = path.with_suffix(".new")
     quoted = {"conf": path, "socket": str(settings.control_socket).replace("%", "%%")}  # % begins an expansion
-    temporary.write_text(_CONF.format(**quoted))
-    temporary.chmod(0o600)
-    temporary.rename(path)
+    spool.replace(path, _CONF.format(**quoted).encode(), 0o600)

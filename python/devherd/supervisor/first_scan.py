@@ -1,6 +1,6 @@
 """The first scan, in a process of its own: it reads the configuration and scans while the supervisor still imports.
 
-The supervisor learns the settings from it over a pipe, takes its locks, and only then lets it write the spool.
+The supervisor has the configuration from it over a pipe, takes its locks, and only then lets it write the spool.
 """
 
 import logging
@@ -10,36 +10,31 @@ import select
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn
 
-from devherd import counters
 from devherd import log as logs
+from devherd.config.resolved import Config
 from devherd.errors import DevherdError
-from devherd.settings import Settings
-from devherd.supervisor import seam
+from devherd.supervisor import fork
 from devherd.supervisor.title import entitle
-
-if TYPE_CHECKING:
-    from devherd.config import Config
 
 log = logging.getLogger(__name__)
 
 NAME = "scanner"
-"""Under which it logs and counts: what it does is the scanner's work."""
+"""Its name in the log: it does the scanner's work."""
 _GO = b"\n"
 
-Loader = Callable[[], "Config"]
-Scan = Callable[["Config"], None]
+Scan = Callable[[Config], None]
 
 
 class FirstScan:
-    """The supervisor's end; to be closed before there are other children. Nothing raises when the process has died."""
+    """The supervisor's side; to be closed before other children start. No method raises when the process has died."""
 
-    def __init__(self, load: Loader, scan: Scan) -> None:
+    def __init__(self, load: Callable[[], Config], scan: Scan) -> None:
         answers, answer = os.pipe()
         order, self._orders = os.pipe()
         parent = os.getpid()
-        with seam.signals_held():
+        with fork.signals_held():
             self._pid = os.fork()
             if self._pid == 0:
                 os.close(answers)
@@ -49,13 +44,13 @@ class FirstScan:
         os.close(order)
         self._answers = os.fdopen(answers, "rb")
 
-    def settings(self) -> Settings | None:
-        """The settings, once the configuration is read; None when it is bad, which the process has said."""
+    def config(self) -> Config | None:
+        """The configuration, once it is read; None when it is bad, which the process has logged."""
         try:
-            settings: Settings = pickle.load(self._answers)  # noqa: S301 - from our own fork
+            config: Config = pickle.load(self._answers)  # noqa: S301 - from our own fork
         except (EOFError, pickle.UnpicklingError):
             return None
-        return settings
+        return config
 
     def begin(self) -> None:
         """Let it scan and write the spool."""
@@ -80,35 +75,31 @@ class FirstScan:
         return code
 
     def close(self) -> None:
-        """Let go of it. One that was not told to begin ends without a trace."""
+        """Close the connection. A first scan that was not started ends without a trace."""
         self._answers.close()
         os.close(self._orders)
 
 
-def _run(load: Loader, scan: Scan, answer: BinaryIO, order: int, parent: int) -> NoReturn:
-    code = seam.CRASHED
+def _run(load: Callable[[], Config], scan: Scan, answer: BinaryIO, order: int, parent: int) -> NoReturn:
+    code = fork.CRASHED
     try:
-        seam.reset_signals()
-        seam.die_with(parent)
+        fork.reset_signals()
+        fork.die_with(parent)
         config = load()
         settings = config.settings()
         entitle("first scan", settings)
-        pickle.dump(settings, answer)
+        pickle.dump(config, answer)
         answer.flush()
-        import prometheus_client  # noqa: PLC0415, F401 - while the supervisor takes its locks
-
         if os.read(order, len(_GO)) == _GO:
             logs.configure(NAME, settings.log_level, settings.log_format)
-            counters.keep_in(settings.counters_directory)
-            counters.belong_to(NAME)
             scan(config)
         code = 0
     except DevherdError as error:
         print(f"devherd: {error}", file=sys.stderr)  # noqa: T201 - the command's own error line
         code = error.exit_code
     except BrokenPipeError:
-        code = 0  # the supervisor was told to end while it started: nobody wants to know any more
+        code = 0  # the supervisor ended during its start: the result is not needed
     except BaseException:  # whatever it is, it must not get into the supervisor's frames below
         log.exception("the first scan crashed")
     finally:
-        seam.end(code)
+        fork.end(code)

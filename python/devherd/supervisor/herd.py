@@ -14,23 +14,26 @@ from supervisor.medusa import asyncore_25 as asyncore
 from supervisor.states import SupervisorStates
 from supervisor.supervisord import Supervisor
 
-from devherd import spool
+from devherd import _native, spool
+from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, UsageError
 from devherd.proto import spool_pb2
-from devherd.supervisor import control
+from devherd.supervisor import control, sandbox
+from devherd.supervisor.loader import Load, Loader
 from devherd.supervisor.lock import KubeletDirectoryLock
-from devherd.supervisor.options import EXPORTER, RESOURCE, SCANNER, Options
-from devherd.supervisor.process import Process
+from devherd.supervisor.options import Options
+from devherd.supervisor.process import ChildConfig, Process
+from devherd.supervisor.programs import Program
 from devherd.supervisor.readiness import tell_ready
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 HEAD_START_SECONDS = 0.3
-"""Of resource children over scanner and exporter at the start: what the first scan found is registered first."""
+"""Of children that serve a spool file over the others at the start: what the first scan found is registered first."""
 _STALLED_SECONDS = 3.0
 """Between two ticks this long, the supervisor itself did not run."""
-_ASLEEP = "it waits in the kernel, for a device perhaps, where no signal reaches it, and dies when that is over"
+_ASLEEP = "in uninterruptible sleep (state D); it exits when the kernel call returns"
 
 
 class Herd(Supervisor):
@@ -38,8 +41,16 @@ class Herd(Supervisor):
 
     options: Options
 
-    def __init__(self, options: Options, kubelet_lock: KubeletDirectoryLock, silence_limit_seconds: float) -> None:
+    def __init__(
+        self,
+        options: Options,
+        kubelet_lock: KubeletDirectoryLock,
+        load: Load,
+        config: Config,
+        silence_limit_seconds: float,
+    ) -> None:
         super().__init__(options)
+        self._loader = Loader(load, options, config, self._pass_on_configuration)
         self._settings = options.settings
         self._kubelet_lock = kubelet_lock
         self._silence_limit_seconds = silence_limit_seconds
@@ -48,11 +59,13 @@ class Herd(Supervisor):
         self._published: spool_pb2.Children | None = None
         self._unwritable = False
         self._unreachable = False
+        self._is_full = False
         self._refusal: AlreadyRunningError | None = None
 
     def live(self) -> None:
-        """Run until told to end. Raises AlreadyRunningError when another instance has the kubelet directory."""
+        """Run until asked to end. Raises AlreadyRunningError when another instance has the kubelet directory."""
         self.options.poller.rest = self._rest
+        sandbox.say_what_is_missing()
         with contextlib.suppress(asyncore.ExitNow):
             self.run()
         for process in filter(Process.is_beyond_help, self._processes()):
@@ -64,25 +77,32 @@ class Herd(Supervisor):
     def runforever(self) -> None:
         """The loop of supervisord, with the children of the first scan there from its beginning."""
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the handlers are in place
+        self.options.poll_wakeups()
         self.options.spool_watch.renew()
         self._reconcile()
         tell_ready()
-        if self.process_groups[RESOURCE].processes:
-            for process in self._processes_of(SCANNER, EXPORTER):
-                process.hold_back(HEAD_START_SECONDS)
+        if any(process.config.program.per_file for process in self._processes()):
+            for process in self._processes():
+                if not process.config.program.per_file:
+                    process.hold_back(HEAD_START_SECONDS)
+        with contextlib.suppress(OSError):
+            _native.let_go_of_library_pages()  # gRPC's above all, which the supervisor never runs
         super().runforever()
 
     def reload(self) -> None:
-        """Have the configuration read again by those who read it."""
+        """Have the configuration read again."""
         log.info("reloading the configuration")
-        for process in self._processes_of(SCANNER, EXPORTER):
-            process.hold_back(0)  # one that still waits for its start is started and told, too
+        self._loader.request()
+
+    def _pass_on_configuration(self) -> None:
+        for process in self._readers_of_the_configuration():
+            process.hold_back(0)  # one that waits for its start is started, and then reloads, too
             process.transition()
             if process.pid:
                 process.signal(signal.SIGHUP)
 
     def remove_process_group(self, name: str) -> bool:  # noqa: ARG002 - supervisord's signature
-        """Never: groups belong to the herd; `supervisorctl remove` is told that it still runs."""
+        """Never: groups belong to the herd; `supervisorctl remove` gets the answer that it still runs."""
         return False
 
     def reap(self, once: bool = False, recursionguard: int = 0) -> None:
@@ -109,6 +129,7 @@ class Herd(Supervisor):
         if second_has_passed:
             self._look_after_children()
             self._look_after_directories()
+            self._loader.tend([process.pid for process in self._readers_of_the_configuration() if process.pid])
         if self.options.mood == SupervisorStates.RUNNING and (second_has_passed or self._spool_has_changed()):
             self._reconcile()
         self._publish()
@@ -120,6 +141,8 @@ class Herd(Supervisor):
         self._last_tick = now
         for process in self._processes():
             process.replace_if_silent(self._silence_limit_seconds, self._watched_since)
+            if process.pid:
+                process.make_directories()
 
     def _look_after_directories(self) -> None:
         self.options.spool_watch.renew()
@@ -141,36 +164,49 @@ class Herd(Supervisor):
             self.options.openhttpservers(self)
         except (OSError, UsageError) as error:
             if not self._unreachable:
-                log.error("%s is gone and cannot be made again yet: %s", self._settings.control_socket, error)
+                log.error("%s was removed and cannot be created again yet: %s", self._settings.control_socket, error)
             self._unreachable = True
         else:
             self._unreachable = False
-            log.warning("%s was gone and is made again", self._settings.control_socket)
+            log.warning("%s was removed and has been created again", self._settings.control_socket)
 
     def _spool_has_changed(self) -> bool:
         return self.options.spool_watch.changed or any(process.leaving for process in self._processes())
 
     def _reconcile(self) -> None:
-        """One child for each resource file."""
+        """One child for each spool file."""
         self.options.spool_watch.changed = False
-        try:
-            wanted = spool.keys_in(self._settings.resources_directory)
-        except OSError as error:
-            log.error("cannot read the spool, its children stay as they are: %s", error)
-            return
-        group = self.process_groups[RESOURCE]
-        for key, process in list(group.processes.items()):
+        for program in self.options.programs.children:
+            if not program.per_file:
+                continue
+            directory = program.per_file(self._settings)
+            try:
+                wanted = spool.keys_in(directory, program.suffix)
+            except OSError as error:
+                log.error("cannot read %s: %s; its children stay as they are", directory, error)
+            else:
+                self._have(program, wanted)
+
+    def _have(self, program: Program, wanted: set[str]) -> None:
+        group = self.process_groups[program.group]
+        children = [(key, child) for key, child in group.processes.items() if child.config.program is program]
+        for key, process in children:
             if key not in wanted and not process.leaving:
                 process.leave()
             if process.has_left():
                 self._remove(group, key)
-        for key in sorted(wanted - group.processes.keys()):
-            self._add(group, key)
+        missing = sorted(wanted - group.processes.keys())
+        room = self.options.heartbeats.free
+        if len(missing) > room and not self._is_full:
+            log.error("%d children are the most: %s and others get none", len(self._processes()) + room, missing[room])
+        self._is_full = len(missing) > room
+        for key in missing[:room]:
+            self._add(group, program, key)
 
-    def _add(self, group: Any, key: str) -> None:
-        program = self.options.resource_program(key)
-        group.config.process_configs.append(program)
-        group.processes[key] = program.make_process(group)
+    def _add(self, group: Any, program: Program, key: str) -> None:
+        config = ChildConfig(self.options, program, key)
+        group.config.process_configs.append(config)
+        group.processes[key] = config.make_process(group)
         group.processes[key].transition()
 
     def _remove(self, group: Any, key: str) -> None:
@@ -185,6 +221,8 @@ class Herd(Supervisor):
             children=sorted((process.message() for process in self._processes()), key=lambda child: child.name),
             supervisor_pid=self.options.pid,
             started_timestamp_seconds=self._started_timestamp,
+            config_reloads=self._loader.reloads,
+            config_reload_failures=self._loader.failures,
         )
         if children == self._published:
             return
@@ -214,8 +252,8 @@ class Herd(Supervisor):
             ]
         )
 
-    def _processes(self) -> list[Process]:
-        return self._processes_of(*self.process_groups)
+    def _readers_of_the_configuration(self) -> list[Process]:
+        return [process for process in self._processes() if process.config.program.reloads]
 
-    def _processes_of(self, *groups: str) -> list[Process]:
-        return [process for group in groups for process in self.process_groups[group].processes.values()]
+    def _processes(self) -> list[Process]:
+        return [process for group in self.process_groups.values() for process in group.processes.values()]

@@ -1,7 +1,7 @@
-"""One instance for a run directory, one for a kubelet directory: held by flock, which the kernel lets go when we die.
+"""One instance for a run directory, one for a kubelet directory: held by flock, which the kernel releases at exit.
 
-The kubelet's directory gets no file of ours: the directory itself is locked. It may come later than we do, and the
-kubelet's administrator may remove it and make it again, so that lock is looked after for as long as we run.
+No lock file is created in the kubelet's directory: the directory itself is locked. It may appear after devherd has
+started, and may be removed and created again, so the lock is checked and renewed at run time.
 """
 
 import fcntl
@@ -58,7 +58,7 @@ class KubeletDirectoryLock:
         self._complaint: str | None = None
 
     def hold(self) -> None:
-        """Lock the directory that now has the path, if there is one and it is not ours yet; called again and again.
+        """Lock the directory that now has the path, if it exists and is not locked yet; called repeatedly.
 
         Raises AlreadyRunningError when another instance has it.
         """
@@ -101,25 +101,26 @@ def _make_directories(settings: Settings) -> None:
     settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     _close_to_others(settings)
     for directory in (
+        settings.offers_directory,
         settings.resources_directory,
         settings.state_directory,
-        settings.counters_directory,
+        settings.allocatable_directory,
         settings.logs_directory,
     ):
         directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def _close_to_others(settings: Settings) -> None:
-    """Somebody made it before us, a kubelet or an administrator: what we will put there is for us alone.
+    """The directory existed before: restrict it to its owner, as devherd's files are private.
 
-    A directory that holds anything else, such as /tmp, is not ours to close.
+    A directory with other content, such as /tmp, is left as it is.
     """
     if {path.name for path in settings.run_dir.iterdir()} <= settings.own_names:
         settings.run_dir.chmod(0o700)
 
 
 def _lock(descriptor: int) -> bool:
-    """False when another process has it. Raises OSError where the file system knows no locks."""
+    """False when another process has it. Raises OSError where the file system does not support locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,7 @@
-"""The supervisor's own log: on stderr like everybody's, and in a file for `supervisorctl maintail`.
+"""The supervisor's own log: on stderr like every process's, and in a file for `supervisorctl maintail`.
 
-supervisord has a logger of its own. What it says of processes is said again here with their full names, so below an
-error it is for debugging only.
+supervisord has a logger of its own. Its messages about processes are repeated here with their full names, so below
+level error they are for debugging only.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ NAME = "supervisor"
 
 class _File(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """A disk that is full costs the file its lines: stderr has them."""
+        """On a full disk the file loses lines; stderr has them."""
 
     def close(self) -> None:
         """Close it, also when there is no room for what was not yet written."""

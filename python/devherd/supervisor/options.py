@@ -2,7 +2,9 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 from supervisor.loggers import LevelsByName
@@ -13,17 +15,13 @@ from supervisor.poller import PollPoller
 from devherd.errors import UsageError
 from devherd.heartbeat import Heartbeats
 from devherd.settings import Settings
-from devherd.supervisor import control, seam
+from devherd.supervisor import control
 from devherd.supervisor.group import GroupConfig
 from devherd.supervisor.main_log import main_log_path
-from devherd.supervisor.process import Program
+from devherd.supervisor.process import ChildConfig
 from devherd.supervisor.programs import Programs
 from devherd.supervisor.stderr import Stderr
 from devherd.supervisor.wakeups import SignalWakeup, SpoolWatch
-
-SCANNER = "scanner"
-EXPORTER = "exporter"
-RESOURCE = "resource"
 
 
 class Poller(PollPoller):
@@ -37,21 +35,30 @@ class Poller(PollPoller):
         return ready
 
 
+@contextmanager
+def _temporary_directory(directory: Path) -> Iterator[None]:
+    """What supervisord asks for while it makes its options; a read-only container has no /tmp."""
+    before, tempfile.tempdir = tempfile.tempdir, str(directory)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
 class Options(ServerOptions):
-    """The options of a herd. Everything it opens is for the supervisor; children close it at the seam."""
+    """The options of a herd. Everything it opens is for the supervisor; children close it at the fork."""
 
     def __init__(self, settings: Settings, programs: Programs, stderr: Stderr, logger: Any) -> None:
-        tempfile.tempdir = str(settings.run_dir)  # asked for by supervisord; a read-only container has no /tmp
-        super().__init__()
+        with _temporary_directory(settings.run_dir):
+            super().__init__()
         self.settings = settings
         self.programs = programs
         self.stderr_stream = stderr
         self.logger = logger
         self.heartbeats = Heartbeats()
         self.pid = os.getpid()
-        self.counter_descriptors = seam.descriptors_below(settings.counters_directory)
         self.poller = Poller(self)
-        self.spool_watch = SpoolWatch(settings.resources_directory)
+        self.spool_watch = SpoolWatch(program.per_file(settings) for program in programs.children if program.per_file)
         self._say_what_supervisord_reads_from_its_file()
 
     def _say_what_supervisord_reads_from_its_file(self) -> None:
@@ -68,28 +75,27 @@ class Options(ServerOptions):
 
     def _groups(self) -> list[GroupConfig]:
         """In the order in which they start; they stop in the reverse order."""
+        members: dict[str, list[ChildConfig]] = {}
+        for program in self.programs.children:
+            group = members.setdefault(program.group, [])
+            if not program.per_file:
+                group.append(ChildConfig(self, program, program.name or program.group))
         return [
-            self._group(1, SCANNER, [Program(self, SCANNER, SCANNER, self.programs.scanner)]),
-            self._group(2, EXPORTER, [Program(self, EXPORTER, EXPORTER, self.programs.exporter)]),
-            self._group(3, RESOURCE, []),
+            GroupConfig(self, name, priority, configs) for priority, (name, configs) in enumerate(members.items(), 1)
         ]
 
-    def _group(self, priority: int, name: str, programs: list[Program]) -> GroupConfig:
-        return GroupConfig(self, name, priority, programs)
-
-    def resource_program(self, key: str) -> Program:
-        """The program of a resource type."""
-        return Program(self, RESOURCE, key, self.programs.resource)
-
-    def get_socket_map(self) -> dict[int, Any]:
-        """What the loop polls: supervisord's HTTP server and channels, and what wakes us."""
+    def poll_wakeups(self) -> None:
+        """From now on, signals and the spool end the loop's poll. To be called once, before the loop begins."""
         wakeups = (SignalWakeup(), self.spool_watch)
         asyncore.socket_map.update({wakeup.fileno(): wakeup for wakeup in wakeups if wakeup.fileno() is not None})
+
+    def get_socket_map(self) -> dict[int, Any]:
+        """What the loop polls: supervisord's HTTP server and channels, and the wakeups."""
         sockets: dict[int, Any] = asyncore.socket_map
         return sockets
 
     def openhttpservers(self, supervisord: Any) -> None:
-        """Without the warning that there is no password: the socket's mode and directory keep others out."""
+        """Without the warning that there is no password: the socket's mode and directory deny access to others."""
         handlers, self.logger.handlers = self.logger.handlers, []
         try:
             super().openhttpservers(supervisord)
@@ -97,7 +103,7 @@ class Options(ServerOptions):
             self.logger.handlers = handlers
 
     def write_pidfile(self) -> None:
-        """None: `children.pb` has the process id, the lock says whether it is true."""
+        """None: `children.pb` has the process id, and the lock shows whether it runs."""
 
     def usage(self, msg: str) -> NoReturn:
         """What supervisord calls when it cannot serve the control socket."""

@@ -1,4 +1,4 @@
-"""What a child writes to stdout and stderr: into a log file of bounded size, and line by line on to our stderr."""
+"""What a child writes to stdout and stderr: to a log file of bounded size, and line by line to our stderr."""
 
 import logging
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _LONGEST_LINE = 64 * 1024
 
 
 class LogFile(RotatingFileHandler):  # supervisord's own, so that `supervisorctl clear` and SIGUSR2 work on it
-    """A child's log file. A disk that is full costs the file its lines, nothing else."""
+    """A child's log file. On a full disk the file loses lines; nothing else fails."""
 
     stream: Any
     _complained = False

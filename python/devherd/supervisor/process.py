@@ -1,12 +1,11 @@
 """supervisord's process, bent: forked without exec, RUNNING once its heart beats, started again for ever.
 
 States are supervisord's own. STARTING lasts until the first heartbeat, BACKOFF until the next start; FATAL does not
-occur. Times are monotonic: a clock that is set does not kill or delay anybody.
+occur. Times are monotonic: setting the clock kills or delays no process.
 """
 
 import logging
 import os
-import random
 import signal
 import time
 from collections import Counter
@@ -17,30 +16,42 @@ from supervisor.options import ProcessConfig, decode_wait_status, make_namespec
 from supervisor.process import Subprocess
 from supervisor.states import STOPPED_STATES, ProcessStates, SupervisorStates, getProcessStateDescription
 
-from devherd.child import Child, ChildMain
+from devherd.backoff import Backoff
+from devherd.child import RENEW, Child
 from devherd.proto import spool_pb2
-from devherd.supervisor import backoff, seam
+from devherd.supervisor import fork
+from devherd.supervisor.access import Access
 from devherd.supervisor.output import LOG_BACKUPS, LOG_BYTES, Output
+from devherd.supervisor.programs import Program
+from devherd.supervisor.sandbox import Sandbox, make_directories
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5
 """Between SIGTERM and SIGKILL."""
 DIE_SECONDS = 2
-"""From SIGKILL on: who is still there sleeps in the kernel (a read of a wedged device), and dies when it wakes."""
+"""From SIGKILL on: a survivor is in uninterruptible sleep (a read of a hung device), and dies when it wakes."""
 LOOK_FOR_FIRST_BEAT_SECONDS = 0.01
+FIRST_DELAY_SECONDS = 0.1
+"""Before the start that follows a second failure in a row; a first failure is answered at once."""
+LONGEST_DELAY_SECONDS = 30.0
+JITTER = 0.2
+STEADY_SECONDS = 60.0
+"""A child that lived this long has recovered: its next failure counts as its first."""
 NEVER = float("inf")
+RENEWED = "renewal"
+"""Cause of the restart of a child that ended with RENEW: no failure."""
 
 _ALIVE = (ProcessStates.STARTING, ProcessStates.RUNNING)
 _FOREVER = 2**31 - 1  # XML-RPC's largest integer
 
 
-class Program(ProcessConfig):
-    """What to run as a child, in supervisord's terms. `options` is the supervisor's Options."""
+class ChildConfig(ProcessConfig):
+    """A child of a program, in supervisord's terms. `options` is the supervisor's Options."""
 
-    def __init__(self, options: Any, group: str, name: str, main: ChildMain) -> None:
-        self.child_name: str = make_namespec(group, name)
-        self.main = main
+    def __init__(self, options: Any, program: Program, name: str) -> None:
+        self.child_name: str = make_namespec(program.group, name)
+        self.program = program
         log_file = str(options.settings.logs_directory / f"{self.child_name}.log")
         of_both_streams = {"capture_maxbytes": 0, "events_enabled": False, "syslog": False}
         log_options = {
@@ -92,15 +103,17 @@ class Program(ProcessConfig):
 class Process(Subprocess):
     """One child, whichever process is it at the moment."""
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(program)
+    def __init__(self, config: ChildConfig) -> None:
+        super().__init__(config)
         self.dispatchers: dict[int, Output] = {}
         self.pipes: dict[str, Any] = {}
-        self.slot: int = program.options.heartbeats.claim()
+        self.slot: int = config.options.heartbeats.claim()
         self.restarts: Counter[str] = Counter()
         self.last_exit = ""
         self.leaving = False
+        self._access = Access()
         self._failures = 0
+        self._backoff = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER)
         self._cause = ""
         self._silent = False
         self._spawned_at = self._start_at = self._kill_at = 0.0
@@ -113,10 +126,12 @@ class Process(Subprocess):
     def spawn(self) -> int | None:
         """Start the child, which must not run; its process id, None when there can be no fork now."""
         self.config.options.heartbeats.clear(self.slot)
+        self._access = self.config.program.may(self.config.options.settings, self.config.name)
+        self.make_directories()
         self._spawned_at = time.monotonic()
         self._silent = False
         self._dead_by = NEVER
-        with seam.signals_held():
+        with fork.signals_held():
             pid: int | None = super().spawn()
         if pid is None:
             self._close_output()
@@ -128,19 +143,29 @@ class Process(Subprocess):
 
     def _spawn_as_child(self, filename: str, argv: list[str]) -> NoReturn:  # noqa: ARG002 - supervisord's signature
         options = self.config.options
-        child = Child(self.config.child_name, options.settings, options.heartbeats, self.slot)
-        seam.cross(child, self.config.main, self.pipes["child_stdout"], options.pid, options.counter_descriptors)
+        sandbox = Sandbox(self._access)
+        settings, heartbeats = options.settings, options.heartbeats
+        child = Child(self.config.child_name, settings, heartbeats, self.slot, self.last_exit, sandbox)
+        output = self.pipes["child_stdout"]
+        fork.cross(child, self.config.program.main, sandbox, output, options.pid)
+
+    def make_directories(self) -> None:
+        """Make the child's own directories, at its start and when somebody has removed them."""
+        make_directories(self._access)
 
     def change_state(self, new_state: int, expected: bool = True) -> None:
         """As supervisord's, with our own delay before the next start."""
         super().change_state(new_state, expected)
         if new_state == ProcessStates.BACKOFF:
-            lived = time.monotonic() - self._spawned_at
-            self._failures = backoff.failures_in_a_row(self._failures, lived)
-            delay = backoff.delay_seconds(self._failures, random.random())  # noqa: S311 - no secret
+            if self._cause == RENEWED or time.monotonic() - self._spawned_at >= STEADY_SECONDS:
+                self._failures = 0
+                self._backoff.reset()
+            self._failures += 1
+            delay = self._backoff.seconds() if self._failures > 1 else 0.0
             self._start_at = time.monotonic() + delay
             when = f"in {delay:.1f} s" if delay else "at once"
-            log.warning("%s: %s; next start %s", self.config.child_name, self.last_exit, when)
+            level = logging.INFO if self._cause == RENEWED else logging.WARNING
+            log.log(level, "%s: %s; next start %s", self.config.child_name, self.last_exit, when)
 
     def record_spawnerr(self, msg: str) -> None:
         """The child could not be started."""
@@ -158,22 +183,30 @@ class Process(Subprocess):
         outputs = list(self.dispatchers.values())
         by_us = self.killing
         self._cause = self._cause_of(sts)
-        self.last_exit = "no heartbeat, killed" if self._silent else decode_wait_status(sts)[1]
+        self.last_exit = self._words_of(sts)
         super().finish(pid, sts)
         for output in outputs:
             output.end()
         if by_us:
             self._failures = 0
+            self._backoff.reset()
             log.info("%s stopped, %s", self.config.child_name, self.last_exit)
         else:
             self.change_state(ProcessStates.BACKOFF)
             self.spawnerr = f"{self.last_exit}, {self._failures} in a row"
+
+    def _words_of(self, status: int) -> str:
+        if self._cause == RENEWED:
+            return "ended for a fresh sandbox"
+        return "no heartbeat, killed" if self._silent else str(decode_wait_status(status)[1])
 
     def _cause_of(self, status: int) -> str:
         if self.killing:
             return "operator"
         if self._silent:
             return "heartbeat"
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == RENEW:
+            return RENEWED
         return "signal" if os.WIFSIGNALED(status) else "exit"
 
     def transition(self) -> None:
@@ -247,10 +280,10 @@ class Process(Subprocess):
         except FileNotFoundError:
             pass
         except OSError as error:
-            log.warning("cannot remove the log of a program that is gone: %s", error)
+            log.warning("cannot remove the log of a removed program: %s", error)
 
     def message(self) -> spool_pb2.Child:
-        """The child as `children.pb` tells it."""
+        """The child as `children.pb` shows it."""
         return spool_pb2.Child(
             name=self.config.child_name,
             heartbeat_slot=self.slot,

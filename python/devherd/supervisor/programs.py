@@ -1,25 +1,51 @@
-"""Which function each child runs. What children share is imported before the forks, the rest in the child."""
+"""The programs of an instance, as data: group, name, main function and what each may touch.
 
-from collections.abc import Callable
+What children share is imported before the forks, the rest in the child.
+"""
+
+import contextlib
+import resource
+import socket
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import MappingProxyType
 
 from devherd.child import Child, ChildMain
+from devherd.config import resolved_file
+from devherd.config.resolved import Config
+from devherd.config.resolved_file import ResolvedFileError
+from devherd.settings import Settings
+from devherd.supervisor.access import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
-if TYPE_CHECKING:  # pydantic is not for the supervisor
-    from devherd.config import Config
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One child, `group:name` in supervisorctl, or, with `per_file`, one child for each spool file of a directory."""
+
+    group: str
+    name: str = ""
+    """Its name in the group; the group's own if empty. With `per_file` it is the file's key."""
+    main: ChildMain
+    may: Callable[[Settings, str], Access]
+    """What a child may touch, by the settings and its name."""
+    per_file: Callable[[Settings], Path] | None = None
+    """The directory whose spool files are its children: one that appears is started, one that goes is stopped."""
+    suffix: str | None = None
+    """Of those files."""
+    reloads: bool = False
+    """Whether it reads the configuration, and so again at SIGHUP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The main functions of a herd, and what runs before there is one."""
+    """Everything that the supervisor runs. Groups start in the order of their first program and stop in reverse."""
 
-    scanner: ChildMain
-    exporter: ChildMain
-    resource: ChildMain
-    first_scan: "Callable[[Config], None]"
+    children: tuple[Program, ...]
+    first_scan: Callable[[Config], None]
+    """Runs before there are children, in a process of its own."""
     preload: Callable[[], None]
-    """Imports what resource children need and has metrics, in the supervisor."""
+    """Imports what resource children and the exporter need, in the supervisor."""
 
 
 def _scanner(child: Child) -> int:
@@ -29,25 +55,133 @@ def _scanner(child: Child) -> int:
 
 
 def _exporter(child: Child) -> int:
-    from devherd.exporter.main import main  # noqa: PLC0415 - nobody else needs its HTTP server
+    from devherd.exporter.main import main  # noqa: PLC0415 - imported by _preload
+
+    return main(child)
+
+
+def _source(child: Child) -> int:
+    from devherd.health.sources.nvml import main  # noqa: PLC0415 - nobody else needs it
 
     return main(child)
 
 
 def _resource(child: Child) -> int:
-    from devherd.plugin.child import main  # noqa: PLC0415 - imported by _preload
+    from devherd.device_plugin.child import main  # noqa: PLC0415 - imported by _preload
 
     return main(child)
 
 
-def _first_scan(config: "Config") -> None:
+def _first_scan(config: Config) -> None:
     from devherd.scanner import main as scanner  # noqa: PLC0415 - in a process of its own
 
     scanner.first_scan(config)
 
 
 def _preload() -> None:
-    import devherd.plugin.child  # noqa: PLC0415, F401 - not before it is known where counters are kept
+    import devherd.device_plugin.child  # noqa: PLC0415 - shared by the children
+    import devherd.exporter.main  # noqa: PLC0415, F401 - likewise: 4 MB less in the exporter
 
 
-DEVHERD = Programs(_scanner, _exporter, _resource, _first_scan, _preload)
+def _scanner_access(settings: Settings, _name: str) -> Access:
+    """Reads the host, writes the run directory and CDI specs."""
+    return Access(
+        read=(Path("/"),),
+        write=(settings.run_dir, *map(_nearest, _cdi_directories(settings))),
+        follows=(settings.run_dir,),
+        modes=True,
+        families=(socket.AF_UNIX, socket.AF_NETLINK),
+        capabilities=(Capability.DAC_OVERRIDE, Capability.DAC_READ_SEARCH),  # files that are not root's
+    )
+
+
+def _cdi_directories(settings: Settings) -> Iterator[Path]:
+    """The one of the configuration in force: a reload may have changed it."""
+    with contextlib.suppress(ResolvedFileError):
+        yield resolved_file.read(settings.resolved_config_file).cdi_directory
+
+
+def _nearest(path: Path) -> Path:
+    """The directory, or while it is still to be made, the one in which it will be."""
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+def _exporter_access(settings: Settings, _name: str) -> Access:
+    """Reads the run directory, /proc for the sizes of children, and what resolves names."""
+    return Access(
+        read=(
+            settings.run_dir,
+            Path("/proc"),
+            Path("/etc"),
+            Path("/run/systemd/resolve"),
+        ),
+        write=(settings.allocatable_directory,),
+        follows=(settings.run_dir, settings.allocatable_directory),
+        families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
+        listens=True,
+        capabilities=(Capability.NET_BIND_SERVICE,),
+    )
+
+
+def _source_access(settings: Settings, name: str) -> Access:
+    """Reads its request and the library, opens the nodes that there are, and writes its facts and findings."""
+    from devherd.health.sources.nvml import device_nodes  # noqa: PLC0415 - nobody needs it before there is a request
+
+    findings = settings.findings_directory / name
+    return Access(
+        read=(settings.requests_directory, settings.host_root, *map(Path, ("/etc", "/proc", "/sys"))),
+        write=(settings.facts_directory, findings),
+        made=(settings.facts_directory, findings),
+        follows=(settings.requests_directory, settings.facts_directory, findings),
+        devices=tuple(device_nodes()),
+        capabilities=(Capability.SYS_ADMIN,),  # NVIDIA's driver lets it see MIG devices
+    )
+
+
+def _resource_access(settings: Settings, key: str) -> Access:
+    """Reads its offer and what the kubelet has of it, writes its state, serves its socket. Connecting is free."""
+    offer, state, answer = (
+        directory / key
+        for directory in (settings.resources_directory, settings.state_directory, settings.allocatable_directory)
+    )
+    return Access(
+        read=(offer, answer),
+        write=(state,),
+        made=(state, answer),
+        sockets=settings.socket_directories,
+        follows=(offer, state, answer, settings.socket_directory),
+        limits=_RESOURCE_LIMITS,
+    )
+
+
+_RESOURCE_LIMITS = MappingProxyType(
+    {
+        **DEFAULT_LIMITS,
+        resource.RLIMIT_FSIZE: 64 * MEBIBYTE,  # the run directory is memory
+        resource.RLIMIT_DATA: 1024 * MEBIBYTE,
+        resource.RLIMIT_NOFILE: 4096,
+    }
+)
+
+
+DEVHERD = Programs(
+    children=(
+        Program(group="scanner", main=_scanner, may=_scanner_access, reloads=True),
+        Program(group="exporter", main=_exporter, may=_exporter_access, reloads=True),
+        Program(
+            group="source",
+            main=_source,
+            may=_source_access,
+            per_file=lambda settings: settings.requests_directory,
+            suffix=".json",
+        ),
+        Program(
+            group="resource",
+            main=_resource,
+            may=_resource_access,
+            per_file=lambda settings: settings.resources_directory,
+        ),
+    ),
+    first_scan=_first_scan,
+    preload=_preload,
+)

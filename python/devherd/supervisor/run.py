@@ -1,7 +1,7 @@
 """`devherd run`: from nothing to a herd, in the order that is safe and fast.
 
 The process forks for as long as it lives, so it has one thread. Order of the start: fork the first scan; import what
-the children share; learn the settings; lock; let the first scan write; run.
+the children share; take the configuration; lock; let the first scan write; run.
 """
 
 import contextlib
@@ -10,35 +10,40 @@ import signal
 import sys
 from types import FrameType
 
-from devherd.supervisor.first_scan import FirstScan, Loader
+from devherd import _native
+from devherd.child import SILENCE_LIMIT_SECONDS
+from devherd.supervisor.first_scan import FirstScan
+from devherd.supervisor.lean_imports import lean_imports
+from devherd.supervisor.loader import Load
 from devherd.supervisor.programs import DEVHERD, Programs
 
 FIRST_SCAN_SECONDS = 5.0
-SILENCE_LIMIT_SECONDS = 10.0
-"""A child without a heartbeat for so long is replaced."""
 
 
-def run(load: Loader, programs: Programs = DEVHERD, silence_limit_seconds: float = SILENCE_LIMIT_SECONDS) -> int:
+def run(load: Load, programs: Programs = DEVHERD, silence_limit_seconds: float = SILENCE_LIMIT_SECONDS) -> int:
     """Run the supervisor until SIGTERM or SIGINT; the exit code.
 
-    `load` gives the configuration and is called in another process, which says what is wrong with it. Raises
-    AlreadyRunningError when another instance has the run directory or the kubelet directory, and other DevherdErrors.
+    `load` gives the configuration. It is called in other processes, at the start and for each reload, which say what is
+    wrong with it. Raises AlreadyRunningError when another instance has the run directory or the kubelet directory, and
+    other DevherdErrors.
     """
     _end_quietly_while_starting()
     sys.stdout.flush()  # a forked process would write what is buffered once more
     gc.disable()
-    with contextlib.closing(FirstScan(load, programs.first_scan)) as first_scan:
-        from devherd.supervisor.preparation import forget_gone_resources, prepare  # noqa: PLC0415 - takes its time, in parallel
+    with contextlib.closing(FirstScan(lambda: load(None), programs.first_scan)) as first_scan:
+        with lean_imports():  # takes its time, in parallel
+            from devherd.supervisor.startup import forget_gone_resources, prepare  # noqa: PLC0415
 
-        settings = first_scan.settings()
-        if settings is None:
+        config = first_scan.config()
+        if config is None:
             return first_scan.exit_code()
-        herd = prepare(settings, programs, first_scan, silence_limit_seconds)
-        gc.collect()
-        gc.freeze()  # no collection in a child may touch, and so copy, what it shares with the others
+        herd = prepare(load, config, programs, first_scan, silence_limit_seconds)
+        _native.make_immortal(gc.get_objects())  # reference counts would have each child copy what it only runs
+        gc.freeze()  # no collection in a child may touch, and so copy, what it shares with the others; none before it:
+        # the holes that it leaves would be filled by each child anew, in pages that are shared until then
         gc.enable()
         first_scan.wait(FIRST_SCAN_SECONDS)
-        forget_gone_resources(settings)
+        forget_gone_resources(config.settings())
     herd.live()
     return 0
 

@@ -31,7 +31,7 @@ class Stderr:
         """Write bytes, or lose them."""
         if self._lost and self._takes_more(0):
             lost, self._lost = self._lost, 0
-            self._send(f"devherd: {lost} bytes of log are lost: nobody read them\n".encode())
+            self._send(f"devherd: {lost} bytes of log lost: stderr was not read in time\n".encode())
         self._send(data)
 
     def _send(self, data: bytes) -> None:

@@ -13,7 +13,7 @@ def entitle(name: str, settings: Settings) -> None:
 
 
 def title(name: str, settings: Settings) -> str:
-    """`devherd: resource nvidia.com/gpu`, and the options that tell one instance from another."""
+    """`devherd: resource nvidia.com/gpu`, and the options that distinguish instances."""
     kind, _, key = name.partition(":")
     resource = [key.replace("_", "/", 1)] if key else []  # the domain of a resource holds no underscore
     options = [f"--{option.replace('_', '-')}={value}" for option, value in settings.given_options]

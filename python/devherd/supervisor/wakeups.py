@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 from devherd import _native
@@ -40,10 +41,10 @@ class SignalWakeup:
 
 
 class SpoolWatch:
-    """Notices resource files that come and go; without inotify they are looked for with every tick only."""
+    """Notices spool files that come and go; without inotify they are looked for with every tick only."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = str(directory)
+    def __init__(self, directories: Iterable[Path]) -> None:
+        self._directories = [str(directory) for directory in directories]
         self._watch: _native.DirectoryWatch | None = None
         self.changed = True
         try:
@@ -56,12 +57,14 @@ class SpoolWatch:
         return self._watch.fileno() if self._watch else None
 
     def renew(self) -> None:
-        """Watch the directory that now has the path: it may have been removed and made again."""
-        try:
-            if self._watch:
-                self._watch.add(self._directory)
-        except OSError as error:
-            log.debug("cannot watch %s: %s", self._directory, error)
+        """Watch the directories that now have the paths: they may have been removed and made again."""
+        if self._watch is None:
+            return
+        for directory in self._directories:
+            try:
+                self._watch.add(directory)
+            except OSError as error:
+                log.debug("cannot watch %s: %s", directory, error)
 
     def readable(self) -> bool:
         """Always of interest."""
@@ -78,5 +81,5 @@ class SpoolWatch:
             self._watch.drain()
 
     def handle_error(self) -> None:
-        """Look at the directory itself: what inotify could not tell is there."""
+        """Look at the directory itself, for what inotify could not report."""
         self.changed = True

@@ -17,7 +17,7 @@ pub(super) struct Bound<'a> {
     pub(super) looks: usize,
 }
 
-/// Some devices of a card, and what each of them costs at least, but for what is taken already.
+/// Some devices of a card, and the least that each of them costs, without what is taken already.
 struct Tranche {
     card: usize,
     each: u64,
@@ -29,7 +29,8 @@ impl<'a> Bound<'a> {
         Self { sets, tranches: HashMap::new(), prices: Vec::new(), looks: 0 }
     }
 
-    /// `missing` devices of the cards from `first` on, a device of each of which is so far from all that is taken.
+    /// The least cost of `missing` devices from the cards from `first` on. `to_taken`, by card: the distance of one of its
+    /// devices to all that is taken.
     pub(super) fn least_cost(&mut self, first: usize, missing: usize, to_taken: &[u64]) -> u64 {
         let (sets, looks) = (self.sets, &mut self.looks);
         let tranches = self.tranches.entry((first, missing)).or_insert_with(|| {
@@ -47,7 +48,7 @@ impl<'a> Bound<'a> {
 
 /// The devices of a card, those with the lowest prices first.
 ///
-/// So many of them cost the distances among themselves, and those to the closest of other cards. For the lowest prices of
+/// They cost the distances among themselves, and those to the closest of other cards. For the lowest prices of
 /// all cards to be a lower bound, too, prices that fall with the number of devices are averaged until they do not.
 fn tranches(sets: &Sets, card: usize, cards: &Range<usize>, missing: usize, looks: &mut usize) -> Vec<Tranche> {
     let distances = &sets.distances[card];
@@ -86,7 +87,7 @@ fn rising(costs: &[u64]) -> Vec<(u64, usize)> {
     pairs.map(|(from, to)| ((costs[to] - costs[from]) / (to - from) as u64, to - from)).collect()
 }
 
-/// The sum of the lowest prices, given in order, each of which is to be had so many times.
+/// The sum of the lowest prices, given in ascending order with the number of devices at each.
 fn cheapest(prices: &[(u64, usize)], wanted: usize) -> u64 {
     let mut missing = wanted;
     let mut sum = 0;

@@ -1,4 +1,4 @@
-//! Over the cards, and on each over its physical devices, those first of which the least is allocated.
+//! Spreads over the cards, and on each over its physical devices: the least allocated first.
 //!
 //! As NVIDIA's policy does for replicas (nvidia.md 3.9), but a MIG device or a partition counts for its card as well, ties
 //! go to the NUMA nodes in use, and then to natural order.

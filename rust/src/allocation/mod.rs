@@ -1,4 +1,4 @@
-//! Which of the free devices a container had best be given. Pure, deterministic, no I/O, and bounded in time.
+//! Preferred allocation: which of the free devices suit a container best. Pure, deterministic, no I/O, bounded in time.
 //!
 //! ```text
 //! topology        the devices of a resource, made once per snapshot
@@ -50,6 +50,16 @@ impl Kind {
             "packed" => Some(Self::Packed),
             "distributed" => Some(Self::Distributed),
             _ => None,
+        }
+    }
+
+    /// Its word in the config file.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Aligned => "aligned",
+            Self::Packed => "packed",
+            Self::Distributed => "distributed",
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Card {
 pub(super) struct Score {
     /// Sum of distances within the set, without those among the required devices.
     pub(super) cost: u64,
-    /// Sums of distances within what is left are this much larger than they could be, but for a constant.
+    /// By how much sums of distances within what is left exceed their minimum, up to a constant.
     pub(super) loss: u64,
     /// Cards opened.
     pub(super) cards: usize,
@@ -64,7 +64,7 @@ impl Sets {
         Self { wanted, cards: numbers.iter().map(|&number| card(number)).collect(), distances }
     }
 
-    /// What taking so many of each card costs.
+    /// The cost of taking this many of each card.
     pub(super) fn score(&self, counts: &[usize]) -> Score {
         let mut score = Score::default();
         for (card, &count) in counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
@@ -74,7 +74,7 @@ impl Sets {
         score
     }
 
-    /// The score after taking more of a card that had none, each of which is so far from all that was taken before.
+    /// The score after taking `count` devices of another card; `to_taken` is the distance of each to all taken before.
     pub(super) fn with(&self, score: Score, card: usize, count: usize, to_taken: u64) -> Score {
         let (taken, number) = (&self.cards[card], count as u64);
         Score {
@@ -93,7 +93,7 @@ impl Sets {
     }
 }
 
-/// How many pairs so many devices make.
+/// The number of pairs among this many devices.
 fn pairs(count: u64) -> u64 {
     count * count.saturating_sub(1) / 2
 }

@@ -67,7 +67,7 @@ impl Topology {
     ) -> Self {
         devices.sort_by(|left, right| natural(&left.id, &right.id));
         devices.dedup_by(|left, right| left.id == right.id);
-        // One without nodes would count as close to everything: like the kubelet is told, it is all or none.
+        // A device without nodes would count as close to everything: nodes are used for all devices or for none.
         let with_nodes = devices.iter().all(|device| !device.numa_nodes.is_empty());
         let numa_nodes = |device: &Device| device.numa_nodes.iter().copied().filter(|_| with_nodes).collect();
         let (mut cards, mut physical, mut nodes) = (Numbers::default(), Numbers::default(), Numbers::default());

@@ -4,18 +4,18 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::fs::CWD;
-use rustix::io::Errno;
+use rustix::io::{Errno, pread, retry_on_intr};
 
-use crate::attribute::{Cause, open, read_open};
+use crate::host::attribute::{Cause, open, read_open};
 
 /// How long files stay open, and when an open one is no longer to be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Keeping {
+pub struct Keeping {
     /// Whether the file stays open between two reads.
-    pub(super) open: bool,
+    pub open: bool,
     /// Whether the file may be replaced without its open descriptor saying so. The kernel's sysfs says `ENODEV` when the
     /// object is gone; a file of another file system, a simulated tree's, can be read for ever after it was deleted.
-    pub(super) check_links: bool,
+    pub check_links: bool,
 }
 
 /// An attribute, and its descriptor while it is open.
@@ -36,9 +36,35 @@ impl KeptFile {
     /// # Errors
     /// What the kernel says.
     pub(super) fn read(&mut self, keeping: Keeping) -> Result<(String, bool), Cause> {
+        self.read_by(keeping, |file| read_open(file))
+    }
+
+    /// The first bytes of the file, where it has so many.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn first_bytes<const N: usize>(&mut self, keeping: Keeping) -> Result<Option<[u8; N]>, Cause> {
+        let read = |file: &OwnedFd| {
+            let mut bytes = [0_u8; N];
+            let length = retry_on_intr(|| pread(file, &mut bytes[..], 0)).map_err(Cause::System)?;
+            Ok((length == N).then_some(bytes))
+        };
+        Ok(self.read_by(keeping, read)?.0)
+    }
+
+    /// Closes the file; the next read opens it again.
+    pub(super) fn close(&mut self) {
+        self.file = None;
+    }
+
+    fn read_by<T>(
+        &mut self,
+        keeping: Keeping,
+        read: impl Fn(&OwnedFd) -> Result<T, Cause>,
+    ) -> Result<(T, bool), Cause> {
         if let Some(file) = &self.file {
             if !(keeping.check_links && is_deleted(file)) {
-                match read_open(file) {
+                match read(file) {
                     Err(cause) if cause.is_absent() || cause == Cause::System(Errno::STALE) => {}
                     read => return Ok((read?, false)),
                 }
@@ -46,9 +72,9 @@ impl KeptFile {
             self.file = None;
         }
         let file = open(CWD, &self.path)?;
-        let text = read_open(&file);
+        let content = read(&file);
         self.file = keeping.open.then_some(file);
-        Ok((text?, true))
+        Ok((content?, true))
     }
 }
 

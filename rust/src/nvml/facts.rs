@@ -1,10 +1,10 @@
-//! What NVML tells of a host, as plain data: the form in which the process that asks it hands it on, as JSON.
+//! What NVML reports about a host, as plain data; the JSON form is that of the answer file.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// All of it. What a driver does not support or answer is absent.
+/// All facts. What a driver does not support or answer is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
@@ -36,10 +36,12 @@ pub struct Gpu {
     pub memory_bytes: Option<u64>,
     /// Major and minor.
     pub compute_capability: Option<(u32, u32)>,
-    /// Whether it is in MIG mode; absent where it knows none.
+    /// Whether it is in MIG mode; absent if it does not support MIG.
     pub mig_mode: Option<bool>,
     /// Its MIG devices, by their index.
     pub mig_devices: Vec<MigDevice>,
+    /// Whether NVML reports it as fallen off the bus (`NVML_ERROR_GPU_IS_LOST`).
+    pub is_lost: bool,
     /// Active direct NVLinks to other GPUs, by PCI address.
     pub nvlinks: BTreeMap<String, u32>,
     /// Active NVLinks to switches.
@@ -64,6 +66,6 @@ pub struct MigDevice {
     pub compute_slices: u32,
     /// Memory in MiB.
     pub memory_mebibytes: u64,
-    /// What the profile's name adds: `me`, `me.all`, `gfx`, each with its sign, as in `+me`.
-    pub extras: Vec<String>,
+    /// Suffixes of the profile's name: `me`, `me.all`, `gfx`, each with its sign, as in `+me`.
+    pub profile_suffixes: Vec<String>,
 }

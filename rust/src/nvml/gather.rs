@@ -1,14 +1,22 @@
-//! Asks a loaded library for everything. One GPU that does not answer costs the others nothing.
+//! Asks a loaded library for everything. A GPU that does not answer does not affect the others.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_uint};
 
-use super::extras;
-use super::facts::{Facts, Gpu, MigDevice};
-use super::interface::{
-    Attributes, GpuInstanceInfo, GpuInstanceProfileInfo, Handle, MOST_LINKS, Memory, PciInfo, code, link_end,
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t as Handle, nvmlDeviceAttributes_t as Attributes, nvmlGpuInstance_t,
+    nvmlGpuInstanceInfo_t as GpuInstanceInfo, nvmlGpuInstanceProfileInfo_t as GpuInstanceProfileInfo,
+    nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU as LINK_TO_GPU,
+    nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH as LINK_TO_SWITCH, nvmlMemory_t as Memory,
+    nvmlPciInfo_t as PciInfo,
 };
-use super::library::{Answer, Failure, Library, cuda_version};
+
+use super::facts::{Facts, Gpu, MigDevice};
+use super::library::{Answer, Failure, Library, code, cuda_version};
+use super::profile_suffix;
+
+/// More than `NVML_NVLINK_MAX_LINKS` of any version so far (6, 12, 18, 36).
+const MOST_LINKS: c_uint = 64;
 
 /// NVIDIA, as a PCI vendor.
 const NVIDIA: c_uint = 0x10de;
@@ -19,34 +27,36 @@ pub(super) enum Refusal {
     Mismatch,
     /// The kernel driver is not loaded.
     NoDriver,
-    /// Anything else, in the library's words.
+    /// Anything else, as the library words it.
     Other(String),
 }
 
-/// Everything the library tells.
+/// All facts that the library has.
 pub(super) fn facts(library: &Library) -> Result<Facts, Refusal> {
     library.act(&["nvmlInit_v2", "nvmlInit"]).map_err(|failure| match failure.code {
         Some(code::LIB_RM_VERSION_MISMATCH) => Refusal::Mismatch,
         Some(code::DRIVER_NOT_LOADED) => Refusal::NoDriver,
         _ => Refusal::Other(failure.to_string()),
     })?;
-    let mut inquiry = Inquiry { library, problems: Vec::new(), said: BTreeSet::new() };
-    let facts = inquiry.whole();
-    let problems = inquiry.problems;
-    // What it answers does not matter any more.
+    let mut query = Query { library, problems: Vec::new(), reported: BTreeSet::new(), is_lost: false };
+    let facts = query.whole();
+    let problems = query.problems;
+    // Its result no longer matters.
     let _ = library.act(&["nvmlShutdown"]);
     Ok(Facts { problems, ..facts })
 }
 
 /// The questions, and what could not be answered.
-struct Inquiry<'library> {
+struct Query<'library> {
     library: &'library Library,
     problems: Vec<String>,
-    /// Of whom what was said.
-    said: BTreeSet<(String, String)>,
+    /// Subject and failure of each problem.
+    reported: BTreeSet<(String, String)>,
+    /// Whether NVML reported the current GPU as lost.
+    is_lost: bool,
 }
 
-impl Inquiry<'_> {
+impl Query<'_> {
     fn whole(&mut self) -> Facts {
         let library = self.library;
         let driver_version = self.known("the driver", library.text(&["nvmlSystemGetDriverVersion"]));
@@ -76,12 +86,13 @@ impl Inquiry<'_> {
 
     fn gpu(&mut self, index: u32, gpu: Handle, place: Option<&PciInfo>, addresses: &BTreeSet<String>) -> Gpu {
         let library = self.library;
+        self.is_lost = false;
         let pci_address = place.map(address).unwrap_or_default();
         let subject = format!("GPU {index} ({pci_address})");
         let memory: Option<Memory> = self.known(&subject, library.value_of(&["nvmlDeviceGetMemoryInfo"], gpu));
         let capability: Option<(c_int, c_int)> =
             self.known(&subject, library.pair_of(&["nvmlDeviceGetCudaComputeCapability"], gpu));
-        let mut told = Gpu {
+        let mut facts = Gpu {
             index,
             uuid: self.known(&subject, library.text_of(&["nvmlDeviceGetUUID"], gpu)),
             minor: self.known(&subject, library.value_of(&["nvmlDeviceGetMinorNumber"], gpu)),
@@ -93,14 +104,15 @@ impl Inquiry<'_> {
             pci_address,
             ..Gpu::default()
         };
-        if told.mig_mode == Some(true) {
-            told.mig_devices = self.mig_devices(&subject, gpu);
+        if facts.mig_mode == Some(true) {
+            facts.mig_devices = self.mig_devices(&subject, gpu);
         }
-        self.count_links(&subject, gpu, addresses, &mut told);
-        told
+        self.count_links(&subject, gpu, addresses, &mut facts);
+        facts.is_lost = self.is_lost;
+        facts
     }
 
-    /// The mode in force; a pending one is another reset away.
+    /// The current mode; a pending one takes effect at the next reset.
     fn mig_mode(&mut self, subject: &str, gpu: Handle) -> Option<bool> {
         let modes: Option<(c_uint, c_uint)> = self.known(subject, self.library.pair_of(&["nvmlDeviceGetMigMode"], gpu));
         modes.map(|(current, _)| current == 1)
@@ -124,36 +136,35 @@ impl Inquiry<'_> {
         devices
     }
 
-    /// Nothing without the ids of its instances: nobody could tell which one it is.
+    /// `None` without the ids of its instances, which identify it.
     fn mig_device(&mut self, subject: &str, index: u32, device: Handle, profiles: &Profiles) -> Option<MigDevice> {
         let library = self.library;
         let gpu_instance = self.needed(subject, library.value_of(&["nvmlDeviceGetGpuInstanceId"], device))?;
         let compute_instance = self.needed(subject, library.value_of(&["nvmlDeviceGetComputeInstanceId"], device))?;
         let attributes: Option<Attributes> =
             self.needed(subject, library.value_of(&["nvmlDeviceGetAttributes_v2"], device));
-        let attributes = attributes.unwrap_or_default();
         let name = library.text_of(&["nvmlDeviceGetName"], device).ok();
-        let extras = profiles
+        let profile_suffixes = profiles
             .number_of(library, gpu_instance)
-            .map(extras::of_profile)
-            .or_else(|failure| name.as_deref().and_then(extras::of_name).ok_or(failure));
+            .map(profile_suffix::of_profile)
+            .or_else(|failure| name.as_deref().and_then(profile_suffix::of_name).ok_or(failure));
         Some(MigDevice {
             index,
             uuid: self.needed(subject, library.text_of(&["nvmlDeviceGetUUID"], device)),
             gpu_instance,
             compute_instance,
-            gpu_slices: attributes.gpu_slices,
-            compute_slices: attributes.compute_slices,
-            memory_mebibytes: attributes.memory_mebibytes,
-            extras: self.needed(subject, extras).unwrap_or_default(),
+            gpu_slices: attributes.map_or(0, |attributes| attributes.gpuInstanceSliceCount),
+            compute_slices: attributes.map_or(0, |attributes| attributes.computeInstanceSliceCount),
+            memory_mebibytes: attributes.map_or(0, |attributes| attributes.memorySizeMB),
+            profile_suffixes: self.needed(subject, profile_suffixes).unwrap_or_default(),
         })
     }
 
     /// NVLinks that are up, by what is at their other end.
-    fn count_links(&mut self, subject: &str, gpu: Handle, gpus: &BTreeSet<String>, told: &mut Gpu) {
+    fn count_links(&mut self, subject: &str, gpu: Handle, gpus: &BTreeSet<String>, facts: &mut Gpu) {
         for link in 0..MOST_LINKS {
             match self.library.below::<c_uint>(&["nvmlDeviceGetNvLinkState"], gpu, link) {
-                Ok(1) => self.count_link(subject, gpu, link, gpus, told),
+                Ok(1) => self.count_link(subject, gpu, link, gpus, facts),
                 Ok(_) => {}
                 // A link that the GPU does not have, among others that it has.
                 Err(failure) if failure.code == Some(code::NOT_SUPPORTED) => {}
@@ -163,20 +174,20 @@ impl Inquiry<'_> {
         }
     }
 
-    /// A GPU is told from a switch by NVML or, where it does not say, by whether it lists a GPU there.
-    fn count_link(&mut self, subject: &str, gpu: Handle, link: u32, gpus: &BTreeSet<String>, told: &mut Gpu) {
+    /// GPU or switch: as NVML reports or, where it does not, by whether it lists a GPU at that address.
+    fn count_link(&mut self, subject: &str, gpu: Handle, link: u32, gpus: &BTreeSet<String>, facts: &mut Gpu) {
         let end: Answer<c_uint> = self.library.below(&["nvmlDeviceGetNvLinkRemoteDeviceType"], gpu, link);
-        if matches!(end, Ok(link_end::SWITCH)) {
-            told.switch_links += 1;
+        if matches!(end, Ok(LINK_TO_SWITCH)) {
+            facts.switch_links += 1;
             return;
         }
         let names = &["nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"];
         let Some(remote) = self.known::<PciInfo>(subject, self.library.below(names, gpu, link)) else { return };
         let there = address(&remote);
-        if matches!(end, Ok(link_end::GPU)) || gpus.contains(&there) {
-            *told.nvlinks.entry(there).or_default() += 1;
-        } else if end.is_err() && remote.device_id & 0xffff == NVIDIA {
-            told.switch_links += 1;
+        if matches!(end, Ok(LINK_TO_GPU)) || gpus.contains(&there) {
+            *facts.nvlinks.entry(there).or_default() += 1;
+        } else if end.is_err() && remote.pciDeviceId & 0xffff == NVIDIA {
+            facts.switch_links += 1;
         }
     }
 
@@ -196,9 +207,10 @@ impl Inquiry<'_> {
         answer.inspect_err(|failure| self.complain(subject, failure)).ok()
     }
 
-    /// A GPU that is lost answers everything alike: once is enough.
+    /// A lost GPU answers every question with the same error: report it once.
     fn complain(&mut self, subject: &str, failure: &Failure) {
-        if self.said.insert((subject.to_owned(), failure.meaning.clone())) {
+        self.is_lost |= failure.code == Some(code::GPU_IS_LOST);
+        if self.reported.insert((subject.to_owned(), failure.meaning.clone())) {
             self.problems.push(format!("{subject}: {failure}"));
         }
     }
@@ -217,18 +229,18 @@ impl Profiles {
                 library.below(&["nvmlDeviceGetGpuInstanceProfileInfo"], gpu, number);
             info.ok().map(|info| (info.id, number))
         };
-        Self { gpu, numbers: (0..extras::PROFILES).filter_map(info).collect() }
+        Self { gpu, numbers: (0..profile_suffix::PROFILES).filter_map(info).collect() }
     }
 
     /// The number of a GPU instance's profile. NVML may want more rights for it than for anything else here.
     fn number_of(&self, library: &Library, gpu_instance: u32) -> Answer<u32> {
-        let instance: Handle = library.below(&["nvmlDeviceGetGpuInstanceById"], self.gpu, gpu_instance)?;
+        let instance: nvmlGpuInstance_t = library.below(&["nvmlDeviceGetGpuInstanceById"], self.gpu, gpu_instance)?;
         let info: GpuInstanceInfo = library.value_of(&["nvmlGpuInstanceGetInfo"], instance)?;
-        let found = self.numbers.iter().find(|(id, _)| *id == info.profile_id).map(|&(_, number)| number);
+        let found = self.numbers.iter().find(|(id, _)| *id == info.profileId).map(|&(_, number)| number);
         found.ok_or_else(|| Failure {
             function: "nvmlDeviceGetGpuInstanceProfileInfo",
             code: Some(code::NOT_FOUND),
-            meaning: format!("no profile has the id {}", info.profile_id),
+            meaning: format!("no profile has the id {}", info.profileId),
         })
     }
 }

@@ -1,28 +1,78 @@
 //! NVML, loaded: one method for each form that its functions have.
 //!
-//! Every function may be missing: a driver has those of its time. A name is asked for in its versions, newest first.
+//! Every function may be missing, depending on the driver's version. Versions of a name are tried newest first.
 
 #![expect(unsafe_code, reason = "a C library is called by pointers that only its documentation types")]
 
 use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::path::Path;
 
-use super::interface::{Code, Handle, TEXT_SIZE, code};
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlDeviceAttributes_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstanceProfileInfo_t,
+    nvmlMemory_t, nvmlPciInfo_t, nvmlReturn_t,
+};
+
+/// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `NVML_DEVICE_UUID_V2_BUFFER_SIZE`; version texts have 80.
+const TEXT_SIZE: usize = 96;
+
+/// Values of `nvmlReturn_t` that make a difference here.
+pub(super) mod code {
+    pub(in crate::nvml) use nvml_wrapper_sys::bindings::{
+        nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED as DRIVER_NOT_LOADED,
+        nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND as FUNCTION_NOT_FOUND,
+        nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST as GPU_IS_LOST,
+        nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT as INVALID_ARGUMENT,
+        nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH as LIB_RM_VERSION_MISMATCH,
+        nvmlReturn_enum_NVML_ERROR_NOT_FOUND as NOT_FOUND, nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED,
+        nvmlReturn_enum_NVML_SUCCESS as SUCCESS,
+    };
+}
+
+/// What NVML fills in or takes: of C layout, and a valid value when every byte is zero.
+///
+/// # Safety
+/// Both must be true of an implementing type.
+pub(super) unsafe trait Plain: Copy {}
+
+// SAFETY: integers.
+unsafe impl Plain for c_int {}
+// SAFETY: integers.
+unsafe impl Plain for c_uint {}
+// SAFETY: a pointer, which may be null; nothing here follows it.
+unsafe impl Plain for nvmlDevice_t {}
+// SAFETY: a pointer, which may be null; nothing here follows it.
+unsafe impl Plain for nvmlGpuInstance_t {}
+// SAFETY: `repr(C)`, of integers and arrays of them.
+unsafe impl Plain for nvmlPciInfo_t {}
+// SAFETY: `repr(C)`, of integers.
+unsafe impl Plain for nvmlMemory_t {}
+// SAFETY: `repr(C)`, of integers.
+unsafe impl Plain for nvmlDeviceAttributes_t {}
+// SAFETY: `repr(C)`, of integers and a pointer.
+unsafe impl Plain for nvmlGpuInstanceInfo_t {}
+// SAFETY: `repr(C)`, of integers.
+unsafe impl Plain for nvmlGpuInstanceProfileInfo_t {}
+
+fn zeroed<T: Plain>() -> T {
+    // SAFETY: `Plain` promises that zero bytes are a value.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
 
 /// A function that did not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) function: &'static str,
     /// What it returned; `None` when the library has no such function.
-    pub(super) code: Option<Code>,
+    pub(super) code: Option<nvmlReturn_t>,
     /// The library's own words for the code.
     pub(super) meaning: String,
 }
 
 impl Failure {
-    /// Whether this driver or GPU knows no such thing, which is no problem.
+    /// Whether this driver or GPU does not support it, which is not a problem.
     pub(super) fn is_unsupported(&self) -> bool {
         self.code.is_none_or(|it| matches!(it, code::NOT_SUPPORTED | code::FUNCTION_NOT_FOUND))
     }
@@ -44,7 +94,7 @@ pub(super) type Answer<T> = Result<T, Failure>;
 /// A name in all its versions, newest first.
 pub(super) type Names = &'static [&'static str];
 
-/// The library. It is never unloaded: the process that has it ends soon, and unloading would run code that may hang.
+/// The library, until it is dropped. Unloading runs its code, which may hang like any other call.
 pub(super) struct Library(libloading::Library);
 
 impl Library {
@@ -61,17 +111,17 @@ impl Library {
 
     /// A function without arguments: `nvmlReturn_t f(void)`.
     pub(super) fn act(&self, names: Names) -> Answer<()> {
-        type Function = unsafe extern "C" fn() -> Code;
+        type Function = unsafe extern "C" fn() -> nvmlReturn_t;
         let (name, function) = self.function::<Function>(names)?;
-        // SAFETY: the documented signature; no argument to be wrong about.
+        // SAFETY: the documented signature; it has no arguments.
         self.checked(name, unsafe { function() })
     }
 
     /// `nvmlReturn_t f(T *)`.
-    pub(super) fn value<T: Default>(&self, names: Names) -> Answer<T> {
-        type Function<T> = unsafe extern "C" fn(*mut T) -> Code;
+    pub(super) fn value<T: Plain>(&self, names: Names) -> Answer<T> {
+        type Function<T> = unsafe extern "C" fn(*mut T) -> nvmlReturn_t;
         let (name, function) = self.function::<Function<T>>(names)?;
-        let mut value = T::default();
+        let mut value = zeroed::<T>();
         // SAFETY: the documented signature; the pointer is to a value of the documented layout that outlives the call.
         self.checked(name, unsafe { function(&raw mut value) })?;
         Ok(value)
@@ -79,47 +129,47 @@ impl Library {
 
     /// `nvmlReturn_t f(char *, unsigned int length)`.
     pub(super) fn text(&self, names: Names) -> Answer<String> {
-        type Function = unsafe extern "C" fn(*mut c_char, c_uint) -> Code;
+        type Function = unsafe extern "C" fn(*mut c_char, c_uint) -> nvmlReturn_t;
         let (name, function) = self.function::<Function>(names)?;
         let mut buffer = [0 as c_char; TEXT_SIZE];
-        // SAFETY: the documented signature; the function is told how long the buffer is.
+        // SAFETY: the documented signature; the function is given the length of the buffer.
         self.checked(name, unsafe { function(buffer.as_mut_ptr(), length(&buffer)) })?;
         Ok(text(&buffer))
     }
 
     /// `nvmlReturn_t f(unsigned int index, T *)`.
-    pub(super) fn at<T: Default>(&self, names: Names, index: c_uint) -> Answer<T> {
-        type Function<T> = unsafe extern "C" fn(c_uint, *mut T) -> Code;
+    pub(super) fn at<T: Plain>(&self, names: Names, index: c_uint) -> Answer<T> {
+        type Function<T> = unsafe extern "C" fn(c_uint, *mut T) -> nvmlReturn_t;
         let (name, function) = self.function::<Function<T>>(names)?;
-        let mut value = T::default();
-        // SAFETY: as in `value`; an index that is none is answered with a code.
+        let mut value = zeroed::<T>();
+        // SAFETY: as in `value`; an invalid index is answered with an error code.
         self.checked(name, unsafe { function(index, &raw mut value) })?;
         Ok(value)
     }
 
     /// `nvmlReturn_t f(handle, T *)`.
-    pub(super) fn value_of<T: Default>(&self, names: Names, handle: Handle) -> Answer<T> {
-        type Function<T> = unsafe extern "C" fn(Handle, *mut T) -> Code;
-        let (name, function) = self.function::<Function<T>>(names)?;
-        let mut value = T::default();
+    pub(super) fn value_of<H: Plain, T: Plain>(&self, names: Names, handle: H) -> Answer<T> {
+        type Function<H, T> = unsafe extern "C" fn(H, *mut T) -> nvmlReturn_t;
+        let (name, function) = self.function::<Function<H, T>>(names)?;
+        let mut value = zeroed::<T>();
         // SAFETY: as in `value`; the handle is one that this library gave out and has not taken back.
         self.checked(name, unsafe { function(handle, &raw mut value) })?;
         Ok(value)
     }
 
     /// `nvmlReturn_t f(handle, T *, T *)`.
-    pub(super) fn pair_of<T: Default>(&self, names: Names, handle: Handle) -> Answer<(T, T)> {
-        type Function<T> = unsafe extern "C" fn(Handle, *mut T, *mut T) -> Code;
+    pub(super) fn pair_of<T: Plain>(&self, names: Names, handle: nvmlDevice_t) -> Answer<(T, T)> {
+        type Function<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T, *mut T) -> nvmlReturn_t;
         let (name, function) = self.function::<Function<T>>(names)?;
-        let (mut one, mut other) = (T::default(), T::default());
+        let (mut one, mut other) = (zeroed::<T>(), zeroed::<T>());
         // SAFETY: as in `value_of`, with two values.
         self.checked(name, unsafe { function(handle, &raw mut one, &raw mut other) })?;
         Ok((one, other))
     }
 
     /// `nvmlReturn_t f(handle, char *, unsigned int length)`.
-    pub(super) fn text_of(&self, names: Names, handle: Handle) -> Answer<String> {
-        type Function = unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> Code;
+    pub(super) fn text_of(&self, names: Names, handle: nvmlDevice_t) -> Answer<String> {
+        type Function = unsafe extern "C" fn(nvmlDevice_t, *mut c_char, c_uint) -> nvmlReturn_t;
         let (name, function) = self.function::<Function>(names)?;
         let mut buffer = [0 as c_char; TEXT_SIZE];
         // SAFETY: as in `value_of` and `text`.
@@ -128,10 +178,10 @@ impl Library {
     }
 
     /// `nvmlReturn_t f(handle, unsigned int index, T *)`.
-    pub(super) fn below<T: Default>(&self, names: Names, handle: Handle, index: c_uint) -> Answer<T> {
-        type Function<T> = unsafe extern "C" fn(Handle, c_uint, *mut T) -> Code;
+    pub(super) fn below<T: Plain>(&self, names: Names, handle: nvmlDevice_t, index: c_uint) -> Answer<T> {
+        type Function<T> = unsafe extern "C" fn(nvmlDevice_t, c_uint, *mut T) -> nvmlReturn_t;
         let (name, function) = self.function::<Function<T>>(names)?;
-        let mut value = T::default();
+        let mut value = zeroed::<T>();
         // SAFETY: as in `value_of` and `at`.
         self.checked(name, unsafe { function(handle, index, &raw mut value) })?;
         Ok(value)
@@ -149,15 +199,15 @@ impl Library {
         Err(Failure { function, code: None, meaning: "this driver's library has no such function".to_owned() })
     }
 
-    fn checked(&self, function: &'static str, returned: Code) -> Answer<()> {
+    fn checked(&self, function: &'static str, returned: nvmlReturn_t) -> Answer<()> {
         if returned == code::SUCCESS {
             return Ok(());
         }
         Err(Failure { function, code: Some(returned), meaning: self.meaning(returned) })
     }
 
-    fn meaning(&self, returned: Code) -> String {
-        type Function = unsafe extern "C" fn(Code) -> *const c_char;
+    fn meaning(&self, returned: nvmlReturn_t) -> String {
+        type Function = unsafe extern "C" fn(nvmlReturn_t) -> *const c_char;
         let Ok((_, function)) = self.function::<Function>(&["nvmlErrorString"]) else {
             return format!("error {returned}");
         };

@@ -1,19 +1,21 @@
-//! NVIDIA's management library, asked in a process of its own: a hang or a crash of it costs a deadline, nothing more.
+//! NVIDIA's management library. It may hang or crash: a process of its own (`source:nvml`) loads it, and the scan reads a file.
 //!
 //! ```text
-//! process    asks a command and keeps its last good answer            [the scanner]
-//!   └─► attempt    one run of the command, killed when it is overdue
-//!         └─► probe      finds the library, asks it, prints           [the command: python -m devherd.nvml_probe]
-//!               locate ─► library (interface) ─► gather (extras)
-//! facts      the form in which the answer is handed on
+//! request    what the scan asks for                                  [scanner]  ─► <run-dir>/sources/nvml.json
+//! probe      finds the library, loads it, asks it                    [source:nvml]
+//!   └─► locate ─► library ─► gather (profile_suffix)
+//! facts      what it reports
+//! answer     the facts or the failure, and for which request [source:nvml]  ─► <run-dir>/facts/nvml.json
 //! ```
 
-mod attempt;
-mod extras;
+pub mod answer;
 pub mod facts;
 mod gather;
-mod interface;
 mod library;
 pub mod locate;
 pub mod probe;
-pub mod process;
+mod profile_suffix;
+pub mod request;
+mod settings;
+
+pub use settings::NvmlSettings;

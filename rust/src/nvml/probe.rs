@@ -11,9 +11,9 @@ use super::locate;
 /// Why there are no facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeError {
-    /// There is no library: the driver is not installed, or is one that came without.
+    /// There is no library: the driver is not installed, or was installed without it.
     NoLibrary,
-    /// There is one and it cannot be used: why, and the cure.
+    /// The library cannot be used: why, and the cure.
     Unusable(String),
 }
 
@@ -21,19 +21,15 @@ impl fmt::Display for ProbeError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoLibrary => {
-                write!(
-                    formatter,
-                    "there is no {} — install it with the driver, or name the driver root",
-                    locate::SONAME
-                )
+                write!(formatter, "{} not found — install it with the driver, or set `driver_root`", locate::SONAME)
             }
             Self::Unusable(why) => formatter.write_str(why),
         }
     }
 }
 
-/// What the library below the driver root tells or, where there is none, the library named: a path, or a bare name that the
-/// dynamic loader knows.
+/// The facts from the library below the driver root or, if there is none, from the library named: a path, or a bare name that
+/// the dynamic loader resolves. Loads the library, initialises it, shuts it down and unloads it.
 ///
 /// # Errors
 /// Why there are no facts.
@@ -52,7 +48,7 @@ fn not_loaded(path: &Path, error: &str) -> ProbeError {
     if is_bare(path) && error.contains(&format!("{}: ", path.display())) && error.contains("No such file") {
         return ProbeError::NoLibrary;
     }
-    ProbeError::Unusable(format!("NVML cannot be loaded — {error} — install the driver's libraries anew"))
+    ProbeError::Unusable(format!("NVML cannot be loaded — {error} — reinstall the NVIDIA driver libraries"))
 }
 
 fn is_bare(path: &Path) -> bool {
@@ -69,11 +65,11 @@ fn refused(path: &Path, refusal: &Refusal) -> String {
             )
         }
         Refusal::NoDriver => {
-            "NVML cannot be initialised — the nvidia kernel driver is not loaded — load it; `dmesg` tells why it fails"
+            "NVML cannot be initialised — the nvidia kernel driver is not loaded — load it; `dmesg` shows why it fails"
                 .to_owned()
         }
         Refusal::Other(why) => {
-            format!("NVML cannot be initialised — {why} — see whether nvidia-smi works, and what `dmesg` says")
+            format!("NVML cannot be initialised — {why} — check nvidia-smi and `dmesg`")
         }
     }
 }

@@ -1,38 +1,61 @@
 //! A device and what it is made of.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::{device, scan};
+use super::health::Finding;
+use crate::device::{self, Value};
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(Clone, PartialEq)]
-pub(super) struct Node(device::Node);
+pub(super) struct HostPath(device::HostPath);
 
 #[pymethods]
-impl Node {
+impl HostPath {
     #[new]
-    fn new(host_path: String, container_path: String, permissions: String) -> Self {
-        Self(device::Node { host_path, container_path, permissions })
+    fn new(
+        path: String,
+        role: String,
+        is_node: bool,
+        number: Option<(u32, u32)>,
+        is_required: bool,
+        target: String,
+    ) -> Self {
+        Self(device::HostPath { path, role: Cow::Owned(role), is_node, number, is_required, target })
     }
 
     #[getter]
-    fn host_path(&self) -> &str {
-        &self.0.host_path
+    fn path(&self) -> &str {
+        &self.0.path
     }
 
     #[getter]
-    fn container_path(&self) -> &str {
-        &self.0.container_path
+    fn role(&self) -> &str {
+        &self.0.role
     }
 
     #[getter]
-    fn permissions(&self) -> &str {
-        &self.0.permissions
+    fn is_node(&self) -> bool {
+        self.0.is_node
+    }
+
+    #[getter]
+    fn number(&self) -> Option<(u32, u32)> {
+        self.0.number
+    }
+
+    #[getter]
+    fn is_required(&self) -> bool {
+        self.0.is_required
+    }
+
+    #[getter]
+    fn target(&self) -> &str {
+        &self.0.target
     }
 
     fn __repr__(&self) -> String {
@@ -42,28 +65,38 @@ impl Node {
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(Clone, PartialEq)]
-pub(super) struct Mount(device::Mount);
+pub(super) struct Fact(device::Fact);
 
 #[pymethods]
-impl Mount {
+impl Fact {
     #[new]
-    fn new(host_path: String, container_path: String, read_only: bool) -> Self {
-        Self(device::Mount { host_path, container_path, read_only })
+    fn new(kind: &str, text: String, source: String) -> PyResult<Self> {
+        let value = match kind {
+            "text" => Value::Text(text),
+            "version" => Value::Version(text),
+            "integer" => Value::Integer(text.parse().map_err(|_| refused("integer", &text))?),
+            _ => return Err(refused("kind of fact", kind)),
+        };
+        Ok(Self(device::Fact { value, source }))
     }
 
     #[getter]
-    fn host_path(&self) -> &str {
-        &self.0.host_path
+    fn kind(&self) -> &'static str {
+        match self.0.value {
+            Value::Text(_) => "text",
+            Value::Integer(_) => "integer",
+            Value::Version(_) => "version",
+        }
     }
 
     #[getter]
-    fn container_path(&self) -> &str {
-        &self.0.container_path
+    fn text(&self) -> String {
+        self.0.value.to_string()
     }
 
     #[getter]
-    fn read_only(&self) -> bool {
-        self.0.read_only
+    fn source(&self) -> &str {
+        &self.0.source
     }
 
     fn __repr__(&self) -> String {
@@ -71,32 +104,61 @@ impl Mount {
     }
 }
 
-/// A device within the scan that found it: ten thousand of them cross without being copied.
+fn refused(what: &str, given: &str) -> PyErr {
+    PyValueError::new_err(format!("no {what}: {given:?}"))
+}
+
+fn attributes_of(facts: BTreeMap<String, Bound<'_, Fact>>) -> device::Attributes {
+    facts.into_iter().map(|(name, fact)| (name, fact.get().0.clone())).collect()
+}
+
+fn paths_of(paths: &[Bound<'_, HostPath>]) -> Vec<device::HostPath> {
+    paths.iter().map(|path| path.get().0.clone()).collect()
+}
+
+fn facts_of(attributes: &device::Attributes) -> BTreeMap<&str, Fact> {
+    attributes.iter().map(|(name, fact)| (name.as_str(), Fact(fact.clone()))).collect()
+}
+
 #[pyclass(frozen, eq, module = "devherd._native")]
-pub(super) struct Device {
-    pub(super) scan: Arc<scan::Scan>,
-    pub(super) index: usize,
-}
+#[derive(PartialEq)]
+pub(super) struct Platform(pub(super) Arc<device::Platform>);
 
-impl Device {
-    fn get(&self) -> &device::Device {
-        &self.scan.devices[self.index]
+#[pymethods]
+impl Platform {
+    #[new]
+    #[pyo3(signature = (*, facts = BTreeMap::new(), paths = Vec::new()))]
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    fn new(facts: BTreeMap<String, Bound<'_, Fact>>, paths: Vec<Bound<'_, HostPath>>) -> Self {
+        Self(Arc::new(device::Platform { attributes: attributes_of(facts), paths: paths_of(&paths) }))
+    }
+
+    #[getter]
+    fn facts(&self) -> BTreeMap<&str, Fact> {
+        facts_of(&self.0.attributes)
+    }
+
+    #[getter]
+    fn paths(&self) -> Vec<HostPath> {
+        self.0.paths.iter().cloned().map(HostPath).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
     }
 }
 
-impl PartialEq for Device {
-    fn eq(&self, other: &Self) -> bool {
-        self.get() == other.get()
-    }
-}
+/// Shared with the scan that found it: ten thousand of them cross without being copied.
+#[pyclass(frozen, eq, module = "devherd._native")]
+#[derive(PartialEq)]
+pub(super) struct Device(pub(super) Arc<device::Device>);
 
 #[pymethods]
 impl Device {
     #[new]
     #[pyo3(signature = (*, vendor, id, card = String::new(), resource_name = None, first_sight_resource_name = None,
-        reasons = Vec::new(), numa_nodes = Vec::new(), nodes = Vec::new(), mounts = Vec::new(), envs = BTreeMap::new(),
-        annotations = BTreeMap::new(), cdi_devices = Vec::new(), cdi_edits = BTreeMap::new(),
-        attributes = BTreeMap::new(), sources = BTreeMap::new(), distances = BTreeMap::new()))]
+        findings = Vec::new(), numa_nodes = Vec::new(), numa_source = String::new(), paths = Vec::new(),
+        facts = BTreeMap::new(), distances = BTreeMap::new()))]
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
     #[expect(clippy::too_many_arguments, reason = "a record's constructor has as many arguments as it has fields")]
     fn new(
@@ -105,132 +167,98 @@ impl Device {
         card: String,
         resource_name: Option<String>,
         first_sight_resource_name: Option<String>,
-        reasons: Vec<String>,
+        findings: Vec<Bound<'_, Finding>>,
         numa_nodes: Vec<u32>,
-        nodes: Vec<Bound<'_, Node>>,
-        mounts: Vec<Bound<'_, Mount>>,
-        envs: BTreeMap<String, String>,
-        annotations: BTreeMap<String, String>,
-        cdi_devices: Vec<String>,
-        cdi_edits: BTreeMap<String, String>,
-        attributes: BTreeMap<String, String>,
-        sources: BTreeMap<String, String>,
+        numa_source: String,
+        paths: Vec<Bound<'_, HostPath>>,
+        facts: BTreeMap<String, Bound<'_, Fact>>,
         distances: BTreeMap<String, u32>,
-    ) -> PyResult<Self> {
-        let device = device::Device {
+    ) -> Self {
+        Self(Arc::new(device::Device {
             vendor: Cow::Owned(vendor),
             card,
             id,
             resource_name,
             first_sight_resource_name,
-            reasons: reasons.iter().map(|word| reason(word)).collect::<PyResult<_>>()?,
+            findings: findings.iter().map(|finding| finding.get().0.clone()).collect(),
             numa_nodes,
-            nodes: nodes.iter().map(|node| node.get().0.clone()).collect(),
-            mounts: mounts.iter().map(|mount| mount.get().0.clone()).collect(),
-            envs,
-            annotations,
-            cdi_devices,
-            cdi_edits,
-            attributes,
-            sources,
+            numa_source,
+            paths: paths_of(&paths),
+            attributes: attributes_of(facts),
             distances,
-            checks: Vec::new(),
-        };
-        Ok(Self { scan: Arc::new(scan::Scan { devices: vec![device], ..scan::Scan::default() }), index: 0 })
+            functions: Vec::new(),
+            readings: Vec::new(),
+        }))
     }
 
     #[getter]
     fn vendor(&self) -> &str {
-        &self.get().vendor
+        &self.0.vendor
     }
 
     #[getter]
     fn card(&self) -> &str {
-        &self.get().card
+        &self.0.card
     }
 
     #[getter]
     fn id(&self) -> &str {
-        &self.get().id
+        &self.0.id
     }
 
     #[getter]
     fn resource_name(&self) -> Option<&str> {
-        self.get().resource_name.as_deref()
+        self.0.resource_name.as_deref()
     }
 
     #[getter]
     fn first_sight_resource_name(&self) -> Option<&str> {
-        self.get().first_sight_resource_name.as_deref()
+        self.0.first_sight_resource_name.as_deref()
     }
 
     #[getter]
-    fn reasons(&self) -> Vec<&'static str> {
-        words(&self.get().reasons)
+    fn findings(&self) -> Vec<Finding> {
+        self.0.findings.iter().cloned().map(Finding).collect()
     }
 
     #[getter]
     fn numa_nodes(&self) -> Vec<u32> {
-        self.get().numa_nodes.clone()
+        self.0.numa_nodes.clone()
     }
 
     #[getter]
-    fn nodes(&self) -> Vec<Node> {
-        self.get().nodes.iter().cloned().map(Node).collect()
+    fn numa_source(&self) -> &str {
+        &self.0.numa_source
     }
 
     #[getter]
-    fn mounts(&self) -> Vec<Mount> {
-        self.get().mounts.iter().cloned().map(Mount).collect()
+    fn paths(&self) -> Vec<HostPath> {
+        self.0.paths.iter().cloned().map(HostPath).collect()
     }
 
     #[getter]
-    fn envs(&self) -> &BTreeMap<String, String> {
-        &self.get().envs
+    fn facts(&self) -> BTreeMap<&str, Fact> {
+        facts_of(&self.0.attributes)
     }
 
     #[getter]
-    fn annotations(&self) -> &BTreeMap<String, String> {
-        &self.get().annotations
+    fn attributes(&self) -> BTreeMap<&str, String> {
+        self.0.attributes.iter().map(|(name, fact)| (name.as_str(), fact.value.to_string())).collect()
     }
 
     #[getter]
-    fn cdi_devices(&self) -> &[String] {
-        &self.get().cdi_devices
-    }
-
-    #[getter]
-    fn cdi_edits(&self) -> &BTreeMap<String, String> {
-        &self.get().cdi_edits
-    }
-
-    #[getter]
-    fn attributes(&self) -> &BTreeMap<String, String> {
-        &self.get().attributes
-    }
-
-    #[getter]
-    fn sources(&self) -> &BTreeMap<String, String> {
-        &self.get().sources
+    fn sources(&self) -> BTreeMap<&str, &str> {
+        let attributes = self.0.attributes.iter().map(|(name, fact)| (name.as_str(), fact.source.as_str()));
+        let all = attributes.chain([("numa_nodes", self.0.numa_source.as_str())]);
+        all.filter(|(_, source)| !source.is_empty()).collect()
     }
 
     #[getter]
     fn distances(&self) -> &BTreeMap<String, u32> {
-        &self.get().distances
+        &self.0.distances
     }
 
     fn __repr__(&self) -> String {
-        format!("{:?}", self.get())
+        format!("{:?}", self.0)
     }
-}
-
-fn reason(word: &str) -> PyResult<device::Reason> {
-    device::Reason::from_word(word).ok_or_else(|| PyValueError::new_err(format!("unknown reason {word:?}")))
-}
-
-/// Sorted as text, as the spool and the metrics have them.
-pub(super) fn words(reasons: &BTreeSet<device::Reason>) -> Vec<&'static str> {
-    let mut words: Vec<&'static str> = reasons.iter().map(|reason| reason.as_str()).collect();
-    words.sort_unstable();
-    words
 }

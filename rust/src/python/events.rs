@@ -8,24 +8,31 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::lock;
-use crate::{uevent, watch};
+use crate::events::uevents::Uevent;
+use crate::events::{inotify, uevents};
 
 #[pyclass(frozen, module = "devherd._native")]
-pub(super) struct UeventSocket(Mutex<Option<uevent::UeventSocket>>);
+pub(super) struct UeventSocket(Mutex<Option<uevents::UeventSocket>>);
 
 #[pymethods]
 impl UeventSocket {
     #[new]
-    fn new() -> PyResult<Self> {
-        Ok(Self(Mutex::new(Some(uevent::UeventSocket::open()?))))
+    #[pyo3(signature = (simulated_node = None))]
+    fn new(simulated_node: Option<&str>) -> PyResult<Self> {
+        let socket = match simulated_node {
+            None => uevents::UeventSocket::of_kernel(),
+            Some(root) => uevents::UeventSocket::of_simulated_node(Path::new(root)),
+        };
+        Ok(Self(Mutex::new(Some(socket?))))
     }
 
     fn fileno(&self) -> PyResult<RawFd> {
         Ok(open(&mut lock(&self.0))?.as_raw_fd())
     }
 
-    fn drain(&self) -> PyResult<Vec<String>> {
-        Ok(open(&mut lock(&self.0))?.drain()?)
+    fn drain(&self) -> PyResult<(Vec<Uevent>, bool)> {
+        let heard = open(&mut lock(&self.0))?.drain()?;
+        Ok((heard.events, heard.lost))
     }
 
     fn close(&self) {
@@ -34,13 +41,13 @@ impl UeventSocket {
 }
 
 #[pyclass(frozen, module = "devherd._native")]
-pub(super) struct DirectoryWatch(Mutex<Option<watch::DirectoryWatch>>);
+pub(super) struct DirectoryWatch(Mutex<Option<inotify::DirectoryWatch>>);
 
 #[pymethods]
 impl DirectoryWatch {
     #[new]
     fn new() -> PyResult<Self> {
-        Ok(Self(Mutex::new(Some(watch::DirectoryWatch::new()?))))
+        Ok(Self(Mutex::new(Some(inotify::DirectoryWatch::new()?))))
     }
 
     fn add(&self, path: &str) -> PyResult<()> {

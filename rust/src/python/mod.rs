@@ -3,11 +3,17 @@
 //! Objects are immutable and compared by value. The GIL is released while the host is being looked at.
 
 mod device;
+mod edits;
 mod events;
+mod health;
+mod immortal;
 mod nvml;
+mod order;
+mod prctl;
 mod preference;
-mod process;
+mod sandbox;
 mod scan;
+mod vendors;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,18 +22,37 @@ use pyo3::prelude::*;
 /// The scan core.
 #[pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
-    use super::device::{Device, Mount, Node};
+    use super::device::{Device, Fact, HostPath, Platform};
+    #[pymodule_export]
+    use super::edits::{Edits, Hook, Mount, Node};
     #[pymodule_export]
     use super::events::{DirectoryWatch, UeventSocket};
     #[pymodule_export]
+    use super::health::{Finding, HealthSource, Look, Meaning, health_sources};
+    #[pymodule_export]
+    use super::immortal::make_immortal;
+    #[pymodule_export]
     use super::nvml::nvml_facts;
+    #[pymodule_export]
+    use super::order::NaturalKey;
+    #[pymodule_export]
+    use super::prctl::{die_with_parent, let_go_of_library_pages, set_process_name};
     #[pymodule_export]
     use super::preference::Preference;
     #[pymodule_export]
-    use super::process::{die_with_parent, set_process_name};
+    use super::sandbox::{restrict, sandbox_missing};
     #[pymodule_export]
-    use super::scan::{Problem, Scan, Scanner, Unseen};
+    use super::scan::{NotExamined, Problem, Scan, Scanner};
+    #[pymodule_export]
+    use super::vendors::{VendorRow, vendors};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }
 
 /// No panic happens while one of these locks is held that would leave half-changed data behind.

@@ -1,4 +1,4 @@
-//! What NVML tells, asked in this very process.
+//! NVML, asked in this process.
 
 use std::path::Path;
 

@@ -1,14 +1,16 @@
-//! The scanner, and what a scan tells.
+//! The scanner, and the result of a scan.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::device::{Device, words};
+use super::device::{Device, Platform};
+use super::edits::{Edits, way};
+use super::health::{Finding, Look};
 use super::lock;
-use crate::host::Host;
 use crate::settings::Settings;
 use crate::{device, scan};
 
@@ -45,10 +47,10 @@ impl Problem {
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(PartialEq)]
-pub(super) struct Unseen(device::Unseen);
+pub(super) struct NotExamined(device::NotExamined);
 
 #[pymethods]
-impl Unseen {
+impl NotExamined {
     #[getter]
     fn vendor(&self) -> &str {
         self.0.vendor
@@ -60,8 +62,8 @@ impl Unseen {
     }
 
     #[getter]
-    fn reason(&self) -> Option<&'static str> {
-        self.0.reason.map(device::Reason::as_str)
+    fn finding(&self) -> Option<Finding> {
+        self.0.finding.clone().map(Finding)
     }
 
     fn __repr__(&self) -> String {
@@ -76,7 +78,12 @@ pub(super) struct Scan(Arc<scan::Scan>);
 impl Scan {
     #[getter]
     fn devices(&self) -> Vec<Device> {
-        (0..self.0.devices.len()).map(|index| Device { scan: Arc::clone(&self.0), index }).collect()
+        self.0.devices.iter().cloned().map(Device).collect()
+    }
+
+    #[getter]
+    fn platforms(&self) -> BTreeMap<&'static str, Platform> {
+        self.0.platforms.iter().map(|(vendor, platform)| (*vendor, Platform(Arc::clone(platform)))).collect()
     }
 
     #[getter]
@@ -85,8 +92,13 @@ impl Scan {
     }
 
     #[getter]
-    fn unseen(&self) -> Vec<Unseen> {
-        self.0.unseen.iter().cloned().map(Unseen).collect()
+    fn unseen(&self) -> Vec<NotExamined> {
+        self.0.unseen.iter().cloned().map(NotExamined).collect()
+    }
+
+    #[getter]
+    fn requests(&self) -> BTreeMap<&'static str, String> {
+        self.0.requests.iter().cloned().collect()
     }
 
     #[getter]
@@ -117,7 +129,7 @@ impl Scanner {
     #[new]
     fn new(host_root: &str, settings: &str) -> PyResult<Self> {
         let settings = Settings::from_json(settings).map_err(PyValueError::new_err)?;
-        Ok(Self(Mutex::new(scan::Scanner::new(Host::new(host_root), &settings))))
+        Ok(Self(Mutex::new(scan::Scanner::new(settings.host(host_root), &settings))))
     }
 
     fn reconfigure(&self, settings: &str) -> PyResult<()> {
@@ -126,17 +138,48 @@ impl Scanner {
         Ok(())
     }
 
-    fn scan(&self, py: Python<'_>) -> Scan {
-        Scan(py.detach(|| lock(&self.0).scan()))
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    #[pyo3(signature = (beat = None))]
+    fn scan(&self, py: Python<'_>, beat: Option<Py<PyAny>>) -> Scan {
+        Scan(py.detach(|| lock(&self.0).scan(&|| call(beat.as_ref()))))
     }
 
-    fn poll(&self, py: Python<'_>) -> Vec<(String, String, String, Vec<&'static str>)> {
-        let found = py.detach(|| lock(&self.0).poll());
-        found.into_iter().map(|(vendor, card, id, reasons)| (vendor, card, id, words(&reasons))).collect()
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    #[pyo3(signature = (beat = None))]
+    fn poll(&self, py: Python<'_>, beat: Option<Py<PyAny>>) -> Vec<Look> {
+        let looks = py.detach(|| lock(&self.0).poll(&|| call(beat.as_ref())));
+        looks.into_iter().map(Look).collect()
+    }
+
+    #[getter]
+    fn is_simulated(&self) -> bool {
+        lock(&self.0).is_simulated()
+    }
+
+    fn edits(
+        &self,
+        device: &Device,
+        platform: Option<&Platform>,
+        by: &str,
+        resource_name: &str,
+    ) -> PyResult<Option<Edits>> {
+        let nothing = device::Platform::default();
+        let platform = platform.map_or(&nothing, |platform| &platform.0);
+        Ok(lock(&self.0).edits(&device.0, platform, way(by)?, resource_name).map(Edits::from))
     }
 
     fn watched_directories(&self, py: Python<'_>) -> Vec<String> {
         let directories = py.detach(|| lock(&self.0).watched_directories());
         directories.into_iter().map(|path| path.to_string_lossy().into_owned()).collect()
     }
+}
+
+/// Calls what Python gave to be called while it waits. What that raises ends no scan; Python prints it.
+fn call(beat: Option<&Py<PyAny>>) {
+    let Some(beat) = beat else { return };
+    Python::attach(|py| {
+        if let Err(error) = beat.call0(py) {
+            error.write_unraisable(py, Some(beat.bind(py)));
+        }
+    });
 }

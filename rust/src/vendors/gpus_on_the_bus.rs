@@ -1,7 +1,7 @@
 //! The GPUs of one maker on the PCI bus, whatever drives them.
 
-use crate::directory::Directory;
 use crate::host::Host;
+use crate::host::directory::Directory;
 
 /// The addresses of functions whose `vendor` is the maker's and whose `class` is one of a GPU. Virtual functions are left
 /// out: a driver that serves virtual machines binds to those and lists none.

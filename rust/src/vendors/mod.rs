@@ -1,22 +1,23 @@
-//! One file a vendor. To add one: implement [`Vendor`], add it to [`enabled`].
+//! One folder a vendor. To add one: implement [`Vendor`], declare its module here, give it a row in [`table`].
 
 pub mod amd;
-mod each_card;
 pub mod generic;
 mod gpus_on_the_bus;
 pub mod intel_fpga;
 pub mod intel_gpu;
 pub mod nvidia;
+mod per_card;
 pub mod rdma;
 pub mod simulated;
+pub mod table;
 pub mod xilinx_fpga;
 
 use std::path::PathBuf;
 
-use crate::device::Found;
+use crate::device::{Device, Found, Platform};
+use crate::edits::{self, Edits, Way};
+use crate::fence::Fence;
 use crate::host::Host;
-use crate::probe::Fence;
-use crate::settings::Settings;
 
 /// A family of devices that are found the same way.
 pub trait Vendor: Send + Sync {
@@ -27,37 +28,16 @@ pub trait Vendor: Send + Sync {
     /// through the fence, one card at a time.
     fn scan(&self, host: &Host, fence: &Fence) -> Found;
 
-    /// Directories whose entries tell of devices that come and go. Of one that does not exist yet
-    /// the next one above it is watched; /dev need not be named.
+    /// What a container gets for one of its devices, handed over in this way, under this resource name. A pure function of
+    /// its arguments and of the options: the device may have been found by an earlier scanner.
+    fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
+        Edits::of_nodes(&device.paths, "rw").given(way, || edits::cdi_name(device))
+    }
+
+    /// Directories whose entries come and go with devices although the kernel sends no event. Where one does not exist yet,
+    /// the next one above it is watched. /dev and the directories of found devices' nodes need not be named; in sysfs and
+    /// procfs inotify reports nothing, so that nothing there is watched.
     fn watched_directories(&self, _host: &Host) -> Vec<PathBuf> {
         Vec::new()
     }
-}
-
-/// The vendors that the settings ask for.
-#[must_use]
-pub fn enabled(settings: &Settings) -> Vec<Box<dyn Vendor>> {
-    let mut vendors: Vec<Box<dyn Vendor>> = Vec::new();
-    let of = settings.vendors.clone();
-    if of.intel_fpga.enabled {
-        vendors.push(Box::new(intel_fpga::IntelFpga::new(of.intel_fpga.mode)));
-    }
-    if of.nvidia.enabled {
-        vendors.push(Box::new(nvidia::Nvidia::new(of.nvidia, settings.patience())));
-    }
-    if of.amd.enabled {
-        vendors.push(Box::new(amd::Amd::new(of.amd)));
-    }
-    if of.intel_gpu.enabled {
-        vendors.push(Box::new(intel_gpu::IntelGpu::new(of.intel_gpu)));
-    }
-    if of.xilinx_fpga.enabled {
-        vendors.push(Box::new(xilinx_fpga::XilinxFpga::new(of.xilinx_fpga)));
-    }
-    if of.rdma.enabled {
-        vendors.push(Box::new(rdma::Rdma::new(of.rdma)));
-    }
-    vendors.push(Box::new(generic::Generic::new(settings.generic.clone())));
-    vendors.push(Box::new(simulated::Simulated::new(settings.simulated.clone())));
-    vendors
 }

@@ -1,15 +1,26 @@
 //! Devices that exist only as names: for tests, dry runs and load of any size.
 
-use std::collections::BTreeSet;
-
-use crate::device::{Device, Found, Problem};
+use crate::device::{Device, Found};
+use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use crate::probe::Fence;
-use crate::settings::SimulatedDevice;
 use crate::vendors::Vendor;
+use serde::Deserialize;
 
-const NAME: &str = "simulated";
+/// The word in `vendor` of JSON, metrics and problems.
+pub(super) const VENDOR: &str = "simulated";
+
+/// Devices that exist only as names.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SimulatedDevice {
+    /// Full resource name.
+    pub name: String,
+    /// How many; their ids are `<last part of the name>-0` and on.
+    pub count: u32,
+    /// How many NUMA nodes they are spread over; 0 = unknown.
+    pub numa_nodes: u32,
+}
 
 /// The devices that the config's `simulated` asks for.
 pub struct Simulated {
@@ -26,18 +37,13 @@ impl Simulated {
 
 impl Vendor for Simulated {
     fn name(&self) -> &'static str {
-        NAME
+        VENDOR
     }
 
     fn scan(&self, _host: &Host, _fence: &Fence) -> Found {
         let mut found = Found::default();
-        let mut taken = BTreeSet::new();
         for resource in &self.resources {
-            if taken.insert(&resource.name) {
-                found.devices.extend((0..resource.count).map(|number| device(resource, number)));
-            } else {
-                found.problems.push(Problem::new(NAME, &resource.name, "given twice; the second is left out"));
-            }
+            found.devices.extend((0..resource.count).map(|number| device(resource, number)));
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
@@ -53,7 +59,7 @@ fn device(resource: &SimulatedDevice, number: u32) -> Device {
     let (card, id) = (resource.name.clone(), format!("{}-{number}", stem(&resource.name)));
     let numa_nodes = number.checked_rem(resource.numa_nodes).into_iter().collect();
     let resource_name = Some(resource.name.clone());
-    Device { vendor: NAME.into(), card, id, resource_name, numa_nodes, ..Device::default() }
+    Device { vendor: VENDOR.into(), card, id, resource_name, numa_nodes, ..Device::default() }
 }
 
 #[cfg(test)]
@@ -85,7 +91,7 @@ mod tests {
     #[test]
     fn a_device_has_its_resource_and_nothing_else() {
         let expected = Device {
-            vendor: NAME.into(),
+            vendor: VENDOR.into(),
             card: "example.com/gpu".into(),
             id: "gpu-0".into(),
             resource_name: Some("example.com/gpu".into()),
@@ -102,14 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_given_twice_is_a_problem_of_the_later_one() {
-        let found = scan(vec![
-            resource("a.example/gpu", 1, 0),
-            resource("b.example/gpu", 1, 0),
-            resource("a.example/gpu", 9, 0),
-        ]);
-        assert_eq!(ids(&found), ["gpu-0", "gpu-0"], "ids are of their resource, and two may have the same");
-        assert_eq!(found.problems, [Problem::new(NAME, "a.example/gpu", "given twice; the second is left out")]);
+    fn ids_are_those_of_their_resource_and_two_resources_may_have_the_same() {
+        let found = scan(vec![resource("a.example/gpu", 1, 0), resource("b.example/gpu", 1, 0)]);
+        assert_eq!(ids(&found), ["gpu-0", "gpu-0"]);
     }
 
     #[test]

@@ -6,14 +6,18 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use devherd_native::device::{Device, Found, Problem};
+use devherd_native::device::{Device, Found, Platform, Problem};
+use devherd_native::edits::{Edits, Way};
+use devherd_native::fence::Fence;
+use devherd_native::health::finding::Finding;
+use devherd_native::health::{Look, Poller};
 use devherd_native::host::Host;
-use devherd_native::probe::Fence;
-use devherd_native::settings::IntelFpgaMode;
 use devherd_native::vendors::Vendor;
 use devherd_native::vendors::intel_fpga::IntelFpga;
+use devherd_native::vendors::intel_fpga::IntelFpgaMode;
 
 pub const IF: &str = "69528db6eb31577a8c3668f9faa081f6";
 pub const IF2: &str = "ce48969398f05f33946d560708be108a";
@@ -30,7 +34,6 @@ pub struct Tree {
 impl Tree {
     pub fn new(text: &str) -> Self {
         let tree = Self { root: tempfile::tempdir().unwrap() };
-        tree.write(".devherd-simulated-node", "");
         tree.add(text);
         tree
     }
@@ -71,7 +74,7 @@ impl Tree {
     }
 
     pub fn host(&self) -> Host {
-        Host::new(self.root.path())
+        Host::simulated(self.root.path())
     }
 
     pub fn scan(&self, mode: IntelFpgaMode) -> Found {
@@ -154,11 +157,35 @@ fn name(device: &Device) -> String {
 }
 
 fn reasons(device: &Device) -> String {
-    device.reasons.iter().map(|reason| reason.as_str()).collect::<Vec<_>>().join(" ")
+    device.findings.iter().map(|finding| finding.reason.as_ref()).collect::<Vec<_>>().join(" ")
 }
 
-pub fn nodes(device: &Device) -> Vec<&str> {
-    device.nodes.iter().map(|node| node.host_path.strip_prefix("/dev/").unwrap()).collect()
+/// `(id, source, reason, file)` of everything that a poll finds.
+pub fn polled(tree: &Tree, found: &Found) -> Vec<(String, String, String, String)> {
+    let mut poller = Poller::new(tree.host(), Arc::new(Fence::new(Duration::from_secs(20))));
+    poller.watch(&found.devices);
+    summed_up(poller.poll(&|| {}))
+}
+
+/// `(id, source, reason, file)` of every finding.
+pub fn summed_up(looks: Vec<Look>) -> Vec<(String, String, String, String)> {
+    let of_look = |look: Look| {
+        let row = move |finding: Finding| {
+            (look.id.clone(), finding.source.into_owned(), finding.reason.into_owned(), finding.file)
+        };
+        look.findings.into_iter().map(row)
+    };
+    looks.into_iter().flat_map(of_look).collect()
+}
+
+/// What a container gets for a device that was found in this mode.
+pub fn edits(device: &Device, mode: IntelFpgaMode) -> Edits {
+    IntelFpga::new(mode).edits(device, &Platform::default(), Way::DevicePlugin, "example.com/fpga")
+}
+
+/// Names of the nodes that a container gets.
+pub fn nodes(device: &Device, mode: IntelFpgaMode) -> Vec<String> {
+    edits(device, mode).nodes.iter().map(|node| node.host_path.strip_prefix("/dev/").unwrap().to_owned()).collect()
 }
 
 pub fn complaints(found: &Found) -> Vec<String> {

@@ -7,15 +7,15 @@ use super::VENDOR;
 use super::card::{Facts, Part};
 use super::distance::{Spot, distances};
 use super::drm::MAJOR;
-use super::kind::Kind;
 use super::links::Fabric;
 use super::locate;
 use super::options::AmdNaming;
+use super::partition_mode::PartitionMode;
 use super::topology::{self, Topology};
-use crate::attribute::Attribute;
-use crate::check::Check;
-use crate::device::{Device, Found, Node, Problem, Reason};
+use crate::device::{Device, Found, HostPath, Problem};
+use crate::health::sources::scan;
 use crate::host::Host;
+use crate::host::attribute::Attribute;
 
 /// Every device goes by it in naming `single`, and a GPU that is not partitioned in `mixed`.
 pub(super) const GPU: &str = "amd.com/gpu";
@@ -28,22 +28,19 @@ pub(super) struct Advertiser<'a> {
     fabric: &'a Fabric,
     /// Number of /dev/kfd.
     kfd_number: Option<(u32, u32)>,
-    lacks_kfd: bool,
-    /// What the driver tells of itself.
+    /// What the driver says of itself.
     module: Vec<(&'static str, Attribute)>,
 }
 
 impl<'a> Advertiser<'a> {
     pub(super) fn new(host: &'a Host, naming: AmdNaming, topology: &Topology, fabric: &'a Fabric) -> Self {
-        let kfd_number = topology.kfd_number;
-        let lacks_kfd = host.lacks_node(&host.dev("kfd"), kfd_number);
-        Self { host, naming, fabric, kfd_number, lacks_kfd, module: module(host) }
+        Self { host, naming, fabric, kfd_number: topology.kfd_number, module: module(host) }
     }
 
     /// The devices of these GPUs.
     pub(super) fn devices(&self, cards: Vec<Facts>, found: &mut Found) {
         if self.naming == AmdNaming::Single {
-            found.problems.extend(self.kinds_that_differ(&cards));
+            found.problems.extend(self.modes_that_differ(&cards));
         }
         let spots: Vec<Spot> = cards.iter().map(spot).collect();
         let mut distances = distances(&spots, self.fabric);
@@ -51,9 +48,11 @@ impl<'a> Advertiser<'a> {
             found.problems.append(&mut facts.problems);
             let distances = distances.remove(&facts.key).unwrap_or_default();
             for part in &facts.parts {
-                let device = self.device(&facts, part);
-                found.devices.push(Device { distances: distances.clone(), ..device });
-                found.problems.extend(part.nodes.render.is_none().then(|| self.no_render_node(part)));
+                let mut device = Device { distances: distances.clone(), ..self.device(&facts, part) };
+                if part.nodes.render.is_none() {
+                    found.problems.push(self.no_render_node(&mut device, part));
+                }
+                found.devices.push(device);
             }
         }
     }
@@ -61,40 +60,28 @@ impl<'a> Advertiser<'a> {
     fn device(&self, facts: &Facts, part: &Part) -> Device {
         let mut device =
             Device { vendor: VENDOR.into(), card: facts.key.clone(), id: part.id.clone(), ..Device::default() };
-        self.give(&mut device, "kfd", self.kfd_number);
-        for (name, minor) in names(part) {
-            let number = Some((MAJOR, minor));
-            self.give(&mut device, &name, number);
-            let is_missing = self.host.lacks_node(&self.host.dev(&name), number);
-            device.reasons.extend(is_missing.then_some(Reason::NodeMissing));
-        }
-        // Without a render node there is nothing to compute with.
-        let is_missing = self.lacks_kfd || part.nodes.render.is_none();
-        device.reasons.extend(is_missing.then_some(Reason::NodeMissing));
-        device.reasons.extend(facts.is_off_bus.then_some(Reason::OffBus));
-        device.checks.extend(facts.checks.iter().cloned());
+        device.paths.push(HostPath::node("/dev/kfd", self.kfd_number));
+        let nodes = names(part).map(|(name, minor)| HostPath::node(format!("/dev/{name}"), Some((MAJOR, minor))));
+        device.paths.extend(nodes);
         self.describe(&mut device, facts, part);
-        self.entitle(&mut device, &facts.kind);
+        self.entitle(&mut device, &facts.partition_mode);
         device
     }
 
-    fn give(&self, device: &mut Device, name: &str, number: Option<(u32, u32)>) {
-        let path = format!("/dev/{name}");
-        device.nodes.push(Node { host_path: path.clone(), container_path: path, permissions: "rw".to_owned() });
-        device.checks.push(Check::NodePresent { path: self.host.dev(name), number });
+    /// Without a render node there is nothing to compute with.
+    fn no_render_node(&self, device: &mut Device, part: &Part) -> Problem {
+        let error = "no render node: the driver is still initialising this GPU, or has failed; see the kernel log";
+        let path = self.host.own_path(part.path.join("drm"));
+        device.findings.insert(scan::finding(scan::NODE_MISSING, &path, error));
+        Problem::new(VENDOR, path, error).of(&part.id)
     }
 
-    fn no_render_node(&self, part: &Part) -> Problem {
-        let error = "no render node: the driver has not finished with this GPU, or has failed; see the kernel log";
-        Problem::new(VENDOR, self.host.own_path(part.path.join("drm")), error).of(&part.id)
-    }
-
-    fn entitle(&self, device: &mut Device, kind: &Kind) {
-        match (self.naming, kind) {
-            // Until it can be told, it stays what it was.
-            (AmdNaming::Mixed, Kind::Unknown) => device.first_sight_resource_name = Some(GPU.to_owned()),
-            (AmdNaming::Mixed, Kind::Partitioned { .. }) => {
-                device.resource_name = kind.name().map(|name| format!("amd.com/{name}"));
+    fn entitle(&self, device: &mut Device, partition_mode: &PartitionMode) {
+        match (self.naming, partition_mode) {
+            // Until it is known, it stays what it was.
+            (AmdNaming::Mixed, PartitionMode::Unknown) => device.first_sight_resource_name = Some(GPU.to_owned()),
+            (AmdNaming::Mixed, PartitionMode::Partitioned { .. }) => {
+                device.resource_name = partition_mode.name().map(|name| format!("amd.com/{name}"));
             }
             _ => device.resource_name = Some(GPU.to_owned()),
         }
@@ -105,7 +92,7 @@ impl<'a> Advertiser<'a> {
         if let Some(function) = &facts.function {
             function.describe(self.host, device);
             device.numa_nodes = facts.numa_node().into_iter().collect();
-            if let Kind::Partitioned { compute, memory } = &facts.kind {
+            if let PartitionMode::Partitioned { compute, memory } = &facts.partition_mode {
                 device.note("compute_partition", compute, own(&function.path.join("current_compute_partition")));
                 device.note("memory_partition", memory, own(&function.path.join("current_memory_partition")));
             }
@@ -115,7 +102,7 @@ impl<'a> Advertiser<'a> {
         }
         for (kind, minor) in [("card", part.nodes.card), ("render", part.nodes.render)] {
             if let Some(minor) = minor {
-                device.note(&format!("{kind}_minor"), minor.to_string(), own(&part.path.join("drm")));
+                device.note(&format!("{kind}_minor"), minor, own(&part.path.join("drm")));
             }
         }
         for (name, attribute) in &self.module {
@@ -124,7 +111,7 @@ impl<'a> Advertiser<'a> {
         if let Some(node) = &part.node {
             self.describe_node(device, node);
             if facts.parts.len() > 1 {
-                device.note("partition", node.partition.to_string(), own(node.properties.path()));
+                device.note("partition", node.partition, own(node.properties.path()));
             }
         }
     }
@@ -142,30 +129,30 @@ impl<'a> Advertiser<'a> {
             facts.push(("cu_count", simds / each));
         }
         for (name, value) in facts {
-            device.note(name, value.to_string(), self.host.own_path(properties.path()));
+            device.note(name, value, self.host.own_path(properties.path()));
         }
         if let Some(bytes) = self.fabric.memory.get(&node.number) {
             let bank = node.path.join("mem_banks/0/properties");
-            device.note("vram_bytes", bytes.to_string(), self.host.own_path(bank));
+            device.note("vram_bytes", *bytes, self.host.own_path(bank));
         }
     }
 
-    /// GPUs of different kinds under one name: a pod cannot tell which it gets.
-    fn kinds_that_differ(&self, cards: &[Facts]) -> Option<Problem> {
-        let mut kinds: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    /// GPUs of different modes under one name: a pod does not know which it gets.
+    fn modes_that_differ(&self, cards: &[Facts]) -> Option<Problem> {
+        let mut modes: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for facts in cards {
-            if let Some(kind) = facts.kind.name() {
-                kinds.entry(kind).or_default().insert(&facts.key);
+            if let Some(mode) = facts.partition_mode.name() {
+                modes.entry(mode).or_default().insert(&facts.key);
             }
         }
-        let each = kinds.iter().map(|(kind, cards)| format!("{kind} ({})", list(cards)));
+        let each = modes.iter().map(|(mode, cards)| format!("{mode} ({})", list(cards)));
         let each = each.collect::<Vec<_>>().join(", ");
         let error = format!(
             "GPUs are partitioned in different ways and all are {GPU}: {each}; set `vendors.amd.naming: mixed` to tell \
              them apart"
         );
         let path = self.host.own_path(locate::driver_directory(self.host));
-        (kinds.len() > 1).then(|| Problem::new(VENDOR, path, error))
+        (modes.len() > 1).then(|| Problem::new(VENDOR, path, error))
     }
 }
 

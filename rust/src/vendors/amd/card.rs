@@ -4,15 +4,14 @@ use std::path::{Path, PathBuf};
 
 use super::VENDOR;
 use super::drm::DrmNodes;
-use super::kind::Kind;
 use super::locate::Card;
-use super::place::Place;
+use super::partition_mode::PartitionMode;
+use super::pci_slot::Place;
 use super::topology::{Node, Topology};
-use crate::attribute::Attribute;
-use crate::check::Check;
+use crate::bus::pci;
 use crate::device::Problem;
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::Attribute;
 
 /// Everything read of a GPU.
 #[derive(Debug)]
@@ -20,14 +19,11 @@ pub(super) struct Facts {
     pub(super) key: String,
     pub(super) place: Place,
     pub(super) function: Option<pci::Function>,
-    pub(super) kind: Kind,
-    /// `product_name`, where the board tells one.
+    pub(super) partition_mode: PartitionMode,
+    /// `product_name`, where the board has one.
     pub(super) product_name: Option<Attribute>,
     /// The GPU or its partitions, the first partition first.
     pub(super) parts: Vec<Part>,
-    /// What health can poll of the PCI function.
-    pub(super) checks: Vec<Check>,
-    pub(super) is_off_bus: bool,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -58,16 +54,14 @@ impl Facts {
         let mut problems = Vec::new();
         let path = card.function.as_deref();
         let first = path.map(|path| first_part(host, &card.key, path, topology, &mut problems));
-        let kind = path.map(|path| Kind::read(host, path, &mut problems)).unwrap_or_default();
+        let partition_mode = path.map(|path| PartitionMode::read(host, path, &mut problems)).unwrap_or_default();
         Self {
             key: card.key.clone(),
             place: card.place,
             function: path.map(pci::Function::read),
-            kind,
+            partition_mode,
             product_name: path.and_then(|path| Attribute::read(path.join("product_name")).ok()),
             parts: first.into_iter().collect(),
-            checks: path.map(error_counts).unwrap_or_default(),
-            is_off_bus: path.is_some_and(pci::is_off_bus),
             problems,
         }
     }
@@ -79,7 +73,7 @@ impl Facts {
 
 fn first_part(host: &Host, id: &str, path: &Path, topology: &Topology, problems: &mut Vec<Problem>) -> Part {
     let nodes = DrmNodes::read(path).unwrap_or_else(|error| {
-        // A GPU without nodes is told of where they are needed.
+        // A GPU without nodes is a problem where they are needed.
         if !error.is_absent() {
             problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(id));
         }
@@ -87,9 +81,4 @@ fn first_part(host: &Host, id: &str, path: &Path, topology: &Topology, problems:
     });
     let node = nodes.render.and_then(|minor| topology.node(minor)).cloned();
     Part { id: id.to_owned(), path: path.to_path_buf(), nodes, node }
-}
-
-/// Not the link: GPUs at rest slow theirs down.
-fn error_counts(function: &Path) -> Vec<Check> {
-    pci::checks(function).into_iter().filter(|check| !matches!(check, Check::Link { .. })).collect()
 }

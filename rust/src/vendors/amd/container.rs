@@ -5,31 +5,31 @@ use std::sync::Arc;
 
 use super::advertise::Advertiser;
 use super::card::Facts;
+use super::driver_type::Mode;
 use super::links::{Fabric, KnownFabric};
-use super::mode::Mode;
 use super::options::AmdOptions;
 use super::topology::{self, Topology};
 use super::{VENDOR, locate};
-use crate::device::{Found, Problem, Unseen};
+use crate::device::{Found, NotExamined, Problem};
+use crate::fence::{FULL, Fence, Outcome};
 use crate::host::Host;
-use crate::probe::{Fence, Outcome};
-use crate::vendors::each_card::each_card;
+use crate::vendors::per_card::per_card;
 
 /// What the fence knows the topology by: it is of no card.
 const TOPOLOGY: &str = "amd topology";
 
-/// What can be told of the driver.
+/// What is known of the driver.
 #[derive(Debug)]
 enum Known {
-    /// KFD and amdgpu are there.
+    /// KFD and amdgpu are present.
     Here(Topology, Arc<Fabric>),
-    /// Not both are there; what is missing.
+    /// One is missing: its path.
     Awaited(PathBuf),
-    /// What is there cannot be read.
-    Unseen,
+    /// They cannot be read.
+    NotExamined,
 }
 
-/// Address and directory of each function that amdgpu has; `None` where that cannot be told.
+/// Address and directory of each function that amdgpu has; `None` where that is unknown.
 pub(super) fn scan(
     host: &Host,
     fence: &Fence,
@@ -43,7 +43,7 @@ pub(super) fn scan(
             found.problems.extend(awaited(host, &missing, options.required));
             return Some(Vec::new());
         }
-        Known::Unseen => return None,
+        Known::NotExamined => return None,
     };
     let cards = locate::cards(host, &topology, found);
     let functions = cards.iter().filter_map(|card| Some((card.key.clone(), card.function.clone()?)));
@@ -52,7 +52,7 @@ pub(super) fn scan(
     let cards = cards.into_iter().map(|card| ((card.key.clone(), driver.join(&card.key)), card)).collect();
     let (behind_fence, known) = (host.clone(), Arc::clone(&topology));
     let work = move |card| Facts::read(&behind_fence, card, &known);
-    let facts = each_card(VENDOR, found, fence, cards, work);
+    let facts = per_card(VENDOR, found, fence, cards, work);
     Advertiser::new(host, options.naming, &topology, &fabric).devices(facts, found);
     Some(functions)
 }
@@ -60,18 +60,19 @@ pub(super) fn scan(
 fn topology(host: &Host, fence: &Fence, fabric: &Arc<KnownFabric>, found: &mut Found) -> Known {
     let (behind_fence, known) = (host.clone(), Arc::clone(fabric));
     let read = move |()| Topology::read(&behind_fence).map(|topology| (known.of(&topology), topology));
-    let outcome = fence.each(vec![()], |()| TOPOLOGY.to_owned(), read).pop().unwrap_or(Outcome::Overdue);
+    let outcome = fence.each(vec![()], |()| TOPOLOGY.to_owned(), read).pop().unwrap_or(Outcome::NotStarted);
     let error = match outcome {
         Outcome::Done(Ok((fabric, topology))) => return beside_driver(host, topology, fabric, found),
         Outcome::Done(Err(error)) if error.is_absent() => return Known::Awaited(Mode::Container.directory(host)),
         Outcome::Done(Err(error)) => error.cause.to_string(),
         Outcome::Overdue => "KFD does not answer: look for blocked tasks in the kernel log".to_owned(),
+        Outcome::NotStarted => FULL.to_owned(),
         Outcome::Panicked(message) => format!("defect in the scan: {message}"),
     };
     let path = host.own_path(topology::nodes_directory(host));
     found.problems.push(Problem::new(VENDOR, path, error));
-    found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
-    Known::Unseen
+    found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
+    Known::NotExamined
 }
 
 fn beside_driver(host: &Host, mut topology: Topology, fabric: Arc<Fabric>, found: &mut Found) -> Known {
@@ -83,10 +84,10 @@ fn beside_driver(host: &Host, mut topology: Topology, fabric: Arc<Fabric>, found
     Known::Here(topology, fabric)
 }
 
-/// A host without any of it is in order, unless it must be there; one with a part of it awaits the rest.
+/// A host without any part of the driver is fine, unless it is required; one with a part waits for the rest.
 pub(super) fn awaited(host: &Host, missing: &Path, required: bool) -> Option<Problem> {
     let parts = [Mode::Container.directory(host), locate::driver_directory(host)];
-    let error = "awaited: it is there when the driver is loaded, and GPUs are served then";
+    let error = "not present yet: waiting for its driver to load";
     let is_awaited = required || parts.iter().any(|part| part.is_dir());
     is_awaited.then(|| Problem::new(VENDOR, host.own_path(missing), error))
 }

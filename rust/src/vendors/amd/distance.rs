@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::links::{Fabric, Link};
-use super::place::Place;
+use super::pci_slot::Place;
 
 /// A GPU, and the NUMA node it is close to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ fn distance(one: &Spot, other: &Spot, fabric: &Fabric) -> Option<u32> {
     let pair = (one.place.min(other.place), one.place.max(other.place));
     let link = fabric.links.get(&pair).copied();
     if one.place == other.place {
-        // Partitions of one GPU share its memory, whatever KFD says of links.
+        // Partitions of one GPU share its memory, whatever links KFD reports.
         return Some(weight(true, link.unwrap_or(Link::Xgmi), true));
     }
     Some(weight(false, link?, one.numa_node == other.numa_node))

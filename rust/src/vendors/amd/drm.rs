@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::attribute::AttributeError;
-use crate::directory::Directory;
+use crate::host::attribute::AttributeError;
+use crate::host::directory::Directory;
 
 /// `DRM_MAJOR`. The number in a node's name is its minor number, for primary and render nodes alike.
 pub(super) const MAJOR: u32 = 226;
@@ -21,7 +21,7 @@ impl DrmNodes {
         Directory::open(device.join("drm")).and_then(|open| open.names()).map(|names| Self::among(&names))
     }
 
-    /// Names are matched whole: connectors (`card1-DP-1`) and `controlD64` are none of ours.
+    /// Names are matched whole: connectors (`card1-DP-1`) and `controlD64` do not match.
     fn among(names: &[String]) -> Self {
         let number = |prefix: &str| names.iter().find_map(|name| decimal(name.strip_prefix(prefix)?));
         Self { card: number("card"), render: number("renderD") }

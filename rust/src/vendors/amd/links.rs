@@ -1,16 +1,16 @@
-//! How GPUs are linked, and how much memory each has: read anew only when KFD makes a new topology.
+//! How GPUs are linked, and how much memory each has: read again only when KFD has a new topology.
 //!
-//! All partitions of one GPU have the same links to another GPU, so the first of each speaks for all: 504 files in place
+//! All partitions of one GPU have the same links to another GPU, so only the first of each is read: 504 files in place
 //! of 3906 for eight GPUs of eight partitions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::place::Place;
+use super::pci_slot::Place;
 use super::properties::Properties;
 use super::topology::{Node, Topology};
-use crate::directory::Directory;
+use crate::host::directory::Directory;
 
 /// Kind of a link: `CRAT_IOLINK_TYPE_*` of `kfd_crat.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,14 +40,14 @@ pub(super) struct KnownFabric {
     known: Mutex<Option<(Key, Arc<Fabric>)>>,
 }
 
-/// What tells one topology from another: its generation, and which node is which.
+/// What identifies a topology: its generation, and the numbers of its nodes.
 type Key = (String, Vec<(u32, u32, Place)>);
 
 impl KnownFabric {
     /// What is known of this topology, read if need be.
     pub(super) fn of(&self, topology: &Topology) -> Arc<Fabric> {
         let nodes = topology.nodes.iter().map(|node| (node.number, node.render_minor, node.place)).collect();
-        // Without a generation nothing says whether links have changed.
+        // Without a generation a change of links cannot be detected.
         let Some(key) = topology.generation.clone().map(|generation| (generation, nodes)) else {
             return Arc::new(Fabric::read(&topology.nodes));
         };
@@ -94,7 +94,7 @@ fn closest(records: impl Iterator<Item = Record>, places: &BTreeMap<u32, Place>)
     links
 }
 
-/// The records of a directory of links; what cannot be read is no link.
+/// The records of a directory of links; what cannot be read is not a link.
 fn records(directory: &Path) -> Vec<Record> {
     let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
     let numbered = names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));

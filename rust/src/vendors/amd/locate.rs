@@ -7,13 +7,13 @@ use rustix::io::Errno;
 
 use super::VENDOR;
 use super::drm::DrmNodes;
-use super::place::Place;
+use super::pci_slot::Place;
 use super::topology::{Node, Topology};
-use crate::attribute::{AttributeError, Cause};
-use crate::device::{Found, Problem, Unseen};
-use crate::directory::{self, Directory, normal};
+use crate::bus::pci;
+use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::{AttributeError, Cause};
+use crate::host::directory::{self, Directory};
 
 /// A GPU: what is probed as one and hangs as one.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(super) fn functions(host: &Host, driver: &Path, found: &mut Found) -> Vec<(S
             return Vec::new();
         }
     };
-    let driver = behind_link(host, driver);
+    let driver = real_directory(host, driver);
     let mut functions = Vec::new();
     for address in names.into_iter().filter(|name| pci::is_address(name)) {
         match function(host, &driver, &address) {
@@ -89,25 +89,25 @@ pub(super) fn functions(host: &Host, driver: &Path, found: &mut Found) -> Vec<(S
             Err(error) if error.is_absent() => {}
             Err(error) => {
                 found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(&address));
-                found.unseen.push(Unseen { vendor: VENDOR, card: Some(address), reason: None });
+                found.unseen.push(NotExamined { vendor: VENDOR, card: Some(address), finding: None });
             }
         }
     }
     functions
 }
 
-/// A driver's directory below /sys/module is a link itself, and the links in it are told from where it leads.
-fn behind_link(host: &Host, directory: &Path) -> PathBuf {
+/// A driver's directory below /sys/module is a link itself, and links in it are relative to its target.
+fn real_directory(host: &Host, directory: &Path) -> PathBuf {
     let parent = directory.parent().unwrap_or(directory);
     match directory::link(directory) {
-        Ok(target) => host.absolute(normal(&host.own_path(parent).join(target))),
+        Ok(target) => host.behind_link(parent, &target),
         Err(_) => directory.to_path_buf(),
     }
 }
 
 fn function(host: &Host, driver: &Path, address: &str) -> Result<PathBuf, AttributeError> {
     match directory::link(&driver.join(address)) {
-        Ok(target) => Ok(host.absolute(normal(&host.own_path(driver).join(target)))),
+        Ok(target) => Ok(host.behind_link(driver, &target)),
         // A tree written by hand may have a plain directory.
         Err(error) if error.cause == Cause::System(Errno::INVAL) => Ok(driver.join(address)),
         Err(error) => Err(error),
@@ -131,7 +131,7 @@ fn partitions(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Partit
         match DrmNodes::read(&path) {
             Ok(nodes) => match nodes.render.and_then(|minor| topology.node(minor)) {
                 Some(node) => partitions.push(Partition { name, path, nodes, node: node.clone() }),
-                // Whether it is a spare cannot be told: what is known of it stays.
+                // Whether it is a spare is unknown: its last known state stays.
                 None if topology.incomplete => keep_all(found),
                 None => {}
             },
@@ -158,7 +158,7 @@ fn unseen(host: &Host, error: &AttributeError, found: &mut Found) {
 
 /// No device is taken for gone.
 fn keep_all(found: &mut Found) {
-    let all = Unseen { vendor: VENDOR, card: None, reason: None };
+    let all = NotExamined { vendor: VENDOR, card: None, finding: None };
     if !found.unseen.contains(&all) {
         found.unseen.push(all);
     }

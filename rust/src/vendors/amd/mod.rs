@@ -4,47 +4,49 @@
 //! which stands for its first partition, and the platform devices of its further partitions.
 //!
 //! ```text
-//! mode         whom the GPUs are for
+//! mode         GPUs for containers or for virtual machines
 //! container    for containers:
 //!   topology     KFD's nodes; links: how they are linked, when that changed    (behind the fence, all as one)
 //!   locate       functions and partitions ─► cards                             (touches no hardware)
 //!   card         a card ─► facts                                               (behind the fence, card by card)
 //!   advertise    facts of all cards ─► devices and problems
 //! passthrough  for virtual machines
+//! edits        a device ─► what a container gets
 //! ```
 
 mod advertise;
 mod card;
 mod container;
 mod distance;
+mod driver_type;
 mod drm;
-mod kind;
+mod edits;
 mod links;
 mod locate;
-mod mode;
 mod options;
+mod partition_mode;
 mod passthrough;
-mod place;
+mod pci_slot;
 mod properties;
 mod topology;
 mod unbound;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Vendor;
-use super::each_card::each_card;
-use crate::device::Found;
+use super::per_card::per_card;
+use crate::device::{Device, Found, Platform};
+use crate::edits::{Edits, Way};
+use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use crate::probe::Fence;
+use driver_type::Mode;
 use links::KnownFabric;
-use mode::Mode;
 pub use options::*;
 use unbound::BoundBefore;
 
 /// The word in `vendor` of JSON, metrics and problems.
-const VENDOR: &str = "amd";
+pub(super) const VENDOR: &str = "amd";
 /// `vendor` of PCI.
 const AMD: u16 = 0x1002;
 
@@ -58,7 +60,7 @@ pub struct Amd {
 }
 
 impl Amd {
-    /// Advertises what the options say.
+    /// Advertises devices by these options.
     #[must_use]
     pub fn new(options: AmdOptions) -> Self {
         Self { options, fabric: Arc::default(), bound: BoundBefore::default() }
@@ -75,7 +77,7 @@ impl Amd {
         let behind_fence = host.clone();
         let work = move |card| passthrough::read(&behind_fence, &card);
         let mut given = Vec::new();
-        for (functions, problems) in each_card(VENDOR, found, fence, cards, work) {
+        for (functions, problems) in per_card(VENDOR, found, fence, cards, work) {
             given.extend(functions);
             found.problems.extend(problems);
         }
@@ -104,16 +106,8 @@ impl Vendor for Amd {
         found
     }
 
-    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
-        let mut watched = vec![
-            topology::nodes_directory(host),
-            locate::driver_directory(host),
-            locate::platform_directory(host),
-            host.dev("dri"),
-            host.dev("vfio"),
-        ];
-        watched.extend(Mode::ALL.map(|mode| mode.directory(host)));
-        watched
+    fn edits(&self, device: &Device, _platform: &Platform, way: Way, resource_name: &str) -> Edits {
+        edits::edits(device, way, resource_name)
     }
 }
 

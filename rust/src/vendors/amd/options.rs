@@ -1,8 +1,8 @@
-//! What the configuration says about AMD GPUs.
+//! The configuration of AMD GPUs.
 
 use serde::Deserialize;
 
-/// Options of AMD's plugin, by its own names.
+/// Options of AMD's plugin, under the plugin's names.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AmdOptions {
@@ -37,7 +37,7 @@ pub enum AmdNaming {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AmdDriverType {
-    /// Whichever driver is there: amdgpu, then gim, then vfio-pci.
+    /// Whichever driver is loaded: amdgpu, then gim, then vfio-pci.
     #[default]
     Auto,
     /// amdgpu, for containers.

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::driver_type::Mode;
 use super::locate;
-use super::mode::Mode;
 use super::options::AmdNaming;
 use super::{AMD, VENDOR, is_gpu_class};
-use crate::attribute::AttributeError;
-use crate::check::Check;
-use crate::device::{Device, Found, Node, Problem, Reason};
-use crate::directory::{self, Directory, normal};
+use crate::bus::pci;
+use crate::device::{Device, Found, HostPath, Problem};
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::AttributeError;
+use crate::host::directory::{self, Directory};
 
-/// As KubeVirt reads it.
-const ADDRESSES: &str = "PCI_RESOURCE_{RESOURCE_NAME}";
-const CURE: &str = "no IOMMU group: switch the IOMMU on, in the firmware and on the kernel's command line";
+/// The fact that only devices for virtual machines have.
+pub(super) const IOMMU_GROUP: &str = "iommu_group";
+const CURE: &str = "no IOMMU group: enable the IOMMU in the firmware and on the kernel command line";
 
 /// A physical function, and which of its functions are for virtual machines: itself, or its virtual ones.
 #[derive(Debug)]
@@ -59,7 +58,7 @@ fn virtual_functions(host: &Host, physical: &Path) -> Result<Vec<PathBuf>, Attri
     let directory = Directory::open(physical)?;
     let names = directory.names()?;
     let links = names.iter().filter(|name| name.starts_with("virtfn")).filter_map(|name| directory.link(name).ok());
-    Ok(links.map(|target| host.absolute(normal(&host.own_path(physical).join(target)))).collect())
+    Ok(links.map(|target| host.behind_link(physical, &target)).collect())
 }
 
 /// What can be given of one card; the driver may have functions of other makers, and other functions of this one.
@@ -115,29 +114,20 @@ fn device(host: &Host, group: &str, members: &[Given], resource_name: &str) -> D
         card: members.first().map(|one| one.card.clone()).unwrap_or_default(),
         id: group.to_owned(),
         resource_name: Some(resource_name.to_owned()),
-        envs: BTreeMap::from([(ADDRESSES.to_owned(), addresses.clone())]),
         numa_nodes: members.iter().filter_map(|one| one.function.numa_node.as_ref()).map(|(node, _)| *node).collect(),
         ..Device::default()
     };
     device.numa_nodes.sort_unstable();
     device.numa_nodes.dedup();
-    for name in [group, "vfio"] {
-        give(host, &mut device, name);
-    }
+    device.paths.extend([group, "vfio"].map(|name| HostPath::node(format!("/dev/vfio/{name}"), None)));
     if let Some(first) = members.first() {
         first.function.describe(host, &mut device);
         device.note("pci_address", addresses, host.own_path(&first.function.path));
-        device.note("iommu_group", group, host.own_path(first.function.path.join("iommu_group")));
+        device.note(IOMMU_GROUP, group, host.own_path(first.function.path.join("iommu_group")));
         device.note("physical_function", &first.card, host.own_path(&first.function.path));
     }
-    let off_bus = members.iter().any(|one| pci::is_off_bus(&one.function.path));
-    device.reasons.extend(off_bus.then_some(Reason::OffBus));
+    for one in members {
+        one.function.attach(host, &mut device);
+    }
     device
-}
-
-fn give(host: &Host, device: &mut Device, name: &str) {
-    let (path, here) = (format!("/dev/vfio/{name}"), host.dev("vfio").join(name));
-    device.nodes.push(Node { host_path: path.clone(), container_path: path, permissions: "mrw".to_owned() });
-    device.reasons.extend(host.lacks_node(&here, None).then_some(Reason::NodeMissing));
-    device.checks.push(Check::NodePresent { path: here, number: None });
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::attribute::{Attribute, AttributeError};
+use crate::host::attribute::{Attribute, AttributeError};
 
 /// One such file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl Properties {
         self.0.path()
     }
 
-    /// `None` where there is no such key, or its value is no number.
+    /// `None` where there is no such key, or its value is not a number.
     pub(super) fn number(&self, key: &str) -> Option<u64> {
         number(self.0.text(), key)
     }

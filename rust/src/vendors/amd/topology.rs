@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use super::VENDOR;
-use super::place::Place;
+use super::pci_slot::Place;
 use super::properties::Properties;
-use crate::attribute::{Attribute, AttributeError, Cause};
 use crate::device::Problem;
-use crate::directory::Directory;
 use crate::host::Host;
+use crate::host::attribute::{Attribute, AttributeError, Cause};
+use crate::host::directory::Directory;
 
 const NOT_ALLOWED: &str =
     "the kernel shows a GPU only to those who may use its device nodes: run the scanner as a privileged container";
@@ -27,7 +27,7 @@ pub(super) struct Topology {
     pub(super) generation: Option<String>,
     /// Number of /dev/kfd.
     pub(super) kfd_number: Option<(u32, u32)>,
-    /// Whether a node could not be read: a GPU that is not among `nodes` may be there all the same.
+    /// Whether a node could not be read: a GPU that is not among `nodes` may still exist.
     pub(super) incomplete: bool,
     pub(super) problems: Vec<Problem>,
 }
@@ -52,7 +52,7 @@ pub(super) fn nodes_directory(host: &Host) -> PathBuf {
 }
 
 impl Topology {
-    /// Reads all nodes; one that cannot be read is a problem and costs no other.
+    /// Reads all nodes; one that cannot be read is a problem and does not affect others.
     ///
     /// # Errors
     /// When the nodes cannot be listed.
@@ -98,7 +98,7 @@ impl Topology {
 }
 
 impl Node {
-    /// `None` for a node of processors. Old kernels tell no `domain`: all is in the first then.
+    /// `None` for a node of processors. Old kernels have no `domain`: then all GPUs are in the first.
     fn of(number: u32, path: PathBuf, properties: Properties) -> Option<Self> {
         let render_minor = properties.number("drm_render_minor")?.try_into().ok().filter(|&minor| minor > 0)?;
         let location = properties.number("location_id").unwrap_or_default();

@@ -1,14 +1,17 @@
-//! GPUs that lost their driver: the function is still on the bus, and nobody drives it.
+//! GPUs that lost their driver: the function is still on the bus, without a driver.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::{AMD, VENDOR, is_gpu_class};
-use crate::device::{Found, Problem, Reason, Unseen};
-use crate::directory;
+use crate::device::{Found, NotExamined, Problem};
+use crate::health::sources::scan;
 use crate::host::Host;
+use crate::host::directory;
 use crate::vendors::gpus_on_the_bus::gpus_on_the_bus;
+
+const UNBOUND: &str = "no driver is bound to this GPU; bind amdgpu to it again";
 
 /// Functions by address, until they leave the bus or another driver takes them.
 #[derive(Debug, Default)]
@@ -37,18 +40,19 @@ impl BoundBefore {
         known.bound.retain(is_lost);
         known.found.retain(is_lost);
         for (address, function) in &known.bound {
-            let error = "no driver is bound to this GPU; bind amdgpu to it again";
-            found.problems.push(Problem::new(VENDOR, host.own_path(function), error).of(address));
+            found.problems.push(Problem::new(VENDOR, host.own_path(function), UNBOUND).of(address));
         }
-        let lost: BTreeSet<&String> = known.bound.keys().chain(known.found.keys()).collect();
-        found.unseen.extend(lost.into_iter().map(|address| unbound(address)));
+        let lost: BTreeMap<&String, &PathBuf> = known.found.iter().chain(&known.bound).collect();
+        found.unseen.extend(lost.into_iter().map(|(address, function)| unbound(host, address, function)));
         known.bound.extend(bound);
     }
 }
 
 /// Nobody's loss where no device of the card is known.
-fn unbound(address: &str) -> Unseen {
-    Unseen { vendor: VENDOR, card: Some(address.to_owned()), reason: Some(Reason::DriverUnbound) }
+fn unbound(host: &Host, address: &str, function: &Path) -> NotExamined {
+    let finding =
+        scan::finding(scan::DRIVER_UNBOUND, host.own_path(function.join("driver")), UNBOUND).reading("absent");
+    NotExamined { vendor: VENDOR, card: Some(address.to_owned()), finding: Some(finding) }
 }
 
 fn is_undriven(function: &Path) -> bool {

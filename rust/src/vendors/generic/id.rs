@@ -6,7 +6,7 @@ use sha1::{Digest, Sha1};
 
 /// The id of one instance of a group: SHA-1 of its number and of the host paths of its members, in order, all joined.
 ///
-/// Nothing stands between the parts, so different paths can share an id (`/a`, `/b` and `/a/b`).
+/// The parts are joined without a separator, so different paths can share an id (`/a`, `/b` and `/a/b`).
 pub(super) fn of(instance: u32, paths: &[&str]) -> String {
     let mut hash = Sha1::new_with_prefix(instance.to_string());
     for path in paths {

@@ -1,24 +1,31 @@
 //! Devices that the config names by path or USB id, as generic-device-plugin does: the same config, the same ids.
 
+mod edits;
+mod glob;
 mod id;
+mod options;
 mod paths;
-mod sticks;
+mod usb_groups;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::attribute::AttributeError;
-use crate::device::{Device, Found, Problem, Reason, Unseen};
+use crate::bus::numa::{self, Near};
+use crate::bus::usb;
+use crate::device::{Device, Found, NotExamined, Platform, Problem};
+use crate::edits::{Edits, Way, cdi_name};
+use crate::fence::{FULL, Fence, Outcome};
+use crate::health::finding::Finding;
+use crate::health::sources::probe;
 use crate::host::Host;
-use crate::numa::{self, Near};
+use crate::host::attribute::AttributeError;
 use crate::order::natural;
-use crate::probe::{Fence, Outcome};
-use crate::settings::{GenericDevice, GenericGroup};
-use crate::usb;
 use crate::vendors::Vendor;
+pub use options::*;
 
-const VENDOR: &str = "generic";
+/// The word in `vendor` of JSON, metrics and problems.
+pub(super) const VENDOR: &str = "generic";
 
 /// The devices that the config's `generic` asks for.
 #[derive(Debug)]
@@ -42,7 +49,7 @@ struct Group {
 struct Seen {
     devices: Vec<Device>,
     problems: Vec<Problem>,
-    /// What a resource asks for and nothing on the host is: its name, and a pattern or USB id.
+    /// A request that nothing on the host matches: resource name, and a pattern or USB id.
     unmatched: Vec<(String, String)>,
     /// Something could not be looked at that another time can: devices not found may be there.
     is_partial: bool,
@@ -90,8 +97,9 @@ impl Vendor for Generic {
                 Outcome::Done(seen) => unmatched.extend(take_in(seen, groups, &mut found)),
                 Outcome::Overdue => {
                     let error = "does not answer: a file system hangs; look for blocked tasks in the kernel log";
-                    leave_out(groups, error, Some(Reason::ProbeTimeout), &mut found);
+                    leave_out(groups, error, Some(&probe::timeout(fence.deadline(), "")), &mut found);
                 }
+                Outcome::NotStarted => leave_out(groups, FULL, None, &mut found),
                 Outcome::Panicked(message) => {
                     leave_out(groups, &format!("defect in the scan: {message}"), None, &mut found);
                 }
@@ -104,11 +112,17 @@ impl Vendor for Generic {
         found
     }
 
+    fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
+        let group = self.groups.iter().find(|group| group.card == device.card);
+        let edits = group.map(|group| edits::edits(device, &group.options)).unwrap_or_default();
+        edits.given(way, || cdi_name(device))
+    }
+
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
         let paths = self.groups.iter().flat_map(|group| &group.options.paths);
         let of_paths = paths.map(|options| paths::watched_directory(host, options));
-        let has_sticks = self.groups.iter().any(|group| !group.options.usb.is_empty());
-        of_paths.chain(has_sticks.then(|| sticks::watched_directories(host)).into_iter().flatten()).collect()
+        let has_usb = self.groups.iter().any(|group| !group.options.usb.is_empty());
+        of_paths.chain(has_usb.then(|| usb_groups::watched_directories(host)).into_iter().flatten()).collect()
     }
 }
 
@@ -120,19 +134,20 @@ impl Group {
 
     /// The part of a device that follows from its group and the host paths of its members, in order.
     fn device(&self, instance: u32, paths: &[&str]) -> Device {
-        let attributes = [("path", paths.join(",")), ("group", self.index.to_string())];
-        Device {
+        let mut device = Device {
             vendor: VENDOR.into(),
             card: self.card.clone(),
             id: id::of(instance, paths),
             resource_name: Some(self.resource_name.clone()),
-            attributes: attributes.map(|(name, value)| (name.to_owned(), value)).into(),
             ..Device::default()
-        }
+        };
+        device.note("path", paths.join(","), "");
+        device.note("group", self.index as u64, "");
+        device
     }
 
-    fn unseen(&self, reason: Option<Reason>) -> Unseen {
-        Unseen { vendor: VENDOR, card: Some(self.card.clone()), reason }
+    fn unseen(&self, finding: Option<Finding>) -> NotExamined {
+        NotExamined { vendor: VENDOR, card: Some(self.card.clone()), finding }
     }
 }
 
@@ -162,13 +177,13 @@ fn look(host: &Host, groups: &[Arc<Group>]) -> Seen {
         seen.blame(host, error);
     }
     for group in groups {
-        sticks::add(host, group, &bus.devices, &mut seen);
+        usb_groups::add(host, group, &bus.devices, &mut seen);
         paths::add(host, group, &mut seen);
     }
     seen
 }
 
-/// Returns what nothing matched.
+/// Returns the requests that nothing matched.
 fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String, String)> {
     found.devices.extend(seen.devices);
     found.problems.extend(seen.problems);
@@ -178,7 +193,7 @@ fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String,
     seen.unmatched
 }
 
-/// A problem for each resource that has no device at all because nothing matches. It would not be seen otherwise.
+/// A problem for each resource without any device because nothing matches: it would not be visible otherwise.
 fn without_devices(unmatched: Vec<(String, String)>, devices: &[Device]) -> Vec<Problem> {
     let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (resource_name, what) in unmatched {
@@ -190,16 +205,16 @@ fn without_devices(unmatched: Vec<(String, String)>, devices: &[Device]) -> Vec<
     let has_device = |name: &String| devices.iter().any(|device| device.resource_name.as_ref() == Some(name));
     let lacking = wanted.into_iter().filter(|(name, _)| !has_device(name));
     let problem = |(name, what): (String, Vec<String>)| {
-        Problem::new(VENDOR, what.join(","), format!("nothing on this host matches, so there is no {name}"))
+        Problem::new(VENDOR, what.join(","), format!("no device matches; {name} is not advertised"))
     };
     lacking.map(problem).collect()
 }
 
 /// The devices of these groups stay as they were last seen.
-fn leave_out(groups: &[Arc<Group>], error: &str, reason: Option<Reason>, found: &mut Found) {
+fn leave_out(groups: &[Arc<Group>], error: &str, finding: Option<&Finding>, found: &mut Found) {
     for group in groups {
         found.problems.push(Problem::new(VENDOR, &group.card, error));
-        found.unseen.push(group.unseen(reason));
+        found.unseen.push(group.unseen(finding.cloned()));
     }
 }
 
@@ -207,13 +222,13 @@ fn leave_out(groups: &[Arc<Group>], error: &str, reason: Option<Reason>, found: 
 fn place<'a>(host: &Host, device: &mut Device, nears: impl Iterator<Item = &'a Near>) {
     for near in nears {
         device.numa_nodes.push(near.node);
-        device.sources.insert("numa_nodes".to_owned(), host.own_path(&near.source).display().to_string());
+        device.numa_source = host.own_path(&near.source).display().to_string();
     }
     device.numa_nodes.sort_unstable();
     device.numa_nodes.dedup();
 }
 
-/// Keeps the first device of each id in a resource: the id says nothing but the paths, and the kubelet must not see one
+/// Keeps the first device of each id in a resource: the id is derived from the paths alone, and the kubelet must not see one
 /// twice. Two resources may have the same paths, as while a cluster moves from one name to another.
 fn drop_collisions(devices: &mut Vec<Device>) -> Vec<Problem> {
     let mut owners = HashMap::new();
@@ -224,7 +239,7 @@ fn drop_collisions(devices: &mut Vec<Device>) -> Vec<Problem> {
             owners.insert(key, device.card.clone());
             return true;
         };
-        let path = device.attributes.get("path").map(String::as_str).unwrap_or_default();
+        let path = device.text("path").unwrap_or_default();
         let error = format!("left out of {}: the same paths, and so the same id, are in {owner}", device.card);
         if problems.last().is_none_or(|last| last.error != error) {
             problems.push(Problem::new(VENDOR, path, error).of(&device.id));

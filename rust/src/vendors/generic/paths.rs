@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
+use super::{GenericKind, GenericPath};
 use super::{Group, Seen, VENDOR, place};
-use crate::attribute::Cause;
-use crate::check::Check;
-use crate::device::{Device, Mount, Node, Problem, Reason};
-use crate::glob;
+use crate::bus::numa::Near;
+use crate::device::{Device, HostPath, Problem};
 use crate::host::Host;
-use crate::numa::Near;
-use crate::settings::{GenericKind, GenericPath};
-use crate::symlink::followed;
+use crate::host::attribute::Cause;
+use crate::host::resolve::followed;
+use crate::vendors::generic::glob;
 
 /// A member of the group, and what it matches on this host.
 struct Member<'a> {
@@ -24,8 +23,8 @@ struct Member<'a> {
 /// One path of the host.
 struct Match {
     path: String,
-    is_sound: bool,
-    check: Check,
+    /// Whether a device node must be there, and no file, directory or socket.
+    is_node: bool,
     near: Option<Near>,
 }
 
@@ -49,7 +48,7 @@ pub(super) fn add(host: &Host, group: &Group, seen: &mut Seen) {
     }
 }
 
-/// The directory whose entries tell of matches that come and go: the last one named before the first wildcard.
+/// The directory in which matches come and go: the last one named before the first wildcard.
 pub(super) fn watched_directory(host: &Host, options: &GenericPath) -> PathBuf {
     let plain = options.path.split(['*', '?', '[', '\\']).next().unwrap_or_default();
     let directory = plain.rsplit_once('/').map_or("/", |(directory, _)| directory);
@@ -87,12 +86,11 @@ fn examine(host: &Host, kind: GenericKind, path: String, seen: &mut Seen) -> Mat
     let found = rustix::fs::stat(&place);
     let standing = judge(kind, found.map(|found| FileType::from_raw_mode(found.st_mode)), host.is_simulated());
     if standing == Standing::NoNode {
-        let error = "is no device node; `type: Mount` is for files, directories and sockets";
+        let error = "is not a device node; `type: Mount` is for files, directories and sockets";
         seen.problems.push(Problem::new(VENDOR, &path, error));
     }
     let near = found.ok().and_then(|found| near(host, &found, seen));
-    let is_sound = matches!(standing, Standing::Node | Standing::Path);
-    Match { path, is_sound, check: check(kind, standing, place), near }
+    Match { path, is_node: kind == GenericKind::Device && standing != Standing::Path, near }
 }
 
 /// What a path turns out to be.
@@ -113,17 +111,9 @@ fn judge(kind: GenericKind, found: Result<FileType, Errno>, simulated: bool) -> 
         (_, Err(_)) => Standing::Missing,
         (GenericKind::Device, Ok(FileType::CharacterDevice | FileType::BlockDevice)) => Standing::Node,
         (GenericKind::Device, Ok(FileType::RegularFile)) if simulated => Standing::Node,
-        // A directory stands for all the nodes in it, as with `docker run --device`.
+        // A directory means all the nodes in it, as with `docker run --device`.
         (GenericKind::Mount, Ok(_)) | (GenericKind::Device, Ok(FileType::Directory)) => Standing::Path,
         (GenericKind::Device, Ok(_)) => Standing::NoNode,
-    }
-}
-
-fn check(kind: GenericKind, standing: Standing, path: PathBuf) -> Check {
-    if kind == GenericKind::Mount || standing == Standing::Path {
-        Check::PathPresent { path }
-    } else {
-        Check::NodePresent { path, number: None }
     }
 }
 
@@ -142,38 +132,12 @@ fn device(host: &Host, group: &Group, instance: u32, chosen: &[(&GenericPath, &M
     let mut device = group.device(instance, &paths);
     place(host, &mut device, chosen.iter().filter_map(|(_, found)| found.near.as_ref()));
     let patterns: Vec<&str> = chosen.iter().map(|(options, _)| options.path.as_str()).collect();
-    device.sources.insert("path".to_owned(), patterns.join(","));
+    device.note("path", paths.join(","), patterns.join(","));
     for (options, found) in chosen {
-        give(&mut device, options, &found.path);
-        device.checks.push(found.check.clone());
-        if !found.is_sound {
-            device.reasons.insert(Reason::NodeMissing);
-        }
+        let path = HostPath { is_node: found.is_node, ..HostPath::file(&found.path) };
+        device.paths.push(path.in_role(options.path.clone()).required(true));
     }
     device
-}
-
-/// Gives a member to the container, as its options say.
-fn give(device: &mut Device, options: &GenericPath, host_path: &str) {
-    let (host_path, container_path) = (host_path.to_owned(), container_path(&options.mount_path, host_path));
-    match options.kind {
-        GenericKind::Device => {
-            device.nodes.push(Node { host_path, container_path, permissions: options.permissions.clone() });
-        }
-        GenericKind::Mount => {
-            device.mounts.push(Mount { host_path, container_path, read_only: options.read_only });
-        }
-    }
-}
-
-fn container_path(mount_path: &str, host_path: &str) -> String {
-    match mount_path {
-        "" => host_path.to_owned(),
-        directory if directory.ends_with('/') => {
-            format!("{directory}{}", host_path.trim_end_matches('/').rsplit('/').next().unwrap_or_default())
-        }
-        path => path.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -206,18 +170,6 @@ mod tests {
             let sets = sets(members.iter().copied());
             prop_assert!(members.iter().all(|&(matches, limit)| sets <= matches * limit as usize));
             prop_assert!(members.iter().any(|&(matches, _)| sets <= matches));
-        }
-    }
-
-    #[test]
-    fn a_container_path_ending_in_a_slash_is_a_directory() {
-        for (mount_path, host_path, expected) in [
-            ("", "/dev/ttyUSB0", "/dev/ttyUSB0"),
-            ("/dev/tty0", "/dev/ttyUSB0", "/dev/tty0"),
-            ("/dev/serial/", "/dev/ttyUSB0", "/dev/serial/ttyUSB0"),
-            ("/", "/dev/snd/", "/snd"),
-        ] {
-            assert_eq!(container_path(mount_path, host_path), expected);
         }
     }
 

@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::fs::{create_dir_all, remove_file, write};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -7,19 +6,21 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::check::Check;
-use crate::device::{Mount, Node};
-use crate::health::Poller;
-use crate::settings::{GenericKind, GenericPath, GenericUsb};
+use super::{GenericKind, GenericPath, GenericUsb};
+use crate::device::{Fact, HostPath};
+use crate::edits::{Mount, Node};
+use crate::health::{Look, Poller};
 
-/// A host on which plain files stand for device nodes.
+/// A simulated host.
 struct Tree(tempfile::TempDir);
 
 impl Tree {
     fn new() -> Self {
-        let tree = Self(tempfile::tempdir().unwrap());
-        tree.file(".devherd-simulated-node", "");
-        tree
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn host(&self) -> Host {
+        Host::simulated(self.0.path())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -56,7 +57,7 @@ impl Tree {
     }
 
     fn scan_resources(&self, resources: Vec<GenericDevice>) -> Found {
-        Generic::new(resources).scan(&Host::new(self.0.path()), &Fence::new(Duration::from_secs(10)))
+        Generic::new(resources).scan(&self.host(), &Fence::new(Duration::from_secs(10)))
     }
 }
 
@@ -77,15 +78,27 @@ fn usb_group(count: u32, serials: &[Option<&str>]) -> GenericGroup {
     GenericGroup { count, paths: Vec::new(), usb: serials.iter().copied().map(entry).collect() }
 }
 
+/// What a poll of these devices finds: the path of each, and the files that are missing.
+fn missing(host: Host, devices: &[Device]) -> Vec<(String, Vec<String>)> {
+    let mut poller = Poller::new(host, Arc::new(Fence::new(Duration::from_secs(10))));
+    poller.watch(devices);
+    let path = |id: &str| devices.iter().find(|device| device.id == id).and_then(|device| device.text("path"));
+    let files = |look: Look| {
+        assert!(look.findings.iter().all(|finding| finding.reason == "node-missing"), "{look:?}");
+        look.findings.into_iter().map(|finding| finding.file).collect()
+    };
+    poller.poll(&|| {}).into_iter().map(|look| (path(&look.id).unwrap_or_default(), files(look))).collect()
+}
+
 /// The paths of each device, sorted.
-fn paths_of(found: &Found) -> Vec<&str> {
-    let mut paths: Vec<_> = found.devices.iter().map(|device| device.attributes["path"].as_str()).collect();
+fn paths_of(found: &Found) -> Vec<String> {
+    let mut paths: Vec<_> = found.devices.iter().map(|device| device.text("path").unwrap()).collect();
     paths.sort_unstable();
     paths
 }
 
 #[test]
-fn a_device_is_told_whole() {
+fn a_device_is_described_whole() {
     let tree = Tree::new();
     tree.nodes(&["video0"]);
     tree.file("run/x.sock", "");
@@ -96,21 +109,35 @@ fn a_device_is_told_whole() {
         card: "example.com/x group 0".into(),
         id: id::of(0, &["/dev/video0", "/run/x.sock"]),
         resource_name: Some("example.com/x".into()),
-        nodes: vec![Node {
-            host_path: "/dev/video0".into(),
-            container_path: "/dev/cameras/video0".into(),
-            permissions: "rw".into(),
-        }],
-        mounts: vec![Mount { host_path: "/run/x.sock".into(), container_path: "/run/x.sock".into(), read_only: true }],
-        attributes: [("path", "/dev/video0,/run/x.sock"), ("group", "0")].map(|(k, v)| (k.into(), v.into())).into(),
-        sources: [("path".into(), "/dev/video*,/run/x.sock".into())].into(),
-        checks: vec![
-            Check::NodePresent { path: tree.path("dev/video0"), number: None },
-            Check::PathPresent { path: tree.path("run/x.sock") },
+        paths: vec![
+            HostPath::node("/dev/video0", None).in_role("/dev/video*"),
+            HostPath::file("/run/x.sock").in_role("/run/x.sock").required(true),
         ],
+        attributes: [
+            ("path".into(), Fact { value: "/dev/video0,/run/x.sock".into(), source: "/dev/video*,/run/x.sock".into() }),
+            ("group".into(), Fact { value: 0_u32.into(), source: String::new() }),
+        ]
+        .into(),
         ..Device::default()
     };
-    assert_eq!(tree.scan(vec![group(1, vec![camera, socket])]), Found { devices: vec![expected], ..Found::default() });
+    let groups = vec![group(1, vec![camera, socket])];
+    let edits = edits::edits(&expected, &groups[0]);
+    assert_eq!(tree.scan(groups), Found { devices: vec![expected], ..Found::default() });
+    let node = Node { container_path: "/dev/cameras/video0".into(), ..Node::same("/dev/video0", "rw") };
+    assert_eq!(edits, Edits { nodes: vec![node], mounts: vec![Mount::same("/run/x.sock")], ..Edits::default() });
+}
+
+#[test]
+fn members_with_one_pattern_are_given_each_in_its_own_way() {
+    let tree = Tree::new();
+    tree.nodes(&["a"]);
+    let device = GenericPath { permissions: "r".into(), ..path("/dev/a") };
+    let mount = GenericPath { kind: GenericKind::Mount, mount_path: "/b".into(), ..path("/dev/a") };
+    let group = group(1, vec![device, mount]);
+    let found = tree.scan(vec![group.clone()]);
+    let edits = edits::edits(&found.devices[0], &group);
+    assert_eq!(edits.nodes, [Node::same("/dev/a", "r")]);
+    assert_eq!((edits.mounts.len(), edits.mounts[0].container_path.as_str()), (1, "/b"));
 }
 
 #[test]
@@ -155,16 +182,13 @@ fn a_resource_of_which_nothing_matches_is_a_problem_that_names_it_and_its_patter
         resource("c.example/some", vec![group(1, vec![path("/dev/x*")]), group(1, vec![path("/dev/fuse")])]),
         resource("d.example/stick", vec![usb_group(1, &[Some("A"), Some("B")])]),
     ]);
-    let told: Vec<_> =
+    let reported: Vec<_> =
         found.problems.iter().map(|problem| (problem.path.to_str().unwrap(), problem.error.as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [
-            ("/dev/x*,/dev/y", "nothing on this host matches, so there is no a.example/none"),
-            (
-                "USB 1a86:7523 serial B,USB 1a86:7523 serial C",
-                "nothing on this host matches, so there is no b.example/sticks"
-            ),
+            ("/dev/x*,/dev/y", "no device matches; a.example/none is not advertised"),
+            ("USB 1a86:7523 serial B,USB 1a86:7523 serial C", "no device matches; b.example/sticks is not advertised"),
         ]
     );
 }
@@ -174,13 +198,15 @@ fn a_node_that_is_none_is_unhealthy_and_costs_no_other() {
     let tree = Tree::new();
     tree.nodes(&["tty0", "tty1"]);
     symlink("nowhere", tree.path("dev/tty2")).unwrap();
-    remove_file(tree.path(".devherd-simulated-node")).unwrap();
     symlink("/dev/tty0", tree.path("dev/tty3")).unwrap();
     create_dir_all(tree.path("dev/tty4")).unwrap();
-    let found = tree.scan(vec![group(1, vec![path("/dev/tty*")])]);
-    let sound: Vec<_> = found.devices.iter().filter(|device| device.reasons.is_empty()).collect();
-    assert_eq!(sound.len(), 1);
-    assert_eq!(sound[0].checks, [Check::PathPresent { path: tree.path("dev/tty4") }]);
+    let groups = vec![group(1, vec![path("/dev/tty*")])];
+    let generic = Generic::new(vec![GenericDevice { name: "example.com/x".into(), groups }]);
+    let found = generic.scan(&Host::new(tree.0.path()), &Fence::new(Duration::from_secs(10)));
+    let mut missing: Vec<_> = missing(Host::new(tree.0.path()), &found.devices).into_iter().collect();
+    missing.sort_unstable();
+    let each = |name: &str| (format!("/dev/{name}"), vec![format!("/dev/{name}")]);
+    assert_eq!(missing, ["tty0", "tty1", "tty2", "tty3"].map(each), "tty4 is a directory of nodes");
     assert_eq!(found.devices.len(), 5);
     let blamed: Vec<_> = found.problems.iter().map(|problem| problem.path.as_path()).collect();
     assert_eq!(blamed, ["/dev/tty0", "/dev/tty1", "/dev/tty3"].map(Path::new));
@@ -192,7 +218,8 @@ fn real_nodes_are_devices_on_the_real_host() {
         vec![GenericDevice { name: "example.com/null".into(), groups: vec![group(3, vec![path("/dev/null")])] }];
     let found = Generic::new(resources).scan(&Host::new("/"), &Fence::new(Duration::from_secs(10)));
     assert_eq!(paths_of(&found), ["/dev/null"; 3]);
-    assert!(found.devices.iter().all(|device| device.reasons.is_empty() && device.numa_nodes.is_empty()));
+    assert!(found.devices.iter().all(|device| device.findings.is_empty() && device.numa_nodes.is_empty()));
+    assert_eq!(missing(Host::new("/"), &found.devices), []);
 }
 
 #[test]
@@ -208,10 +235,10 @@ fn the_same_paths_twice_in_a_resource_are_a_problem_of_the_later_group() {
         resource("a.example/x", &["/dev/fuse"]),
     ]);
     assert_eq!(paths_of(&found), ["/dev/fuse", "/dev/fuse", "/dev/fuse", "/dev/kvm", "/dev/kvm", "/dev/kvm"]);
-    let told: Vec<_> =
+    let reported: Vec<_> =
         found.problems.iter().map(|problem| (problem.path.to_str().unwrap(), problem.error.as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [
             (
                 "/dev/kvm",
@@ -231,10 +258,10 @@ fn two_resources_may_have_the_same_paths() {
     tree.nodes(&["fuse"]);
     let resource = |name: &str| GenericDevice { name: name.into(), groups: vec![group(1, vec![path("/dev/fuse")])] };
     let found = tree.scan_resources(vec![resource("squat.ai/fuse"), resource("devic.es/fuse")]);
-    let told: Vec<_> = found.devices.iter().map(|device| (device.id.as_str(), device.card.as_str())).collect();
-    assert_eq!(told.len(), 2);
-    assert_eq!(told[0].0, told[1].0);
-    assert_ne!(told[0].1, told[1].1);
+    let reported: Vec<_> = found.devices.iter().map(|device| (device.id.as_str(), device.card.as_str())).collect();
+    assert_eq!(reported.len(), 2);
+    assert_eq!(reported[0].0, reported[1].0);
+    assert_ne!(reported[0].1, reported[1].1);
     assert_eq!(found.problems, []);
 }
 
@@ -256,11 +283,13 @@ fn all_sticks_of_a_group_are_one_device_ordered_by_bus_and_number() {
     let (first, both) = ("/dev/bus/usb/001/009,/dev/bus/usb/001/010", ["/dev/bus/usb/001/009", "/dev/bus/usb/001/010"]);
     assert_eq!(paths_of(&found), [first, first, both[1]]);
     let device = found.devices.iter().find(|device| device.id == id::of(1, &both)).unwrap();
-    assert_eq!(device.attributes["usb_id"], "1a86:7523,1a86:7523");
-    assert_eq!(device.attributes["serial"], "A,B");
-    assert_eq!(device.sources["usb_id"], "/sys/bus/usb/devices/1-2,/sys/bus/usb/devices/1-1");
-    assert!(device.nodes.iter().all(|node| node.permissions == "rw" && node.host_path == node.container_path));
-    assert_eq!((device.nodes.len(), device.checks.len(), device.reasons.len()), (2, 2, 0));
+    assert_eq!(device.text("usb_id").unwrap(), "1a86:7523,1a86:7523");
+    assert_eq!(device.text("serial").unwrap(), "A,B");
+    assert_eq!(device.attributes["usb_id"].source, "/sys/bus/usb/devices/1-2,/sys/bus/usb/devices/1-1");
+    let edits = edits::edits(device, &usb_group(2, &[None]));
+    assert_eq!(edits.nodes, both.map(|node| Node::same(node, "rw")));
+    assert_eq!((device.paths.len(), device.findings.len()), (2, 0));
+    assert_eq!(missing(tree.host(), &found.devices), []);
 }
 
 #[test]
@@ -269,7 +298,8 @@ fn a_stick_without_its_node_is_unhealthy() {
     tree.stick("1-2", 9, "A");
     remove_file(tree.path("dev/bus/usb/001/009")).unwrap();
     let found = tree.scan(vec![usb_group(1, &[None])]);
-    assert_eq!(found.devices[0].reasons, [Reason::NodeMissing].into());
+    let node = "/dev/bus/usb/001/009".to_owned();
+    assert_eq!(missing(tree.host(), &found.devices), [(node.clone(), vec![node])]);
 }
 
 #[test]
@@ -292,7 +322,10 @@ fn a_bus_that_cannot_be_listed_leaves_its_groups_as_they_were() {
     tree.nodes(&["kvm"]);
     let found = tree.scan(vec![usb_group(1, &[None]), group(1, vec![path("/dev/kvm")])]);
     assert_eq!(paths_of(&found), ["/dev/kvm"]);
-    assert_eq!(found.unseen, [Unseen { vendor: "generic", card: Some("example.com/x group 0".into()), reason: None }]);
+    assert_eq!(
+        found.unseen,
+        [NotExamined { vendor: "generic", card: Some("example.com/x group 0".into()), finding: None }]
+    );
     assert_eq!(found.problems.len(), 1);
 }
 
@@ -307,7 +340,7 @@ fn the_numa_node_is_that_of_the_hardware_behind() {
     symlink("../../../devices/pci0000:00/0000:00:14.0/usb1/1-2", tree.path("sys/bus/usb/devices/1-2")).unwrap();
     let found = tree.scan(vec![usb_group(1, &[None])]);
     assert_eq!(found.devices[0].numa_nodes, [1]);
-    assert_eq!(found.devices[0].sources["numa_nodes"], "/sys/devices/pci0000:00/0000:00:14.0/numa_node");
+    assert_eq!(found.devices[0].numa_source, "/sys/devices/pci0000:00/0000:00:14.0/numa_node");
 }
 
 #[test]
@@ -318,8 +351,8 @@ fn the_directories_of_all_paths_are_watched() {
     };
     let tree = Tree::new();
     tree.stick("1-1", 1, "A");
-    let watched = Generic::new(vec![resource]).watched_directories(&Host::new(tree.0.path()));
-    let expected = ["dev/serial/by-id", "run", "dev/bus/usb/001", "sys/bus/usb/devices"];
+    let watched = Generic::new(vec![resource]).watched_directories(&tree.host());
+    let expected = ["dev/serial/by-id", "run", "dev/bus/usb/001"];
     assert_eq!(watched, expected.map(|name| tree.path(name)));
 }
 
@@ -380,15 +413,13 @@ proptest! {
             usb_group(1, &[None]),
         ]);
         for healthy in ["/dev/healthy", "/dev/bus/usb/001/099"] {
-            let device = found.devices.iter().find(|device| device.attributes["path"] == healthy);
-            prop_assert!(device.is_some_and(|device| device.reasons.is_empty()), "{healthy} in {found:?}");
+            let device = found.devices.iter().find(|device| device.text("path").as_deref() == Some(healthy));
+            prop_assert!(device.is_some_and(|device| device.findings.is_empty()), "{healthy} in {found:?}");
         }
-        let fence = Arc::new(Fence::new(Duration::from_secs(10)));
-        let mut poller = Poller::new(Host::new(tree.0.path()), fence);
-        poller.watch(&found.devices);
-        let polled: BTreeSet<_> = poller.poll().into_iter().map(|(_, _, id, reasons)| (id, reasons)).collect();
-        let scanned = found.devices.iter().filter(|device| !device.reasons.is_empty());
-        prop_assert_eq!(polled, scanned.map(|device| (device.id.clone(), device.reasons.clone())).collect());
+        for (path, files) in missing(tree.host(), &found.devices) {
+            prop_assert!(!path.contains("healthy") && !path.ends_with("/099"), "{path}");
+            prop_assert!(!files.is_empty() && files.iter().all(|file| path.split(',').any(|own| own == file)), "{path}");
+        }
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! What a card's facts make in each mode: devices, and problems where a fact is missing.
 
+use super::IntelFpgaMode;
 use super::VENDOR;
 use super::card::{Facts, Fme, InterfaceId, NoInterfaceId, Part, Port};
 use super::driver::Driver;
 use super::name;
-use crate::attribute::Attribute;
-use crate::check::Check;
-use crate::device::{Device, Node, Problem, Reason};
+use crate::device::{Device, HostPath, Problem, Reading};
+use crate::health::sources::{fpga_errors, scan};
 use crate::host::Host;
-use crate::settings::IntelFpgaMode;
+use crate::host::attribute::Attribute;
 
-const MODE_ANNOTATION: (&str, &str) = ("com.intel.fpga.mode", "fpga.intel.com/region");
-const CDI_KIND: &str = "intel.cdi.k8s.io/fpga";
-/// The vendor's OCI hook, which loads the bitstream that the container asks for.
-const CDI_EDITS: &str = r#"{"hooks":[{"hookName":"createRuntime","path":"/opt/intel/fpga-sw/intel-fpga-crihook"}]}"#;
+/// The role of a port's node.
+pub(super) const PORT: &str = "port";
+/// The role of a management engine's node.
+pub(super) const FME: &str = "fme";
 const DFL_CURE: &str = "load the kernel modules dfl_fme_region, dfl_fme_mgr and dfl_fme_br";
 const OPAE_CURE: &str = "the FME offers no partial reconfiguration; check the driver intel-fpga-fme";
 
@@ -23,8 +23,7 @@ pub(super) fn devices(host: &Host, mut facts: Facts, mode: IntelFpgaMode) -> (Ve
     let advertiser = Advertiser { host, facts: &facts, problems: &mut problems };
     let devices = match mode {
         IntelFpgaMode::Af => advertiser.functions(),
-        IntelFpgaMode::Region => advertiser.regions(false),
-        IntelFpgaMode::RegionDevel => advertiser.regions(true),
+        IntelFpgaMode::Region | IntelFpgaMode::RegionDevel => advertiser.regions(),
     };
     (devices, problems)
 }
@@ -44,22 +43,22 @@ impl Advertiser<'_> {
 
     fn function(&mut self, port: &Port) -> Device {
         let mut device = self.device(&port.part);
-        self.give(&mut device, &port.part);
+        self.expect_node(&mut device, &port.part, PORT);
         self.describe_port(&mut device, port);
         let interface_id = match self.facts.fme_of(port) {
             Ok(fme) => {
                 self.describe_fme(&mut device, fme);
-                device.checks.extend(fme.checks.iter().cloned());
+                device.readings.extend(fme.readings.iter().cloned());
                 self.interface_id(&mut device, fme)
             }
             Err(error) => {
-                device.reasons.insert(Reason::FmeError);
+                let path = self.host.own_path(&port.part.path);
+                device.findings.insert(scan::finding(scan::FME_ERROR, path, &error));
                 self.problem(&port.part, error);
                 None
             }
         };
         let afu_id = self.afu_id(&mut device, port);
-        device.checks.extend(self.facts.checks.iter().cloned());
         if let (Some(interface_id), Some(afu_id)) = (interface_id, afu_id) {
             let can_be_told = !is_failed(&interface_id.id) && !is_failed(afu_id);
             entitle(&mut device, name::of_function(&interface_id.id, afu_id), can_be_told);
@@ -68,46 +67,35 @@ impl Advertiser<'_> {
     }
 
     /// Modes `region` and `regiondevel`: every management engine, with all its ports.
-    fn regions(mut self, with_fme_node: bool) -> Vec<Device> {
+    fn regions(mut self) -> Vec<Device> {
         let facts = self.facts;
         for port in &facts.ports {
             if let Err(error) = facts.fme_of(port) {
                 self.problem(&port.part, error);
             }
         }
-        facts.fmes.iter().filter_map(|fme| self.region(fme, with_fme_node)).collect()
+        facts.fmes.iter().filter_map(|fme| self.region(fme)).collect()
     }
 
-    fn region(&mut self, fme: &Fme, with_fme_node: bool) -> Option<Device> {
+    fn region(&mut self, fme: &Fme) -> Option<Device> {
         let facts = self.facts;
         let ports = facts.ports_of(fme);
         if ports.is_empty() {
-            self.problem(
-                &fme.part,
-                "no port belongs to this FME, so there is nothing to give to a container".to_owned(),
-            );
+            self.problem(&fme.part, "no port belongs to this FME: it has nothing to allocate".to_owned());
             return None;
         }
         let mut device = self.device(&fme.part);
         for port in &ports {
-            self.give(&mut device, &port.part);
-            device.checks.extend(errors_check(port));
+            self.expect_node(&mut device, &port.part, PORT);
+            device.readings.extend(self.errors(port));
+            port.part.function.iter().for_each(|function| function.attach(self.host, &mut device));
         }
-        if with_fme_node {
-            self.give(&mut device, &fme.part);
-        } else {
-            // The hook programs through it, on the host.
-            self.expect_node(&mut device, &fme.part);
-            let (key, value) = MODE_ANNOTATION;
-            device.annotations.insert(key.to_owned(), value.to_owned());
-            let name = format!("{CDI_KIND}={}", fme.part.name);
-            device.cdi_devices = vec![name.clone()];
-            device.cdi_edits.insert(name, CDI_EDITS.to_owned());
-        }
+        // Where the container does not get it, the hook programs through it, on the host.
+        self.expect_node(&mut device, &fme.part, FME);
         let names: Vec<&str> = ports.iter().map(|port| port.part.name.as_str()).collect();
         device.note("ports", names.join(","), self.host.own_path(&fme.part.path));
         self.describe_fme(&mut device, fme);
-        device.checks.extend(fme.checks.iter().chain(&self.facts.checks).cloned());
+        device.readings.extend(fme.readings.iter().cloned());
         if let Some(interface_id) = self.interface_id(&mut device, fme) {
             entitle(&mut device, name::of_region(&interface_id.id), !is_failed(&interface_id.id));
         }
@@ -123,22 +111,14 @@ impl Advertiser<'_> {
             function.describe(self.host, &mut device);
             device.numa_nodes = function.numa_node.iter().map(|(node, _)| *node).collect();
         }
+        // What happens to the physical function happens to its virtual ones.
+        self.facts.function.iter().for_each(|function| function.attach(self.host, &mut device));
         device
     }
 
-    /// Gives the part's node to the container.
-    fn give(&mut self, device: &mut Device, part: &Part) {
-        let path = format!("/dev/{}", part.name);
-        device.nodes.push(Node { host_path: path.clone(), container_path: path, permissions: "rw".to_owned() });
-        self.expect_node(device, part);
-    }
-
-    fn expect_node(&mut self, device: &mut Device, part: &Part) {
-        let (path, number) = (self.host.dev(&part.name), self.number(part));
-        if self.host.lacks_node(&path, number) {
-            device.reasons.insert(Reason::NodeMissing);
-        }
-        device.checks.push(Check::NodePresent { path, number });
+    fn expect_node(&mut self, device: &mut Device, part: &Part, role: &'static str) {
+        let number = self.number(part);
+        device.paths.push(HostPath::node(format!("/dev/{}", part.name), number).in_role(role));
     }
 
     /// `dev`: the number of the part's node. Where it cannot be read, any device node of the name will do.
@@ -158,7 +138,11 @@ impl Advertiser<'_> {
         if let Some(index) = &port.index {
             device.note("port_id", index.text(), self.host.own_path(index.path()));
         }
-        device.checks.extend(errors_check(port));
+        device.readings.extend(self.errors(port));
+    }
+
+    fn errors(&self, port: &Port) -> Option<Reading> {
+        port.errors.as_ref().map(|attribute| fpga_errors::of_port(self.host.own_path(attribute)))
     }
 
     fn describe_fme(&self, device: &mut Device, fme: &Fme) {
@@ -168,50 +152,61 @@ impl Advertiser<'_> {
         }
     }
 
-    /// The id of what is loaded in a port; `None`, with a reason and a problem, while that cannot be told.
+    /// The id of what is loaded in a port; `None`, with a finding and a problem, while unknown.
     fn afu_id<'p>(&mut self, device: &mut Device, port: &'p Port) -> Option<&'p str> {
         let source = port.part.path.join("afu_id");
-        let (reason, error) = match &port.afu_id {
+        let path = self.host.own_path(&source);
+        let finding = |reason, detail: &str| scan::finding(reason, &path, detail);
+        let finding = match &port.afu_id {
             Ok(id) => {
-                device.note("afu_id", id, self.host.own_path(&source));
+                device.note("afu_id", id, &path);
+                if is_failed(id) {
+                    device.findings.insert(finding(scan::PORT_ERROR, "all ones: the port does not answer").reading(id));
+                }
                 if !is_blank(id) {
-                    device.reasons.extend(is_failed(id).then_some(Reason::PortError));
                     return Some(id);
                 }
-                (Reason::Unprogrammed, "all zeros: no accelerator function is loaded".to_owned())
+                finding(scan::UNPROGRAMMED, "all zeros: no accelerator function is loaded").reading(id)
             }
             Err(error) if error.is_busy() => {
-                (Reason::Unprogrammed, format!("{}: the port is disabled, as while it is programmed", error.cause))
+                let detail = format!("{}: the port is disabled, as during programming", error.cause);
+                finding(scan::UNPROGRAMMED, &detail)
             }
             Err(error) if error.is_absent() => {
-                (Reason::Unprogrammed, format!("{}: the port has no accelerator function", error.cause))
+                finding(scan::UNPROGRAMMED, &format!("{}: the port has no accelerator function", error.cause))
             }
-            Err(error) => (Reason::PortError, error.cause.to_string()),
+            Err(error) => finding(scan::PORT_ERROR, &error.cause.to_string()).reading(error.cause.found()),
         };
-        device.reasons.insert(reason);
-        self.problems.push(Problem::new(VENDOR, self.host.own_path(source), error).of(&port.part.name));
+        self.problems.push(Problem::new(VENDOR, &path, &finding.detail).of(&port.part.name));
+        device.findings.insert(finding);
         None
     }
 
-    /// The interface id; `None`, with a reason and a problem, while that cannot be told.
+    /// The interface id; `None`, with a finding and a problem, while unknown.
     fn interface_id<'f>(&mut self, device: &mut Device, fme: &'f Fme) -> Option<&'f InterfaceId> {
-        let (path, error) = match &fme.interface_id {
+        let (path, error, value) = match &fme.interface_id {
             Ok(interface_id) => {
-                device.note("interface_id", &interface_id.id, self.host.own_path(&interface_id.source));
-                device.reasons.extend(is_failed(&interface_id.id).then_some(Reason::FmeError));
+                let (id, path) = (&interface_id.id, self.host.own_path(&interface_id.source));
+                device.note("interface_id", id, &path);
+                if is_failed(id) {
+                    let detail = "all ones: the management engine does not answer";
+                    device.findings.insert(scan::finding(scan::FME_ERROR, path, detail).reading(id));
+                }
                 return Some(interface_id);
             }
             Err(NoInterfaceId::Missing(path)) => {
                 let cure = if fme.part.driver == Driver::Dfl { DFL_CURE } else { OPAE_CURE };
-                (path, format!("no interface id: {cure}"))
+                (path, format!("no interface id: {cure}"), "")
             }
             Err(NoInterfaceId::Different(ids)) => {
-                (&ids[0].source, format!("the FME's regions have different interface ids: {}", self.list(ids)))
+                let error = format!("the FME's regions have different interface ids: {}", self.list(ids));
+                (&ids[0].source, error, ids[0].id.as_str())
             }
-            Err(NoInterfaceId::Unreadable(error)) => (&error.path, error.cause.to_string()),
+            Err(NoInterfaceId::Unreadable(error)) => (&error.path, error.cause.to_string(), error.cause.found()),
         };
-        device.reasons.insert(Reason::FmeError);
-        self.problems.push(Problem::new(VENDOR, self.host.own_path(path), error).of(&device.id));
+        let path = self.host.own_path(path);
+        device.findings.insert(scan::finding(scan::FME_ERROR, &path, &error).reading(value));
+        self.problems.push(Problem::new(VENDOR, path, error).of(&device.id));
         None
     }
 
@@ -234,11 +229,7 @@ fn entitle(device: &mut Device, name: String, can_be_told: bool) {
     }
 }
 
-fn errors_check(port: &Port) -> Option<Check> {
-    port.errors.clone().map(|attribute| Check::Zero { attribute, reason: Reason::PortError })
-}
-
-/// All ones: what a read gives when nothing answers.
+/// All ones: what a read returns when the card does not answer.
 fn is_failed(id: &str) -> bool {
     id.bytes().all(|digit| digit == b'f')
 }
@@ -255,7 +246,9 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::attribute::{AttributeError, Cause};
+    use crate::edits::Way;
+    use crate::host::attribute::{AttributeError, Cause};
+    use crate::vendors::intel_fpga::edits::edits;
 
     const IF2: &str = "ce48969398f05f33946d560708be108a";
     const A1: &str = "d8424dc4a4a3c413f89e433683f9040b";
@@ -274,7 +267,7 @@ mod tests {
                 part: part(format!("dfl-fme.{}", index + 1), index),
                 interface_id: Ok(InterfaceId { id: interface_id.to_owned(), source }),
                 bitstream_id: None,
-                checks: Vec::new(),
+                readings: Vec::new(),
             });
             facts.ports.extend(ports.iter().map(|&(number, afu_id)| Port {
                 part: part(format!("dfl-port.{number}"), index),
@@ -294,6 +287,10 @@ mod tests {
         devices(&Host::new("/nonexistent"), facts, mode)
     }
 
+    fn has(device: &Device, reason: &str) -> bool {
+        device.findings.iter().any(|finding| finding.reason == reason)
+    }
+
     /// Resource name and first sight name, without the namespace.
     fn names(device: &Device) -> (Option<&str>, Option<&str>) {
         let names = [device.resource_name.as_deref(), device.first_sight_resource_name.as_deref()];
@@ -301,8 +298,8 @@ mod tests {
         (known, first_sight)
     }
 
-    fn nodes(device: &Device) -> Vec<&str> {
-        device.nodes.iter().map(|node| node.host_path.as_str()).collect()
+    fn nodes(device: &Device, mode: IntelFpgaMode) -> Vec<String> {
+        edits(device, mode, Way::DevicePlugin).nodes.into_iter().map(|node| node.host_path).collect()
     }
 
     #[test]
@@ -312,8 +309,11 @@ mod tests {
         let good = (Some("region-ce48969398f05f33946d560708be108a"), None);
         let failed = (None, Some("region-ffffffffffffffffffffffffffffffff"));
         assert_eq!(devices.iter().map(names).collect::<Vec<_>>(), [good, good, failed]);
-        assert_eq!(nodes(&devices[1]), ["/dev/dfl-port.1", "/dev/dfl-port.2", "/dev/dfl-fme.2"]);
-        assert!(devices[2].reasons.contains(&Reason::FmeError));
+        assert_eq!(
+            nodes(&devices[1], IntelFpgaMode::RegionDevel),
+            ["/dev/dfl-port.1", "/dev/dfl-port.2", "/dev/dfl-fme.2"]
+        );
+        assert!(has(&devices[2], scan::FME_ERROR));
     }
 
     #[test]
@@ -327,22 +327,25 @@ mod tests {
     #[test]
     fn the_vendors_builder_cases_in_mode_region() {
         let (devices, _) = advertised(three_regions(), IntelFpgaMode::Region);
-        assert_eq!(nodes(&devices[1]), ["/dev/dfl-port.1", "/dev/dfl-port.2"]);
-        assert!(devices.iter().all(|device| device.annotations.len() == 1 && device.cdi_devices.len() == 1));
+        assert_eq!(nodes(&devices[1], IntelFpgaMode::Region), ["/dev/dfl-port.1", "/dev/dfl-port.2"]);
+        for device in &devices {
+            let edits = edits(device, IntelFpgaMode::Region, Way::DevicePlugin);
+            assert_eq!((edits.annotations.len(), edits.cdi_devices.len()), (1, 1));
+        }
     }
 
     #[test]
     fn a_port_that_is_being_programmed_keeps_its_place_and_says_so() {
         for (errno, reason) in
-            [(Errno::BUSY, Reason::Unprogrammed), (Errno::NOENT, Reason::Unprogrammed), (Errno::IO, Reason::PortError)]
+            [(Errno::BUSY, scan::UNPROGRAMMED), (Errno::NOENT, scan::UNPROGRAMMED), (Errno::IO, scan::PORT_ERROR)]
         {
             let mut facts = facts(&[(IF2, &[(0, A1), (1, A1)])]);
             let path = PathBuf::from("/sys/card/dfl-port.0/afu_id");
             facts.ports[0].afu_id = Err(AttributeError { path: path.clone(), cause: Cause::System(errno) });
             let (devices, problems) = advertised(facts, IntelFpgaMode::Af);
             assert_eq!(names(&devices[0]), (None, None));
-            assert!(devices[0].reasons.contains(&reason), "{errno}");
-            assert!(devices[1].resource_name.is_some() && !devices[1].reasons.contains(&reason));
+            assert!(has(&devices[0], reason), "{errno}");
+            assert!(devices[1].resource_name.is_some() && !has(&devices[1], reason));
             assert_eq!(problems.len(), 1);
             assert_eq!((&problems[0].path, problems[0].device.as_deref()), (&path, Some("dfl-port.0")));
         }

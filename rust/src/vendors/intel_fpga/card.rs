@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use super::VENDOR;
 use super::driver::{Driver, is_fme_region};
 use super::locate::{Card, Entry};
-use crate::attribute::{Attribute, AttributeError, Cause};
-use crate::check::Check;
-use crate::device::{Problem, Reason};
-use crate::directory::Directory;
+use crate::bus::pci;
+use crate::device::{Problem, Reading};
+use crate::health::sources::{fpga_errors, temperature};
 use crate::host::Host;
+use crate::host::attribute::{Attribute, AttributeError, Cause};
+use crate::host::directory::Directory;
 use crate::order::natural;
-use crate::pci;
 
 /// The one filter: accelerators. Vendor and device are not looked at, so that boards of other makers work.
 const CLASS: u32 = 0x12_0000;
@@ -26,8 +26,8 @@ pub(super) struct Facts {
     pub(super) key: String,
     pub(super) ports: Vec<Port>,
     pub(super) fmes: Vec<Fme>,
-    /// What health can poll of the physical function.
-    pub(super) checks: Vec<Check>,
+    /// The physical function, of a card that has anything in it.
+    pub(super) function: Option<Arc<pci::Function>>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -50,8 +50,8 @@ pub(super) struct Fme {
     pub(super) interface_id: Result<InterfaceId, NoInterfaceId>,
     /// `bitstream_id` of the static region.
     pub(super) bitstream_id: Option<Attribute>,
-    /// Error masks and thermal limits.
-    pub(super) checks: Vec<Check>,
+    /// Error registers and thermal limits.
+    pub(super) readings: Vec<Reading>,
 }
 
 /// What ports and management engines have in common.
@@ -66,7 +66,7 @@ pub(super) struct Part {
     pub(super) function: Option<Arc<pci::Function>>,
 }
 
-/// What kind of bitstream a card accepts, and the file that says so.
+/// What kind of bitstream a card accepts, and the file it was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InterfaceId {
     pub(super) id: String,
@@ -76,11 +76,11 @@ pub(super) struct InterfaceId {
 /// Why a management engine has no interface id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoInterfaceId {
-    /// Nothing there says it; where it was looked for.
+    /// No file has it; the path where it was expected.
     Missing(PathBuf),
-    /// Its regions say different things.
+    /// Its regions have different ids.
     Different(Vec<InterfaceId>),
-    /// What says it cannot be read.
+    /// Its file cannot be read.
     Unreadable(AttributeError),
 }
 
@@ -94,7 +94,7 @@ impl Facts {
             }
         }
         if !facts.ports.is_empty() || !facts.fmes.is_empty() {
-            facts.checks = card.function.as_deref().map(pci::checks).unwrap_or_default();
+            facts.function = card.function.as_deref().map(|path| functions.read(path));
         }
         facts
     }
@@ -141,7 +141,7 @@ impl Facts {
             entry: index,
             function: function.clone(),
         };
-        self.fmes.extend(fmes.into_iter().map(|name| Fme::read(&directory, part(name), &card.fme_regions)));
+        self.fmes.extend(fmes.into_iter().map(|name| Fme::read(host, &directory, part(name), &card.fme_regions)));
         self.ports.extend(ports.into_iter().map(|name| Port::read(&directory, part(name))));
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Facts {
             [fme] => Ok(fme),
             _ => {
                 let names: Vec<&str> = candidates.iter().map(|fme| fme.part.name.as_str()).collect();
-                Err(format!("several FMEs could manage this port, and nothing tells which: {}", names.join(", ")))
+                Err(format!("ambiguous, several FMEs could manage this port: {}", names.join(", ")))
             }
         }
     }
@@ -189,20 +189,20 @@ impl Port {
 }
 
 impl Fme {
-    fn read(directory: &Directory, part: Part, known_regions: &[PathBuf]) -> Self {
+    fn read(host: &Host, directory: &Directory, part: Part, known_regions: &[PathBuf]) -> Self {
         let bitstream_id = below(directory, &part.name, "bitstream_id").ok();
         let own = directory.open_below(&part.name).and_then(|own| Ok((own.names()?, own)));
-        let (interface_id, checks) = match own {
+        let (interface_id, readings) = match own {
             Ok((names, own)) => {
                 let interface_id = match part.driver {
                     Driver::Opae => single_interface_id(&own),
                     Driver::Dfl => regions_interface_id(&own, &names, known_regions),
                 };
-                (interface_id, fme_checks(&own, &names))
+                (interface_id, fme_readings(host, &own, &names))
             }
             Err(error) => (Err(NoInterfaceId::Unreadable(error)), Vec::new()),
         };
-        Self { part, interface_id, bitstream_id, checks }
+        Self { part, interface_id, bitstream_id, readings }
     }
 }
 
@@ -212,7 +212,7 @@ fn single_interface_id(fme: &Directory) -> Result<InterfaceId, NoInterfaceId> {
 }
 
 /// DFL: `dfl-fme-region.N/fpga_region/regionM/compat_id`. The kernel makes a region for each port, all with the id of the
-/// engine's one manager; the base region's own `compat_id` says nothing.
+/// engine's one manager; the base region's own `compat_id` is meaningless.
 fn regions_interface_id(fme: &Directory, names: &[String], known: &[PathBuf]) -> Result<InterfaceId, NoInterfaceId> {
     let regions = named(names, is_fme_region).into_iter().flat_map(|name| fme_regions(fme, name, known));
     let (mut ids, mut failures): (Vec<InterfaceId>, Vec<NoInterfaceId>) = (Vec::new(), Vec::new());
@@ -232,12 +232,12 @@ fn regions_interface_id(fme: &Directory, names: &[String], known: &[PathBuf]) ->
     Ok(first.clone())
 }
 
-/// The class directory has told of most regions already; only a tree without links needs looking into.
+/// Most regions are known from the class directory already; only a tree without links needs looking into.
 fn fme_regions(fme: &Directory, name: &str, known: &[PathBuf]) -> Vec<PathBuf> {
     let parent = fme.path().join(name).join(Driver::Dfl.class());
-    let told: Vec<PathBuf> = known.iter().filter(|region| region.parent() == Some(&parent)).cloned().collect();
-    if !told.is_empty() {
-        return told;
+    let listed: Vec<PathBuf> = known.iter().filter(|region| region.parent() == Some(&parent)).cloned().collect();
+    if !listed.is_empty() {
+        return listed;
     }
     let names = Directory::open(&parent).and_then(|directory| directory.names()).unwrap_or_default();
     named(&names, |name| Driver::Dfl.is_card(name)).into_iter().map(|name| parent.join(name)).collect()
@@ -256,36 +256,35 @@ fn interface_id(attribute: Result<Attribute, AttributeError>) -> Result<Interfac
 }
 
 /// <https://docs.kernel.org/admin-guide/abi-testing.html>, sysfs-platform-dfl-fme. Both groups are optional.
-fn fme_checks(fme: &Directory, names: &[String]) -> Vec<Check> {
+fn fme_readings(host: &Host, fme: &Directory, names: &[String]) -> Vec<Reading> {
     const MASKS: [&str; 5] = ["fme_errors", "pcie0_errors", "pcie1_errors", "catfatal_errors", "nonfatal_errors"];
     let below = |group: &str| {
         let names = names.iter().any(|name| name == group).then(|| fme.open_below(group)).and_then(Result::ok);
         names.and_then(|directory| Some((directory.names().ok()?, directory.path().to_path_buf())))
     };
-    let mut checks = Vec::new();
+    let mut readings = Vec::new();
     if let Some((names, path)) = below("errors") {
         let masks = MASKS.iter().filter(|&&mask| names.iter().any(|name| name == mask));
-        checks.extend(masks.map(|mask| Check::Zero { attribute: path.join(mask), reason: Reason::FmeError }));
+        readings.extend(masks.map(|mask| fpga_errors::of_engine(host.own_path(path.join(mask)))));
     }
     if let Some((names, path)) = below("hwmon") {
-        checks.extend(names.iter().flat_map(|name| thermal_checks(&path.join(name))));
+        readings.extend(names.iter().flat_map(|name| thermal_readings(host, &path.join(name))));
     }
-    checks
+    readings
 }
 
-/// Of the engine's hwmon devices only the thermal one (`dfl_fme_thermal`) has temperatures; the other tells power.
-fn thermal_checks(hwmon: &Path) -> Vec<Check> {
-    let reason = Reason::Temperature;
+/// Of the engine's hwmon devices only the thermal one (`dfl_fme_thermal`) has temperatures; the other has power.
+fn thermal_readings(host: &Host, hwmon: &Path) -> Vec<Reading> {
     let limit = ["temp1_emergency", "temp1_crit"]
         .into_iter()
         .find_map(|name| Attribute::read(hwmon.join(name)).and_then(|limit| limit.decimal()).ok());
     let Some(limit) = limit else { return Vec::new() };
-    let mut checks = vec![Check::Below { attribute: hwmon.join("temp1_input"), limit, reason }];
+    let mut readings = vec![temperature::below(host.own_path(hwmon.join("temp1_input")), limit)];
     let alarm = hwmon.join("temp1_crit_alarm");
-    if crate::directory::exists(&alarm) {
-        checks.push(Check::Zero { attribute: alarm, reason });
+    if crate::host::directory::exists(&alarm) {
+        readings.push(temperature::alarm(host.own_path(alarm)));
     }
-    checks
+    readings
 }
 
 fn below(directory: &Directory, part: &str, name: &str) -> Result<Attribute, AttributeError> {

@@ -1,6 +1,6 @@
 //! The two drivers and what each calls things.
 
-use crate::directory::is_numbered;
+use crate::host::directory::is_numbered;
 
 /// A kernel driver for Intel FPGA cards. One host can have both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,22 +7,22 @@ use rustix::io::Errno;
 
 use super::VENDOR;
 use super::driver::{self, Driver};
-use crate::attribute::Cause;
-use crate::device::{Found, Problem, Unseen};
-use crate::directory::{self, Directory};
+use crate::bus::pci;
+use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::Cause;
+use crate::host::directory::{self, Directory};
 
 /// What is probed as one and hangs as one.
 #[derive(Debug)]
 pub(super) struct Card {
-    /// Address of the physical function; the name of the class entry where there is none.
+    /// Address of the physical function; the name of the class entry if there is none.
     pub(super) key: String,
     /// Directory of the physical function.
     pub(super) function: Option<PathBuf>,
     /// Never empty.
     pub(super) entries: Vec<Entry>,
-    /// Regions of DFL management engines that the class directory told of.
+    /// Regions of DFL management engines that the class directory has.
     pub(super) fme_regions: Vec<PathBuf>,
 }
 
@@ -95,7 +95,7 @@ fn class_entries(host: &Host, driver: Driver, found: &mut Found) -> Vec<(String,
         Err(error) if error.cause == Cause::System(Errno::NOENT) => return Vec::new(),
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&path), error.cause));
-            found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
+            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
             return Vec::new();
         }
     };

@@ -6,28 +6,29 @@
 //! ```text
 //! locate     class directories ─► cards, each with its entries       (reads links, touches no hardware)
 //! card       a card ─► facts: ports, FMEs, PCI functions             (behind the fence)
-//! advertise  facts and mode ─► devices and problems                  (reads the number of each node, and stats it)
+//! advertise  facts and mode ─► devices and problems                  (reads the number of each node)
+//! edits      a device and mode ─► what a container gets
 //! ```
 
 mod advertise;
 mod card;
 mod driver;
+mod edits;
 mod locate;
 mod name;
-
-use std::path::PathBuf;
+mod options;
 
 use super::Vendor;
-use super::each_card::each_card;
-use crate::device::Found;
+use super::per_card::per_card;
+use crate::device::{Device, Found, Platform};
+use crate::edits::{Edits, Way};
+use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use crate::probe::Fence;
-use crate::settings::IntelFpgaMode;
-use driver::Driver;
+pub use options::*;
 
 /// The word in `vendor` of JSON, metrics and problems.
-const VENDOR: &str = "intel-fpga";
+pub(super) const VENDOR: &str = "intel-fpga";
 
 /// Looks for Intel FPGA cards.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub struct IntelFpga {
 }
 
 impl IntelFpga {
-    /// Advertises what the mode says.
+    /// Advertises devices by this mode.
     #[must_use]
     pub fn new(mode: IntelFpgaMode) -> Self {
         Self { mode }
@@ -58,7 +59,7 @@ impl Vendor for IntelFpga {
             let facts = card::Facts::read(&behind_fence, &card);
             advertise::devices(&behind_fence, facts, mode)
         };
-        for (devices, problems) in each_card(VENDOR, &mut found, fence, cards, work) {
+        for (devices, problems) in per_card(VENDOR, &mut found, fence, cards, work) {
             found.devices.extend(devices);
             found.problems.extend(problems);
         }
@@ -66,7 +67,7 @@ impl Vendor for IntelFpga {
         found
     }
 
-    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
-        Driver::ALL.map(|driver| locate::class_directory(host, driver)).to_vec()
+    fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
+        edits::edits(device, self.mode, way)
     }
 }

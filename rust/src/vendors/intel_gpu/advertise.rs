@@ -1,15 +1,11 @@
 //! What a card's facts make: one device for each share, all of them the same card.
 
-use serde_json::{Value, json};
-
 use super::by_path::ByPath;
 use super::card::{CardNode, Facts};
 use super::{NAMESPACE, VENDOR};
-use crate::check::Check;
-use crate::device::{Device, Mount, Node, Problem, Reason};
+use crate::device::{Device, HostPath, Problem};
+use crate::health::sources::scan;
 use crate::host::Host;
-
-const CDI_KIND: &str = "intel.cdi.k8s.io/gpu";
 
 /// `card0-0` … `card0-<shares-1>`, and what is wrong with the card.
 pub(super) fn devices(host: &Host, facts: &Facts, by_path: &ByPath, shares: u32) -> (Vec<Device>, Vec<Problem>) {
@@ -24,35 +20,31 @@ fn whole_card(host: &Host, facts: &Facts, by_path: &ByPath, problems: &mut Vec<P
     let mut device = Device {
         vendor: VENDOR.into(),
         card: card.key().to_owned(),
-        mounts: by_path.mounts(card.address.as_deref()),
+        paths: by_path.links(card.address.as_deref()),
         numa_nodes: facts.function.numa_node.iter().map(|(node, _)| *node).collect(),
         ..Device::default()
     };
     let mut problem =
         |error: &str| problems.push(Problem::new(VENDOR, host.own_path(&card.device), error).of(&card.name));
     if by_path.needs_address() && card.address.is_none() {
-        problem("the card leads to no PCI address, so its links in /dev/dri/by-path are unknown");
+        problem("the card has no PCI address; its links in /dev/dri/by-path are unknown");
     }
     describe(host, facts, &mut device);
     if let Some((driver, source)) = &facts.function.driver {
         device.note("driver", driver, host.own_path(source));
         device.resource_name = Some(format!("{NAMESPACE}/{driver}"));
     } else {
-        device.reasons.insert(Reason::DriverUnbound);
-        problem("no driver can be told, and the resource is called by it: see the link `driver`");
+        let error = "the driver is unknown, and the resource is named after it: check the link `driver`";
+        device.findings.insert(scan::finding(scan::DRIVER_UNBOUND, host.own_path(card.device.join("driver")), error));
+        problem(error);
     }
     if facts.nodes.is_empty() {
-        device.reasons.insert(Reason::NodeMissing);
-        problem("the card has no DRM node");
+        let error = "the card has no DRM node";
+        device.findings.insert(scan::finding(scan::NODE_MISSING, host.own_path(card.device.join("drm")), error));
+        problem(error);
     }
-    for node in &facts.nodes {
-        expect(host, &mut device, node);
-        device.nodes.push(given(node));
-    }
-    device.checks.extend(facts.checks.iter().cloned());
-    let name = format!("{CDI_KIND}={}", card.name);
-    device.cdi_edits.insert(name.clone(), edits(&device.nodes, &device.mounts));
-    device.cdi_devices.push(name);
+    device.paths.extend(facts.nodes.iter().map(path_of));
+    device.readings.extend(facts.readings.iter().cloned());
     device
 }
 
@@ -64,32 +56,7 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     }
 }
 
-fn expect(host: &Host, device: &mut Device, node: &CardNode) {
-    let path = host.dev(&node.name);
-    if host.lacks_node(&path, node.number) {
-        device.reasons.insert(Reason::NodeMissing);
-    }
-    device.checks.push(Check::NodePresent { path, number: node.number });
-}
-
-/// A node as a container gets it.
-pub(super) fn given(node: &CardNode) -> Node {
-    let path = format!("/dev/{}", node.name);
-    Node { host_path: path.clone(), container_path: path, permissions: "rw".to_owned() }
-}
-
-/// The same nodes and mounts for a runtime that knows CDI.
-fn edits(nodes: &[Node], mounts: &[Mount]) -> String {
-    let node = |node: &Node| -> Value {
-        json!({"path": node.container_path, "hostPath": node.host_path, "permissions": node.permissions})
-    };
-    let mount = |mount: &Mount| -> Value {
-        let (host, container) = (&mount.host_path, &mount.container_path);
-        json!({"hostPath": host, "containerPath": container, "type": "none", "options": ["bind", "ro"]})
-    };
-    let mut edits = json!({"deviceNodes": nodes.iter().map(node).collect::<Vec<_>>()});
-    if !mounts.is_empty() {
-        edits["mounts"] = mounts.iter().map(mount).collect();
-    }
-    edits.to_string()
+/// A node that the device is nothing without.
+pub(super) fn path_of(node: &CardNode) -> HostPath {
+    HostPath::node(format!("/dev/{}", node.name), node.number)
 }

@@ -1,9 +1,9 @@
 //! /dev/dri/by-path: udev's links to the nodes of each card, by PCI address.
 
 use super::options::IntelGpuByPath;
-use crate::device::Mount;
-use crate::directory::Directory;
+use crate::device::HostPath;
 use crate::host::Host;
+use crate::host::directory::Directory;
 
 const DIRECTORY: &str = "/dev/dri/by-path";
 
@@ -11,7 +11,7 @@ const DIRECTORY: &str = "/dev/dri/by-path";
 #[derive(Debug)]
 pub(super) struct ByPath {
     choice: IntelGpuByPath,
-    /// Entries of the directory; `None` where there is none, or none is wanted.
+    /// Entries of the directory; `None` if it is missing or not wanted.
     names: Option<Vec<String>>,
 }
 
@@ -27,31 +27,27 @@ impl ByPath {
         self.choice == IntelGpuByPath::Single && self.names.is_some()
     }
 
-    /// The mounts of a card.
-    pub(super) fn mounts(&self, address: Option<&str>) -> Vec<Mount> {
+    /// The links of a card.
+    pub(super) fn links(&self, address: Option<&str>) -> Vec<HostPath> {
         match (self.choice, &self.names, address) {
-            (IntelGpuByPath::All, Some(_), _) => vec![mount(DIRECTORY.to_owned())],
+            (IntelGpuByPath::All, Some(_), _) => vec![HostPath::file(DIRECTORY)],
             (IntelGpuByPath::Single, Some(names), Some(address)) => {
                 let prefix = format!("pci-{address}-");
                 let own = names.iter().filter(|name| name.starts_with(&prefix));
-                own.map(|name| mount(format!("{DIRECTORY}/{name}"))).collect()
+                own.map(|name| HostPath::file(format!("{DIRECTORY}/{name}"))).collect()
             }
             _ => Vec::new(),
         }
     }
 }
 
-fn mount(path: String) -> Mount {
-    Mount { host_path: path.clone(), container_path: path, read_only: true }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mounted(choice: IntelGpuByPath, names: Option<&[&str]>, address: Option<&str>) -> Vec<String> {
+    fn linked(choice: IntelGpuByPath, names: Option<&[&str]>, address: Option<&str>) -> Vec<String> {
         let names = names.map(|names| names.iter().map(|&name| name.to_owned()).collect());
-        ByPath { choice, names }.mounts(address).into_iter().map(|mount| mount.host_path).collect()
+        ByPath { choice, names }.links(address).into_iter().map(|link| link.path).collect()
     }
 
     #[test]
@@ -59,11 +55,11 @@ mod tests {
         let names = ["pci-0000:00:02.0-card", "pci-0000:00:02.0-render", "pci-0000:00:02.01-card", "platform-gpu"];
         let single = IntelGpuByPath::Single;
         let own = ["/dev/dri/by-path/pci-0000:00:02.0-card", "/dev/dri/by-path/pci-0000:00:02.0-render"];
-        assert_eq!(mounted(single, Some(&names), Some("0000:00:02.0")), own);
-        assert!(mounted(single, Some(&names), Some("0000:03:00.0")).is_empty());
-        assert!(mounted(single, Some(&names), None).is_empty());
-        assert!(mounted(single, None, Some("0000:00:02.0")).is_empty());
-        assert_eq!(mounted(IntelGpuByPath::All, Some(&names), None), ["/dev/dri/by-path"]);
-        assert!(mounted(IntelGpuByPath::None, Some(&names), Some("0000:00:02.0")).is_empty());
+        assert_eq!(linked(single, Some(&names), Some("0000:00:02.0")), own);
+        assert!(linked(single, Some(&names), Some("0000:03:00.0")).is_empty());
+        assert!(linked(single, Some(&names), None).is_empty());
+        assert!(linked(single, None, Some("0000:00:02.0")).is_empty());
+        assert_eq!(linked(IntelGpuByPath::All, Some(&names), None), ["/dev/dri/by-path"]);
+        assert!(linked(IntelGpuByPath::None, Some(&names), Some("0000:00:02.0")).is_empty());
     }
 }

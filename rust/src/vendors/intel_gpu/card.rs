@@ -6,12 +6,11 @@ use super::hwmon;
 use super::locate::Card;
 use super::options::{IntelGpuMonitoring, IntelGpuOptions};
 use super::{INTEL, VENDOR};
-use crate::attribute::{Attribute, AttributeError};
-use crate::check::Check;
-use crate::device::Problem;
-use crate::directory::{Directory, is_numbered};
+use crate::bus::pci;
+use crate::device::{Problem, Reading};
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::{Attribute, AttributeError};
+use crate::host::directory::{Directory, is_numbered};
 
 /// An Intel GPU that is to be advertised.
 #[derive(Debug)]
@@ -24,8 +23,8 @@ pub(super) struct Facts {
     pub(super) nodes: Vec<CardNode>,
     /// The nodes of its management engine that are there; looked for where somebody monitors.
     pub(super) management_nodes: Vec<CardNode>,
-    /// What health can poll of it, its nodes apart.
-    pub(super) checks: Vec<Check>,
+    /// Its temperatures.
+    pub(super) readings: Vec<Reading>,
 }
 
 /// A device node that a card has.
@@ -41,7 +40,7 @@ impl Facts {
     /// `None` for a card that is no Intel GPU, or one that is not to be advertised.
     ///
     /// # Errors
-    /// When that cannot be told.
+    /// When that is unknown.
     pub(super) fn read(host: &Host, card: Card, options: &IntelGpuOptions) -> Result<Option<Self>, Problem> {
         let function = pci::Function::read(&card.device);
         let Some(((vendor, device), _)) = function.id else {
@@ -61,8 +60,7 @@ impl Facts {
             physical: physical_address(host, &card.device),
             nodes: names,
             management_nodes: if monitored { management_nodes(host, &card.device) } else { Vec::new() },
-            // Not the link: a GPU's runs slower while it is idle.
-            checks: pci::error_checks(&card.device).into_iter().chain(hwmon::checks(&card.device)).collect(),
+            readings: hwmon::readings(host, &card.device),
             card,
             function,
         }))
@@ -70,7 +68,7 @@ impl Facts {
 }
 
 fn unknown_maker(host: &Host, card: &Card) -> Problem {
-    let error = "neither uevent nor vendor and device say whose card this is";
+    let error = "unknown vendor: neither uevent nor the files vendor and device can be read";
     Problem::new(VENDOR, host.own_path(&card.device), error)
 }
 

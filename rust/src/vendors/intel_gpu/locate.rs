@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::{INTEL, VENDOR};
-use crate::attribute::{Attribute, Cause};
-use crate::device::{Found, Problem, Unseen};
-use crate::directory::{Directory, is_numbered};
+use crate::bus::pci;
+use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::{Attribute, Cause};
+use crate::host::directory::{Directory, is_numbered};
 
 /// One DRM card; of Intel's, or of an unknown maker.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
         Err(error) if error.cause == Cause::System(Errno::NOENT) => return Vec::new(),
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&path), error.cause));
-            found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
+            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
             return Vec::new();
         }
     };
@@ -53,7 +53,7 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
     cards.filter(|card| !is_anothers(card)).collect()
 }
 
-/// Another maker's card is no concern of ours, least of all when it hangs. The kernel knows the id without asking the card.
+/// Cards of other vendors are skipped, above all when they hang. The kernel has the id without asking the card.
 fn is_anothers(card: &Card) -> bool {
     let vendor = Attribute::read(card.device.join("vendor")).and_then(|vendor| vendor.hexadecimal());
     vendor.is_ok_and(|vendor| vendor != u64::from(INTEL))

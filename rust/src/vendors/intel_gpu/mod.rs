@@ -4,36 +4,37 @@
 //!
 //! ```text
 //! locate      /sys/class/drm ─► cards that may be Intel's        (reads links and ids, touches no hardware)
-//! card        a card ─► facts: function, nodes, checks           (behind the fence; hwmon is a part of it)
+//! card        a card ─► facts: function, nodes, readings           (behind the fence; hwmon is a part of it)
 //! advertise   facts ─► a device for each share                   (with the links of by_path)
 //! monitoring  facts of all cards ─► one device with all nodes
+//! edits       a device ─► what a container gets
 //! ```
 //!
-//! Under WSL only Level Zero tells which cards there are, so they are not looked for.
+//! Under WSL only Level Zero knows which cards there are, so they are not looked for.
 
 mod advertise;
 mod by_path;
 mod card;
+mod edits;
 mod hwmon;
 mod locate;
 mod monitoring;
 mod options;
 
-use std::path::PathBuf;
-
 use super::Vendor;
-use super::each_card::each_card;
-use crate::device::{Device, Found, Problem, Unseen};
+use super::per_card::per_card;
+use crate::device::{Device, Found, NotExamined, Platform, Problem};
+use crate::edits::{Edits, Way};
+use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use crate::probe::Fence;
 use by_path::ByPath;
 use card::Facts;
 use monitoring::Watched;
 pub use options::*;
 
 /// The word in `vendor` of JSON, metrics and problems.
-const VENDOR: &str = "intel-gpu";
+pub(super) const VENDOR: &str = "intel-gpu";
 const NAMESPACE: &str = "gpu.intel.com";
 const INTEL: u16 = 0x8086;
 
@@ -44,7 +45,7 @@ pub struct IntelGpu {
 }
 
 impl IntelGpu {
-    /// Advertises what the options say.
+    /// Advertises devices by these options.
     #[must_use]
     pub fn new(options: IntelGpuOptions) -> Self {
         Self { options }
@@ -64,7 +65,7 @@ impl Vendor for IntelGpu {
         let by_path = ByPath::read(host, options.bypath);
         let work = move |card| look_at(&behind_fence, card, &options, &by_path);
         let mut watched = Vec::new();
-        for seen in each_card(VENDOR, &mut found, fence, cards, work) {
+        for seen in per_card(VENDOR, &mut found, fence, cards, work) {
             found.devices.extend(seen.devices);
             found.problems.extend(seen.problems);
             found.unseen.extend(seen.unseen);
@@ -73,13 +74,13 @@ impl Vendor for IntelGpu {
         if !found.unseen.is_empty() {
             found.unseen.extend(monitoring::unseen(self.options.monitoring));
         }
-        found.devices.extend(monitoring::devices(host, watched));
+        found.devices.extend(monitoring::devices(watched));
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
     }
 
-    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
-        vec![locate::class_directory(host)]
+    fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
+        edits::edits(device, way)
     }
 }
 
@@ -88,7 +89,7 @@ impl Vendor for IntelGpu {
 struct Seen {
     devices: Vec<Device>,
     problems: Vec<Problem>,
-    unseen: Option<Unseen>,
+    unseen: Option<NotExamined>,
     watched: Option<Watched>,
 }
 
@@ -102,7 +103,7 @@ fn look_at(host: &Host, card: locate::Card, options: &IntelGpuOptions, by_path: 
             Seen { devices, problems, unseen: None, watched }
         }
         Err(problem) => {
-            let unseen = Some(Unseen { vendor: VENDOR, card: Some(key), reason: None });
+            let unseen = Some(NotExamined { vendor: VENDOR, card: Some(key), finding: None });
             Seen { problems: vec![problem], unseen, ..Seen::default() }
         }
     }

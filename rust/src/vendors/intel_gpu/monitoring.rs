@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::advertise::given;
+use super::advertise::path_of;
 use super::card::{CardNode, Facts};
 use super::options::IntelGpuMonitoring;
 use super::{NAMESPACE, VENDOR};
-use crate::check::Check;
-use crate::device::{Device, Unseen};
+use crate::device::{Device, NotExamined};
 use crate::host::Host;
 
 const SINGLE: &str = "monitoring";
@@ -23,7 +22,7 @@ pub(super) struct Watched {
     nodes: Vec<CardNode>,
 }
 
-/// What a card brings to whom it may concern; `None` where nobody monitors, or nothing is there to be watched.
+/// What a card brings; `None` where monitoring is off, or nothing is there to be watched.
 pub(super) fn watched(host: &Host, facts: &Facts, choice: IntelGpuMonitoring) -> Option<Watched> {
     let resource = match choice {
         IntelGpuMonitoring::Off => return None,
@@ -36,37 +35,35 @@ pub(super) fn watched(host: &Host, facts: &Facts, choice: IntelGpuMonitoring) ->
 }
 
 /// One device called `all` for each resource.
-pub(super) fn devices(host: &Host, watched: Vec<Watched>) -> Vec<Device> {
+pub(super) fn devices(watched: Vec<Watched>) -> Vec<Device> {
     let mut by_resource: BTreeMap<String, Vec<CardNode>> = BTreeMap::new();
     for card in watched {
         by_resource.entry(card.resource).or_default().extend(card.nodes);
     }
-    by_resource.into_iter().map(|(resource, nodes)| device(host, resource, &nodes)).collect()
+    by_resource.into_iter().map(|(resource, nodes)| device(resource, &nodes)).collect()
 }
 
 /// While a card cannot be looked at, what was known of it is better than nothing.
-pub(super) fn unseen(choice: IntelGpuMonitoring) -> Vec<Unseen> {
+pub(super) fn unseen(choice: IntelGpuMonitoring) -> Vec<NotExamined> {
     let cards = match choice {
         IntelGpuMonitoring::Off => Vec::new(),
         IntelGpuMonitoring::Single => vec![SINGLE.to_owned()],
         IntelGpuMonitoring::Split => DRIVERS.map(of_driver).to_vec(),
     };
-    cards.into_iter().map(|card| Unseen { vendor: VENDOR, card: Some(card), reason: None }).collect()
+    cards.into_iter().map(|card| NotExamined { vendor: VENDOR, card: Some(card), finding: None }).collect()
 }
 
 fn of_driver(driver: &str) -> String {
     format!("{driver}_{SINGLE}")
 }
 
-fn device(host: &Host, resource: String, nodes: &[CardNode]) -> Device {
-    let check = |node: &CardNode| Check::NodePresent { path: host.dev(&node.name), number: node.number };
+fn device(resource: String, nodes: &[CardNode]) -> Device {
     Device {
         vendor: VENDOR.into(),
         id: "all".to_owned(),
         resource_name: Some(format!("{NAMESPACE}/{resource}")),
         card: resource,
-        nodes: nodes.iter().map(given).collect(),
-        checks: nodes.iter().map(check).collect(),
+        paths: nodes.iter().map(path_of).collect(),
         ..Device::default()
     }
 }

@@ -1,8 +1,8 @@
-//! What the configuration says about Intel GPUs.
+//! The configuration of Intel GPUs.
 
 use serde::Deserialize;
 
-/// Options of Intel's GPU plugin, by its own names.
+/// Options of Intel's GPU plugin, under the plugin's names.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IntelGpuOptions {

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::{Answers, Name};
 use super::cards::Card;
-use super::describe::{self, Common};
+use super::describe::{self, Common, Parent};
 use super::gpu::Gpu;
+use super::installation::Installation;
 use super::mig::{self, Instance};
-use super::told::{self, Told};
+use super::nvml_facts::NvmlFacts;
 use super::{DeviceDiscoveryStrategy, MigStrategy, NvidiaOptions, VENDOR, driver, nodes, profile, topology};
-use crate::device::{Device, Found, Problem, Reason, Unseen};
+use crate::device::{Device, Found, NotExamined, Problem};
 use crate::host::Host;
-use crate::nvml::facts::Gpu as ToldGpu;
 
 pub(super) const NAMESPACE: &str = "nvidia.com";
 /// Boards that drive the screen of a DGX station; no workload is meant for them.
@@ -23,8 +22,9 @@ const UNINITIALISED: &str = "the GPU has not been initialised and its UUID is no
 pub(super) struct Advertiser<'a> {
     host: &'a Host,
     options: &'a NvidiaOptions,
-    answers: &'a Answers<'a>,
-    told: &'a Told,
+    installation: &'a Installation,
+    nvml_facts: &'a NvmlFacts,
+    is_nvml_needed: bool,
     cards: &'a [Card],
     common: Common,
     /// The kinds of devices under one name: whole GPUs, and profiles.
@@ -33,37 +33,41 @@ pub(super) struct Advertiser<'a> {
 }
 
 impl<'a> Advertiser<'a> {
-    /// Of these cards, those included that are not advertised.
+    /// Of these cards, those included that are not advertised. Where NVML is needed, GPUs are as they were until it has
+    /// spoken.
     pub(super) fn new(
         host: &'a Host,
         options: &'a NvidiaOptions,
-        answers: &'a Answers<'a>,
-        told: &'a Told,
+        installation: &'a Installation,
+        nvml_facts: &'a NvmlFacts,
+        is_nvml_needed: bool,
         cards: &'a [Card],
     ) -> Self {
-        let (common, kinds, found) = (Common::read(host, cards, told), BTreeSet::new(), Found::default());
-        Self { host, options, answers, told, cards, common, kinds, found }
+        let (common, kinds, found) = (Common::read(host, cards, nvml_facts), BTreeSet::new(), Found::default());
+        Self { host, options, installation, nvml_facts, is_nvml_needed, cards, common, kinds, found }
     }
 
     /// Adds the devices of a GPU that users may have, and its problems.
     pub(super) fn add(&mut self, card: &Card, rank: u32) {
         let Some(gpu) = &card.gpu else { return };
-        let told = self.told.gpu_with(card.address(), gpu.information.uuid.as_ref());
-        let model = gpu.information.model.as_deref().or_else(|| told?.model.as_deref());
+        let nvml = self.nvml_facts.gpu_with(card.address(), gpu.information.uuid.as_ref());
+        let model = gpu.information.model.as_deref().or_else(|| nvml?.model.as_deref());
         if model.is_some_and(|model| DISPLAYS.contains(&model)) {
             return;
         }
-        let index = told.map_or(rank, |told| told.index);
-        let parent = Parent { gpu, told, index, uuid: gpu.information.uuid.as_ref().or_else(|| told?.uuid.as_ref()) };
-        let Some(minor) = gpu.information.minor.or_else(|| told?.minor) else {
-            self.wait_for(gpu, "the driver does not tell the number of the GPU's device node");
+        let index = nvml.map_or(rank, |nvml| nvml.index);
+        let parent = Parent { gpu, nvml, index, uuid: gpu.information.uuid.as_ref().or_else(|| nvml?.uuid.as_ref()) };
+        let Some(minor) = gpu.information.minor.or_else(|| nvml?.minor) else {
+            self.wait_for(gpu, "the driver does not report the minor number of the GPU's device node");
             return;
         };
-        if self.options.mig_strategy == MigStrategy::None {
+        if self.is_nvml_needed && self.nvml_facts.is_awaited(card.address()) {
+            self.keep(gpu);
+        } else if self.options.mig_strategy == MigStrategy::None {
             self.add_whole(&parent, minor);
         } else if !parent.is_partitioned() {
-            // Only NVML tells an empty GPU in MIG mode, of no use to anybody, from a whole one.
-            if self.told.is_awaited() && gpu.instances.is_some() {
+            // Only NVML knows whether it is an empty GPU in MIG mode, which is of no use, or a whole one.
+            if self.nvml_facts.is_awaited(card.address()) && gpu.instances.is_some() {
                 self.keep(gpu);
             } else {
                 self.add_whole(&parent, minor);
@@ -75,12 +79,12 @@ impl<'a> Advertiser<'a> {
 
     /// All that was found.
     ///
-    /// Strategy `single` promises devices of one kind; all are served, and more kinds than one are told.
+    /// Strategy `single` promises devices of one kind; all are served, and more kinds than one are a problem.
     pub(super) fn finish(mut self) -> Found {
         if self.options.mig_strategy == MigStrategy::Single && self.kinds.len() > 1 {
             let kinds: Vec<&str> = self.kinds.iter().map(String::as_str).collect();
             let error = format!(
-                "devices of different kinds are all {NAMESPACE}/gpu: {}; make them alike, or set `mig_strategy: mixed`",
+                "devices of different kinds are all {NAMESPACE}/gpu: {}; configure them alike, or set `mig_strategy: mixed`",
                 kinds.join(", ")
             );
             let path = self.host.own_path(driver::gpus_directory(self.host));
@@ -96,10 +100,11 @@ impl<'a> Advertiser<'a> {
         };
         self.kinds.insert("whole GPUs".to_owned());
         let mut device = self.device(parent, uuid, "gpu");
-        let index = parent.index.to_string();
-        describe::name(self.host, &mut device, parent, &index);
-        let name = Name::Known { uuid: uuid.clone(), index };
-        self.answers.complete(&mut device, &name, &[nodes::of_gpu(minor)]);
+        describe::name(self.host, &mut device, parent, &parent.index.to_string());
+        self.installation.require(&mut device, &[nodes::of_gpu(minor)]);
+        if self.options.asks_for_cdi() {
+            self.installation.add_graphics(self.host, &mut device);
+        }
         self.found.devices.push(device);
     }
 
@@ -112,7 +117,7 @@ impl<'a> Advertiser<'a> {
             }
         }
         if instances.is_empty() {
-            let error = "the GPU is in MIG mode and has no MIG devices: make some (nvidia-smi mig -cgi … -C), or turn \
+            let error = "the GPU is in MIG mode and has no MIG devices: create some (nvidia-smi mig -cgi … -C), or turn \
                 MIG mode off (nvidia-smi -mig 0)";
             self.problem(parent.gpu, error);
         }
@@ -121,12 +126,13 @@ impl<'a> Advertiser<'a> {
         }
     }
 
-    /// A MIG device that NVML has told all of; whether it has.
+    /// A MIG device that NVML has said everything about; whether it has.
     fn add_told_partition(&mut self, parent: &Parent, minor: u32, instance: Instance) -> bool {
-        let Some((told, mig)) = parent.told.and_then(|told| Some((told, told::mig_device(told, instance)?))) else {
+        let Some((nvml, mig)) = parent.nvml.and_then(|nvml| Some((nvml, self.nvml_facts.mig_device(nvml, instance)?)))
+        else {
             return false;
         };
-        let profile = profile::name(mig, told.memory_bytes.unwrap_or_default());
+        let profile = profile::name(mig, nvml.memory_bytes.unwrap_or_default());
         let (Some(uuid), Some(profile)) = (&mig.uuid, profile) else { return false };
         let resource = match self.options.mig_strategy {
             MigStrategy::Mixed => profile::resource(&profile),
@@ -137,13 +143,12 @@ impl<'a> Advertiser<'a> {
         describe::name(self.host, &mut device, parent, &index);
         describe::partition(&mut device, mig, &index, &profile);
         self.kinds.insert(profile);
-        let name = Name::Known { uuid: uuid.clone(), index };
-        self.answers.complete(&mut device, &name, &nodes::of_instance(minor, instance));
+        self.installation.require(&mut device, &nodes::of_instance(minor, instance));
         self.found.devices.push(device);
         true
     }
 
-    /// A MIG device of which only its being there is known; whether it may be served: under `single`, where NVML is not
+    /// A MIG device that is only known to be there; whether it may be served: under `single`, where NVML is not
     /// to be asked, since its id would be another one as soon as NVML answers.
     fn add_bare_partition(&mut self, parent: &Parent, minor: u32, instance: Instance) -> bool {
         let is_wanted = self.options.mig_strategy == MigStrategy::Single
@@ -152,7 +157,7 @@ impl<'a> Advertiser<'a> {
         let id = format!("MIG-{uuid}/{}/{}", instance.gpu, instance.compute);
         let mut device = self.partition(parent, &id, "gpu", minor, instance);
         self.kinds.insert("MIG devices".to_owned());
-        self.answers.complete(&mut device, &Name::Own(id), &nodes::of_instance(minor, instance));
+        self.installation.require(&mut device, &nodes::of_instance(minor, instance));
         self.found.devices.push(device);
         true
     }
@@ -166,12 +171,9 @@ impl<'a> Advertiser<'a> {
             id: id.to_owned(),
             resource_name: Some(format!("{NAMESPACE}/{resource}")),
             numa_nodes: function.numa_node.iter().map(|(node, _)| *node).collect(),
-            distances: topology::distances(self.host, function, self.cards, self.told),
+            distances: topology::distances(self.host, function, self.cards, self.nvml_facts),
             ..Device::default()
         };
-        if parent.gpu.is_off_bus {
-            device.reasons.insert(Reason::OffBus);
-        }
         function.describe(self.host, &mut device);
         self.common.describe(self.host, &mut device);
         describe::gpu(self.host, &mut device, parent);
@@ -187,21 +189,27 @@ impl<'a> Advertiser<'a> {
     }
 
     fn report_nameless(&mut self, parent: &Parent, minor: u32, nameless: &[String]) {
+        if self.nvml_facts.is_awaited(parent.gpu.function.address()) {
+            if parent.nvml.is_none() {
+                self.keep(parent.gpu);
+            }
+            return;
+        }
         let what = format!("MIG devices {} are not advertised", nameless.join(", "));
-        let error = match (parent.told, self.options.device_discovery_strategy) {
-            (Some(_), _) => format!("{what}: NVML does not tell of them yet"),
+        let error = match (parent.nvml, self.options.device_discovery_strategy) {
+            (Some(_), _) => format!("{what}: NVML does not list them yet"),
             (None, DeviceDiscoveryStrategy::Procfs) => format!(
-                "{what}: only NVML tells their profiles, and it is not asked: set `device_discovery_strategy: auto`"
+                "{what}: only NVML reports their profiles, and it is not used: set `device_discovery_strategy: auto`"
             ),
             (None, _) => format!(
-                "{what}: only NVML tells their UUIDs and profiles, and it has not answered: see that libnvidia-ml.so.1 \
+                "{what}: only NVML reports their UUIDs and profiles, and it has not answered: check that libnvidia-ml.so.1 \
                 can be loaded below the driver root, or set `mig_strategy: single` and `device_discovery_strategy: \
                 procfs` to serve them by their device nodes"
             ),
         };
         let path = self.host.own_path(mig::directory(self.host, minor));
         self.found.problems.push(Problem::new(VENDOR, path, error).of(parent.gpu.function.address()));
-        if parent.told.is_none() {
+        if parent.nvml.is_none() {
             self.keep(parent.gpu);
         }
     }
@@ -214,33 +222,11 @@ impl<'a> Advertiser<'a> {
 
     fn keep(&mut self, gpu: &Gpu) {
         let card = Some(gpu.function.address().to_owned());
-        self.found.unseen.push(Unseen { vendor: VENDOR, card, reason: None });
+        self.found.unseen.push(NotExamined { vendor: VENDOR, card, finding: None });
     }
 
     fn problem(&mut self, gpu: &Gpu, error: &str) {
         let problem = Problem::new(VENDOR, self.host.own_path(&gpu.source), error);
         self.found.problems.push(problem.of(gpu.function.address()));
-    }
-}
-
-/// A GPU, and what NVML has told of it.
-pub(super) struct Parent<'a> {
-    pub(super) gpu: &'a Gpu,
-    pub(super) told: Option<&'a ToldGpu>,
-    /// NVML's, or what it will be.
-    pub(super) index: u32,
-    pub(super) uuid: Option<&'a String>,
-}
-
-impl Parent<'_> {
-    /// Procfs shows the MIG devices, and only NVML a MIG mode without any.
-    fn is_partitioned(&self) -> bool {
-        !self.instances().is_empty() || self.told.is_some_and(|told| told.mig_mode == Some(true))
-    }
-
-    /// What is there counts; what NVML told of may have gone since. Where the driver shows nothing, it is believed.
-    fn instances(&self) -> Vec<Instance> {
-        let told = || self.told.iter().flat_map(|told| &told.mig_devices).map(Instance::of).collect();
-        self.gpu.instances.clone().unwrap_or_else(told)
     }
 }

@@ -1,4 +1,4 @@
-//! What the container runtime is to do for a container with NVIDIA's devices, when it is told of them by CDI.
+//! CDI edits for NVIDIA's devices: what the container runtime does for a container that gets them by CDI.
 //!
 //! What every GPU needs (libraries, programs, control nodes, hooks) is of the kind, so that it is done once for a container
 //! with several; a GPU adds its nodes. Hooks are programs of NVIDIA's container toolkit on the host.
@@ -6,19 +6,20 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::driver_files::DriverFiles;
-use super::libraries::Folder;
-use crate::cdi::{DeviceNode, Edits, Hook, Mount};
-use crate::device::Node;
+use super::edits::node;
+use super::installation::{CONTROL, DEVICE, DRIVER_STORE, DRIVER_VERSION, FILE, GRAPHICS, LIBRARY, LISTED, SOCKET};
+use super::{NvidiaOptions, wsl};
+use crate::device::{Device, HostPath, Platform};
+use crate::edits::{Edits, Hook, Mount};
 
 /// Of all names here.
-pub(super) const CDI_VENDOR: &str = "k8s.device-plugin.nvidia.com";
+pub(super) const VENDOR: &str = "k8s.device-plugin.nvidia.com";
 
-const READ_ONLY: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
-const SOCKET: [&str; 6] = ["ro", "nosuid", "nodev", "noexec", "rbind", "rprivate"];
+const READ_ONLY: &[&str] = &["ro", "nosuid", "nodev", "rbind", "rprivate"];
+const READ_ONLY_SOCKET: &[&str] = &["ro", "nosuid", "nodev", "noexec", "rbind", "rprivate"];
 
-/// Links that programs look for and that no library's own name tells: the library, where its link points, the link. `{}`
-/// is the driver's version.
+/// Links that programs look for and that cannot be derived from the library's name: library, target, link. `{}` is the
+/// driver's version.
 const LINKS: [(&str, &str, &str); 4] = [
     ("libcuda.so.", "libcuda.so.1", "libcuda.so"),
     ("libnvidia-opticalflow.so.", "libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so"),
@@ -26,87 +27,114 @@ const LINKS: [(&str, &str, &str); 4] = [
     ("libnvidia-allocator.so.", "../libnvidia-allocator.so.1", "gbm/nvidia-drm_gbm.so"),
 ];
 
-/// What of the driver containers get, and where it is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Installation<'a> {
-    /// The driver root, as the host names it.
-    pub(super) root: &'a str,
-    /// Of the driver.
-    pub(super) version: &'a str,
-    pub(super) folders: &'a [Folder],
-    pub(super) files: &'a DriverFiles,
+/// `k8s.device-plugin.nvidia.com/gpu`.
+pub(super) fn kind(class: &str) -> String {
+    format!("{VENDOR}/{class}")
 }
 
 /// For every container with a GPU, or with a part of one.
-pub(super) fn common(installation: &Installation, control: &[Node], hook_program: &str) -> Edits {
-    let hook = |arguments: Vec<String>| hook(hook_program, arguments);
-    let libraries = installation
-        .folders
-        .iter()
-        .flat_map(|folder| folder.libraries.iter().map(|library| format!("{}/{library}", folder.path)));
-    let plain = libraries.chain(installation.files.plain.iter().cloned()).map(|path| (path, &READ_ONLY[..]));
-    let sockets = installation.files.sockets.iter().cloned().map(|path| (path, &SOCKET[..]));
-    let mounts = plain.chain(sockets).map(|(path, options)| bound(installation.root, path, options)).collect();
-    let links = links(installation);
+pub(super) fn common(platform: &Platform, options: &NvidiaOptions) -> Edits {
+    let root = &options.driver_root;
+    let hook = |arguments: Vec<String>| hook(&options.cdi_hook_path, arguments);
+    let (version, folders) = (platform.text(DRIVER_VERSION), folders(platform, root));
+    let plain = platform.paths_in(LIBRARY).chain(platform.paths_in(FILE)).map(|path| bound(path, root, READ_ONLY));
+    let sockets = platform.paths_in(SOCKET).map(|path| bound(path, root, READ_ONLY_SOCKET));
+    let links: Vec<String> = folders.iter().flat_map(|folder| links(folder, &version)).collect();
     let mut hooks = Vec::new();
     if !links.is_empty() {
         hooks.push(hook(create_symlinks(&links)));
     }
-    if !installation.folders.is_empty() {
-        let version = format!("--host-driver-version={}", installation.version);
-        hooks.push(hook(vec!["enable-cuda-compat".to_owned(), version]));
-        hooks.push(hook(update_ldcache(installation.folders.iter().map(|folder| folder.path))));
+    if !folders.is_empty() {
+        hooks.push(hook(vec!["enable-cuda-compat".to_owned(), format!("--host-driver-version={version}")]));
+        hooks.push(hook(update_ldcache(folders.iter().map(|folder| folder.path))));
     }
     hooks.push(hook(vec!["disable-device-node-modification".to_owned()]));
-    // Keeps NVIDIA's own runtime from doing it all a second time.
-    let env = vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()];
-    Edits { env, device_nodes: of_nodes(control), mounts, hooks }
-}
-
-/// For a GPU with these nodes and, below /dev/dri, these; its PCI address names links to them.
-pub(super) fn gpu(nodes: &[Node], graphics: &[Node], address: &str, hook_program: &str) -> Edits {
-    let links: Vec<String> = graphics.iter().filter_map(|node| by_path(node, address)).collect();
-    let hooks = if links.is_empty() { Vec::new() } else { vec![hook(hook_program, create_symlinks(&links))] };
-    Edits { device_nodes: of_nodes(nodes.iter().chain(graphics)), hooks, ..Edits::default() }
-}
-
-/// For what is nodes, and perhaps files of the host, bound where they are.
-pub(super) fn class(nodes: &[Node], root: &str, paths: &[String]) -> Edits {
-    let mounts = paths.iter().map(|path| bound(root, path.clone(), &READ_ONLY)).collect();
-    Edits { device_nodes: of_nodes(nodes), mounts, ..Edits::default() }
-}
-
-/// For what a list names: nodes, files and directories where the host has them, and links.
-pub(super) fn listed(nodes: &[Node], paths: &[String], links: &[String], hook_program: &str) -> Edits {
-    let mut edits = class(nodes, "/", paths);
-    if !links.is_empty() {
-        edits.hooks.push(hook(hook_program, create_symlinks(links)));
+    Edits {
+        // Keeps NVIDIA's own runtime from doing the same again.
+        envs: [("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned())].into(),
+        nodes: platform.paths_in(CONTROL).map(|path| node(platform, path, "")).collect(),
+        mounts: plain.chain(sockets).collect(),
+        hooks,
+        ..Edits::default()
     }
-    let is_library = |path: &&String| path.contains(".so");
-    let folders: BTreeSet<&str> =
-        paths.iter().filter(is_library).filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
-    if !folders.is_empty() {
-        edits.hooks.push(hook(hook_program, update_ldcache(folders)));
+}
+
+/// For one device: its nodes and links to them; on Tegra and WSL, what replaces them.
+pub(super) fn of_device(device: &Device, platform: &Platform, options: &NvidiaOptions) -> Edits {
+    let own = device.paths_in(DEVICE).chain(device.paths_in(GRAPHICS)).map(|path| node(platform, path, ""));
+    let own = Edits { nodes: own.collect(), ..Edits::default() };
+    let links: Vec<String> = device.paths_in(GRAPHICS).filter_map(|path| by_path(path, &device.card)).collect();
+    let hook_program = &options.cdi_hook_path;
+    let own = own.and(linked(&links, hook_program)).and(listed(platform, hook_program));
+    if device.id == wsl::ID { own.and(driver_store(platform, hook_program)) } else { own }
+}
+
+/// For nodes, and for files bound where the driver root has them.
+pub(super) fn of_paths<'p>(platform: &Platform, paths: impl IntoIterator<Item = &'p HostPath>, root: &str) -> Edits {
+    let mut edits = Edits::default();
+    for path in paths {
+        if path.is_node {
+            edits.nodes.push(node(platform, path, ""));
+        } else {
+            edits.mounts.push(bound(path, root, READ_ONLY));
+        }
     }
     edits
 }
 
-/// For a directory that the dynamic linker of a container is to search.
-pub(super) fn searched(folder: &str, hook_program: &str) -> Edits {
-    Edits { hooks: vec![hook(hook_program, update_ldcache([folder]))], ..Edits::default() }
+/// What the lists of a Tegra board name: nodes, files and directories, and links.
+fn listed(platform: &Platform, hook_program: &str) -> Edits {
+    let (links, there): (Vec<_>, Vec<_>) = platform.paths_in(LISTED).partition(|path| !path.target.is_empty());
+    let links: Vec<String> = links.iter().map(|link| format!("{}::{}", link.target, link.path)).collect();
+    let libraries = there.iter().filter(|path| !path.is_node && path.path.contains(".so"));
+    let folders: BTreeSet<&str> = libraries.filter_map(|path| Some(path.path.rsplit_once('/')?.0)).collect();
+    let edits = of_paths(platform, there, "/").and(linked(&links, hook_program));
+    if folders.is_empty() { edits } else { edits.and(searched(folders, hook_program)) }
 }
 
-fn of_nodes<'n>(nodes: impl IntoIterator<Item = &'n Node>) -> Vec<DeviceNode> {
-    nodes.into_iter().map(DeviceNode::from).collect()
+/// Windows' drivers, and how programs find their libraries.
+fn driver_store(platform: &Platform, hook_program: &str) -> Edits {
+    let store = of_paths(platform, platform.paths_in(DRIVER_STORE), "/");
+    store.and(searched([wsl::DRIVER_STORE_LIBRARIES], hook_program))
+}
+
+fn linked(links: &[String], hook_program: &str) -> Edits {
+    let hooks = if links.is_empty() { Vec::new() } else { vec![hook(hook_program, create_symlinks(links))] };
+    Edits { hooks, ..Edits::default() }
+}
+
+/// For directories that the dynamic linker of a container is to search.
+fn searched<'f>(folders: impl IntoIterator<Item = &'f str>, hook_program: &str) -> Edits {
+    Edits { hooks: vec![hook(hook_program, update_ldcache(folders))], ..Edits::default() }
 }
 
 /// A container has it where the driver root has it.
-fn bound(root: &str, path: String, options: &[&'static str]) -> Mount {
-    Mount {
-        host_path: format!("{}{path}", root.trim_end_matches('/')),
-        container_path: path,
-        options: options.to_vec(),
+fn bound(path: &HostPath, root: &str, options: &'static [&'static str]) -> Mount {
+    let (host_path, container_path) = (path.path.clone(), below(&path.path, root).to_owned());
+    Mount { host_path, container_path, read_only: true, options }
+}
+
+/// The path without the driver root.
+fn below<'p>(path: &'p str, root: &str) -> &'p str {
+    path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path)
+}
+
+/// A directory of the driver root that has libraries.
+struct Folder<'p> {
+    path: &'p str,
+    libraries: Vec<&'p str>,
+}
+
+fn folders<'p>(platform: &'p Platform, root: &str) -> Vec<Folder<'p>> {
+    let mut folders: Vec<Folder> = Vec::new();
+    for library in platform.paths_in(LIBRARY) {
+        let Some((path, name)) = below(&library.path, root).rsplit_once('/') else { continue };
+        match folders.iter_mut().find(|folder| folder.path == path) {
+            Some(folder) => folder.libraries.push(name),
+            None => folders.push(Folder { path, libraries: vec![name] }),
+        }
     }
+    folders
 }
 
 fn hook(program: &str, arguments: Vec<String>) -> Hook {
@@ -128,20 +156,15 @@ fn update_ldcache<'f>(folders: impl IntoIterator<Item = &'f str>) -> Vec<String>
     std::iter::once("update-ldcache".to_owned()).chain(folders).collect()
 }
 
-fn links(installation: &Installation) -> Vec<String> {
-    let in_folder = |folder: &Folder| {
-        let wanted =
-            LINKS.iter().filter(|(library, _, _)| folder.libraries.iter().any(|name| name.starts_with(library)));
-        let spelt = wanted
-            .map(|(_, target, link)| format!("{}::{}/{link}", target.replace("{}", installation.version), folder.path));
-        spelt.collect::<Vec<_>>()
-    };
-    installation.folders.iter().flat_map(in_folder).collect()
+/// `target::link`, each that the folder's libraries want.
+fn links(folder: &Folder, version: &str) -> Vec<String> {
+    let wanted = LINKS.iter().filter(|(library, _, _)| folder.libraries.iter().any(|name| name.starts_with(library)));
+    wanted.map(|(_, target, link)| format!("{}::{}/{link}", target.replace("{}", version), folder.path)).collect()
 }
 
 /// `../card0::/dev/dri/by-path/pci-0000:3b:00.0-card`, as udev would make it.
-fn by_path(node: &Node, address: &str) -> Option<String> {
-    let name = node.container_path.rsplit('/').next()?;
+fn by_path(node: &HostPath, address: &str) -> Option<String> {
+    let name = node.path.rsplit('/').next()?;
     let kind = if name.starts_with("renderD") { "render" } else { "card" };
     Some(format!("../{name}::/dev/dri/by-path/pci-{address}-{kind}"))
 }
@@ -151,30 +174,44 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::vendors::nvidia::installation::DEV_ROOT;
 
-    const CTK: &str = "/usr/bin/nvidia-ctk";
-
-    fn node(root: &str, path: &str) -> Node {
-        Node { host_path: format!("{root}{path}"), container_path: path.to_owned(), permissions: "rw".to_owned() }
+    fn options(root: &str, hook_program: &str) -> NvidiaOptions {
+        NvidiaOptions {
+            driver_root: root.to_owned(),
+            cdi_hook_path: hook_program.to_owned(),
+            ..NvidiaOptions::default()
+        }
     }
 
-    fn folder(path: &'static str, libraries: &[&str]) -> Folder {
-        Folder { path, libraries: libraries.iter().map(|&name| name.to_owned()).collect() }
+    fn platform(root: &str, libraries: &[String]) -> Platform {
+        let mut platform = Platform::default();
+        platform.note(DEV_ROOT, root, "");
+        platform.note(DRIVER_VERSION, "580.1", "");
+        let paths = libraries.iter().map(|path| format!("{}{path}", root.trim_end_matches('/')));
+        platform.paths = paths.map(|path| HostPath::file(path).in_role(LIBRARY)).collect();
+        platform
+    }
+
+    fn hooks(edits: &Edits) -> Vec<String> {
+        edits.hooks.iter().map(|hook| hook.args.join(" ")).collect()
     }
 
     #[test]
     fn what_all_gpus_need_is_said_once() {
-        let folders = [
-            folder("/usr/lib64", &["libGLX_nvidia.so.580.1", "libcuda.so.580.1", "libnvidia-allocator.so.580.1"]),
-            folder("/usr/lib64/vdpau", &["libvdpau_nvidia.so.580.1"]),
+        let root = "/run/nvidia/driver";
+        let libraries = [
+            "/usr/lib64/libGLX_nvidia.so.580.1",
+            "/usr/lib64/libcuda.so.580.1",
+            "/usr/lib64/libnvidia-allocator.so.580.1",
+            "/usr/lib64/vdpau/libvdpau_nvidia.so.580.1",
         ];
-        let files = DriverFiles {
-            plain: vec!["/usr/bin/nvidia-smi".to_owned()],
-            sockets: vec!["/run/nvidia-persistenced/socket".to_owned()],
-        };
-        let installation =
-            Installation { root: "/run/nvidia/driver", version: "580.1", folders: &folders, files: &files };
-        let edits = common(&installation, &[node("/run/nvidia/driver", "/dev/nvidiactl")], CTK);
+        let mut platform = platform(root, &libraries.map(str::to_owned));
+        for (path, role) in [("/usr/bin/nvidia-smi", FILE), ("/run/nvidia-persistenced/socket", SOCKET)] {
+            platform.paths.push(HostPath::file(format!("{root}{path}")).in_role(role));
+        }
+        platform.paths.push(HostPath::node(format!("{root}/dev/nvidiactl"), None).in_role(CONTROL));
+        let edits = common(&platform, &options(root, "/usr/bin/nvidia-ctk"));
         let mounts: Vec<String> =
             edits.mounts.iter().map(|mount| format!("{}={}", mount.host_path, mount.container_path)).collect();
         assert_eq!(
@@ -189,11 +226,11 @@ mod tests {
             ]
         );
         assert!(edits.mounts[4].options == READ_ONLY && edits.mounts[5].options.contains(&"noexec"));
-        assert_eq!(edits.device_nodes[0].host_path.as_deref(), Some("/run/nvidia/driver/dev/nvidiactl"));
-        assert_eq!(edits.env, ["NVIDIA_VISIBLE_DEVICES=void"]);
-        let hooks: Vec<String> = edits.hooks.iter().map(|hook| hook.args.join(" ")).collect();
+        assert_eq!(edits.nodes[0].host_path, "/run/nvidia/driver/dev/nvidiactl");
+        assert_eq!(edits.nodes[0].container_path, "/dev/nvidiactl");
+        assert_eq!(edits.envs["NVIDIA_VISIBLE_DEVICES"], "void");
         assert_eq!(
-            hooks,
+            hooks(&edits),
             [
                 "nvidia-ctk hook create-symlinks --link libcuda.so.1::/usr/lib64/libcuda.so --link \
                  libGLX_nvidia.so.580.1::/usr/lib64/libGLX_indirect.so.0 --link \
@@ -203,31 +240,34 @@ mod tests {
                 "nvidia-ctk hook disable-device-node-modification",
             ]
         );
-        assert!(edits.hooks.iter().all(|hook| hook.path == CTK && hook.hook_name == "createContainer"));
+        assert!(
+            edits.hooks.iter().all(|hook| hook.path == "/usr/bin/nvidia-ctk" && hook.hook_name == "createContainer")
+        );
     }
 
     #[test]
     fn without_libraries_there_are_no_hooks_for_them() {
-        let files = DriverFiles::default();
-        let installation = Installation { root: "/", version: "", folders: &[], files: &files };
-        let edits = common(&installation, &[], "/usr/bin/nvidia-cdi-hook");
+        let edits = common(&platform("/", &[]), &options("/", "/usr/bin/nvidia-cdi-hook"));
         assert_eq!(edits.mounts, []);
-        let hooks: Vec<String> = edits.hooks.iter().map(|hook| hook.args.join(" ")).collect();
-        assert_eq!(hooks, ["nvidia-cdi-hook disable-device-node-modification"]);
+        assert_eq!(hooks(&edits), ["nvidia-cdi-hook disable-device-node-modification"]);
     }
 
     #[test]
     fn a_gpu_adds_its_nodes_and_the_links_by_its_address() {
-        let graphics = [node("", "/dev/dri/card1"), node("", "/dev/dri/renderD129")];
-        let edits = gpu(&[node("", "/dev/nvidia0")], &graphics, "0000:3b:00.0", CTK);
-        let paths: Vec<&str> = edits.device_nodes.iter().map(|node| node.path.as_str()).collect();
+        let node = |path: &str, role| HostPath::node(path, None).in_role(role);
+        let mut device = Device { card: "0000:3b:00.0".to_owned(), ..Device::default() };
+        device.paths.push(node("/dev/nvidia0", DEVICE));
+        let options = options("/", "/usr/bin/nvidia-ctk");
+        assert!(of_device(&device, &platform("/", &[]), &options).hooks.is_empty());
+        device.paths.extend([node("/dev/dri/card1", GRAPHICS), node("/dev/dri/renderD129", GRAPHICS)]);
+        let edits = of_device(&device, &platform("/", &[]), &options);
+        let paths: Vec<&str> = edits.nodes.iter().map(|node| node.container_path.as_str()).collect();
         assert_eq!(paths, ["/dev/nvidia0", "/dev/dri/card1", "/dev/dri/renderD129"]);
         assert_eq!(
-            edits.hooks[0].args.join(" "),
-            "nvidia-ctk hook create-symlinks --link ../card1::/dev/dri/by-path/pci-0000:3b:00.0-card --link \
-             ../renderD129::/dev/dri/by-path/pci-0000:3b:00.0-render"
+            hooks(&edits),
+            ["nvidia-ctk hook create-symlinks --link ../card1::/dev/dri/by-path/pci-0000:3b:00.0-card --link \
+              ../renderD129::/dev/dri/by-path/pci-0000:3b:00.0-render"]
         );
-        assert!(gpu(&[node("", "/dev/nvidia0")], &[], "0000:3b:00.0", CTK).hooks.is_empty());
     }
 
     proptest! {
@@ -235,11 +275,10 @@ mod tests {
         fn every_library_is_bound_from_the_driver_root_to_where_the_container_looks(
             names in prop::collection::vec("lib[a-z]{1,8}", 0..8), root in prop::sample::select(vec!["/", "/run/nvidia/driver"]),
         ) {
-            let libraries = names.iter().map(|name| format!("{name}.so.580.1")).collect();
-            let folders = [Folder { path: "/usr/lib64", libraries }];
-            let files = DriverFiles::default();
-            let edits = common(&Installation { root, version: "580.1", folders: &folders, files: &files }, &[], CTK);
-            prop_assert_eq!(edits.mounts.len(), names.len());
+            let libraries: Vec<String> = names.iter().map(|name| format!("/usr/lib64/{name}.so.580.1")).collect();
+            let edits = common(&platform(root, &libraries), &options(root, "/usr/bin/nvidia-ctk"));
+            let bound: Vec<String> = edits.mounts.iter().map(|mount| mount.container_path.clone()).collect();
+            prop_assert_eq!(bound, libraries);
             for mount in edits.mounts {
                 let under_root = Path::new(root).join(mount.container_path.trim_start_matches('/'));
                 prop_assert_eq!(Path::new(&mount.host_path), under_root);

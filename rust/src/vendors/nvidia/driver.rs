@@ -1,23 +1,18 @@
-//! The driver as it shows itself: its version and its GPUs.
+//! The driver's version and its GPUs, from procfs.
 
 use std::path::{Path, PathBuf};
 
-use crate::attribute::{Attribute, AttributeError};
-use crate::directory::Directory;
+use crate::bus::pci;
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::{Attribute, AttributeError};
+use crate::host::directory::Directory;
 
 /// `/proc/driver/nvidia/gpus`: one directory for each GPU that the driver has, by PCI address.
 pub(super) fn gpus_directory(host: &Host) -> PathBuf {
     host.proc("driver/nvidia/gpus")
 }
 
-/// `/sys/bus/pci/drivers/nvidia`.
-pub(super) fn bus_directory(host: &Host) -> PathBuf {
-    host.sys("bus/pci/drivers/nvidia")
-}
-
-/// The addresses of the driver's GPUs in PCI order; none where there is no driver.
+/// The addresses of the driver's GPUs in PCI order; empty without the driver.
 pub(super) fn gpus(host: &Host) -> Result<Vec<String>, AttributeError> {
     let mut addresses = match Directory::open(gpus_directory(host)).and_then(|directory| directory.names()) {
         Ok(names) => names,
@@ -29,7 +24,7 @@ pub(super) fn gpus(host: &Host) -> Result<Vec<String>, AttributeError> {
     Ok(addresses)
 }
 
-/// `590.48.01`, and the file that says so.
+/// `590.48.01`, and the file it was read from.
 pub(super) fn version(host: &Host) -> Option<(String, PathBuf)> {
     let said = |path: PathBuf, parse: fn(&str) -> Option<&str>| {
         let attribute = Attribute::read(path).ok()?;

@@ -1,10 +1,10 @@
-//! What else of the driver is on the host, beside its libraries: programs, sockets of its daemons, firmware.
+//! Files of the driver on the host besides its libraries: programs, sockets of its daemons, firmware.
 
 use std::path::Path;
 
-use crate::directory::{self, Directory};
 use crate::host::Host;
-use crate::symlink;
+use crate::host::directory::{self, Directory};
+use crate::host::resolve;
 
 const PROGRAMS: [&str; 7] = [
     "nvidia-smi",
@@ -29,9 +29,9 @@ pub(super) struct DriverFiles {
 }
 
 impl DriverFiles {
-    /// Those that are there.
+    /// Finds those that exist.
     pub(super) fn find(driver_root: &Host, version: &str) -> Self {
-        let is_there = |path: &str| directory::exists(&symlink::followed(driver_root, Path::new(path)));
+        let is_there = |path: &str| directory::exists(&resolve::followed(driver_root, Path::new(path)));
         let first = |name: &str| {
             let paths = PROGRAM_DIRECTORIES.map(|directory| format!("{directory}/{name}"));
             paths.into_iter().find(|path| is_there(path))
@@ -43,11 +43,11 @@ impl DriverFiles {
     }
 }
 
-/// What the driver loads into the GPU's system processor, from the first directory that has it.
+/// The firmware that the driver loads into the GPU's system processor, from the first directory that has it.
 fn firmware(driver_root: &Host, version: &str) -> Vec<String> {
     let in_directory = |directory: &str| {
         let path = format!("{directory}/{version}");
-        let names = Directory::open(symlink::followed(driver_root, Path::new(&path))).and_then(|open| open.names());
+        let names = Directory::open(resolve::followed(driver_root, Path::new(&path))).and_then(|open| open.names());
         let names = names.unwrap_or_default().into_iter().filter(|name| name.starts_with("gsp"));
         names.map(|name| format!("{path}/{name}")).collect::<Vec<_>>()
     };

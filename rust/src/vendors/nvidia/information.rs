@@ -1,14 +1,14 @@
 //! `/proc/driver/nvidia/gpus/<address>/information`: what the driver knows of a GPU, one `Name: value` a line.
 
-/// The placeholder of everything that the driver has not found out yet.
+/// The placeholder for what the driver does not know yet.
 const UNKNOWN: char = '?';
 
-/// What a GPU's file says; what it leaves open is absent.
+/// The content of a GPU's file; unknown values are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Information {
     /// Marketing name.
     pub(super) model: Option<String>,
-    /// `GPU-<uuid>`; unknown until the GPU is opened for the first time, where PCI configuration does not tell it.
+    /// `GPU-<uuid>`; unknown until the GPU is opened for the first time, unless PCI configuration has it.
     pub(super) uuid: Option<String>,
     /// Unknown until the GPU is opened for the first time.
     pub(super) video_bios: Option<String>,
@@ -21,7 +21,7 @@ pub(super) struct Information {
 }
 
 impl Information {
-    /// Lines that are not known, and values that are none, are passed over.
+    /// Unknown lines and placeholders are ignored.
     pub(super) fn parse(text: &str) -> Self {
         let mut information = Self::default();
         for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {

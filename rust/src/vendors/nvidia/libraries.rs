@@ -1,15 +1,15 @@
-//! The driver's libraries on the host: whatever bears its version, in the directories where packages put them.
+//! The driver's libraries on the host: files with its version in their name, in the directories where packages put them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::Stat;
 
-use crate::directory::Directory;
 use crate::host::Host;
-use crate::symlink;
+use crate::host::directory::Directory;
+use crate::host::resolve;
 
-/// Of the driver root; several may be one by way of links. Where /usr/lib is no link to one, it is for 32 bits.
+/// Of the driver root; several may be the same by links. If /usr/lib is a directory of its own, it holds 32-bit libraries.
 const DIRECTORIES: [&str; 11] = [
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
@@ -95,7 +95,7 @@ fn of_version(names: Vec<String>, version: &str) -> Vec<String> {
 }
 
 fn place(driver_root: &Host, path: &str) -> PathBuf {
-    symlink::followed(driver_root, Path::new(path))
+    resolve::followed(driver_root, Path::new(path))
 }
 
 #[cfg(test)]
@@ -122,8 +122,8 @@ mod tests {
     fn each_library_of_the_version_is_found_once() {
         let (_root, host) = root();
         let found = Libraries::default().find(&host, "580.95.05");
-        let told: Vec<(&str, usize)> = found.iter().map(|folder| (folder.path, folder.libraries.len())).collect();
-        assert_eq!(told, [("/usr/lib64", 2), ("/usr/lib64/vdpau", 1)]);
+        let counted: Vec<(&str, usize)> = found.iter().map(|folder| (folder.path, folder.libraries.len())).collect();
+        assert_eq!(counted, [("/usr/lib64", 2), ("/usr/lib64/vdpau", 1)]);
         assert_eq!(found[0].libraries, ["libcuda.so.580.95.05", "libnvidia-ml.so.580.95.05"]);
     }
 

@@ -1,4 +1,4 @@
-//! GPUs that the driver does not have any more, or not yet: told apart by what PCI says of them.
+//! GPUs that the driver no longer lists, or not yet, as PCI shows.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,11 @@ use rustix::io::Errno;
 
 use super::cards::Card;
 use super::{VENDOR, driver};
-use crate::attribute::Cause;
-use crate::device::{Found, Problem, Reason, Unseen};
-use crate::directory;
+use crate::device::{Found, NotExamined, Problem};
+use crate::health::sources::scan;
 use crate::host::Host;
+use crate::host::attribute::Cause;
+use crate::host::directory;
 use crate::vendors::gpus_on_the_bus::gpus_on_the_bus;
 
 const NVIDIA: u64 = 0x10de;
@@ -29,8 +30,8 @@ impl Seen {
         *known
     }
 
-    /// Says what became of the GPUs that the driver does not list. Devices nobody knows are not affected.
-    pub(super) fn account_for(&mut self, host: &Host, listed: &[Card], found: &mut Found) {
+    /// Reports the GPUs that the driver does not list; forgets those that have left the bus.
+    pub(super) fn report_unlisted(&mut self, host: &Host, listed: &[Card], found: &mut Found) {
         // Once: a scanner that starts while GPUs are without their driver must not take them for removed.
         if !self.has_looked {
             self.has_looked = true;
@@ -40,33 +41,35 @@ impl Seen {
             self.excluded.extend(on_the_bus.map(|address| (address, false)).collect::<Vec<_>>());
         }
         self.excluded.retain(|address, _| {
-            listed.iter().any(|card| card.address() == address) || account_for_one(host, address, found)
+            listed.iter().any(|card| card.address() == address) || is_still_there(host, address, found)
         });
     }
 }
 
-/// Whether it is still there.
-fn account_for_one(host: &Host, address: &str, found: &mut Found) -> bool {
+/// Whether the GPU is still on the bus; why the driver does not list it becomes a problem or a finding.
+fn is_still_there(host: &Host, address: &str, found: &mut Found) -> bool {
     let function = host.sys("bus/pci/devices").join(address);
     if !directory::exists(&function) {
         return false;
     }
-    let unseen = |reason| Unseen { vendor: VENDOR, card: Some(address.to_owned()), reason };
+    let unseen = |finding| NotExamined { vendor: VENDOR, card: Some(address.to_owned()), finding };
     match directory::link(&function.join("driver")) {
         Ok(driver) if driver.file_name().is_some_and(|name| name == "nvidia") => {
             let proc = host.own_path(driver::gpus_directory(host));
             let error = format!(
-                "its driver is nvidia, but {} does not list it: see that the host's /proc is shown whole, or look for \
-                NVRM in the kernel log",
+                "bound to the driver nvidia, but not listed in {}: check that the host's whole /proc is visible, or look for \
+                 NVRM in the kernel log",
                 proc.display()
             );
             found.problems.push(Problem::new(VENDOR, host.own_path(function), error).of(address));
             found.unseen.push(unseen(None));
         }
-        // Handed to a virtual machine, say: no longer ours, on purpose.
+        // For example passed to a virtual machine: it has left on purpose.
         Ok(_) => {}
         Err(error) if error.cause == Cause::System(Errno::NOENT) => {
-            found.unseen.push(unseen(Some(Reason::DriverUnbound)));
+            let detail = "no driver is bound to this GPU; bind nvidia to it again";
+            let link = host.own_path(function.join("driver"));
+            found.unseen.push(unseen(Some(scan::finding(scan::DRIVER_UNBOUND, link, detail).reading("absent"))));
         }
         Err(_) => found.unseen.push(unseen(None)),
     }

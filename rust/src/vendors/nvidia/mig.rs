@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use crate::attribute::AttributeError;
-use crate::directory::Directory;
 use crate::host::Host;
+use crate::host::attribute::AttributeError;
+use crate::host::directory::Directory;
 use crate::nvml::facts::MigDevice;
 
 const MOST_GPUS: u32 = 32;
@@ -22,7 +22,7 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// Of a MIG device as NVML tells it.
+    /// The ids of a MIG device that NVML lists.
     pub(super) fn of(device: &MigDevice) -> Self {
         Self { gpu: device.gpu_instance, compute: device.compute_instance }
     }
@@ -66,7 +66,7 @@ pub(super) fn instances(host: &Host, minor: u32) -> Result<Option<Vec<Instance>>
 
 /// When an instance was made and as what: another one may have the same ids later. `None` when it is gone.
 ///
-/// procfs gives numbers of files out again, and their times when it comes to know them; both seldom change otherwise.
+/// procfs reuses inode numbers, and sets times when it first sees a file; both seldom change otherwise.
 pub(super) fn birth(host: &Host, minor: u32, instance: Instance) -> Option<(u64, i64, u64)> {
     let path = directory(host, minor).join(format!("gi{}/ci{}", instance.gpu, instance.compute));
     let stat = rustix::fs::stat(path).ok()?;

@@ -1,41 +1,41 @@
 //! NVIDIA GPUs and their MIG devices.
 //!
-//! The driver's procfs says what is there, PCI where it is; what only NVML knows is added where it has been told.
+//! The driver's procfs lists the GPUs, PCI locates them; what only NVML knows is added when it has answered.
 //!
 //! ```text
 //! cards, driver      the GPUs that the driver lists
 //! gpu                one GPU ─► information, mig                         (behind the fence)
-//! lost               what became of the GPUs that it does not list       (reads links, touches no hardware)
-//! inquiry, told      what NVML tells                                     (asked once the GPUs are known)
+//! lost               GPUs that it no longer lists                        (reads links, touches no hardware)
+//! nvml_query, _facts the request to NVML, and its answer                  (reads and requests by files)
 //! advertise          GPUs, facts and strategy ─► devices and problems    (with profile, topology)
-//! answer, nodes      what Allocate answers for a device                  (stats its nodes)
-//! runtime, cdi       what container runtimes are told to do for it       (with libraries, driver_files)
+//! installation       what the driver has installed for all of them       (with nodes, libraries, driver_files)
+//! edits, cdi         a device and the installation ─► what a container gets
 //! tegra, wsl         the two platforms that have one device and no procfs   (with tegra_lists)
 //! ```
 //!
-//! A GPU that the driver excludes is not advertised and no problem: the operator wants it so. The attribute
-//! `excluded_gpus` of its siblings tells. The PCI link is not polled: a GPU at rest lowers its speed.
+//! A GPU that the driver excludes is not advertised, and this is not a problem: the operator excluded it. The attribute
+//! `excluded_gpus` of the other GPUs lists it.
 
 mod advertise;
-mod answer;
 mod cards;
 mod cdi;
 mod describe;
 mod driver;
 mod driver_files;
+mod edits;
 mod gpu;
 mod information;
-mod inquiry;
+mod installation;
 mod libraries;
 mod lost;
 mod mig;
 mod nodes;
+mod nvml_facts;
+mod nvml_query;
 mod options;
 mod profile;
-mod runtime;
 mod tegra;
 mod tegra_lists;
-mod told;
 mod topology;
 mod wsl;
 
@@ -44,62 +44,67 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::Vendor;
-use crate::device::Found;
+use crate::device::{Device, Found, Platform};
+use crate::edits::{Edits, Way};
+use crate::fence::Fence;
 use crate::host::Host;
+use crate::nvml::NvmlSettings;
 use crate::order::natural;
-use crate::probe::Fence;
 use advertise::Advertiser;
-use answer::Answers;
 use cards::Card;
-use inquiry::Inquiry;
+use installation::Installation;
 use libraries::Libraries;
 use lost::Seen;
 use nodes::DevRoot;
+use nvml_facts::NvmlFacts;
+use nvml_query::NvmlQuery;
 pub use options::*;
-use told::Told;
 
 /// The word in `vendor` of JSON, metrics and problems.
-const VENDOR: &str = "nvidia";
+pub(super) const VENDOR: &str = "nvidia";
 
 /// Looks for NVIDIA GPUs.
 #[derive(Debug)]
 pub struct Nvidia {
     options: NvidiaOptions,
-    inquiry: Inquiry,
+    nvml: NvmlQuery,
     seen: Mutex<Seen>,
     libraries: Libraries,
 }
 
 impl Nvidia {
-    /// Advertises what the options say; a scan waits `patience` for NVML at most.
+    /// Advertises devices by these options. NVML counts as slow when it does not answer within `patience`.
     #[must_use]
-    pub fn new(options: NvidiaOptions, patience: Duration) -> Self {
-        Self { options, inquiry: Inquiry::new(patience), seen: Mutex::default(), libraries: Libraries::default() }
+    pub fn new(options: NvidiaOptions, nvml: NvmlSettings, patience: Duration) -> Self {
+        Self { options, nvml: NvmlQuery::new(nvml, patience), seen: Mutex::default(), libraries: Libraries::default() }
     }
 
-    fn told(&self, host: &Host, cards: &[Card], found: &mut Found) -> Told {
+    fn nvml_facts(&self, host: &Host, cards: &[Card], found: &mut Found) -> NvmlFacts {
         let is_asked = match self.options.device_discovery_strategy {
             DeviceDiscoveryStrategy::Procfs | DeviceDiscoveryStrategy::Tegra => false,
             _ => !cards.is_empty() || wsl::is_here(host, &self.options),
         };
         if !is_asked {
-            return Told::default();
+            return NvmlFacts::default();
         }
-        Told::simulated(host).unwrap_or_else(|| self.inquiry.answer(host, &self.options, cards, found).into())
+        self.nvml.facts(host, &self.options, cards, found)
     }
 
     fn advertise(&self, host: &Host, cards: &[Card], seen: &mut Seen, found: &mut Found) {
-        let told = self.told(host, cards, found);
-        let answers = Answers::new(host, &self.options, &self.libraries);
+        let nvml_facts = self.nvml_facts(host, cards, found);
+        let mut installation = Installation::read(host, &self.options, &self.libraries);
         let models = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.model.as_deref());
         if wsl::is_here(host, &self.options) {
-            found.devices.push(wsl::device(host, &self.options, &answers, &told));
+            wsl::add_driver_store(host, &mut installation.platform);
+            found.devices.push(wsl::device(host, &self.options, &installation, &nvml_facts));
         } else if tegra::is_here(host, &self.options, models) {
-            let device = tegra::device(host, &answers);
-            found.problems.extend(answers.by_cdi().then(|| tegra::problem(&device)).flatten());
-            found.devices.push(device);
+            if self.options.asks_for_cdi() {
+                found.problems.extend(tegra::add_listed(host, &mut installation.platform));
+            }
+            found.devices.push(tegra::device(host));
         } else {
-            let mut advertiser = Advertiser::new(host, &self.options, &answers, &told, cards);
+            let mut advertiser =
+                Advertiser::new(host, &self.options, &installation, &nvml_facts, self.nvml.is_needed(), cards);
             let usable = cards.iter().filter(|card| !seen.is_excluded(card));
             // NVML counts the GPUs in PCI order, without those that the driver excludes.
             for (rank, card) in (0..).zip(usable) {
@@ -111,8 +116,9 @@ impl Nvidia {
             found.unseen.extend(made.unseen);
         }
         if !found.devices.is_empty() {
-            found.problems.extend(answers.problems());
+            found.problems.append(&mut installation.problems);
         }
+        found.platform = Some(installation.platform);
     }
 }
 
@@ -126,15 +132,21 @@ impl Vendor for Nvidia {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cards) = cards::read(host, fence, &mut found) {
             self.advertise(host, &cards, &mut seen, &mut found);
-            seen.account_for(host, &cards, &mut found);
+            seen.report_unlisted(host, &cards, &mut found);
+        } else {
+            found.requests.extend(self.nvml.last_request());
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
     }
 
+    fn edits(&self, device: &Device, platform: &Platform, way: Way, _resource_name: &str) -> Edits {
+        edits::edits(device, platform, way, &self.options)
+    }
+
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
         let dev = DevRoot::of(host, &self.options).directory(host);
-        // procfs tells nobody of MIG devices, but somebody makes nodes for them.
-        vec![driver::bus_directory(host), dev.join("nvidia-caps"), dev.join("nvidia-caps-imex-channels"), dev]
+        // nvidia-modprobe makes these nodes, without an event of the kernel.
+        vec![dev.join("nvidia-caps"), dev.join("nvidia-caps-imex-channels"), dev]
     }
 }

@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use super::NvidiaOptions;
+use super::installation;
 use super::mig::Instance;
-use crate::device::Node;
-use crate::directory::{self, Directory};
+use crate::device::HostPath;
 use crate::host::Host;
+use crate::host::directory::{self, Directory};
 
 /// Of `/dev/nvidia<N>`; the minor number is N.
 const MAJOR: u32 = 195;
 
+const IMEX_CHANNELS: &str = "/dev/nvidia-caps-imex-channels/channel";
 /// Needed by every container with a GPU.
 const CONTROL: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
 
@@ -19,7 +21,7 @@ const CONTROL: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uv
 pub(super) struct DevRoot(PathBuf);
 
 impl DevRoot {
-    /// What the options say, or else the driver root, if it has a `dev` of its own.
+    /// From the options; by default the driver root, if it has a `dev` directory.
     pub(super) fn of(host: &Host, options: &NvidiaOptions) -> Self {
         let driver_root = || {
             let root = Path::new(&options.driver_root);
@@ -28,10 +30,14 @@ impl DevRoot {
         Self(options.dev_root.as_deref().map_or_else(driver_root, Path::new).to_path_buf())
     }
 
-    /// The node that a container sees at this path.
-    pub(super) fn node(&self, path: &str) -> Node {
-        let host_path = self.0.join(path.trim_start_matches('/')).to_string_lossy().into_owned();
-        Node { host_path, container_path: path.to_owned(), permissions: "rw".to_owned() }
+    /// Where the host has what containers see at this path.
+    pub(super) fn place(&self, path: &str) -> String {
+        self.0.join(path.trim_start_matches('/')).to_string_lossy().into_owned()
+    }
+
+    /// As the host names it.
+    pub(super) fn text(&self) -> String {
+        self.0.to_string_lossy().into_owned()
     }
 
     /// The directory of the nodes, with the host root.
@@ -40,13 +46,14 @@ impl DevRoot {
     }
 
     /// Those of the nodes for every GPU that are there.
-    pub(super) fn control(&self, host: &Host) -> Vec<Node> {
-        CONTROL.map(|path| self.node(path)).into_iter().filter(|node| is_there(host, node)).collect()
+    pub(super) fn control(&self, host: &Host) -> Vec<HostPath> {
+        let node = |path| HostPath::node(self.place(path), None).in_role(installation::CONTROL).required(false);
+        CONTROL.map(node).into_iter().filter(|node| is_there(host, node)).collect()
     }
 }
 
-pub(super) fn is_there(host: &Host, node: &Node) -> bool {
-    directory::exists(&host.absolute(&node.host_path))
+pub(super) fn is_there(host: &Host, node: &HostPath) -> bool {
+    directory::exists(&host.absolute(&node.path))
 }
 
 impl Default for DevRoot {
@@ -55,7 +62,7 @@ impl Default for DevRoot {
     }
 }
 
-/// A node that a device is nothing without.
+/// A node that a device requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Needed {
     /// As the container sees it.
@@ -92,5 +99,10 @@ pub(super) fn graphics(host: &Host, address: &str) -> Vec<String> {
 
 /// Path of an IMEX channel's node.
 pub(super) fn of_imex_channel(channel: u32) -> String {
-    format!("/dev/nvidia-caps-imex-channels/channel{channel}")
+    format!("{IMEX_CHANNELS}{channel}")
+}
+
+/// The channel's number, of its node's path below whatever root.
+pub(super) fn imex_channel_of(path: &str) -> &str {
+    path.rsplit_once(IMEX_CHANNELS).map_or(path, |(_, number)| number)
 }

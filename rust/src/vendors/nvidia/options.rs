@@ -1,8 +1,8 @@
-//! What the configuration says about NVIDIA GPUs.
+//! The configuration of NVIDIA GPUs.
 
 use serde::Deserialize;
 
-/// Options of NVIDIA's plugin, by its own names.
+/// Options of NVIDIA's plugin, under the plugin's names.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "one field for each option of the vendor's plugin")]
@@ -11,7 +11,7 @@ pub struct NvidiaOptions {
     pub enabled: bool,
     /// Under which names MIG devices go.
     pub mig_strategy: MigStrategy,
-    /// How the container runtime is told which devices a container gets; strategies combine.
+    /// How the container runtime learns which devices a container gets; strategies combine.
     pub device_list_strategy: Vec<DeviceListStrategy>,
     /// By what devices are named to the container runtime.
     pub device_id_strategy: DeviceIdStrategy,
@@ -35,10 +35,8 @@ pub struct NvidiaOptions {
     pub imex_channel_ids: Vec<u32>,
     /// Whether a missing IMEX channel makes devices unusable.
     pub imex_required: bool,
-    /// What is asked for devices.
+    /// What containers get besides the device.
     pub device_discovery_strategy: DeviceDiscoveryStrategy,
-    /// The command that asks NVML and prints what it says as JSON; empty = NVML is not asked.
-    pub nvml_probe: Vec<String>,
 }
 
 impl Default for NvidiaOptions {
@@ -59,8 +57,26 @@ impl Default for NvidiaOptions {
             imex_channel_ids: Vec::new(),
             imex_required: false,
             device_discovery_strategy: DeviceDiscoveryStrategy::default(),
-            nvml_probe: Vec::new(),
         }
+    }
+}
+
+impl NvidiaOptions {
+    /// Whether devices are given by CDI.
+    pub(super) fn asks_for_cdi(&self) -> bool {
+        self.device_list_strategy.iter().any(|strategy| strategy.is_cdi())
+    }
+
+    /// What containers may get beside GPUs, and whether they do.
+    pub(super) fn classes(&self) -> [(bool, &'static str); 3] {
+        [(self.gdrcopy_enabled, "gdrcopy"), (self.gds_enabled, "gds"), (self.mofed_enabled, "mofed")]
+    }
+}
+
+impl DeviceListStrategy {
+    /// Whether it names devices to the runtime by CDI.
+    pub(super) fn is_cdi(self) -> bool {
+        matches!(self, Self::CdiAnnotations | Self::CdiCri)
     }
 }
 
@@ -77,7 +93,7 @@ pub enum MigStrategy {
     Mixed,
 }
 
-/// One way to tell the container runtime.
+/// One way to name devices to the container runtime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceListStrategy {
@@ -103,11 +119,11 @@ pub enum DeviceIdStrategy {
     Index,
 }
 
-/// What is asked for devices.
+/// What containers get besides the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceDiscoveryStrategy {
-    /// Whatever is there: Tegra's files, else the driver's, with NVML where it can be loaded.
+    /// Tegra's files if present, else the driver's, with NVML if it can be loaded.
     #[default]
     Auto,
     /// The driver's files and NVML.

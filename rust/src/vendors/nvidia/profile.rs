@@ -1,11 +1,11 @@
-//! Names of MIG profiles, as NVIDIA's tools and plugin make them from what NVML tells: `1g.10gb`, `1c.3g.20gb`, `1g.5gb+me`.
+//! Names of MIG profiles, as NVIDIA's tools and plugin derive them from NVML: `1g.10gb`, `1c.3g.20gb`, `1g.5gb+me`.
 
 use crate::nvml::facts::MigDevice;
 
 const MEBIBYTE: u128 = 1 << 20;
 const GIBIBYTE: u128 = 1 << 30;
 
-/// The profile's name on a GPU with so many bytes; `None` where a figure is missing.
+/// The profile's name on a GPU with this many bytes; `None` where a figure is missing.
 pub(super) fn name(device: &MigDevice, gpu_bytes: u64) -> Option<String> {
     if device.gpu_slices == 0 || gpu_bytes == 0 {
         return None;
@@ -13,7 +13,7 @@ pub(super) fn name(device: &MigDevice, gpu_bytes: u64) -> Option<String> {
     let memory = gigabytes(device.memory_mebibytes, gpu_bytes);
     let whole = device.compute_slices == 0 || device.compute_slices == device.gpu_slices;
     let compute = if whole { String::new() } else { format!("{}c.", device.compute_slices) };
-    Some(format!("{compute}{}g.{memory}gb{}", device.gpu_slices, device.extras.concat()))
+    Some(format!("{compute}{}g.{memory}gb{}", device.gpu_slices, device.profile_suffixes.concat()))
 }
 
 /// `mig-1g.5gb.me`: the profile as the part of a resource name after the slash.
@@ -37,14 +37,20 @@ mod tests {
     const A100_40: u64 = 42_505_273_344;
     const H100_80: u64 = 85_520_809_984;
 
-    fn device(slices: (u32, u32), memory_mebibytes: u64, extras: &[&str]) -> MigDevice {
-        let extras = extras.iter().map(|&extra| extra.to_owned()).collect();
-        MigDevice { compute_slices: slices.0, gpu_slices: slices.1, memory_mebibytes, extras, ..MigDevice::default() }
+    fn device(slices: (u32, u32), memory_mebibytes: u64, profile_suffixes: &[&str]) -> MigDevice {
+        let profile_suffixes = profile_suffixes.iter().map(|&suffix| suffix.to_owned()).collect();
+        MigDevice {
+            compute_slices: slices.0,
+            gpu_slices: slices.1,
+            memory_mebibytes,
+            profile_suffixes,
+            ..MigDevice::default()
+        }
     }
 
     #[test]
     fn profiles_have_the_names_of_nvidias_tables() {
-        for (slices, mebibytes, gpu, extras, expected) in [
+        for (slices, mebibytes, gpu, profile_suffixes, expected) in [
             ((1, 1), 4864, A100_40, vec![], "1g.5gb"),
             ((2, 2), 9856, A100_40, vec![], "2g.10gb"),
             ((3, 3), 19968, A100_40, vec![], "3g.20gb"),
@@ -57,7 +63,7 @@ mod tests {
             ((3, 3), 40320, H100_80, vec![], "3g.40gb"),
             ((7, 7), 80384, H100_80, vec!["-me"], "7g.80gb-me"),
         ] {
-            assert_eq!(name(&device(slices, mebibytes, &extras), gpu).as_deref(), Some(expected));
+            assert_eq!(name(&device(slices, mebibytes, &profile_suffixes), gpu).as_deref(), Some(expected));
         }
         assert_eq!(name(&device((0, 0), 4864, &[]), A100_40), None);
         assert_eq!(name(&device((1, 1), 4864, &[]), 0), None);

@@ -1,14 +1,12 @@
-//! Tegra boards: one GPU within the chip, of which the vendor's plugin makes one device without paths.
+//! Tegra boards: one GPU within the chip, which the vendor's plugin offers as one device without paths.
 
 use super::advertise::NAMESPACE;
-use super::answer::{Answers, Name};
-use super::nodes::Needed;
+use super::installation::LISTED;
 use super::{DeviceDiscoveryStrategy, NvidiaOptions, VENDOR, tegra_lists};
-use crate::attribute::Attribute;
-use crate::check::Check;
-use crate::device::{Device, Problem, Reason};
-use crate::directory;
+use crate::device::{Device, HostPath, Platform, Problem};
 use crate::host::Host;
+use crate::host::attribute::Attribute;
+use crate::host::directory;
 
 const ID: &str = "tegra";
 const RELEASE: &str = "/etc/nv_tegra_release";
@@ -27,7 +25,7 @@ pub(super) fn is_here<'m>(host: &Host, options: &NvidiaOptions, mut models: impl
 }
 
 /// The one device. It has no path of its own to give; the runtime knows what belongs to it.
-pub(super) fn device(host: &Host, answers: &Answers) -> Device {
+pub(super) fn device(host: &Host) -> Device {
     let mut device = Device {
         vendor: VENDOR.into(),
         card: ID.to_owned(),
@@ -42,20 +40,15 @@ pub(super) fn device(host: &Host, answers: &Answers) -> Device {
     }
     let nodes = NODES.map(|name| host.dev(name));
     let path = nodes.iter().find(|path| directory::exists(path)).unwrap_or(&nodes[0]).clone();
-    if host.lacks_node(&path, None) {
-        device.reasons.insert(Reason::NodeMissing);
-    }
-    device.checks.push(Check::NodePresent { path, number: None });
-    let nothing: [Needed; 0] = [];
-    let name = Name::Known { uuid: ID.to_owned(), index: "0".to_owned() };
-    answers.complete_with(&mut device, &name, &nothing, |hook_program| tegra_lists::edits(host, hook_program));
+    device.paths.push(HostPath::node(host.own_path(path).to_string_lossy(), None).in_role("integrated"));
     device
 }
 
-/// A device that CDI is to bring, and of which it brings nothing.
-pub(super) fn problem(device: &Device) -> Option<Problem> {
-    let error = "containers get nothing of the GPU by CDI: no list there names anything that is on this host";
-    device.cdi_edits.is_empty().then(|| Problem::new(VENDOR, tegra_lists::DIRECTORY, error).of(ID))
+/// Adds what a container with the GPU needs; returns a problem if CDI would give it nothing.
+pub(super) fn add_listed(host: &Host, platform: &mut Platform) -> Option<Problem> {
+    platform.paths.extend(tegra_lists::read(host));
+    let error = "no list in this directory names a file of this host: containers get no GPU by CDI";
+    platform.paths_in(LISTED).next().is_none().then(|| Problem::new(VENDOR, tegra_lists::DIRECTORY, error).of(ID))
 }
 
 fn is_integrated(model: &str) -> bool {

@@ -5,33 +5,30 @@
 
 use std::path::Path;
 
-use super::cdi;
-use crate::cdi::Edits;
-use crate::device::Node;
-use crate::directory::{self, Directory};
+use super::installation::LISTED;
+use crate::device::HostPath;
 use crate::host::Host;
-use crate::symlink;
+use crate::host::directory::{self, Directory};
+use crate::host::resolve;
 
 pub(super) const DIRECTORY: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const LISTS: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
-/// What of the lists is there.
-pub(super) fn edits(host: &Host, hook_program: &str) -> Edits {
-    let lists: Vec<String> = LISTS.iter().map(|list| read(host, list)).collect();
+/// What of the lists is there: nodes, files and directories, links.
+pub(super) fn read(host: &Host) -> Vec<HostPath> {
+    let lists: Vec<String> = LISTS.iter().map(|list| text(host, list)).collect();
     let listed: Vec<(&str, &str)> = lists.iter().flat_map(|list| list.lines().filter_map(parse)).collect();
     let of_kind = |wanted: &'static str| listed.iter().filter(move |(kind, _)| *kind == wanted).map(|(_, path)| *path);
-    let is_there = |path: &&str| directory::exists(&symlink::followed(host, Path::new(path)));
-    let node =
-        |path: &str| Node { host_path: path.to_owned(), container_path: path.to_owned(), permissions: "rw".to_owned() };
-    let nodes: Vec<Node> = of_kind("dev").filter(is_there).map(node).collect();
-    let files = of_kind("lib").chain(of_kind("dir")).filter(is_there).map(str::to_owned);
+    let is_there = |path: &&str| directory::exists(&resolve::followed(host, Path::new(path)));
+    let nodes = of_kind("dev").filter(is_there).map(|path| HostPath::node(path, None).required(false));
+    let files = of_kind("lib").chain(of_kind("dir")).filter(is_there).map(HostPath::file);
     let links = of_kind("sym").filter_map(|path| link(host, path));
-    cdi::listed(&nodes, &files.collect::<Vec<_>>(), &links.collect::<Vec<_>>(), hook_program)
+    nodes.chain(files).chain(links).map(|path| path.in_role(LISTED)).collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "no attribute, and larger than one")]
-fn read(host: &Host, list: &str) -> String {
-    let path = symlink::followed(host, &Path::new(DIRECTORY).join(list));
+fn text(host: &Host, list: &str) -> String {
+    let path = resolve::followed(host, &Path::new(DIRECTORY).join(list));
     if path.is_file() { std::fs::read_to_string(path).unwrap_or_default() } else { String::new() }
 }
 
@@ -41,11 +38,11 @@ fn parse(line: &str) -> Option<(&str, &str)> {
     path.starts_with('/').then_some((kind.trim(), path))
 }
 
-/// `target::link`.
-fn link(host: &Host, path: &str) -> Option<String> {
+fn link(host: &Host, path: &str) -> Option<HostPath> {
     let (parent, name) = path.rsplit_once('/')?;
-    let parent = Directory::open(symlink::followed(host, Path::new(parent))).ok()?;
-    Some(format!("{}::{path}", parent.link(name).ok()?.display()))
+    let parent = Directory::open(resolve::followed(host, Path::new(parent))).ok()?;
+    let target = parent.link(name).ok()?.to_string_lossy().into_owned();
+    Some(HostPath { target, ..HostPath::file(path) })
 }
 
 #[cfg(test)]
@@ -61,7 +58,7 @@ mod tests {
     fn what_is_listed_and_there_is_brought() {
         let root = tempfile::tempdir().unwrap();
         let host = Host::new(root.path());
-        assert!(edits(&host, "/usr/bin/nvidia-ctk").is_empty());
+        assert_eq!(read(&host), []);
         for directory in ["dev", "usr/lib/tegra", "usr/share/tegra", &DIRECTORY[1..]] {
             create_dir_all(root.path().join(directory)).unwrap();
         }
@@ -74,19 +71,15 @@ mod tests {
              sym, /usr/lib/tegra/libcuda.so\nsym, /usr/lib/tegra/missing.so\n\n# nonsense\n",
         )
         .unwrap();
-        let edits = edits(&host, "/usr/bin/nvidia-ctk");
-        let paths: Vec<&str> = edits.device_nodes.iter().map(|node| node.path.as_str()).collect();
-        assert_eq!(paths, ["/dev/nvhost-gpu"]);
-        let mounts: Vec<&str> = edits.mounts.iter().map(|mount| mount.host_path.as_str()).collect();
-        assert_eq!(mounts, ["/usr/lib/tegra/libcuda.so.1.1", "/usr/share/tegra"]);
-        let hooks: Vec<String> = edits.hooks.iter().map(|hook| hook.args[2..].join(" ")).collect();
-        assert_eq!(
-            hooks,
-            [
-                "create-symlinks --link libcuda.so.1.1::/usr/lib/tegra/libcuda.so",
-                "update-ldcache --folder /usr/lib/tegra"
-            ]
-        );
+        let listed = read(&host);
+        let nodes: Vec<&str> = listed.iter().filter(|path| path.is_node).map(|path| path.path.as_str()).collect();
+        assert_eq!(nodes, ["/dev/nvhost-gpu"]);
+        let files = listed.iter().filter(|path| !path.is_node && path.target.is_empty());
+        let files: Vec<&str> = files.map(|path| path.path.as_str()).collect();
+        assert_eq!(files, ["/usr/lib/tegra/libcuda.so.1.1", "/usr/share/tegra"]);
+        let links = listed.iter().filter(|path| !path.target.is_empty());
+        let links: Vec<(&str, &str)> = links.map(|path| (path.target.as_str(), path.path.as_str())).collect();
+        assert_eq!(links, [("libcuda.so.1.1", "/usr/lib/tegra/libcuda.so")]);
     }
 
     proptest! {

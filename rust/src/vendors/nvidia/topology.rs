@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::cards::Card;
-use super::told::Told;
+use super::nvml_facts::NvmlFacts;
+use crate::bus::pci::{self, Function};
 use crate::host::Host;
 use crate::nvml::facts::Gpu;
-use crate::pci::{self, Function};
 
 /// Score of a pair on one board with all links there can be.
 const BEST_SCORE: u32 = 60 + 100 * MOST_LINKS;
 const MOST_LINKS: u32 = 18;
 
-/// What lies between two GPUs, with the score of NVIDIA's allocator. One board (60) is not told apart from one switch.
+/// What lies between two GPUs, with the score of NVIDIA's allocator. One board (60) is not distinguished from one switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     /// Different NUMA nodes.
@@ -34,9 +34,9 @@ enum Level {
 }
 
 /// Distances of a GPU to all others, by card.
-pub(super) fn distances(host: &Host, from: &Function, all: &[Card], told: &Told) -> BTreeMap<String, u32> {
+pub(super) fn distances(host: &Host, from: &Function, all: &[Card], nvml_facts: &NvmlFacts) -> BTreeMap<String, u32> {
     let others = all.iter().map(|card| &card.function).filter(|other| other.address() != from.address());
-    let distance = |other: &Function| BEST_SCORE - score(level(host, from, other), links(told, from, other));
+    let distance = |other: &Function| BEST_SCORE - score(level(host, from, other), links(nvml_facts, from, other));
     others.map(|other| (other.address().to_owned(), distance(other))).collect()
 }
 
@@ -44,8 +44,8 @@ fn score(level: Level, links: u32) -> u32 {
     level as u32 + 100 * links.min(MOST_LINKS)
 }
 
-fn links(told: &Told, one: &Function, other: &Function) -> u32 {
-    let (Some(one), Some(other)) = (told.gpu(one.address()), told.gpu(other.address())) else { return 0 };
+fn links(nvml_facts: &NvmlFacts, one: &Function, other: &Function) -> u32 {
+    let (Some(one), Some(other)) = (nvml_facts.gpu(one.address()), nvml_facts.gpu(other.address())) else { return 0 };
     let direct = |from: &Gpu, to: &Gpu| from.nvlinks.get(&to.pci_address).copied().unwrap_or_default();
     let by_switch = one.switch_links.min(other.switch_links);
     direct(one, other).max(direct(other, one)).max(by_switch)
@@ -80,10 +80,10 @@ fn is_host_bridge(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
+    use crate::nvml::answer::Answer;
     use crate::nvml::facts::Facts;
+    use crate::nvml::request::Request;
 
     fn function(path: &str, numa_node: Option<u32>) -> Function {
         let numa_node = numa_node.map(|node| (node, "/numa_node".into()));
@@ -132,8 +132,9 @@ mod tests {
 
     fn from_a(gpus: Vec<Gpu>) -> Vec<u32> {
         let all = three();
-        let told = Told::new(Some(Arc::new(Facts { gpus, ..Facts::default() })));
-        distances(&Host::new("/"), &all[0].function, &all, &told).into_values().collect()
+        let answer = Answer { facts: Some(Facts { gpus, ..Facts::default() }), ..Answer::default() };
+        let nvml_facts = NvmlFacts::new(answer, Request::default(), false);
+        distances(&Host::new("/"), &all[0].function, &all, &nvml_facts).into_values().collect()
     }
 
     #[test]

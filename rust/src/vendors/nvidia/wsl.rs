@@ -1,24 +1,24 @@
-//! Windows Subsystem for Linux: all GPUs of the Windows host behind one node, of which the vendor's plugin makes one device.
+//! Windows Subsystem for Linux: all GPUs of the Windows host behind one node, which the vendor's plugin offers as one
+//! device.
 
 use std::path::PathBuf;
 
 use super::advertise::NAMESPACE;
-use super::answer::{Answers, Name};
+use super::installation::{DRIVER_STORE, Installation};
 use super::nodes::Needed;
-use super::told::{self, Told};
-use super::{DeviceDiscoveryStrategy, NvidiaOptions, VENDOR, cdi};
-use crate::cdi::Edits;
-use crate::device::Device;
-use crate::directory;
+use super::nvml_facts::{self, NvmlFacts};
+use super::{DeviceDiscoveryStrategy, NvidiaOptions, VENDOR};
+use crate::device::{Device, HostPath, Platform};
 use crate::host::Host;
+use crate::host::directory;
 
-const ID: &str = "all";
+pub(super) const ID: &str = "all";
 const NODE: &str = "/dev/dxg";
 /// Windows puts its drivers' libraries here: the one of DirectX always, the other with a driver of NVIDIA.
 const LIBRARIES: [&str; 2] = ["usr/lib/wsl/lib/libdxcore.so", "usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
-const DRIVER_STORE: &str = "/usr/lib/wsl";
-const DRIVER_STORE_LIBRARIES: &str = "/usr/lib/wsl/lib";
+const STORE: &str = "/usr/lib/wsl";
+pub(super) const DRIVER_STORE_LIBRARIES: &str = "/usr/lib/wsl/lib";
 
 /// Whether this is such a system, with an NVIDIA driver.
 pub(super) fn is_here(host: &Host, options: &NvidiaOptions) -> bool {
@@ -28,7 +28,12 @@ pub(super) fn is_here(host: &Host, options: &NvidiaOptions) -> bool {
 }
 
 /// The one device.
-pub(super) fn device(host: &Host, options: &NvidiaOptions, answers: &Answers, told: &Told) -> Device {
+pub(super) fn device(
+    host: &Host,
+    options: &NvidiaOptions,
+    installation: &Installation,
+    nvml_facts: &NvmlFacts,
+) -> Device {
     let mut device = Device {
         vendor: VENDOR.into(),
         card: "wsl".to_owned(),
@@ -39,22 +44,20 @@ pub(super) fn device(host: &Host, options: &NvidiaOptions, answers: &Answers, to
     let library = host.own_path(library_path(host, options, LIBRARIES[1]));
     device.note("uuid", ID, &library);
     device.note("index", ID, library);
-    if let Some([gpu]) = told.facts().map(|facts| &facts.gpus[..]) {
+    if let Some([gpu]) = nvml_facts.facts().map(|facts| &facts.gpus[..]) {
         if let Some(model) = &gpu.model {
-            device.note("model", model, told::SOURCE);
+            device.note("model", model, nvml_facts::SOURCE);
         }
     }
     let needed = [Needed { path: NODE.to_owned(), number: None }];
-    let name = Name::Known { uuid: ID.to_owned(), index: ID.to_owned() };
-    answers.complete_with(&mut device, &name, &needed, |hook_program| driver_store(host, hook_program));
+    installation.require(&mut device, &needed);
     device
 }
 
-/// Windows' drivers, and how programs find their libraries.
-fn driver_store(host: &Host, hook_program: &str) -> Edits {
-    let is_there = directory::exists(&host.absolute(DRIVER_STORE));
-    let store = if is_there { vec![DRIVER_STORE.to_owned()] } else { Vec::new() };
-    cdi::listed(&[], &store, &[], hook_program).and(cdi::searched(DRIVER_STORE_LIBRARIES, hook_program))
+/// Adds Windows' drivers.
+pub(super) fn add_driver_store(host: &Host, platform: &mut Platform) {
+    let is_there = directory::exists(&host.absolute(STORE));
+    platform.paths.extend(is_there.then(|| HostPath::file(STORE).in_role(DRIVER_STORE)));
 }
 
 fn library_path(host: &Host, options: &NvidiaOptions, library: &str) -> PathBuf {

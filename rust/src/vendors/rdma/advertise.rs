@@ -1,12 +1,11 @@
 //! What a device's facts make: one device, or one for each share, with all the nodes that an RDMA workload needs.
 //!
-//! The state of ports is told and is no matter of health: on a card of two ports one may well have no cable.
+//! The state of ports is a fact and does not affect health: on a card of two ports one may well have no cable.
 
 use super::VENDOR;
 use super::card::Facts;
 use super::locate::Companion;
-use crate::check::Check;
-use crate::device::{Device, Node, Problem, Reason};
+use crate::device::{Device, HostPath, Problem};
 use crate::host::Host;
 
 const EXCLUSIVE: &str = "rdma/hca";
@@ -52,12 +51,11 @@ fn whole_device<'a>(host: &Host, facts: &Facts, companions: impl Iterator<Item =
         vendor: VENDOR.into(),
         card: facts.hca.address.clone(),
         numa_nodes: facts.function.numa_node.iter().map(|(node, _)| *node).collect(),
-        checks: facts.checks.clone(),
         ..Device::default()
     };
     describe(host, facts, &mut device);
     for companion in companions {
-        give(host, &mut device, companion);
+        device.paths.push(HostPath::node(format!("/dev/infiniband/{}", companion.name), companion.number));
     }
     device
 }
@@ -69,7 +67,7 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     if let Some((driver, source)) = &facts.function.driver {
         device.note("driver", driver, host.own_path(source));
     }
-    for (name, attribute) in &facts.told {
+    for (name, attribute) in &facts.attributes {
         device.note(name, attribute.text(), host.own_path(attribute.path()));
     }
     let ports = host.own_path(&facts.ports.path);
@@ -85,19 +83,9 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     }
 }
 
-/// One word where all ports say the same.
+/// A single value if all ports have the same.
 fn distinct(words: &[String]) -> String {
     let mut words = words.to_vec();
     words.dedup();
     words.join(",")
-}
-
-fn give(host: &Host, device: &mut Device, companion: &Companion) {
-    let own = format!("/dev/infiniband/{}", companion.name);
-    let path = host.absolute(&own);
-    if host.lacks_node(&path, companion.number) {
-        device.reasons.insert(Reason::NodeMissing);
-    }
-    device.checks.push(Check::NodePresent { path, number: companion.number });
-    device.nodes.push(Node { host_path: own.clone(), container_path: own, permissions: "rw".to_owned() });
 }

@@ -1,16 +1,15 @@
-//! The facts of one RDMA device, read behind the fence: some are asked of its firmware.
+//! The facts of one RDMA device, read behind the fence: some come from its firmware.
 
 use std::path::PathBuf;
 
 use super::locate::Hca;
-use crate::attribute::Attribute;
-use crate::check::Check;
-use crate::directory::Directory;
+use crate::bus::pci;
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::Attribute;
+use crate::host::directory::Directory;
 
 /// Attributes of the class device, by the kernel's names.
-const TOLD: [&str; 4] = ["node_guid", "hca_type", "fw_ver", "board_id"];
+const ATTRIBUTES: [&str; 4] = ["node_guid", "hca_type", "fw_ver", "board_id"];
 
 /// Everything read of an RDMA device.
 #[derive(Debug)]
@@ -19,13 +18,11 @@ pub(super) struct Facts {
     pub(super) function: pci::Function,
     /// Address of the physical function, of a virtual one.
     pub(super) physical: Option<String>,
-    /// What the class device tells of itself.
-    pub(super) told: Vec<(&'static str, Attribute)>,
+    /// What the class device reports.
+    pub(super) attributes: Vec<(&'static str, Attribute)>,
     pub(super) ports: Ports,
     /// Its network interfaces, as far as they are in this network namespace.
     pub(super) interfaces: Vec<String>,
-    /// What health can poll of the function.
-    pub(super) checks: Vec<Check>,
 }
 
 /// The ports of a device, in their order.
@@ -45,10 +42,9 @@ impl Facts {
         Self {
             function: pci::Function::read(&hca.function),
             physical: physical.as_deref().and_then(pci::address_of).map(str::to_owned),
-            told: TOLD.into_iter().filter_map(attribute).collect(),
+            attributes: ATTRIBUTES.into_iter().filter_map(attribute).collect(),
             ports: Ports::read(hca.path.join("ports")),
             interfaces: entries(hca.device.join("net")),
-            checks: pci::checks(&hca.function),
             hca,
         }
     }

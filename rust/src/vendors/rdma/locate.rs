@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::VENDOR;
-use crate::attribute::{Attribute, AttributeError, Cause};
-use crate::device::{Found, Problem, Unseen};
-use crate::directory::{Directory, is_numbered};
+use crate::bus::pci;
+use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::{Attribute, AttributeError, Cause};
+use crate::host::directory::{Directory, is_numbered};
 
 /// One RDMA device.
 #[derive(Debug)]
@@ -46,13 +46,13 @@ pub(super) fn class_directory(host: &Host) -> PathBuf {
     host.sys("class/infiniband")
 }
 
-/// Every device of the class that is on PCI. Devices made of software alone are nobody's hardware.
+/// Every device of the class that is on PCI. Software-only devices are skipped.
 pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
     let (names, mut verbs, mut mads) = match classes(host) {
         Ok(classes) => classes,
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause));
-            found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
+            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
             return Vec::new();
         }
     };
@@ -65,7 +65,7 @@ pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
     devices
 }
 
-/// Character devices, by the RDMA device that each says it belongs to.
+/// Character devices, by the RDMA device that each names.
 type ByDevice = BTreeMap<String, Vec<Companion>>;
 
 /// The names of all devices, and their character devices.
@@ -88,11 +88,11 @@ fn device(host: &Host, name: String, verbs: Vec<Companion>, mads: Vec<Companion>
 
 /// A device that went into a container's network namespace leaves this class, which shows those of one namespace, and not
 /// the class of its character devices, which shows all. What was known of it stays.
-fn moved(host: &Host, verbs_left: &ByDevice) -> Vec<Unseen> {
+fn moved(host: &Host, verbs_left: &ByDevice) -> Vec<NotExamined> {
     let class = host.sys("class/infiniband_verbs");
     let paths = verbs_left.values().flatten().map(|verbs| behind_entry(host, &class, &verbs.name));
     let addresses = paths.filter_map(|path| pci::address_of(pci::function_of(&path)?).map(str::to_owned));
-    addresses.map(|address| Unseen { vendor: VENDOR, card: Some(address), reason: None }).collect()
+    addresses.map(|address| NotExamined { vendor: VENDOR, card: Some(address), finding: None }).collect()
 }
 
 fn companions(class: &Path, prefixes: &[&str]) -> Result<ByDevice, AttributeError> {
@@ -106,7 +106,7 @@ fn companions(class: &Path, prefixes: &[&str]) -> Result<ByDevice, AttributeErro
     Ok(by_device)
 }
 
-/// Entries of a class directory; none while its module is not loaded.
+/// Entries of a class directory; empty while its module is not loaded.
 fn names(class: &Path) -> Result<Vec<String>, AttributeError> {
     match Directory::open(class).and_then(|directory| directory.names()) {
         Err(error) if error.cause == Cause::System(Errno::NOENT) => Ok(Vec::new()),
@@ -117,7 +117,7 @@ fn names(class: &Path) -> Result<Vec<String>, AttributeError> {
 /// What an entry of a class leads to.
 fn behind_entry(host: &Host, class: &Path, name: &str) -> PathBuf {
     let entry = class.join(name);
-    match crate::directory::link(&entry) {
+    match crate::host::directory::link(&entry) {
         Ok(target) => host.behind_link(class, &target),
         Err(_) => entry,
     }

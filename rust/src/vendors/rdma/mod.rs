@@ -12,19 +12,17 @@ mod connection_manager;
 mod locate;
 mod options;
 
-use std::path::PathBuf;
-
 use super::Vendor;
-use super::each_card::each_card;
+use super::per_card::per_card;
 use crate::device::Found;
+use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use crate::probe::Fence;
 use card::Facts;
 pub use options::*;
 
 /// The word in `vendor` of JSON, metrics and problems.
-const VENDOR: &str = "rdma";
+pub(super) const VENDOR: &str = "rdma";
 /// Network controllers: what is on PCI and no other kind of card.
 const NETWORK: u32 = 0x02;
 
@@ -35,7 +33,7 @@ pub struct Rdma {
 }
 
 impl Rdma {
-    /// Advertises what the options say.
+    /// Advertises devices by these options.
     #[must_use]
     pub fn new(options: RdmaOptions) -> Self {
         Self { options }
@@ -67,7 +65,7 @@ impl Vendor for Rdma {
             let is_network = facts.function.class.as_ref().is_none_or(|(class, _)| class >> 16 == NETWORK);
             is_network.then(|| advertise::devices(&behind_fence, &facts, &connection_manager, shares))
         };
-        for answer in each_card(VENDOR, &mut found, fence, cards, work).into_iter().flatten() {
+        for answer in per_card(VENDOR, &mut found, fence, cards, work).into_iter().flatten() {
             match answer {
                 Ok(devices) => found.devices.extend(devices),
                 Err(problem) => found.problems.push(problem),
@@ -75,9 +73,5 @@ impl Vendor for Rdma {
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
-    }
-
-    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
-        ["infiniband", "infiniband_verbs", "infiniband_mad"].map(|class| host.sys("class").join(class)).to_vec()
     }
 }

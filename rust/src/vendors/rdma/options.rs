@@ -1,4 +1,4 @@
-//! What the configuration says about RDMA devices.
+//! The configuration of RDMA devices.
 
 use serde::Deserialize;
 

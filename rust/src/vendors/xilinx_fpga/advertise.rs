@@ -1,13 +1,14 @@
 //! What a device's facts make: one device under the name of its shell.
 
 use super::VENDOR;
-use super::card::{CardNode, Facts, NoShell, Shell};
+use super::card::{Facts, NoShell, Shell};
 use super::name;
 use super::options::U30NameConvention;
-use crate::attribute::Attribute;
-use crate::check::Check;
-use crate::device::{Device, Node, Problem, Reason};
+use crate::bus::pci;
+use crate::device::{Device, HostPath, Problem};
+use crate::health::sources::scan;
 use crate::host::Host;
+use crate::host::attribute::Attribute;
 
 /// A device, and whether it is one of several on its card.
 #[derive(Debug)]
@@ -26,17 +27,17 @@ pub(super) fn advertise(host: &Host, mut facts: Facts, convention: U30NameConven
         card: facts.place.address.clone(),
         id: facts.place.address.clone(),
         numa_nodes: facts.function.numa_node.iter().map(|(node, _)| *node).collect(),
-        checks: facts.checks.clone(),
         ..Device::default()
     };
     describe(host, &facts, &mut device);
     for node in &facts.nodes {
-        give(host, &mut device, node);
+        device.paths.push(HostPath::node(format!("/dev/{}", node.name), node.number));
     }
     if !facts.has_user_node {
-        device.reasons.insert(Reason::NodeMissing);
-        let error = "the user function has no render node: see whether the driver xocl is bound to it";
-        problems.push(Problem::new(VENDOR, host.own_path(&facts.place.path), error).of(&device.id));
+        let error = "the user function has no render node: check that the driver xocl is bound to it";
+        let path = host.own_path(&facts.place.path);
+        device.findings.insert(scan::finding(scan::NODE_MISSING, &path, error));
+        problems.push(Problem::new(VENDOR, path, error).of(&device.id));
     }
     let named = entitle(host, &mut device, &facts.shell, convention);
     if let Err(missing) = named {
@@ -45,7 +46,7 @@ pub(super) fn advertise(host: &Host, mut facts: Facts, convention: U30NameConven
     Advertised { u30_serial_number: u30_serial_number(&facts), device, problems }
 }
 
-/// The resource is called by the shell; nothing else can stand for it.
+/// The resource is named after the shell; there is no substitute.
 fn entitle<'f>(
     host: &Host,
     device: &mut Device,
@@ -62,14 +63,16 @@ fn entitle<'f>(
 }
 
 fn blame(host: &Host, device: &mut Device, missing: &NoShell) -> Problem {
-    let (reason, path, error) = match missing {
+    let (finding, path, error) = match missing {
         NoShell::Absent(path) => {
-            let error = "no shell can be told: the card is not flashed, or it is being flashed or reset";
-            (Reason::Unprogrammed, path, error.to_owned())
+            let error = "the card has no shell: it is not flashed, or it is being flashed or reset";
+            (scan::finding(scan::UNPROGRAMMED, host.own_path(path), error), path, error.to_owned())
         }
-        NoShell::Unreadable(error) => (Reason::FmeError, &error.path, error.cause.to_string()),
+        NoShell::Unreadable(error) => {
+            (scan::unreadable(scan::SHELL_UNREADABLE, host, error), &error.path, error.cause.to_string())
+        }
     };
-    device.reasons.insert(reason);
+    device.findings.insert(finding);
     Problem::new(VENDOR, host.own_path(path), error).of(&device.id)
 }
 
@@ -80,6 +83,7 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
     }
     if let Some(management) = &facts.management {
         device.note("mgmt_pf", &management.address, host.own_path(&management.path));
+        pci::Function::read(&management.path).attach(host, device);
     }
     for (name, attribute) in [("serial_num", &facts.serial_number), ("logic_uuids", &facts.logic_uuids)] {
         if let Some(attribute) = attribute {
@@ -90,16 +94,6 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
 
 fn note(host: &Host, device: &mut Device, name: &str, attribute: &Attribute) {
     device.note(name, attribute.text(), host.own_path(attribute.path()));
-}
-
-fn give(host: &Host, device: &mut Device, node: &CardNode) {
-    let path = host.dev(&node.name);
-    if host.lacks_node(&path, node.number) {
-        device.reasons.insert(Reason::NodeMissing);
-    }
-    device.checks.push(Check::NodePresent { path, number: node.number });
-    let own = format!("/dev/{}", node.name);
-    device.nodes.push(Node { host_path: own.clone(), container_path: own, permissions: "rwm".to_owned() });
 }
 
 fn u30_serial_number(facts: &Facts) -> Option<String> {

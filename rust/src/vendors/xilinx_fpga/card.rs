@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use super::VENDOR;
 use super::locate::{Pair, Place};
 use super::name;
-use crate::attribute::{Attribute, AttributeError};
-use crate::check::Check;
+use crate::bus::pci;
 use crate::device::Problem;
-use crate::directory::{Directory, is_numbered};
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::{Attribute, AttributeError};
+use crate::host::directory::{Directory, is_numbered};
 
 /// Xilinx, Advantech, AWS, Arista.
 const MAKERS: [u16; 4] = [0x10ee, 0x13fe, 0x1d0f, 0x3475];
@@ -29,7 +28,6 @@ pub(super) struct Facts {
     pub(super) nodes: Vec<CardNode>,
     /// Whether it has the node that no container can do without.
     pub(super) has_user_node: bool,
-    pub(super) checks: Vec<Check>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -41,10 +39,10 @@ pub(super) struct Shell {
     pub(super) timestamp: Result<Attribute, NoShell>,
 }
 
-/// Why a shell cannot be told.
+/// Why a shell is unknown.
 #[derive(Debug)]
 pub(super) enum NoShell {
-    /// Nothing is there, or it says nothing: as while the card is flashed or reset.
+    /// Missing or empty, as while the card is flashed or reset.
     Absent(PathBuf),
     Unreadable(AttributeError),
 }
@@ -54,7 +52,7 @@ pub(super) enum NoShell {
 pub(super) struct CardNode {
     /// Below /dev: `dri/renderD128`, `xclmgmt25857`.
     pub(super) name: String,
-    /// Major and minor number; `None` where the driver's directories do not tell.
+    /// Major and minor number; `None` where the driver's directories do not say.
     pub(super) number: Option<(u32, u32)>,
 }
 
@@ -82,7 +80,6 @@ impl Facts {
             shell: Shell::read(&user, &names),
             serial_number: serial_number(&user, &names),
             logic_uuids: Attribute::read(user.path.join("logic_uuids")).ok(),
-            checks: pci::checks(&user.path),
             management: pair.management,
             place: user,
             function,
@@ -100,11 +97,11 @@ impl Shell {
         let Some(directory) = directory.map(|name| user.path.join(name)) else {
             return Err(NoShell::Absent(user.path.clone()));
         };
-        Ok(Self { vbnv: told(directory.join("VBNV"))?, timestamp: told(directory.join("timestamp")) })
+        Ok(Self { vbnv: described(directory.join("VBNV"))?, timestamp: described(directory.join("timestamp")) })
     }
 }
 
-fn told(path: PathBuf) -> Result<Attribute, NoShell> {
+fn described(path: PathBuf) -> Result<Attribute, NoShell> {
     match Attribute::read(path) {
         Ok(attribute) if attribute.text().is_empty() => Err(NoShell::Absent(attribute.path().to_path_buf())),
         Ok(attribute) => Ok(attribute),

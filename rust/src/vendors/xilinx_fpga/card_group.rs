@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::VENDOR;
 use super::advertise::Advertised;
-use crate::device::{Device, Found, Unseen};
+use crate::device::{Device, Found, NotExamined};
 use crate::order::natural;
 
 /// Adds one device a card, called as its first; each device of another kind as it is.
@@ -17,12 +17,13 @@ pub(super) fn add_cards(mut advertised: Vec<Advertised>, found: &mut Found) {
             None => found.devices.push(device),
         }
     }
-    let unseen = found.unseen.first().map(|unseen| unseen.reason);
+    let unseen = found.unseen.first().map(|unseen| unseen.finding.clone());
     for devices in cards.into_values() {
-        match (unseen, &devices[..]) {
-            // The rest of this card may be what could not be looked at: half a card is none.
-            (Some(reason), [alone]) => {
-                found.unseen.push(Unseen { vendor: VENDOR, card: Some(alone.card.clone()), reason });
+        match (&unseen, &devices[..]) {
+            // The rest of this card may be what was not examined: half a card is not offered.
+            (Some(finding), [alone]) => {
+                let (card, finding) = (Some(alone.card.clone()), finding.clone());
+                found.unseen.push(NotExamined { vendor: VENDOR, card, finding });
             }
             _ => found.devices.extend(devices.into_iter().reduce(together)),
         }
@@ -30,9 +31,9 @@ pub(super) fn add_cards(mut advertised: Vec<Advertised>, found: &mut Found) {
 }
 
 fn together(mut card: Device, device: Device) -> Device {
-    card.nodes.extend(device.nodes);
-    card.reasons.extend(device.reasons);
-    card.checks.extend(device.checks);
+    card.paths.extend(device.paths);
+    card.findings.extend(device.findings);
+    device.functions.into_iter().for_each(|function| card.belongs_to(function));
     card.numa_nodes.extend(device.numa_nodes);
     card.numa_nodes.sort_unstable();
     card.numa_nodes.dedup();
@@ -42,14 +43,14 @@ fn together(mut card: Device, device: Device) -> Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Reason;
+    use crate::health::sources::probe;
 
     fn advertised(id: &str, serial_number: Option<&str>) -> Advertised {
         let device = Device { id: id.to_owned(), card: id.to_owned(), ..Device::default() };
         Advertised { device, problems: Vec::new(), u30_serial_number: serial_number.map(str::to_owned) }
     }
 
-    fn added(advertised: Vec<Advertised>, unseen: Vec<Unseen>) -> (Vec<String>, Vec<Option<String>>) {
+    fn added(advertised: Vec<Advertised>, unseen: Vec<NotExamined>) -> (Vec<String>, Vec<Option<String>>) {
         let mut found = Found { unseen, ..Found::default() };
         add_cards(advertised, &mut found);
         let ids = found.devices.into_iter().map(|device| device.id).collect();
@@ -71,7 +72,8 @@ mod tests {
 
     #[test]
     fn half_a_card_is_left_as_it_was_known() {
-        let hangs = Unseen { vendor: VENDOR, card: Some("b".to_owned()), reason: Some(Reason::ProbeTimeout) };
+        let overdue = probe::timeout(std::time::Duration::from_secs(2), "/sys/b");
+        let hangs = NotExamined { vendor: VENDOR, card: Some("b".to_owned()), finding: Some(overdue) };
         let (ids, unseen) = added(vec![advertised("a", Some("1")), advertised("d", None)], vec![hangs]);
         assert_eq!(ids, ["d"]);
         assert_eq!(unseen, [Some("b".to_owned()), Some("a".to_owned())]);

@@ -1,7 +1,7 @@
 //! Which cards there are: PCI functions that XRT's drivers have marked, paired. Looks for names alone and touches no hardware.
 //!
-//! <https://xilinx.github.io/XRT/master/html/platforms.html>: a card has a user function and, but for virtual machines, one
-//! for management. Which is which has changed over the releases, so the number of the function says nothing.
+//! <https://xilinx.github.io/XRT/master/html/platforms.html>: a card has a user function and, except in virtual machines,
+//! one for management. Which is which has changed over the releases, so the number of the function does not show it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::VENDOR;
-use crate::attribute::{AttributeError, Cause};
-use crate::device::{Found, Problem, Unseen};
-use crate::directory::Directory;
+use crate::bus::pci;
+use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
-use crate::pci;
+use crate::host::attribute::{AttributeError, Cause};
+use crate::host::directory::Directory;
 
 /// The functions of one device of a card: those with equal domain, bus and device number.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ pub(super) fn pairs(host: &Host, found: &mut Found) -> Vec<Pair> {
         Err(error) if error.cause == Cause::System(Errno::NOENT) => Vec::new(),
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause));
-            found.unseen.push(Unseen { vendor: VENDOR, card: None, reason: None });
+            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
             Vec::new()
         }
     }

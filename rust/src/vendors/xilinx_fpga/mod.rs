@@ -14,20 +14,19 @@ mod locate;
 mod name;
 mod options;
 
-use std::path::PathBuf;
-
 use super::Vendor;
-use super::each_card::each_card;
-use crate::device::Found;
+use super::per_card::per_card;
+use crate::device::{Device, Found, Platform};
+use crate::edits::{self, Edits, Way};
+use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use crate::probe::Fence;
 use advertise::advertise;
 use card::Facts;
 pub use options::*;
 
 /// The word in `vendor` of JSON, metrics and problems.
-const VENDOR: &str = "xilinx-fpga";
+pub(super) const VENDOR: &str = "xilinx-fpga";
 
 /// Looks for Xilinx FPGA cards under XRT.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub struct XilinxFpga {
 }
 
 impl XilinxFpga {
-    /// Advertises what the options say.
+    /// Advertises devices by these options.
     #[must_use]
     pub fn new(options: XilinxFpgaOptions) -> Self {
         Self { options }
@@ -59,7 +58,7 @@ impl Vendor for XilinxFpga {
             Ok(facts.map(|facts| advertise(&behind_fence, facts, convention)))
         };
         let mut advertised = Vec::new();
-        for answer in each_card(VENDOR, &mut found, fence, cards, work) {
+        for answer in per_card(VENDOR, &mut found, fence, cards, work) {
             match answer {
                 Ok(Some(mut one)) => {
                     found.problems.append(&mut one.problems);
@@ -77,7 +76,7 @@ impl Vendor for XilinxFpga {
         found
     }
 
-    fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
-        vec![locate::bus_directory(host), host.sys("class/drm")]
+    fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
+        Edits::of_nodes(&device.paths, "rwm").given(way, || edits::cdi_name(device))
     }
 }

@@ -1,8 +1,8 @@
-//! What the configuration says about Xilinx FPGA cards under XRT.
+//! The configuration of Xilinx FPGA cards under XRT.
 
 use serde::Deserialize;
 
-/// Options of Xilinx's FPGA plugin, by its own names.
+/// Options of Xilinx's FPGA plugin, under the plugin's names.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct XilinxFpgaOptions {

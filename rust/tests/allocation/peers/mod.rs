@@ -1,4 +1,4 @@
-//! How the vendors' own plugins choose, told anew from their behaviour: what preferred allocation is measured by.
+//! How the vendors' own plugins choose, restated from their behaviour: the reference for preferred allocation.
 //!
 //! Each is quicker here than there: tables instead of maps, no calls of a library, no fruitless subsets.
 

@@ -1,4 +1,4 @@
-//! NVIDIA's policies for replicas and MIG: one after the other from the device of which the least or the most is allocated.
+//! NVIDIA's policies for replicas and MIG: one after the other from the least or the most allocated device.
 //!
 //! Each answers how many are taken of each device, from how many replicas there are and how many of them are free.
 

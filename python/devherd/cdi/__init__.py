@@ -1,0 +1,1 @@
+"""CDI specs: their text (`spec`), and the directory that holds them (`directory`)."""

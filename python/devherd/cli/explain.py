@@ -1,0 +1,215 @@
+"""Show what the running instance knows of a device: its health with the evidence, its resource, its holders, its facts.
+
+For each finding against the device: the source, the file and the value that were read, since when, how often, what
+takes it back, and why it still stands.
+"""
+
+import argparse
+import difflib
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from devherd import instance, spool
+from devherd.cli.instance import allocations_of, instance_settings, require_running
+from devherd.errors import ExitCode, UnreachableError, UsageError
+from devherd.instance import Allocations, Herd
+from devherd.inventory_json import Json, health_of
+from devherd.proto import devices_pb2, health_pb2, spool_pb2
+from devherd.settings import Settings
+from devherd.spool.listing import listed
+
+if TYPE_CHECKING:
+    from devherd.inventory import DeviceKey
+
+_MOST_NAMED = 10
+"""Devices that an error message lists."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
+    parser.add_argument("device", metavar="DEVICE", help="device id, as `devherd status` shows it")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it. Raises UnreachableError when no instance runs, UsageError when it has no such device."""
+    settings = instance_settings(arguments)
+    require_running(settings)
+    try:
+        explanation = explain(settings, arguments.resource, arguments.device)
+    except OSError as error:
+        raise UnreachableError(f"cannot read {error.filename}", error.strerror or str(error), "use sudo") from error
+    if arguments.output == "json":
+        print(json.dumps(explanation, indent=2))
+    else:
+        from devherd.cli.inventory_table import plain
+
+        print("\n".join(plain(line) for line in _lines(explanation)))
+    return ExitCode.DONE
+
+
+def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
+    """All that is known of a device, from the files of the run directory. Raises UsageError, OSError."""
+    herd = instance.read(settings)
+    resource = _resource(herd, resource_name)
+    device = _device(resource, device_id)
+    key = device.vendor, device.card, device.id
+    verdict, failed = _verdict(settings, key)
+    allocations = allocations_of(settings)
+    return {
+        "resource": resource.name,
+        "device": device_id,
+        "vendor": device.vendor,
+        "card": device.card or None,
+        "health": health_of(device),
+        "reasons": list(device.reasons),
+        "warnings": list(device.warnings),
+        "not_examined": verdict.frozen or None,
+        "findings": [_finding(held) for held in verdict.held if not held.is_over],
+        "past_events": [_finding(held) for held in verdict.held if held.is_over],
+        "failed_sources": failed,
+        "rule": _rule(settings, key),
+        "allocated": _holders(allocations, resource.name, device_id),
+        "facts": _facts(settings, key),
+    }
+
+
+def _resource(herd: Herd, name: str) -> spool_pb2.Resource:
+    found = next((resource for resource in herd.resources if resource.name == name), None)
+    if found is None:
+        raise _unknown("resource", name, [resource.name for resource in herd.resources])
+    return found
+
+
+def _device(resource: spool_pb2.Resource, device_id: str) -> spool_pb2.Device:
+    """A shared device also by its own id."""
+    by_id = {device.id: device for device in resource.devices} | dict(listed(resource))
+    if device_id not in by_id:
+        raise _unknown(f"device of {resource.name}", device_id, [name for name, _ in listed(resource)])
+    return by_id[device_id]
+
+
+def _unknown(kind: str, name: str, known: list[str]) -> UsageError:
+    shown = ", ".join(known[:_MOST_NAMED]) + (f" and {len(known) - _MOST_NAMED} more" if known[_MOST_NAMED:] else "")
+    close = difflib.get_close_matches(name, known, n=1)
+    cure = f"did you mean `{close[0]}`?" if close else "see `devherd status`"
+    return UsageError(f"no {kind} is called `{name}`", f"there are: {shown}" if known else "there is none", cure)
+
+
+def _verdict(settings: Settings, key: "DeviceKey") -> tuple[health_pb2.Verdict, dict[str, str]]:
+    """What is held against a device, and which sources cannot look."""
+    verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
+    failed = {source.source: source.failed for source in verdicts.sources}
+    for verdict in verdicts.verdicts:
+        if (verdict.vendor, verdict.card, verdict.device) == key:
+            return verdict, failed
+    return health_pb2.Verdict(), failed
+
+
+def _finding(held: health_pb2.Held) -> Json:
+    return {
+        "reason": held.reason,
+        "action": "warn" if held.action == health_pb2.WARN else "unhealthy",
+        "source": held.source,
+        "detail": held.detail,
+        "file": held.file or None,
+        "value": held.value or None,
+        "first_seen": _time(held.first_timestamp_seconds),
+        "last_seen": _time(held.last_timestamp_seconds),
+        "count": held.count,
+        "taken_back_by": held.taken_back_by,
+        "not_yet": held.not_yet or None,
+    }
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _rule(settings: Settings, key: "DeviceKey") -> str | None:
+    """What gave the device to its resource, by the configuration in force; None where that cannot be read."""
+    from devherd.config import resolved_file
+    from devherd.offers import rules
+    from devherd.scanner.devices_file import inventory_of
+
+    try:
+        config = resolved_file.read(settings.resolved_config_file)
+    except resolved_file.ResolvedFileError:
+        return None
+    known = inventory_of(spool.read_or_empty(settings.devices_file, devices_pb2.Inventory))
+    return rules.arrange(config, known.entries.values()).rules.get(key)
+
+
+def _holders(allocations: Allocations | None, resource_name: str, device_id: str) -> list[dict[str, str]] | None:
+    """Of the device, or of all ids of a shared one; None where the kubelet cannot be asked."""
+    if allocations is None:
+        return None
+    return [
+        dict(holder)
+        for (name, held_id), holders in sorted(allocations.items())
+        if name == resource_name and (held_id == device_id or held_id.startswith(f"{device_id}::"))
+        for holder in holders
+    ]
+
+
+def _facts(settings: Settings, key: "DeviceKey") -> dict[str, dict[str, str]]:
+    """Value and source of each, by name."""
+    inventory = spool.read_or_empty(settings.devices_file, devices_pb2.Inventory)
+    devices = (known.device for known in inventory.devices)
+    device = next((device for device in devices if (device.vendor, device.card, device.id) == key), None)
+    if device is None:
+        return {}
+    return {
+        name: {"value": _fact_text(device.attributes[name]), "source": device.attributes[name].source}
+        for name in sorted(device.attributes)
+    }
+
+
+def _fact_text(fact: devices_pb2.Fact) -> str:
+    return str(getattr(fact, fact.WhichOneof("value") or "text"))
+
+
+def _lines(explanation: dict[str, Any]) -> Iterator[str]:
+    reasons = f": {', '.join(explanation['reasons'])}" if explanation["reasons"] else ""
+    yield f"{explanation['resource']} {explanation['device']} is {explanation['health']}{reasons}"
+    for warning in explanation["warnings"]:
+        yield f"  warning:     {warning}"
+    yield f"  vendor:      {explanation['vendor']}"
+    if explanation["card"]:
+        yield f"  card:        {explanation['card']}"
+    yield f"  chosen by:   {explanation['rule'] or 'unknown'}"
+    yield f"  held by:     {_held_by(explanation['allocated'])}"
+    if explanation["not_examined"]:
+        yield f"  not examined: {explanation['not_examined']}"
+    for source, why in explanation["failed_sources"].items():
+        yield f"  source {source} cannot look: {why}"
+    for title, findings in (("findings", explanation["findings"]), ("past events", explanation["past_events"])):
+        if findings:
+            yield from ("", f"{title}:")
+        for finding in findings:
+            yield from _finding_lines(finding)
+    if explanation["facts"]:
+        yield from ("", "facts:")
+    for name, fact in explanation["facts"].items():
+        yield f"  {name} = {fact['value']}" + (f"  ({fact['source']})" if fact["source"] else "")
+
+
+def _held_by(holders: list[dict[str, str]] | None) -> str:
+    if holders is None:
+        return "unknown, the kubelet cannot be asked"
+    named = (f"{holder['namespace']}/{holder['pod']} ({holder['container']})" for holder in holders)
+    return ", ".join(named) or "no pod"
+
+
+def _finding_lines(finding: Json) -> Iterator[str]:
+    yield f"  {finding['reason']} ({finding['action']}), by source {finding['source']}: {finding['detail']}"
+    if finding["file"]:
+        yield f"    read:       {finding['file']}" + (f": {finding['value']}" if finding["value"] else "")
+    times = "once" if finding["count"] == 1 else f"{finding['count']} times"
+    yield f"    seen:       first {finding['first_seen']}, last {finding['last_seen']}, raised {times}"
+    yield f"    taken back: by {finding['taken_back_by']}"
+    if finding["not_yet"]:
+        yield f"    not yet:    {finding['not_yet']}"

@@ -1,0 +1,129 @@
+"""The configuration in force: plain values, validated and complete, with nothing left to look up or to default.
+
+The loader alone imports pydantic and YAML; every other process reads this form, from `<run-dir>/config.json`
+(`resolved_file.py`). Options that only the scan core reads stay inside `native_json`.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from devherd.config.host import native_settings
+from devherd.settings import Settings
+
+Enabled = Literal["auto", True, False]
+Preference = Literal["aligned", "packed", "distributed", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOptions:
+    """How often the host is scanned, and how long a probe may take; times in seconds."""
+
+    period: float = 5.0
+    events: bool = True
+    probe_timeout: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthOptions:
+    """How health is polled, and how long a device that vanished is remembered; times in seconds."""
+
+    poll: float = 1.0
+    recover_after: int = 3
+    forget_after: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """Device facts to match, each with globs; one of them must fit."""
+
+    facts: dict[str, list[str]] = field(default_factory=dict)
+
+    def patterns(self) -> dict[str, list[str]]:
+        """Globs by fact name; vendors are spelt as in the configuration file, with underscores."""
+        return self.facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match(Selector):
+    """A selector with exceptions."""
+
+    exclude: list[Selector] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """One device under several ids, `<id>::<n>`."""
+
+    strategy: Literal["time_slicing", "mps"] = "time_slicing"
+    replicas: int = 1
+    rename: str | None = None
+    refuses_more_than_one: bool = False
+    """Whether a container may have one replica only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRule:
+    """What is done with the devices it matches; the first rule that matches a device decides."""
+
+    match: Match = field(default_factory=Match)
+    name: str | None = None
+    advertise: bool = True
+    sharing: Sharing = field(default_factory=Sharing)
+    preferred: Preference | None = None
+    """Which devices to prefer for a container; None = as the vendor's own plugin prefers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VendorOptions:
+    """What is decided outside the scan core for every vendor."""
+
+    enabled: Enabled = "auto"
+    preferred: Preference | None = None
+    """Which devices to prefer for a container, if an option sets it; None = the default of the vendor's row."""
+    preferred_shared: Preference | None = None
+    """The same for shared devices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration. Paths in `common` are absolute."""
+
+    common: Settings
+    cdi_dir: Path = Path("/var/run/cdi")
+    """Where CDI specs are written, as the host names it."""
+    scan: ScanOptions = field(default_factory=ScanOptions)
+    health: HealthOptions = field(default_factory=HealthOptions)
+    vendors: dict[str, VendorOptions] = field(default_factory=dict)
+    """By section of the configuration file; a vendor without a section has no such options."""
+    mps_root: str | None = None
+    """Where the MPS control daemon is."""
+    resources: list[ResourceRule] = field(default_factory=list)
+    native: str = "{}"
+
+    def settings(self) -> Settings:
+        """The common options."""
+        return self.common
+
+    def native_json(self, nvml_answer: Path | None = None) -> str:
+        """The settings of `_native.Scanner`: rust/src/settings.rs names the keys.
+
+        `nvml_answer` is the file in which NVML's facts are found. A simulated node has one of its own.
+        """
+        return json.dumps(json.loads(self.native) | native_settings(self.host_root, nvml_answer, self.resources))
+
+    @property
+    def host_root(self) -> Path:
+        """Where the host's sys/, proc/ and dev/ are."""
+        return self.common.host_root
+
+    @property
+    def cdi_directory(self) -> Path:
+        """Where CDI specs go, as this process reaches it: below the host root."""
+        return self.host_root.absolute() / self.cdi_dir.relative_to("/")
+
+    @property
+    def source(self) -> Path | None:
+        """The file that it was read from."""
+        return self.common.config_path

@@ -1,0 +1,102 @@
+"""Device ids → what a container gets: its device nodes, mounts, environment, annotations and CDI devices. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import grpc
+
+from devherd.device_plugin.snapshot import Snapshot
+from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from devherd.proto import spool_pb2
+
+
+class RefusedError(Exception):
+    """An allocation that must be refused: the pod is rejected with this text."""
+
+    def __init__(self, status: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def container_response(snapshot: Snapshot, device_ids: Sequence[str]) -> v1beta1.ContainerAllocateResponse:
+    """What a container with these devices gets. Raises RefusedError.
+
+    The kubelet sends ids in no order; the answer has the order of the spool file.
+    """
+    _check_amount(snapshot, device_ids)
+    for device_id in device_ids:
+        _check_device(snapshot, device_id)
+    in_order = sorted(set(device_ids), key=snapshot.positions.__getitem__)
+    return merge([snapshot.devices[device_id].edits for device_id in in_order])
+
+
+def merge(edits: Sequence[spool_pb2.Edits]) -> v1beta1.ContainerAllocateResponse:
+    """The edits of all these devices, each of them once."""
+    return v1beta1.ContainerAllocateResponse(
+        envs=_merge_texts(each.envs for each in edits),
+        mounts=_merge_mounts(mount for each in edits for mount in each.mounts),
+        devices=_merge_nodes(node for each in edits for node in each.nodes),
+        annotations=_merge_texts(each.annotations for each in edits),
+        cdi_devices=[
+            v1beta1.CDIDevice(name=name) for name in dict.fromkeys(name for each in edits for name in each.cdi_devices)
+        ],
+    )
+
+
+def _check_amount(snapshot: Snapshot, device_ids: Sequence[str]) -> None:
+    asked = set(device_ids)
+    if not snapshot.resource.fail_requests_greater_than_one or len(asked) < 2:
+        return
+    if any(snapshot.devices[device_id].replicas for device_id in asked & snapshot.devices.keys()):
+        raise RefusedError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"{len(asked)} devices of {snapshot.name} requested, but they are shared and more than one gives no more"
+            " of the hardware: request 1, or turn off fail_requests_greater_than_one",
+        )
+
+
+def _check_device(snapshot: Snapshot, device_id: str) -> None:
+    device = snapshot.devices.get(device_id)
+    if device is None:
+        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"{snapshot.name} has no device {device_id!r}")
+    if device.reasons:
+        reasons = ", ".join(device.reasons)
+        raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, f"device {device_id!r} is unhealthy: {reasons}")
+
+
+def _merge_texts(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Different values are joined by commas, each member once, as in NVIDIA_VISIBLE_DEVICES."""
+    values: dict[str, dict[str, None]] = {}
+    for texts in maps:
+        for key, value in texts.items():
+            values.setdefault(key, {})[value] = None
+    return {key: _list(values[key]) for key in sorted(values)}
+
+
+def _list(values: Iterable[str]) -> str:
+    different = [*values]
+    if len(different) == 1:
+        return different[0]
+    return ",".join(dict.fromkeys(member for value in different for member in value.split(",") if member))
+
+
+def _merge_nodes(nodes: Iterable[spool_pb2.Node]) -> list[v1beta1.DeviceSpec]:
+    """A node that several devices share gets the permissions of all of them."""
+    permissions: dict[tuple[str, str], dict[str, None]] = {}
+    for node in nodes:
+        permissions.setdefault((node.host_path, node.container_path), {}).update(dict.fromkeys(node.permissions))
+    return [
+        v1beta1.DeviceSpec(host_path=host_path, container_path=container_path, permissions="".join(permitted))
+        for (host_path, container_path), permitted in permissions.items()
+    ]
+
+
+def _merge_mounts(mounts: Iterable[spool_pb2.Mount]) -> list[v1beta1.Mount]:
+    """A mount that several devices share is writable when one of them needs that."""
+    read_only: dict[tuple[str, str], bool] = {}
+    for mount in mounts:
+        place = (mount.host_path, mount.container_path)
+        read_only[place] = read_only.get(place, True) and mount.read_only
+    return [
+        v1beta1.Mount(host_path=host_path, container_path=container_path, read_only=only)
+        for (host_path, container_path), only in read_only.items()
+    ]

@@ -1,0 +1,88 @@
+"""The state of a resource's registration, and its child's counters: <run-dir>/state/<key>/current.pb."""
+
+import logging
+import time
+from pathlib import Path
+
+from devherd import counted, spool
+from devherd.counters import Counters
+from devherd.proto import spool_pb2
+
+log = logging.getLogger(__name__)
+
+
+class State:
+    """One writer's ResourceState; each method is named after an event. A failed write is retried."""
+
+    def __init__(self, path: Path, resource_name: str) -> None:
+        self._path = path
+        before = spool.read_or_empty(path, spool_pb2.ResourceState)
+        self._message = spool_pb2.ResourceState(name=resource_name, generation=before.generation)
+        self.counters = Counters(counted.BY_RESOURCE_CHILDREN, before.counters)
+        self._read = 0
+        self._shown: int | None = None
+        self._complaint = ""
+        self._is_unwritten = False
+
+    @property
+    def generation(self) -> int:
+        """The last server generation that began, also in an earlier process; 0 if unknown."""
+        return self._message.generation
+
+    def begins(self, generation: int, endpoint: str, pending: str, after_failure: str) -> None:
+        """A server generation starts; `after_failure` is why the one before it failed, or empty."""
+        self._message.generation = generation
+        self._message.endpoint = endpoint
+        self.is_not_registered(f"{pending} again after: {after_failure}" if after_failure else pending)
+
+    def is_registered(self) -> None:
+        """The kubelet has registered the resource and opened its stream."""
+        self._message.registered = True
+        self._message.detail = ""
+        self._message.registered_timestamp_seconds = time.time()
+        self._write()
+
+    def is_not_registered(self, detail: str) -> None:
+        """Not registered; `detail` is why, for people."""
+        self._message.registered = False
+        self._message.detail = detail
+        self._write()
+
+    def has_streams(self, count: int) -> None:
+        """`count` ListAndWatch streams are open."""
+        self._message.streams = count
+        self._write()
+
+    def has_read(self, version: int) -> None:
+        """The resource's file was read: a stream that opens from now on shows no older list."""
+        self._read = version
+        self._note_sent_version()
+
+    def shows(self, version: int | None) -> None:
+        """The kubelet's stream has carried the list of this version; None: that stream has ended."""
+        self._shown = version
+        self._note_sent_version()
+
+    def _note_sent_version(self) -> None:
+        sent = self._read if self._shown is None else self._shown
+        if sent != self._message.sent_version:
+            self._message.sent_version = sent
+            self._write()
+
+    def keep(self) -> None:
+        """To be called once a second: writes new counters, what could not be written before, and a removed file."""
+        if self._is_unwritten or self.counters.changed or not self._path.exists():
+            self._write()
+
+    def _write(self) -> None:
+        del self._message.counters[:]
+        self._message.counters.extend(self.counters)
+        try:
+            spool.write(self._path, self._message)
+            self._complaint, self._is_unwritten = "", False
+            self.counters.changed = False
+        except OSError as error:
+            self._is_unwritten = True
+            if str(error) != self._complaint:
+                log.warning("cannot write %s: %s", self._path, error.strerror or error)
+            self._complaint = str(error)

@@ -1,0 +1,163 @@
+"""HTTP/1.1 on asyncio streams, as far as probes, scrapers and browsers need it: GET and HEAD, keep-alive, no uploads.
+
+Source: RFC 9112. Frameworks were measured: they cost 3 to 20 MB of memory, asyncio is there with gRPC anyway.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from urllib.parse import unquote, urlsplit
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES = 1 << 14
+"""Of a request line and its headers."""
+BODY_BYTES = 1 << 16
+"""Of a body, which is read and discarded: no page takes one."""
+IDLE_SECONDS = 60.0
+"""A connection without a complete request, or whose answer is not read, ends after this time."""
+MOST_CONNECTIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; header names are in lower case, the path is unquoted."""
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    keeps_alive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent back."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+class RequestError(Exception):
+    """A malformed or too large request, with the status to answer it by."""
+
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status.phrase)
+        self.status = status
+
+
+class Connections:
+    """The open connections of all listening sockets. Each is served in a task of its own."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, to its end. Never raises."""
+        if len(self._open) >= MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._open.add(writer)
+        try:
+            while await self._exchange(reader, writer):
+                pass
+        except (OSError, EOFError, asyncio.CancelledError):
+            pass  # the peer is gone or too slow; or this process ends
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    def close(self) -> None:
+        """End all of them at once."""
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its answer; whether another may follow."""
+        async with asyncio.timeout(IDLE_SECONDS):
+            try:
+                request = await _read(reader)
+            except RequestError as error:
+                writer.write(_encoded(_text(error.status), "GET", keeps_alive=False))
+                await writer.drain()
+                return False
+        try:
+            answer = await self._handler(request)
+        except Exception:
+            log.exception("cannot answer %s %s", request.method, request.path)
+            answer = _text(HTTPStatus.INTERNAL_SERVER_ERROR)
+        writer.write(_encoded(answer, request.method, keeps_alive=request.keeps_alive))
+        async with asyncio.timeout(IDLE_SECONDS):
+            await writer.drain()
+        return request.keeps_alive
+
+
+async def _read(reader: asyncio.StreamReader) -> Request:
+    """The next request, without its body. Raises RequestError, EOFError."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError as error:
+        raise RequestError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE) from error
+    request = parse(head)
+    if "transfer-encoding" in request.headers:
+        raise RequestError(HTTPStatus.NOT_IMPLEMENTED)
+    length = request.headers.get("content-length", "0")
+    if not (length.isascii() and length.isdecimal()):
+        raise RequestError(HTTPStatus.BAD_REQUEST)
+    if len(length) > len(str(BODY_BYTES)) or int(length) > BODY_BYTES:
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    await reader.readexactly(int(length))
+    return request
+
+
+def parse(head: bytes) -> Request:
+    """Request line and headers, with the empty line after them. Raises RequestError."""
+    first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[0].isalpha() or parts[2] not in ("HTTP/1.0", "HTTP/1.1"):
+        raise RequestError(HTTPStatus.BAD_REQUEST)
+    method, target, version = parts
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise RequestError(HTTPStatus.BAD_REQUEST)
+        key = name.lower()
+        headers[key] = f"{headers[key]}, {value.strip()}" if key in headers else value.strip()
+    path, _, query = target.partition("?")
+    if not target.startswith("/"):  # as sent to a proxy
+        try:
+            path, query = urlsplit(target).path, urlsplit(target).query
+        except ValueError as error:
+            raise RequestError(HTTPStatus.BAD_REQUEST) from error
+    keeps_alive = version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
+    return Request(method, unquote(path) or "/", query, headers, keeps_alive)
+
+
+def _encoded(answer: Answer, method: str, *, keeps_alive: bool) -> bytes:
+    headers = {
+        "Date": formatdate(usegmt=True),
+        "Content-Type": answer.content_type,
+        "Content-Length": str(len(answer.body)),
+        "Connection": "keep-alive" if keeps_alive else "close",
+        **answer.headers,
+    }
+    lines = [
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
+        *(f"{name}: {headers[name]}" for name in headers),
+    ]
+    head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    return head if method == "HEAD" else head + answer.body
+
+
+def _text(status: HTTPStatus) -> Answer:
+    return Answer(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())

@@ -1,0 +1,1 @@
+"""Health: what is held against each device, and until when."""

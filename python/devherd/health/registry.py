@@ -1,0 +1,52 @@
+"""What can be found wrong with a device: every source with its reasons, what each does to health, what takes it back.
+
+The scan core registers its own sources (rust/src/health/sources); those of Python are added here, a line each.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from devherd._native import health_sources
+
+Action = Literal["unhealthy", "warn"]
+
+GONE = "gone"
+CDI_UNWRITABLE = "cdi-unwritable"
+INVENTORY = "inventory"
+CDI = "cdi"
+NVML = "nvml"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a reason of a source means for a device."""
+
+    action: Action
+    """`unhealthy` takes the device out of the kubelet's hands, `warn` only says so."""
+    threshold: str
+    """When it is raised, for people."""
+    quiet_seconds: float | None = None
+    """For an event: it is taken back when none has followed for so long. None: it stands while it is seen."""
+
+
+_OURS = {
+    (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more"),
+    (CDI, CDI_UNWRITABLE): Meaning("unhealthy", "the CDI spec that names the device cannot be written"),
+    (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
+}
+
+MEANINGS = MappingProxyType(
+    {
+        (source.name, meaning.reason): Meaning(
+            "warn" if meaning.action == "warn" else "unhealthy", meaning.threshold, meaning.quiet_seconds
+        )
+        for source in health_sources()
+        for meaning in source.meanings
+    }
+    | _OURS
+)
+"""By source and reason. A word that is not registered for its source is refused where it is read."""
+
+EVENT_SOURCES = frozenset(source for (source, _), meaning in MEANINGS.items() if meaning.quiet_seconds is not None)
+"""Sources that go on counting what is over."""

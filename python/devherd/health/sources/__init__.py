@@ -1,0 +1,5 @@
+"""Sources that run as separate processes, because they can hang or need a library.
+
+A source runs while the scanner has a request for it in `<run-dir>/requests`. It writes facts to
+`<run-dir>/facts` and findings to `<run-dir>/findings`; no other process waits for it.
+"""

@@ -1,0 +1,133 @@
+"""`<run-dir>/verdicts.pb`: what is held against devices, with its evidence.
+
+`devherd explain` shows it, and a scanner that is started again goes on with it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devherd import spool
+from devherd._native import Finding, health_sources
+from devherd.health.policy import ANY_SOURCE, Held, Now, Policy
+from devherd.health.registry import MEANINGS, Meaning
+from devherd.proto import health_pb2
+
+if TYPE_CHECKING:
+    from devherd.inventory import DeviceKey
+
+LATEST_SECONDS = 5.0
+"""How old the times of what is still seen may be in the file: all else is written at once."""
+
+_SCAN_CORE = frozenset(source.name for source in health_sources())
+"""Sources that count from one again with each scanner."""
+
+
+class VerdictsFile:
+    """Its one writer, and reader at start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written: object = None
+        self._written_at = 0.0
+
+    def read(self) -> Iterator[tuple["DeviceKey", list[Held]]]:
+        """What an earlier scanner held; nothing where there is no file that can be read."""
+        return held_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
+
+    def write(self, policy: Policy, now: Now) -> None:
+        """Bring the file up to date with what is held. Raises OSError."""
+        held = [
+            (key, _frozen(policy, key), [(one.finding, one.count, one.good_looks, one.is_over) for one in all_held])
+            for key, all_held in policy.all_held()
+        ]
+        evidence = dict(policy.seen.failed), held
+        if evidence == self._written and (not held or now.monotonic < self._written_at + LATEST_SECONDS):
+            return
+        spool.write(self._path, message_of(policy, now))
+        self._written, self._written_at = evidence, now.monotonic
+
+
+def held_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", list[Held]]]:
+    """What was held when this was written; words that are not registered any more are left out."""
+    for verdict in verdicts.verdicts:
+        known = [held for held in verdict.held if (held.source, held.reason) in MEANINGS]
+        if known:
+            yield (verdict.vendor, verdict.card, verdict.device), list(map(_held_of, known))
+
+
+def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
+    """All that is held, and which sources cannot look."""
+    message = health_pb2.Verdicts(boot_id=now.boot_id, timestamp_seconds=now.wall)
+    for key, all_held in policy.all_held():
+        vendor, card, device = key
+        verdict = message.verdicts.add(vendor=vendor, card=card, device=device, frozen=_frozen(policy, key))
+        for held in all_held:
+            not_looked = policy.seen.why_not_looked(key, held.finding.source)
+            verdict.held.append(_message_of(held, policy.recover_after, not_looked))
+    for source, why in sorted(policy.seen.failed.items()):
+        message.sources.add(source=source, failed=why)
+    return message
+
+
+def _frozen(policy: Policy, key: "DeviceKey") -> str:
+    """Why no source looks at a device."""
+    return policy.seen.not_looked.get(key, {}).get(ANY_SOURCE, "")
+
+
+def _message_of(held: Held, recover_after: int, not_looked: str) -> health_pb2.Held:
+    finding, meaning = held.finding, held.meaning
+    return health_pb2.Held(
+        source=finding.source,
+        reason=finding.reason,
+        action=health_pb2.WARN if meaning.action == "warn" else health_pb2.UNHEALTHY,
+        detail=finding.detail,
+        file=finding.file,
+        value=finding.value,
+        first_timestamp_seconds=held.first,
+        last_timestamp_seconds=held.last,
+        last_monotonic_seconds=held.last_monotonic,
+        count=held.count,
+        boot_id=held.boot_id,
+        source_count=held.seen_count,
+        is_over=held.is_over,
+        taken_back_by=_way_back(meaning, recover_after),
+        not_yet=_not_yet(held, recover_after, not_looked),
+    )
+
+
+def _way_back(meaning: Meaning, recover_after: int) -> str:
+    if meaning.quiet_seconds is not None:
+        return f"{meaning.quiet_seconds:g} s without another event"
+    return "1 good look" if recover_after == 1 else f"{recover_after} good looks in a row"
+
+
+def _not_yet(held: Held, recover_after: int, not_looked: str) -> str:
+    if held.is_over:
+        return ""
+    if held.meaning.quiet_seconds is not None:
+        return "the last event is not that long ago"
+    if not_looked:
+        return f"not looked at: {not_looked}"
+    return f"{held.good_looks} of {recover_after} good looks" if held.good_looks else "it is still seen"
+
+
+def _held_of(message: health_pb2.Held) -> Held:
+    finding = Finding(
+        source=message.source,
+        reason=message.reason,
+        detail=message.detail,
+        file=message.file,
+        value=message.value,
+        count=message.source_count,
+    )
+    return Held(
+        finding=finding,
+        first=message.first_timestamp_seconds,
+        last=message.last_timestamp_seconds,
+        last_monotonic=message.last_monotonic_seconds,
+        boot_id=message.boot_id,
+        count=message.count,
+        seen_count=0 if message.source in _SCAN_CORE else message.source_count,
+        is_over=message.is_over,
+    )

@@ -1,0 +1,108 @@
+"""What a running instance has written in its run directory: resources, registration, scan, children, at one moment.
+
+Only reads: the exporter and `devherd status` show it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from devherd import spool
+from devherd.inventory_json import Json, inventory_json
+from devherd.proto import health_pb2, spool_pb2
+from devherd.settings import Settings
+
+Holder = Mapping[str, str]
+"""Who holds a device: `namespace`, `pod`, `container`."""
+
+Allocations = Mapping[tuple[str, str], list[Holder]]
+"""Holders by resource name and device id."""
+
+RUNNING = "RUNNING"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Whether the kubelet knows a resource; when it does not, `detail` says why."""
+
+    registered: bool
+    detail: str
+    streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class Herd:
+    """A running instance. `scan` is None before the first scan, `supervisor_pid` 0 when none ever ran here."""
+
+    resources: list[spool_pb2.Resource] = field(default_factory=list)
+    states: Mapping[str, spool_pb2.ResourceState] = field(default_factory=dict)
+    scan: spool_pb2.ScanSummary | None = None
+    children: Mapping[str, spool_pb2.Child] = field(default_factory=dict)
+    supervisor_pid: int = 0
+    scanner_counters: Sequence[spool_pb2.Series] = ()
+    config_reloads: int = 0
+    config_reload_failures: int = 0
+    verdicts: Sequence[health_pb2.Verdict] = ()
+
+    def child_of(self, resource_name: str) -> spool_pb2.Child | None:
+        """The child that serves a resource; None when the supervisor does not list one."""
+        return self.children.get(f"resource:{spool.key_of(resource_name)}")
+
+    def registration(self, resource_name: str) -> Registration:
+        """The registration of a resource. A child's last state is ignored when it is not running."""
+        child = self.child_of(resource_name)
+        if self.children and (child is None or child.state != RUNNING):
+            return Registration(registered=False, detail=_why_not_running(child), streams=0)
+        state = self.states.get(resource_name)
+        if state is None:
+            return Registration(registered=False, detail="no status from its process yet", streams=0)
+        detail = "" if state.registered else state.detail or "not registered yet"
+        return Registration(state.registered, detail, state.streams)
+
+
+def read(settings: Settings) -> Herd:
+    """The instance as its files show it; unreadable ones are left out. Raises OSError when a directory is closed."""
+    resources = [resource for _, resource in spool.read_all(settings.resources_directory, spool_pb2.Resource)]
+    children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
+    scanner = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
+    return Herd(
+        resources=sorted(resources, key=lambda resource: resource.name),
+        states={state.name: state for _, state in spool.read_all(settings.state_directory, spool_pb2.ResourceState)},
+        scan=_scan(settings),
+        children={child.name: child for child in children.children},
+        supervisor_pid=children.supervisor_pid,
+        scanner_counters=list(scanner.counters),
+        config_reloads=children.config_reloads,
+        config_reload_failures=children.config_reload_failures,
+        verdicts=list(spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts).verdicts),
+    )
+
+
+def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
+    """The inventory's JSON with each resource's registration and each device's holders, null when those are unknown."""
+    summary = herd.scan or spool_pb2.ScanSummary()
+    inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds)
+    for resource in inventory["resources"]:
+        registration = herd.registration(resource["name"])
+        resource["registered"] = registration.registered
+        resource["detail"] = registration.detail
+        for device in resource["devices"]:
+            device["allocated"] = (
+                None
+                if allocations is None
+                else [dict(holder) for holder in allocations.get((resource["name"], device["id"]), [])]
+            )
+    return inventory
+
+
+def _why_not_running(child: spool_pb2.Child | None) -> str:
+    if child is None:
+        return "its process has not been started yet"
+    last_exit = f", last exit: {child.last_exit}" if child.last_exit else ""
+    return f"its process is {child.state}{last_exit}"
+
+
+def _scan(settings: Settings) -> spool_pb2.ScanSummary | None:
+    try:
+        return spool.read(settings.scan_file, spool_pb2.ScanSummary)
+    except (FileNotFoundError, spool.SpoolError):
+        return None

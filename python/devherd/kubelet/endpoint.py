@@ -1,0 +1,115 @@
+"""The socket of one server generation: `devherd-<8 hex of the resource name's hash>-<generation>.sock`.
+
+Every generation has a new name: kubelets up to 1.36 drop the newer of two registrations when the older one ends, and
+kubelets from 1.37 on ignore a path that they know.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote
+
+from devherd.errors import UsageError
+
+SUFFIX = ".sock"
+MAX_PATH_BYTES = 107  # sun_path has 108 bytes, the last of them 0
+
+Identity = tuple[int, int, int]
+"""Device, inode and change time: a socket that is made again often gets the inode of the old one."""
+
+
+class Endpoint:
+    """One socket file, from the bind to the end. The server creates it; this checks whether it is still ours."""
+
+    def __init__(self, directory: Path, resource_name: str, generation: int) -> None:
+        self.generation = generation
+        self.name = f"{prefix(resource_name)}{generation}{SUFFIX}"
+        self.path = directory / self.name
+        self._bound: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Raises UsageError for a path too long for a socket, OSError when the directory does not exist."""
+        length = len(os.fsencode(self.path))
+        if length > MAX_PATH_BYTES:
+            raise UsageError(
+                f"{self.path.parent}: cannot hold the resource's socket",
+                f"its path would have {length} bytes and the kernel's limit is {MAX_PATH_BYTES}",
+                "choose a shorter --kubelet-dir",
+            )
+        self.path.parent.stat()
+
+    def bound(self) -> None:
+        """The server listens: remember its file. Raises OSError when the file has been removed already."""
+        status = self.path.stat()
+        self._bound = (status.st_dev, status.st_ino)
+
+    def is_there(self) -> bool:
+        """Whether the file is still the one that was bound."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return False
+        return self._bound == (status.st_dev, status.st_ino)
+
+    def remove(self) -> None:
+        """Unlink the file, if it is ours and the server has left it."""
+        if self.is_there():
+            self.path.unlink(missing_ok=True)
+
+
+def prefix(resource_name: str) -> str:
+    """The beginning of the names of all sockets of a resource."""
+    return f"devherd-{hashlib.sha256(resource_name.encode()).hexdigest()[:8]}-"
+
+
+def identity(socket: Path) -> Identity | None:
+    """The identity of a file; None when it does not exist or cannot be seen."""
+    try:
+        status = socket.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def target(socket: Path) -> str:
+    """The socket as gRPC names it: a URI, so that a percent sign in a path is itself."""
+    return f"unix:{quote(str(socket))}"
+
+
+def generations(directory: Path, resource_name: str) -> dict[int, Path]:
+    """The sockets of a resource in a directory, by generation."""
+    try:
+        entries = list(directory.iterdir())
+    except OSError:
+        return {}
+    begin = prefix(resource_name)
+    numbers = {entry: entry.name.removeprefix(begin).removesuffix(SUFFIX) for entry in entries}
+    return {
+        int(number): entry
+        for entry, number in numbers.items()
+        if number.isdecimal() and entry.name == f"{begin}{number}{SUFFIX}"
+    }
+
+
+def last_generation(directories: Iterable[Path], resource_name: str, remembered: int) -> int:
+    """The highest generation that may have been used: the remembered one, or one whose socket is still there.
+
+    Where nothing is known (a new run directory, as in a new pod), it is the clock: a name that a predecessor used a
+    moment ago may still belong to its connection in the kubelet. The clock counts milliseconds, and no process begins
+    generations as fast, so no predecessor is ahead of it.
+    """
+    seen = [number for directory in directories for number in generations(directory, resource_name)]
+    return max([remembered, *seen]) or time.time_ns() // 1_000_000
+
+
+def remove_stale(directories: Iterable[Path], resource_name: str) -> list[str]:
+    """Unlink the sockets of earlier processes of this resource, and nothing else; the names of those removed."""
+    removed = []
+    for directory in directories:
+        for _, path in sorted(generations(directory, resource_name).items()):
+            if path.is_socket():
+                path.unlink(missing_ok=True)
+                removed.append(path.name)
+    return removed

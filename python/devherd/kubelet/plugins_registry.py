@@ -1,0 +1,108 @@
+"""Registration without a call: the kubelet finds a socket in `plugins_registry`, asks it and reports the result.
+
+The kubelet looks at changes of the directory once a second, and at all of its content when it starts. It waits one
+second for GetInfo, so the answer is made beforehand. Source: pkg/kubelet/pluginmanager, Kubernetes 1.36.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import grpc.aio
+
+from devherd.kubelet.endpoint import Endpoint, Identity
+from devherd.kubelet.registration import NotFoundError, RegistrationError
+from devherd.kubelet.registration_socket import Kubelet
+from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from devherd.proto import pluginregistration_v1_pb2 as api
+from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
+from devherd.settings import Settings
+
+FIND_SECONDS = 30.0
+"""A running kubelet comes within two seconds. One that has missed the creation of the file needs another file."""
+DEADLINE_SECONDS = 15.0
+"""From GetInfo to the result: the kubelet connects for up to 10 s, and NotifyRegistrationStatus takes up to 5 s."""
+
+_T = TypeVar("_T")
+
+
+class FindingKubelet(Kubelet):
+    """A kubelet that finds sockets. It need not run when the socket is made, and finds it again after a restart.
+
+    Where kubelet.sock is visible, it shows whether the kubelet was replaced; nothing else depends on it.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.pending = f"waiting for the kubelet to look into {self.directory}"
+
+    async def accepting(self, waiting: Callable[[str], None]) -> Identity | None:
+        """Return once there is a directory for the socket."""
+        if not self.directory.is_dir():
+            waiting(f"{self.directory} does not exist")
+        while not self.directory.is_dir():
+            await self.changed.wait()
+        return self.identity()
+
+    def needs_another(self, met: Identity | None) -> bool:
+        """Never: the next kubelet finds the same socket, and the end of the stream shows when none does."""
+        del met
+        return False
+
+    def registration(self, endpoint: Endpoint, resource_name: str, options: v1beta1.DevicePluginOptions) -> "Found":
+        """The registration of one server generation."""
+        del endpoint, options
+        # Without an endpoint the kubelet looks for the device plugin on the socket that it has found.
+        info = api.PluginInfo(type="DevicePlugin", name=resource_name, supported_versions=["v1beta1"])
+        return Found(info, str(self.directory))
+
+
+class Found(RegistrationServicer):
+    """A Registration of any type of plugin by being found. The names of the methods are the protocol's."""
+
+    def __init__(self, info: api.PluginInfo, directory: str) -> None:
+        self._info = info
+        self._directory = directory
+        self._asked = asyncio.Event()
+        self._result: asyncio.Future[api.RegistrationStatus] = asyncio.get_running_loop().create_future()
+
+    def serve(self, server: grpc.aio.Server) -> None:
+        """Add the registration service to the server of the plugin."""
+        add_RegistrationServicer_to_server(self, server)
+
+    async def done(self) -> None:
+        """Return once the kubelet has reported success. Raises RegistrationError with its error otherwise."""
+        not_found = NotFoundError(f"the kubelet has not looked into {self._directory} for {FIND_SECONDS:.0f} s")
+        await _within(FIND_SECONDS, self._asked.wait(), not_found)
+        silence = RegistrationError(
+            f"the kubelet called GetInfo and reported no registration status within {DEADLINE_SECONDS:.0f} s"
+        )
+        status = await _within(DEADLINE_SECONDS, self._result, silence)
+        if not status.plugin_registered:
+            raise RegistrationError(f"the kubelet refused: {status.error}")
+
+    async def GetInfo(  # noqa: N802
+        self, request: api.InfoRequest, context: grpc.aio.ServicerContext[api.InfoRequest, api.PluginInfo]
+    ) -> api.PluginInfo:
+        """Which plugin this is."""
+        del request, context
+        self._asked.set()
+        return self._info
+
+    async def NotifyRegistrationStatus(  # noqa: N802
+        self,
+        request: api.RegistrationStatus,
+        context: grpc.aio.ServicerContext[api.RegistrationStatus, api.RegistrationStatusResponse],
+    ) -> api.RegistrationStatusResponse:
+        """The result; the kubelet has asked the device plugin for its options before. Only the first one counts."""
+        del context
+        if not self._result.done():
+            self._result.set_result(request)
+        return api.RegistrationStatusResponse()
+
+
+async def _within(seconds: float, awaited: Awaitable[_T], otherwise: RegistrationError) -> _T:
+    try:
+        return await asyncio.wait_for(awaited, seconds)
+    except TimeoutError:
+        raise otherwise from None

@@ -1,0 +1,113 @@
+"""Which pod holds which device, and which devices pods can have: the kubelet's PodResources API.
+
+The kubelet is asked when a page needs the answer, and at most once in CACHE_SECONDS: it limits its callers, and a
+scrape, the page and the API all ask. While it does not answer, holders are unknown, never outdated.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from devherd.instance import Allocations, Holder
+from devherd.kubelet.endpoint import target
+from devherd.proto.podresources_v1_pb2 import (
+    AllocatableResourcesRequest,
+    ListPodResourcesRequest,
+    ListPodResourcesResponse,
+)
+from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerStub
+
+if TYPE_CHECKING:
+    from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerAsyncStub
+
+log = logging.getLogger(__name__)
+
+DEADLINE_SECONDS = 2.0
+CACHE_SECONDS = 3.0
+
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 64 << 20),  # every pod of the node in one message
+    ("grpc.use_local_subchannel_pool", 1),  # no back-off inherited from the last attempt
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class PodResources:
+    """The kubelet's answer, kept for CACHE_SECONDS; concurrent callers wait for the same answer."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._lock = asyncio.Lock()
+        self._answer: Allocations | None = None
+        self._asked_at = float("-inf")
+        self._complaint = ""
+
+    async def allocations(self) -> Allocations | None:
+        """Holders of every allocated device; None while the kubelet cannot be asked. Takes DEADLINE_SECONDS at most."""
+        async with self._lock:
+            if time.monotonic() - self._asked_at >= CACHE_SECONDS:
+                self._answer = await self._ask()
+                self._asked_at = time.monotonic()
+            return self._answer
+
+    async def _ask(self) -> Allocations | None:
+        if not self._socket.exists():
+            self._complain(f"{self._socket} does not exist: which pod holds which device is unknown")
+            return None
+        try:
+            answer = parse(await list_pods(self._socket))
+        except grpc.aio.AioRpcError as error:
+            reason = f"{error.code().name}: {error.details()}"
+            self._complain(f"cannot ask {self._socket} which pod holds which device: {reason}")
+            return None
+        self._complaint = ""
+        return answer
+
+    def _complain(self, complaint: str) -> None:
+        if complaint != self._complaint:
+            log.warning("%s", complaint)
+        self._complaint = complaint
+
+
+async def list_pods(socket: Path) -> ListPodResourcesResponse:
+    """The kubelet's List answer. Raises grpc.aio.AioRpcError."""
+    async with _api(socket) as api:
+        answer: ListPodResourcesResponse = await api.List(ListPodResourcesRequest(), timeout=DEADLINE_SECONDS)
+    return answer
+
+
+async def allocatable_ids(socket: Path) -> dict[str, set[str]]:
+    """The ids of the devices that the kubelet has as healthy, by resource name. Raises grpc.aio.AioRpcError."""
+    async with _api(socket) as api:
+        answer = await api.GetAllocatableResources(AllocatableResourcesRequest(), timeout=DEADLINE_SECONDS)
+    found: dict[str, set[str]] = {}
+    for devices in answer.devices:
+        found.setdefault(devices.resource_name, set()).update(devices.device_ids)
+    return found
+
+
+@asynccontextmanager
+async def _api(socket: Path) -> AsyncIterator["PodResourcesListerAsyncStub"]:
+    async with grpc.aio.insecure_channel(target(socket), options=_CHANNEL_OPTIONS) as channel:
+        yield PodResourcesListerStub(channel)
+
+
+def parse(answer: ListPodResourcesResponse) -> Allocations:
+    """Holders by resource name and device id, each once; the kubelet repeats a device for each of its NUMA nodes."""
+    allocations: dict[tuple[str, str], list[Holder]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            holder = {"namespace": pod.namespace, "pod": pod.name, "container": container.name}
+            for devices in container.devices:
+                for device_id in devices.device_ids:
+                    holders = allocations.setdefault((devices.resource_name, device_id), [])
+                    if holder not in holders:
+                        holders.append(holder)
+    return allocations

@@ -1,0 +1,1 @@
+"""Offers: which devices are advertised under which resource name, shared how, preferred in which order. Pure."""

@@ -1,0 +1,37 @@
+"""Requests to sources: one file each. The supervisor runs the sources that have a file."""
+
+import logging
+from collections.abc import Mapping
+
+from devherd import spool
+from devherd.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".json"
+
+
+class Requests:
+    """The writer of `<run-dir>/requests`. It makes the directories of the answers, so that they can be watched."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._directory = settings.requests_directory
+        self._answers = (settings.facts_directory, settings.findings_directory)
+        self._failed = False
+
+    def publish(self, requests: Mapping[str, str]) -> None:
+        """Write exactly these requests. A directory that cannot be written is logged and tried again."""
+        try:
+            for directory in (self._directory, *self._answers) if requests else ():
+                directory.mkdir(mode=0o700, exist_ok=True)
+            for source, text in requests.items():
+                spool.update(self._directory / f"{source}{SUFFIX}", text.encode())
+            for file in self._directory.glob(f"*{SUFFIX}"):
+                if file.stem not in requests:
+                    file.unlink(missing_ok=True)
+        except OSError as error:
+            if not self._failed:
+                log.error("cannot write %s: %s; sources keep their last requests", self._directory, error)
+            self._failed = True
+        else:
+            self._failed = False

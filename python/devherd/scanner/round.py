@@ -1,0 +1,177 @@
+"""One round of the scanner: scans or polls, compares with the spool, writes what changed, counts."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from devherd import counted, spool
+from devherd.config.resolved import Config
+from devherd.counters import Counters
+from devherd.health.policy import FINE, Held, Verdict
+from devherd.health.verdicts_file import VerdictsFile
+from devherd.inventory import DeviceKey, key_of
+from devherd.proto import spool_pb2
+from devherd.scanner.acknowledgements import Acknowledgements
+from devherd.scanner.devices_file import DevicesFile
+from devherd.scanner.pipeline import Pipeline, now
+from devherd.scanner.publisher import Publisher
+from devherd.scanner.requests import Requests
+from devherd.scanner.scan_core import problem_messages, vendor_options
+from devherd.settings import Settings
+from devherd.spool import HEALTHY, UNHEALTHY
+from devherd.spool.listing import listed
+
+log = logging.getLogger(__name__)
+
+KEEP_COUNTERS_SECONDS = 1.0
+"""Between two times that what was counted is written."""
+
+
+class Round:
+    """What is done in a round of the scanner; `Loop` says when."""
+
+    def __init__(self, config: Config, settings: Settings, beat: Callable[[], object] | None = None) -> None:
+        """`beat` is called now and then while cards that hang are waited for."""
+        self._scan_file = settings.scan_file
+        self._state_file = settings.scanner_state_file
+        acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)
+        self._publisher = Publisher(settings.resources_directory, acknowledgements)
+        self._devices_file = DevicesFile(settings.devices_file)
+        self._verdicts_file = VerdictsFile(settings.verdicts_file)
+        self._health = _health_of(self._publisher.published)
+        self._published: object = None
+        self._unwritable: str | None = None
+        self._problems: list[spool_pb2.Problem] = []
+        self._advertising_problems: list[spool_pb2.Problem] = []
+        self._summary = spool.read_or_empty(settings.scan_file, spool_pb2.ScanSummary)
+        kept = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
+        self.counters = Counters(counted.BY_THE_SCANNER, kept.counters)
+        self._keep_counters_at = 0.0
+        self._requests = Requests(settings)
+        self.pipeline = Pipeline(
+            config,
+            inventory=self._devices_file.read(),
+            known_options=self._summary.vendor_options,
+            held=self._verdicts_file.read(),
+            nvml_answer=settings.nvml_answer_file,
+            findings=settings.findings_directory,
+            beat=beat,
+        )
+
+    def scan(self) -> None:
+        """Look at the whole host."""
+        scan = self.pipeline.scan(time.monotonic())
+        self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
+        self._requests.publish(scan.requests)
+        failed = {part.vendor for part in scan.unseen if part.card is None}
+        for vendor in scan.vendors:
+            self.counters.add(counted.SCANS, vendor)
+            self.counters.add(counted.SCAN_FAILURES, vendor, amount=vendor in failed)
+        self._problems = problem_messages(scan, self.pipeline.config)
+        self._summary.timestamp_seconds = time.time()
+        self._summary.duration_seconds = scan.duration_seconds
+
+    def poll(self, *, periodic: bool) -> None:
+        """Look at what can be looked at cheaply."""
+        began = time.perf_counter()
+        self.pipeline.poll(periodic=periodic)
+        self.counters.observe(counted.POLL_DURATION, time.perf_counter() - began)
+
+    def publish(self) -> bool:
+        """Bring the spool up to date; False when it must be called again: a device waits for its move.
+
+        A spool that cannot be written (disk full) is logged and tried again with the next publication.
+        """
+        fingerprint = self.pipeline.fingerprint()
+        try:
+            # First: a scanner that is killed between the two must not forget a device that is offered.
+            self._devices_file.write(self.pipeline.inventory)
+            self._verdicts_file.write(self.pipeline.policy, now(self.pipeline.config))
+            if fingerprint != self._published or not self._publisher.stands():
+                made = self.pipeline.resources()
+                complete = self._publisher.publish(made.resources)
+                self._note_health_changes(made.resources)
+                self._published = fingerprint if complete else None
+                self._advertising_problems = made.problems
+                self._note_vendor_options()
+            self._write_summary()
+            if time.monotonic() >= self._keep_counters_at:
+                self.keep_counters()
+        except OSError as error:
+            self._say_unwritable(error)
+            return False
+        self._unwritable = None
+        return self._published is not None
+
+    def keep_counters(self) -> None:
+        """Write what was counted, if that is something new. Raises OSError when it cannot be written."""
+        if self.counters.changed:
+            spool.write(self._state_file, spool_pb2.ScannerState(counters=self.counters))
+            self.counters.changed = False
+            self._keep_counters_at = time.monotonic() + KEEP_COUNTERS_SECONDS
+
+    def _say_unwritable(self, error: OSError) -> None:
+        self._published = None
+        if str(error) != self._unwritable:
+            log.error("cannot write the spool: %s; the kubelet keeps the last lists; trying again", error)
+        self._unwritable = str(error)
+
+    def _write_summary(self) -> None:
+        problems = self._problems + self.pipeline.problems + self._advertising_problems
+        if problems != list(self._summary.problems):
+            _log_new(problems, list(self._summary.problems))
+            del self._summary.problems[:]
+            self._summary.problems.extend(problems)
+        spool.write(self._scan_file, self._summary)
+
+    def _note_vendor_options(self) -> None:
+        self._summary.vendor_options.clear()
+        self._summary.vendor_options.update(vendor_options(self.pipeline.config))
+
+    def _note_health_changes(self, resources: list[spool_pb2.Resource]) -> None:
+        health = _health_of(resources)
+        for (resource_name, device_id), (verdict, key) in health.items():
+            before = self._health[resource_name, device_id][0] if (resource_name, device_id) in self._health else FINE
+            if verdict != before:
+                _log_verdict(resource_name, device_id, verdict, before, self.pipeline.policy.held_against(key))
+            if bool(verdict.reasons) != bool(before.reasons):
+                self.counters.add(counted.HEALTH_CHANGES, resource_name, device_id)
+        self.counters.forget_others(counted.HEALTH_CHANGES, health)
+        self._health = health
+
+
+def _health_of(resources: Iterable[spool_pb2.Resource]) -> dict[tuple[str, str], tuple[Verdict, DeviceKey]]:
+    """The verdict on each device and under which key it is known, by resource name and device id."""
+    return {
+        (resource.name, device_id): (Verdict(tuple(device.reasons), tuple(device.warnings)), key_of(device))
+        for resource in resources
+        for device_id, device in listed(resource)
+    }
+
+
+def _log_verdict(resource_name: str, device_id: str, verdict: Verdict, before: Verdict, held: Iterable[Held]) -> None:
+    """One line, with the newest evidence; as JSON its parts are fields."""
+    said = f"{UNHEALTHY}: {', '.join(verdict.reasons)}" if verdict.reasons else HEALTHY
+    if verdict.warnings:
+        said += f" (warning: {', '.join(verdict.warnings)})"
+    news = {*verdict.reasons, *verdict.warnings} - {*before.reasons, *before.warnings}
+    evidence = next((one.finding for one in held if one.finding.reason in news), None)
+    where = f": {evidence.file}: {evidence.value or evidence.detail}" if evidence is not None and evidence.file else ""
+    level = logging.WARNING if verdict != FINE else logging.INFO
+    fields = {
+        "resource_name": resource_name,
+        "device_id": device_id,
+        "health": UNHEALTHY if verdict.reasons else HEALTHY,
+        "reason": ", ".join(verdict.reasons),
+        "warning": ", ".join(verdict.warnings),
+    }
+    if evidence is not None:
+        fields |= {"source": evidence.source, "file": evidence.file, "value": evidence.value}
+    log.log(level, "%s %s is %s%s", resource_name, device_id, said, where, extra={"fields": fields})
+
+
+def _log_new(problems: list[spool_pb2.Problem], known: list[spool_pb2.Problem]) -> None:
+    for problem in problems:
+        if problem not in known:
+            fields = {"vendor": problem.vendor, "file": problem.path, "device_id": problem.device}
+            log.warning("%s: %s: %s", problem.vendor, problem.path, problem.error, extra={"fields": fields})

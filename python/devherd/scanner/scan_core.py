@@ -1,0 +1,63 @@
+"""The scan core under the configuration, and its results as spool messages."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from devherd._native import Edits, Platform, Scan, Scanner, vendors
+from devherd.config.resolved import Config
+from devherd.errors import UsageError
+from devherd.inventory import Entry
+from devherd.offers import device_plugin
+from devherd.proto import spool_pb2
+
+
+def native_scanner(config: Config, nvml_answer: Path | None = None) -> Scanner:
+    """The scan core, with the settings of the configuration. Raises UsageError when it refuses."""
+    with refusals():
+        return Scanner(str(config.host_root.absolute()), config.native_json(nvml_answer))
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn a refusal of the settings into UsageError."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError("the scan core refuses the configuration", str(error), "report this as a defect") from error
+
+
+def vendor_options(config: Config) -> dict[str, str]:
+    """The options of each vendor, by its name, as JSON."""
+    sections = json.loads(config.native_json())["vendors"]
+    by_vendor = {row.name: sections[row.section] for row in vendors()}
+    return {vendor: json.dumps(options, sort_keys=True) for vendor, options in by_vendor.items()}
+
+
+def problem_messages(scan: Scan, config: Config) -> list[spool_pb2.Problem]:
+    """The problems of a scan as spool messages, with those of vendors that are enabled and have no device."""
+    problems = [
+        spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
+        for problem in scan.problems
+    ]
+    return [*problems, *_absences(scan, config)]
+
+
+def _absences(scan: Scan, config: Config) -> Iterator[spool_pb2.Problem]:
+    heard_of = {device.vendor for device in scan.devices}
+    heard_of |= {problem.vendor for problem in scan.problems} | {part.vendor for part in scan.unseen}
+    for section, options in config.vendors.items():
+        vendor = section.replace("_", "-")
+        if options.enabled is True and vendor not in heard_of:
+            error = f"no device is found, and `vendors.{section}.enabled` is true: check that its driver is loaded"
+            yield spool_pb2.Problem(vendor=vendor, path="/sys", error=error)
+
+
+def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugin.EditsOf:
+    """What containers get of devices, given what their vendors have in common."""
+
+    def edits_of(entry: Entry, resource_name: str) -> Edits | None:
+        return native.edits(entry.device, platforms.get(entry.vendor), "device-plugin", resource_name)
+
+    return edits_of

@@ -1,0 +1,53 @@
+"""One scan and one poll of the host, without a running instance and without changing anything."""
+
+from dataclasses import dataclass, field
+
+from devherd.config.resolved import Config
+from devherd.health.policy import Held, Policy, Seen
+from devherd.inventory import DeviceKey, Inventory
+from devherd.offers import device_plugin, rules
+from devherd.proto import spool_pb2
+from devherd.scanner.pipeline import now
+from devherd.scanner.scan_core import edits_by, native_scanner, problem_messages
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """The result of one scan: resources and problems, and the rule of each device."""
+
+    resources: list[spool_pb2.Resource]
+    problems: list[spool_pb2.Problem]
+    duration_seconds: float
+    rules: dict[DeviceKey, str] = field(default_factory=dict)
+    sources: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
+    held: dict[DeviceKey, list[Held]] = field(default_factory=dict)
+    """The verdicts on the devices, with the evidence."""
+
+
+def scan_once(config: Config) -> ScanReport:
+    """One scan of the host; changes nothing. NVML is asked first if the scan needs it."""
+    from devherd.health.sources.nvml_once import AnswerOnce  # noqa: PLC0415 - the scanner has no need of it
+
+    with AnswerOnce() as answer:
+        native = native_scanner(config, answer.file)
+        scan = native.scan()
+        if answer.ask(scan.requests):
+            scan = native.scan()
+    inventory = Inventory()
+    inventory.observe(scan, 0.0, config.health.forget_after)
+    policy = Policy(config.health.recover_after)
+    seen = Seen({key: entry.findings for key, entry in inventory.entries.items()})
+    for look in native.poll():
+        seen.add((look.vendor, look.card, look.id), look.findings)
+    policy.note(seen, now(config))
+    offers = rules.arrange(config, inventory.entries.values())
+    edits_of = edits_by(native, inventory.platforms)
+    made = device_plugin.resources(offers, edits_of, config.mps_root or "").judged(policy.verdicts())
+    return ScanReport(
+        resources=made.resources,
+        problems=problem_messages(scan, config) + made.problems,
+        duration_seconds=scan.duration_seconds,
+        rules=made.rules,
+        sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
+        held=dict(policy.all_held()),
+    )

@@ -1,0 +1,152 @@
+"""The loader: a short-lived process that reads and validates the configuration for all other processes.
+
+A good one is left in `<run-dir>/config.json`; a bad one is logged, and the old one stays in force. supervisord reaps
+the process like any child's and calls `finish`.
+"""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn
+
+from devherd import log as logs
+from devherd.config import resolved_file
+from devherd.config.resolved import Config
+from devherd.errors import DevherdError
+from devherd.settings import Settings, changed_fixed_options
+from devherd.spool.identity import Identity, identity_of
+from devherd.supervisor import fork
+from devherd.supervisor.title import entitle
+
+log = logging.getLogger(__name__)
+
+NAME = "loader"
+LIMIT_SECONDS = 30.0
+"""A hanging file system must not prevent a later reload."""
+
+Load = Callable[[Settings | None], Config]
+"""The configuration: None = at the start, settings = as it is now for an instance that runs with them."""
+
+
+class Loader:
+    """At most one process at a time; requests meanwhile are served after it has ended."""
+
+    def __init__(self, load: Load, options: Any, config: Config, loaded: Callable[[], None]) -> None:
+        """`options` are the supervisor's, `config` the configuration in force; `loaded` is called for each new one."""
+        self.config = config
+        self.reloads = 0
+        """Requests to reload."""
+        self.failures = 0
+        """Requests that left the old configuration in force."""
+        self._load = load
+        self._options = options
+        self._settings: Settings = options.settings
+        self._loaded = loaded
+        self._looked_at = config.settings().config_seen
+        self._readers: set[int] = set()
+        self._pid = 0
+        self._kill_at = 0.0
+        self._counts = self._asked_again = False
+        self._unwritable = False
+
+    def request(self) -> None:
+        """Load the configuration."""
+        self.reloads += 1
+        if self._pid:
+            self._asked_again = True
+        else:
+            self._start(counts=True)
+
+    def tend(self, readers: Collection[int]) -> None:
+        """Once a second: kill a loader that hangs, put the file back, load for a reader that was started again.
+
+        `readers` are the processes that read the configuration: a new one is given the file as it is now.
+        """
+        if self._pid and time.monotonic() >= self._kill_at:
+            log.error("the configuration was not read within %.0f s: %s killed", LIMIT_SECONDS, NAME)
+            os.kill(self._pid, signal.SIGKILL)
+            self._kill_at = float("inf")
+        if not self._settings.resolved_config_file.exists():
+            self._put_back()
+        is_restarted = not self._readers.issuperset(readers)
+        if is_restarted and not self._pid and self._version() not in (None, self._looked_at):
+            self._start(counts=False)
+        self._readers = set(readers)
+
+    def _put_back(self) -> None:
+        """Write the configuration in force: somebody has removed the file."""
+        try:
+            resolved_file.write(self._settings.resolved_config_file, self.config)
+        except OSError as error:
+            if not self._unwritable:
+                log.error("cannot write %s: %s; trying again", self._settings.resolved_config_file, error)
+            self._unwritable = True
+        else:
+            self._unwritable = False
+
+    def finish(self, _pid: int, status: int) -> None:
+        """The process has ended and was reaped."""
+        self._pid = 0
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            log.error("configuration not reloaded, the old one stays: %s ended by %s", NAME, signal.Signals(-code).name)
+        is_good = code == 0 and self._take()
+        self.failures += self._counts and not is_good
+        if is_good:
+            self._loaded()
+        if self._asked_again:
+            self._asked_again = False
+            self._start(counts=True)
+
+    def _take(self) -> bool:
+        try:
+            self.config = resolved_file.read(self._settings.resolved_config_file)
+        except resolved_file.ResolvedFileError as error:
+            log.error("configuration not reloaded, the old one stays: %s", error)
+            return False
+        return True
+
+    def _version(self) -> Identity | None:
+        path = self._settings.config_path
+        return identity_of(path, follow_symlinks=True) if path else None
+
+    def _start(self, *, counts: bool) -> None:
+        self._counts = counts
+        self._looked_at = self._version()
+        try:
+            with fork.signals_held():
+                pid = self._options.fork()
+                if pid == 0:
+                    _run(self._load, self._settings, self._options.pid)
+        except OSError as error:
+            log.error("configuration not reloaded, the old one stays: cannot fork: %s", error.strerror)
+            self.failures += counts
+            return
+        self._pid = pid
+        self._kill_at = time.monotonic() + LIMIT_SECONDS
+        self._options.pidhistory[pid] = self  # where supervisord looks up the process it has reaped
+
+
+def _run(load: Load, settings: Settings, parent: int) -> NoReturn:
+    code = fork.CRASHED
+    try:
+        fork.leave_the_supervisor(output=2)
+        fork.die_with(parent)
+        entitle(NAME, settings)
+        logs.configure(NAME, settings.log_level, settings.log_format)
+        config = load(settings)
+        resolved_file.write(settings.resolved_config_file, config)
+        for option in changed_fixed_options(settings, config.settings()):
+            log.warning(
+                "%s has changed in the configuration: restart devherd to apply this; the rest is in force", option
+            )
+        code = 0
+    except (DevherdError, OSError) as error:
+        log.error("configuration not reloaded, the old one stays: %s", error)
+        code = error.exit_code if isinstance(error, DevherdError) else 1
+    except BaseException:  # whatever it is, it must not get into the supervisor's frames below
+        log.exception("%s crashed", NAME)
+    finally:
+        fork.end(code)

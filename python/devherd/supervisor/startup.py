@@ -1,0 +1,87 @@
+"""The part of the start that needs supervisord and gRPC: imported while the first scan already runs.
+
+What is imported here is shared by all children. gRPC is imported and never used: it does not survive a fork.
+"""
+
+import logging
+import re
+
+import grpc.aio  # noqa: F401
+
+import devherd.proto.deviceplugin_v1beta1_pb2_grpc  # noqa: F401
+from devherd import spool
+from devherd.config import resolved_file
+from devherd.config.resolved import Config
+from devherd.kubelet import endpoint
+from devherd.proto import spool_pb2
+from devherd.settings import Settings
+from devherd.supervisor import control, main_log
+from devherd.supervisor.first_scan import FirstScan
+from devherd.supervisor.herd import Herd
+from devherd.supervisor.lean_imports import lean_imports
+from devherd.supervisor.loader import Load
+from devherd.supervisor.lock import KubeletDirectoryLock, hold_run_directory, refusing_unusable
+from devherd.supervisor.options import Options
+from devherd.supervisor.programs import Programs
+from devherd.supervisor.stderr import Stderr
+
+log = logging.getLogger(__name__)
+
+_RESOURCE_LOG = re.compile(r"resource:(?P<key>.+)\.log(\.\d+)?")
+
+
+def prepare(
+    load: Load, config: Config, programs: Programs, first_scan: FirstScan, silence_limit_seconds: float
+) -> Herd:
+    """Take the locks, let the first scan begin, and make a herd that is ready to live.
+
+    Raises AlreadyRunningError when another instance is there, UsageError when the run directory cannot be used.
+    """
+    settings = config.settings()
+    control.check_path(settings)
+    with refusing_unusable(settings.run_dir):
+        hold_run_directory(settings)
+        kubelet_lock = KubeletDirectoryLock(settings.plugin_directory)
+        kubelet_lock.hold()
+        _forget_the_last_run(settings)
+        control.write_conf(settings)
+        resolved_file.write(settings.resolved_config_file, config)
+    first_scan.begin()
+    stderr = Stderr()
+    logger = main_log.configure(settings, stderr)
+    with lean_imports():
+        programs.preload()
+    return Herd(Options(settings, programs, stderr, logger), kubelet_lock, load, config, silence_limit_seconds)
+
+
+def _forget_the_last_run(settings: Settings) -> None:
+    """Remove what it left behind: its children, and a socket on which nobody listens."""
+    settings.children_file.unlink(missing_ok=True)
+    settings.control_socket.unlink(missing_ok=True)
+
+
+def forget_gone_resources(settings: Settings) -> None:
+    """Remove the files of resources that no longer exist: they get no child that could do it.
+
+    To be called after the first scan, and with the kubelet directory locked: the sockets are nobody's then.
+    """
+    there = spool.keys_in(settings.resources_directory)
+    try:
+        for key in spool.keys_in(settings.state_directory) - there:
+            _forget_resource(settings, key)
+        for file in settings.logs_directory.iterdir():
+            program = _RESOURCE_LOG.fullmatch(file.name)
+            if program and program["key"] not in there:
+                file.unlink()
+    except OSError as error:
+        log.warning("cannot remove the files of a removed resource: %s", error)
+
+
+def _forget_resource(settings: Settings, key: str) -> None:
+    try:
+        name = spool.read(spool.path_of(settings.state_directory, key), spool_pb2.ResourceState).name
+    except spool.SpoolError:
+        name = ""  # its resource is unknown: the sockets cannot be found
+    for removed in endpoint.remove_stale(settings.socket_directories, name) if name else ():
+        log.info("removed %s of the removed resource %s", removed, name)
+    spool.remove(settings.state_directory, key)

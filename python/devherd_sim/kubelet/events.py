@@ -1,0 +1,105 @@
+"""What happened to the embedded kubelet and when, and a way to wait for it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal[
+    "started",  # kubelet.sock takes registrations
+    "stopped",
+    "register-called",  # a plugin called Register; the next event has the outcome
+    "registered",  # Register is answered
+    "register-refused",  # detail: error
+    "list",  # a ListAndWatch message; detail: healthy, unhealthy
+    "stream-ended",  # detail: error
+    "disconnected",  # the kubelet dropped the resource's plugin: allocatable is 0
+    "forgotten",  # no plugin came back within the grace period: the resource is gone
+    "checkpoint-ignored",  # at the start; detail: error
+    "checkpoint-failed",  # it could not be written; detail: error
+    "plugin-found",  # a socket below plugins_registry; detail: socket
+    "plugin-refused",  # detail: socket, error
+    "plugin-gone",  # its socket file is; detail: socket
+    "allocated",  # detail: namespace, pod, container, devices
+    "allocation-refused",  # detail: namespace, pod, container, error
+    "pre-started",  # PreStartContainer answered
+    "freed",  # detail: namespace, pod
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. `at` is on the clock of time.monotonic()."""
+
+    at: float
+    kind: Kind
+    resource: str = ""
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+class Events:
+    """The event log of one kubelet. Used from its event loop only."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._listeners: list[Callable[[Event], None]] = []
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def record(self, kind: Kind, resource: str = "", **detail: Any) -> None:
+        """Note that something happened now."""
+        event = Event(time.monotonic(), kind, resource, detail)
+        self._events.append(event)
+        for listener in self._listeners:
+            listener(event)
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """Call the listener for every event from now on."""
+        self._listeners.append(listener)
+
+    def mark(self) -> int:
+        """A position in the log: events that follow are `since` it."""
+        return len(self._events)
+
+    def since(self, mark: int = 0, kind: Kind | None = None, resource: str | None = None) -> list[Event]:
+        """The events since a mark, all of them or of a kind or resource."""
+        return [
+            event for event in self._events[mark:] if kind in (None, event.kind) and resource in (None, event.resource)
+        ]
+
+    async def wait(
+        self,
+        kind: Kind,
+        resource: str | None = None,
+        *,
+        since: int = 0,
+        within: float = 10.0,
+    ) -> Event:
+        """The first event of a kind since a mark, when it has happened. Raises TimeoutError after `within` seconds."""
+        await self.until(
+            lambda: bool(self.since(since, kind, resource)), within=within, what=f"{kind} {resource or ''}".strip()
+        )
+        return self.since(since, kind, resource)[0]
+
+    async def until(
+        self,
+        condition: Callable[[], bool],
+        *,
+        within: float = 10.0,
+        what: str = "the condition",
+    ) -> None:
+        """Wait until a condition holds; it is looked at after each event. Raises TimeoutError naming what it was."""
+        deadline = time.monotonic() + within
+        while not condition():
+            happened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(happened)
+            try:
+                await asyncio.wait_for(happened, deadline - time.monotonic())
+            except TimeoutError:
+                last = ", ".join(f"{event.kind} {event.resource}".strip() for event in self._events[-5:])
+                raise TimeoutError(f"{what}: not within {within} s; last events: {last or 'none'}") from None
+            finally:
+                self._waiting.discard(happened)

@@ -1,0 +1,76 @@
+"""The embedded kubelet as a program: runs until SIGTERM or SIGINT and prints one line for each event."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from devherd.errors import UsageError
+from devherd_sim.kubelet.control import Control
+from devherd_sim.kubelet.events import Event, Kind
+from devherd_sim.kubelet.manager import EmbeddedKubelet
+
+_LINES: dict[Kind, str] = {
+    "started": "takes registrations",
+    "stopped": "stopped",
+    "registered": "{resource}: registered, socket {endpoint}",
+    "register-refused": "{resource}: refused: {error}",
+    "list": "{resource}: list of {healthy} healthy and {unhealthy} unhealthy devices",
+    "stream-ended": "{resource}: stream ended: {error}",
+    "disconnected": "{resource}: disconnected, nothing is allocatable until it registers again",
+    "forgotten": "{resource}: no plugin came back within the grace period, the resource is gone",
+    "checkpoint-ignored": "checkpoint ignored: {error}",
+    "checkpoint-failed": "cannot write the checkpoint: {error}",
+    "plugin-refused": "{socket}: {error}",
+    "plugin-gone": "{socket}: gone",
+    "allocated": "{resource}: {pod}/{container} gets {devices}",
+    "allocation-refused": "{pod}/{container} is rejected: {error}",
+    "pre-started": "{resource}: {pod}/{container} is prepared for its start",
+    "freed": "pod {pod} is over",
+}
+
+
+def line(event: Event) -> str | None:
+    """An event as a line of text; None for an event that the next one repeats with more detail."""
+    template = _LINES.get(event.kind)
+    if template is None:
+        return None
+    detail = {name: " ".join(value) if isinstance(value, list) else value for name, value in event.detail.items()}
+    return template.format(resource=event.resource, **detail)
+
+
+def run_until_told(kubelet_dir: Path, say: Callable[[str], None], **options: Any) -> None:
+    """Run until SIGTERM or SIGINT; the options are those of EmbeddedKubelet.
+
+    Raises AlreadyRunningError, or UsageError when the directory cannot be used or the options do not go together.
+    """
+    try:
+        asyncio.run(_run(EmbeddedKubelet(kubelet_dir, **options), say))
+    except OSError as error:
+        raise UsageError(
+            f"cannot be a kubelet on {kubelet_dir}", str(error), "give a directory of your own with --kubelet-dir"
+        ) from error
+
+
+async def _run(kubelet: EmbeddedKubelet, say: Callable[[str], None]) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    kubelet.events.listen(lambda event: _tell(event, say))
+    control = Control(kubelet)
+    await kubelet.start()
+    try:
+        await control.open()
+        say(f"a plugin may register at {kubelet.paths.kubelet_socket}")
+        await stopped.wait()
+    finally:
+        await control.close()
+        await kubelet.stop(clean=True)
+
+
+def _tell(event: Event, say: Callable[[str], None]) -> None:
+    said = line(event)
+    if said is not None:
+        say(f"{time.strftime('%H:%M:%S')} {said}")

@@ -1,0 +1,105 @@
+"""AMD GPUs under their driver amdgpu: PCI functions, partitions, DRM nodes, KFD.
+
+<https://docs.kernel.org/gpu/amdgpu/driver-misc.html>
+"""
+
+from collections.abc import Sequence
+
+from devherd_sim.node import kfd, pci
+from devherd_sim.node.amd import AmdSpec, Gpu, Part, gpus
+from devherd_sim.node.amd_passthrough import passed_through
+from devherd_sim.node.character_device import character_device, uevent
+from devherd_sim.node.class_device import class_device
+from devherd_sim.node.entry import Entry, File, attributes
+from devherd_sim.node.fpga_card import Numbers
+from devherd_sim.node.link import link, named_link
+from devherd_sim.node.pci_slots import Slots
+
+AMD = 0x1002
+_ASPEED, _AST2000 = 0x1A03, 0x2000
+_DRM_MAJOR = 226
+_SPLITS = {"SPX": 1, "DPX": 2, "QPX": 4, "CPX": 8}
+
+
+def modules(groups: Sequence[AmdSpec]) -> set[str]:
+    """The drivers that are loaded."""
+    return {spec.driver.replace("-", "_") for spec in groups if spec.driver != "none"}
+
+
+def entries(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> list[Entry]:
+    """All AMD GPUs of a host, and the display of its management controller."""
+    made: list[Entry] = []
+    if any(spec.display for spec in groups):
+        made += _display(slots.take(0), numbers.take("drm card"))
+    all_gpus = list(gpus(groups, slots, numbers))
+    made += [entry for gpu in all_gpus for entry in pci.entries(pci.bridge_above(gpu.path, gpu.numa_node))]
+    made += passed_through([gpu for gpu in all_gpus if gpu.spec.driver != "amdgpu"], numbers)
+    driven = [gpu for gpu in all_gpus if gpu.spec.driver == "amdgpu"]
+    if driven:
+        made += [*_module(), *kfd.entries(driven, numa_nodes=slots.numa_nodes)]
+    return [*made, *(entry for gpu in driven for entry in _gpu(gpu))]
+
+
+def _module() -> list[Entry]:
+    return [
+        *attributes("sys/module/amdgpu", {"version": "6.8.5", "srcversion": "8D5A2B3C4E5F60718293A4B"}),
+        link("sys/module/amdgpu/drivers/pci:amdgpu", "sys/bus/pci/drivers/amdgpu"),
+    ]
+
+
+def _gpu(gpu: Gpu) -> list[Entry]:
+    function = pci.Function(
+        path=gpu.path,
+        vendor=AMD,
+        device=gpu.model.device,
+        pci_class=gpu.model.pci_class,
+        driver="amdgpu",
+        numa_node=gpu.numa_node,
+    )
+    facts = {"product_name": gpu.model.product_name} if gpu.model.product_name else {}
+    if gpu.model.units > 1:
+        facts |= {
+            "current_compute_partition": gpu.spec.compute_partition,
+            "current_memory_partition": gpu.spec.memory_partition,
+            "available_compute_partition": ", ".join(
+                name for name, parts in _SPLITS.items() if name == "CPX" or parts < gpu.model.units
+            ),
+            "available_memory_partition": "NPS1, NPS4",
+        }
+    return [
+        *pci.entries(function),
+        *attributes(gpu.path, facts),
+        *(entry for part in gpu.parts for entry in _part(gpu, part)),
+    ]
+
+
+def _part(gpu: Gpu, part: Part) -> list[Entry]:
+    if not part.xcp:
+        return _drm(gpu.path, part.card, part.render)
+    path = f"sys/devices/platform/{part.xcp}"
+    return [
+        File.line(f"{path}/uevent", "MODALIAS=platform:amdgpu_xcp"),
+        link(f"{path}/subsystem", "sys/bus/platform"),
+        named_link("sys/bus/platform/devices", path),
+        *_drm(path, part.card, part.render),
+    ]
+
+
+def _display(path: str, card: int) -> list[Entry]:
+    """Card without a render node, of another maker's driver."""
+    function = pci.Function(path=path, vendor=_ASPEED, device=_AST2000, pci_class=0x030000, driver="ast", numa_node=0)
+    return [*pci.entries(pci.bridge_above(path, 0)), *pci.entries(function), *_drm(path, card, None)]
+
+
+def _drm(device: str, card: int, render: int | None) -> list[Entry]:
+    nodes = [(f"card{card}", card), *([(f"renderD{render}", render)] if render is not None else [])]
+    return [entry for name, minor in nodes for entry in _drm_node(device, name, minor)]
+
+
+def _drm_node(device: str, name: str, minor: int) -> list[Entry]:
+    path, node, number = f"{device}/drm/{name}", f"dri/{name}", (_DRM_MAJOR, minor)
+    return [
+        *class_device(path, "drm", device),
+        *character_device(path, node, number),
+        File.line(f"{path}/uevent", uevent(node, number)),
+    ]

@@ -1,0 +1,271 @@
+"""NVIDIA GPUs under NVIDIA's driver: PCI functions, the driver's procfs, nodes, and NVML's answer about them.
+
+The driver's README, chapter "The /proc/driver Interfaces"; NVIDIA's MIG user guide, "Device nodes and capabilities".
+"""
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from devherd.simulated_host import NVML_ANSWER
+from devherd_sim.node import nvidia_user_space, pci
+from devherd_sim.node.class_device import class_node
+from devherd_sim.node.entry import DeviceNode, Entry, File
+from devherd_sim.node.fpga_card import Numbers
+from devherd_sim.node.nvidia_mig import MigDevice, capability_entries, mig_devices
+from devherd_sim.node.nvidia_model import MODELS, GpuModel, ModelName
+from devherd_sim.node.pci_slots import Slots, numa_node_of
+
+MODULES = ("nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm")
+DRIVER_VERSION = "580.95.05"
+MAJOR = 195
+_UVM_MAJOR = 234
+_DRM_MAJOR = 226
+_NVIDIA = 0x10DE
+_PLX_SWITCH = pci.Function(path="", vendor=0x10B5, device=0x8796, pci_class=pci.BRIDGE_CLASS, driver="pcieport")
+_SWITCH_LINKS = 18
+# The links of a DGX-1 with V100, by the smaller number: a hybrid cube mesh of six links a GPU.
+_CUBE_MESH = {
+    (0, 1): 1,
+    (0, 2): 1,
+    (0, 3): 2,
+    (0, 4): 2,
+    (1, 2): 2,
+    (1, 3): 1,
+    (1, 5): 2,
+    (2, 3): 2,
+    (2, 6): 1,
+    (3, 7): 1,
+    (4, 5): 1,
+    (4, 6): 1,
+    (4, 7): 2,
+    (5, 6): 2,
+    (5, 7): 1,
+    (6, 7): 2,
+}
+
+_Profile = Annotated[str, Field(pattern=r"^[1-7]g\.[0-9]{1,3}gb(\+me)?$", examples=["1g.10gb"])]
+_Number = Annotated[int, Field(ge=0, le=31)]
+
+
+class NvidiaSpec(BaseModel):
+    """A number of equal GPUs. Their order is that of their PCI addresses, and so of their numbers here."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpus: Annotated[int, Field(ge=1, le=32)] = 1
+    model: ModelName = "h100"
+    numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    gpus_a_switch: Annotated[int, Field(ge=1, le=8)] = 1
+    """How many share a PCIe switch; 1 = none, each GPU has a root port of its own."""
+    nvml: bool = False
+    """Whether NVML answers. Facts that only NVML has are unknown otherwise."""
+    nvlink: Literal["none", "direct", "switch"] = "none"
+    """8 GPUs with direct links make the cube mesh of a DGX-1, others pairs."""
+    mig: list[list[_Profile] | None] = []
+    """For each GPU its MIG devices; null, or nothing, for one that is not in MIG mode."""
+    uninitialised: list[_Number] = []
+    """GPUs that no process has opened yet: their UUID is unknown."""
+    excluded: list[_Number] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU in its place."""
+
+    number: int
+    minor: int
+    function: pci.Function
+    switch: str | None
+    """Path of the upstream port of the switch it is below."""
+    model: GpuModel
+    mig: tuple[MigDevice, ...] | None
+    is_initialised: bool = True
+    is_excluded: bool = False
+
+    @property
+    def uuid(self) -> str:
+        """`GPU-<uuid>`, the same for the same address."""
+        return f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, self.function.address)}"
+
+
+def entries(spec: NvidiaSpec | None, slots: Slots, numbers: Numbers) -> list[Entry]:
+    """Driver, GPUs and NVML's answer, if it has one; nothing without GPUs."""
+    if spec is None:
+        return []
+    gpus = list(_gpus(spec, slots, numbers))
+    return [
+        *_driver(),
+        *nvidia_user_space.entries(DRIVER_VERSION),
+        *_bridges(gpus),
+        *(entry for gpu in gpus for entry in _gpu(gpu, numbers)),
+        *([nvml_answer(_facts(spec, gpus))] if spec.nvml else []),
+    ]
+
+
+def nvml_answer(facts: dict[str, Any]) -> File:
+    """The file that replaces NVML."""
+    return File.line(NVML_ANSWER, json.dumps({"facts": facts}, indent=1))
+
+
+def _gpus(spec: NvidiaSpec, slots: Slots, numbers: Numbers) -> Iterator[Gpu]:
+    model = MODELS[spec.model]
+    for number, (path, switch, numa_node) in enumerate(_places(spec, slots)):
+        profiles = spec.mig[number] if number < len(spec.mig) else None
+        function = pci.Function(
+            path=path,
+            vendor=_NVIDIA,
+            device=model.device,
+            pci_class=model.pci_class,
+            driver="nvidia",
+            numa_node=numa_node,
+        )
+        yield Gpu(
+            number=number,
+            minor=numbers.take("nvidia minor"),
+            function=function,
+            switch=switch,
+            model=model,
+            mig=None if profiles is None else tuple(mig_devices(function.address, model, profiles)),
+            is_initialised=number not in spec.uninitialised,
+            is_excluded=number in spec.excluded,
+        )
+
+
+def _places(spec: NvidiaSpec, slots: Slots) -> Iterator[tuple[str, str | None, int]]:
+    """Path of each GPU, of the switch it is below, and its NUMA node."""
+    nodes = [numa_node_of(index, spec.gpus, spec.numa_nodes) for index in range(spec.gpus)]
+    for node in sorted(set(nodes)):
+        left = nodes.count(node)
+        while left > 0:
+            count = min(left, spec.gpus_a_switch)
+            left -= count
+            yield from ((path, switch, node) for path, switch in _side_by_side(count, node, slots))
+
+
+def _side_by_side(count: int, node: int, slots: Slots) -> Iterator[tuple[str, str | None]]:
+    """GPUs below one switch, which takes a bus for its upstream port and one for all its downstream ports."""
+    upstream = slots.take(node)
+    if count == 1:
+        yield upstream, None
+        return
+    inner = _bus(slots.take(node))
+    for index in range(count):
+        yield f"{upstream}/{inner}:{index:02x}.0/{_bus(slots.take(node))}:00.0", upstream
+
+
+def _bus(path: str) -> str:
+    """`0000:81` of a path that ends in `0000:81:00.0`."""
+    return path.rpartition("/")[2].removesuffix(":00.0")
+
+
+def _bridges(gpus: Sequence[Gpu]) -> list[Entry]:
+    made: dict[str, list[Entry]] = {}
+    for gpu in gpus:
+        node = gpu.function.numa_node
+        top = gpu.switch or gpu.function.path
+        root_port = pci.bridge_above(top, node)
+        made[root_port.path] = pci.entries(root_port)
+        if gpu.switch is not None:
+            for path in (gpu.switch, gpu.function.path.rpartition("/")[0]):
+                made[path] = pci.entries(replace(_PLX_SWITCH, path=path, numa_node=node))
+    return [entry for entries_of_one in made.values() for entry in entries_of_one]
+
+
+def _driver() -> list[Entry]:
+    version = (
+        f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER_VERSION}  Release Build  (dvs-builder)\n"
+        "GCC version:  gcc version 13.3.0"
+    )
+    params = "ModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\nImexChannelCount: 2048"
+    control = {
+        "nvidiactl": (MAJOR, 255),
+        "nvidia-modeset": (MAJOR, 254),
+        "nvidia-uvm": (_UVM_MAJOR, 0),
+        "nvidia-uvm-tools": (_UVM_MAJOR, 1),
+    }
+    return [
+        File.line("sys/module/nvidia/version", DRIVER_VERSION),
+        File.line("proc/driver/nvidia/version", version),
+        File.line("proc/driver/nvidia/params", params),
+        *(DeviceNode(f"dev/{name}", "char", *number) for name, number in control.items()),
+    ]
+
+
+def _gpu(gpu: Gpu, numbers: Numbers) -> list[Entry]:
+    path = gpu.function.path
+    card = numbers.take("drm card")
+    return [
+        *pci.entries(gpu.function),
+        File.line(f"{path}/power/runtime_status", "active"),
+        File(f"{path}/config", config_space(gpu.function.device)),
+        *class_node(f"{path}/drm/card{card}", "drm", f"dri/card{card}", (_DRM_MAJOR, card)),
+        *class_node(f"{path}/drm/renderD{128 + card}", "drm", f"dri/renderD{128 + card}", (_DRM_MAJOR, 128 + card)),
+        File.line(information_path(gpu.function.address), _information(gpu)),
+        DeviceNode(f"dev/nvidia{gpu.minor}", "char", MAJOR, gpu.minor),
+        *(capability_entries(gpu.minor, gpu.mig or ()) if gpu.model.knows_mig else []),
+    ]
+
+
+def config_space(device: int) -> bytes:
+    """Its first 64 bytes, which everybody may read."""
+    return _NVIDIA.to_bytes(2, "little") + device.to_bytes(2, "little") + bytes(60)
+
+
+def information_path(address: str) -> str:
+    """The procfs directory of a GPU."""
+    return f"proc/driver/nvidia/gpus/{address}/information"
+
+
+def _information(gpu: Gpu) -> str:
+    video_bios = "96.00.74.00.01" if gpu.is_initialised else "??.??.??.??.??"
+    lines = [
+        f"Model: \t\t {gpu.model.name}",
+        f"IRQ:   \t\t {100 + gpu.minor}",
+        *([f"GPU UUID: \t {gpu.uuid}"] if gpu.is_initialised else []),
+        f"Video BIOS: \t {video_bios}",
+        "Bus Type: \t PCIe",
+        "DMA Size: \t 52 bits",
+        "DMA Mask: \t 0xfffffffffffff",
+        f"Bus Location: \t {gpu.function.address}",
+        f"Device Minor: \t {gpu.minor}",
+        f"GPU Firmware: \t {DRIVER_VERSION}",
+        f"GPU Excluded:\t {'Yes' if gpu.is_excluded else 'No'}",
+    ]
+    return "\n".join(lines)
+
+
+def _facts(spec: NvidiaSpec, gpus: Sequence[Gpu]) -> dict[str, Any]:
+    """As NVML counts them: without the excluded ones."""
+    visible = [gpu for gpu in gpus if not gpu.is_excluded]
+    return {
+        "driver_version": DRIVER_VERSION,
+        "cuda_version": "13.0",
+        "gpus": [
+            {
+                "pci_address": gpu.function.address,
+                "index": index,
+                "uuid": gpu.uuid,
+                "minor": gpu.minor,
+                "model": gpu.model.name,
+                "memory_bytes": gpu.model.memory_bytes,
+                "compute_capability": list(gpu.model.compute_capability),
+                "mig_mode": (gpu.mig is not None) if gpu.model.knows_mig else None,
+                "mig_devices": [device.facts(place) for place, device in enumerate(gpu.mig or ())],
+                "nvlinks": _nvlinks(gpu, visible) if spec.nvlink == "direct" else {},
+                "switch_links": _SWITCH_LINKS if spec.nvlink == "switch" else 0,
+            }
+            for index, gpu in enumerate(visible)
+        ],
+        "problems": [],
+    }
+
+
+def _nvlinks(gpu: Gpu, gpus: Sequence[Gpu]) -> dict[str, int]:
+    mesh = _CUBE_MESH if len(gpus) == 8 else {(first, first + 1): 4 for first in range(0, len(gpus), 2)}
+    pairs = {other: mesh.get((min(gpu.number, other.number), max(gpu.number, other.number)), 0) for other in gpus}
+    return {other.function.address: count for other, count in pairs.items() if count}

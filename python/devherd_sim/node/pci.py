@@ -1,0 +1,125 @@
+"""PCI functions and the bridges above them, as sysfs shows them.
+
+<https://docs.kernel.org/PCI/sysfs-pci.html>, Documentation/ABI/testing/sysfs-bus-pci and -aer_stats.
+"""
+
+from dataclasses import dataclass
+
+from devherd_sim.node import machine
+from devherd_sim.node.entry import Entry, File, attributes
+from devherd_sim.node.link import link, named_link
+
+BRIDGE_CLASS = 0x060400
+ACCELERATOR_CLASS = 0x120000
+_INTEL = 0x8086
+_ROOT_PORT = 0x2030
+_LINK = {"max_link_speed": "8.0 GT/s PCIe", "max_link_width": "8"}
+_LINK_STATUS = {"current_link_speed": "8.0 GT/s PCIe", "current_link_width": "8"}
+# A virtual function's link status register reads zero (PCIe base specification, SR-IOV).
+_VIRTUAL_LINK_STATUS = {"current_link_speed": "Unknown", "current_link_width": "0"}
+_UNCORRECTABLE = (
+    *("Undefined", "DLP", "SDES", "TLP", "FCP", "CmpltTO", "CmpltAbrt", "UnxCmplt", "RxOF", "MalfTLP", "ECRC"),
+    *("UnsupReq", "ACSViol", "UncorrIntErr", "BlockedTLP", "AtomicOpBlocked", "TLPBlockedErr", "PoisonTLPBlocked"),
+)
+_CORRECTABLE = ("RxErr", "BadTLP", "BadDLLP", "Rollover", "Timeout", "NonFatalErr", "CorrIntErr", "HeaderOF")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One function of a PCI device. `path` is its sysfs directory, relative to the host root."""
+
+    path: str
+    vendor: int = _INTEL
+    device: int
+    pci_class: int = ACCELERATOR_CLASS
+    driver: str | None
+    numa_node: int = -1
+    physical: str | None = None
+    """Path of its physical function, for a virtual one."""
+    virtual: tuple[str, ...] = ()
+    """Paths of its virtual functions."""
+
+    @property
+    def address(self) -> str:
+        """`0000:81:00.0`."""
+        return self.path.rpartition("/")[2]
+
+
+def entries(function: Function) -> list[Entry]:
+    """The function's own directory and the links of the PCI bus to it."""
+    return [
+        *_facts(function),
+        *attributes(function.path, _LINK | (_VIRTUAL_LINK_STATUS if function.physical else _LINK_STATUS)),
+        *_error_counts(function.path),
+        *_kinship(function),
+        link(f"{function.path}/subsystem", "sys/bus/pci"),
+        named_link("sys/bus/pci/devices", function.path),
+        *_binding(function),
+    ]
+
+
+def _binding(function: Function) -> list[Entry]:
+    if function.driver is None:
+        return []
+    driver = f"sys/bus/pci/drivers/{function.driver}"
+    return [link(f"{function.path}/driver", driver), named_link(driver, function.path)]
+
+
+def bridge_above(path: str, numa_node: int) -> Function:
+    """The root port that the function at `path` sits below."""
+    return Function(
+        path=path.rpartition("/")[0],
+        device=_ROOT_PORT,
+        pci_class=BRIDGE_CLASS,
+        driver="pcieport",
+        numa_node=numa_node,
+    )
+
+
+def error_count(kind: str, count: int) -> str:
+    """Content of `aer_dev_<kind>` with `count` errors of its most ordinary sort."""
+    names, ordinary = (_CORRECTABLE, "BadTLP") if kind == "correctable" else (_UNCORRECTABLE, "TLP")
+    total = {"correctable": "COR", "fatal": "FATAL", "nonfatal": "NONFATAL"}[kind]
+    lines = [f"{name} {count if name == ordinary else 0}" for name in names]
+    return "\n".join([*lines, f"TOTAL_ERR_{total} {count}"])
+
+
+def _facts(function: Function) -> list[Entry]:
+    driver = f"DRIVER={function.driver}\n" if function.driver else ""
+    uevent = (
+        f"{driver}PCI_CLASS={function.pci_class:X}\nPCI_ID={function.vendor:04X}:{function.device:04X}\n"
+        f"PCI_SUBSYS_ID={function.vendor:04X}:0000\nPCI_SLOT_NAME={function.address}\n"
+        f"MODALIAS=pci:v{function.vendor:08X}d{function.device:08X}sv{function.vendor:08X}sd00000000"
+        f"bc{function.pci_class >> 16:02X}sc{function.pci_class >> 8 & 0xFF:02X}i{function.pci_class & 0xFF:02X}"
+    )
+    facts = {
+        "uevent": uevent,
+        "class": f"0x{function.pci_class:06x}",
+        "vendor": f"0x{function.vendor:04x}",
+        "device": f"0x{function.device:04x}",
+        "subsystem_vendor": f"0x{function.vendor:04x}",
+        "subsystem_device": "0x0000",
+        "revision": "0x00",
+        "enable": "1",
+        "numa_node": str(function.numa_node),
+        "local_cpulist": machine.cpulist(function.numa_node),
+        "power_state": "D0",
+    }
+    return attributes(function.path, facts)
+
+
+def _error_counts(path: str) -> list[Entry]:
+    return [File.line(f"{path}/aer_dev_{kind}", error_count(kind, 0)) for kind in ("correctable", "fatal", "nonfatal")]
+
+
+def _kinship(function: Function) -> list[Entry]:
+    """Links between a physical function and its virtual ones."""
+    if function.physical:
+        return [link(f"{function.path}/physfn", function.physical)]
+    if function.pci_class == BRIDGE_CLASS:
+        return []
+    count = str(len(function.virtual))
+    return [
+        *attributes(function.path, {"sriov_totalvfs": str(max(8, len(function.virtual))), "sriov_numvfs": count}),
+        *(link(f"{function.path}/virtfn{index}", path) for index, path in enumerate(function.virtual)),
+    ]

@@ -1,0 +1,121 @@
+"""RDMA cards under mlx5: the classes infiniband, infiniband_verbs and infiniband_mad, and their network interfaces.
+
+Documentation/ABI/stable/sysfs-class-infiniband; numbers as in the kernel's drivers/infiniband/core.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from devherd_sim.node import pci, virtual_device
+from devherd_sim.node.class_device import class_device, class_node
+from devherd_sim.node.entry import Entry, File, attributes
+from devherd_sim.node.fpga_card import Numbers
+from devherd_sim.node.pci_slots import Slots, numa_node_of, virtual_function
+
+_MELLANOX = 0x15B3
+_NETWORK_CLASSES = {"InfiniBand": 0x020700, "Ethernet": 0x020000}
+_MAJOR, _DYNAMIC_MAJOR = 231, 509
+_FIXED_MINORS = 32
+_VERBS_BASE, _ISSM_BASE = 192, 64
+_RATES = {"InfiniBand": "200 Gb/sec (4X HDR)", "Ethernet": "100 Gb/sec (4X EDR)"}
+
+
+class RdmaSpec(BaseModel):
+    """A number of equal cards of one port; virtual functions are RDMA devices beside the physical one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cards: Annotated[int, Field(ge=1, le=32)] = 1
+    vfs: Annotated[int, Field(ge=0, le=31)] = 0
+    numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    link_layer: Literal["InfiniBand", "Ethernet"] = "InfiniBand"
+
+
+def modules(specs: Sequence[RdmaSpec]) -> set[str]:
+    """The kernel modules that these cards need."""
+    return {"mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs", "ib_umad", "rdma_cm", "rdma_ucm"} if specs else set()
+
+
+def entries(specs: Sequence[RdmaSpec], slots: Slots, numbers: Numbers) -> list[Entry]:
+    """All cards, each with its root port, and what all of them share."""
+    if not specs:
+        return []
+    made = virtual_device.entries(virtual_device.VirtualDevice("infiniband/rdma_cm", (10, 123)))
+    for spec in specs:
+        for index in range(spec.cards):
+            numa_node = numa_node_of(index, spec.cards, spec.numa_nodes)
+            path = slots.take(numa_node)
+            made += pci.entries(pci.bridge_above(path, numa_node))
+            for function in _functions(spec, path, numa_node):
+                made += pci.entries(function)
+                made += _device(spec, function, numbers.take("rdma device"))
+    return made
+
+
+def _functions(spec: RdmaSpec, path: str, numa_node: int) -> Iterator[pci.Function]:
+    """The physical function, then its virtual ones."""
+    virtual = tuple(virtual_function(path, index) for index in range(1, spec.vfs + 1))
+    for place in (path, *virtual):
+        yield pci.Function(
+            path=place,
+            vendor=_MELLANOX,
+            device=0x101B if place == path else 0x101C,
+            pci_class=_NETWORK_CLASSES[spec.link_layer],
+            driver="mlx5_core",
+            numa_node=numa_node,
+            physical=None if place == path else path,
+            virtual=virtual if place == path else (),
+        )
+
+
+def _device(spec: RdmaSpec, function: pci.Function, number: int) -> list[Entry]:
+    name = f"mlx5_{number}"
+    path = f"{function.path}/infiniband/{name}"
+    guid = f"b859:9f03:00a1:{number:04x}"
+    facts = {
+        "node_type": "1: CA",
+        "node_guid": guid,
+        "sys_image_guid": guid,
+        "node_desc": name,
+        "hca_type": f"MT{function.device}",
+        "fw_ver": "20.31.1014",
+        "hw_rev": "0",
+        "board_id": "MT_0000000223",
+    }
+    port = {
+        "state": "4: ACTIVE",
+        "phys_state": "5: LinkUp",
+        "link_layer": spec.link_layer,
+        "rate": _RATES[spec.link_layer],
+        "lid": f"0x{number + 1:x}",
+    }
+    return [
+        *class_device(path, "infiniband", function.path),
+        *attributes(path, facts),
+        *attributes(f"{path}/ports/1", port),
+        *_character_device(function, "infiniband_verbs", f"uverbs{number}", name, _verbs_number(number)),
+        *_character_device(function, "infiniband_mad", f"umad{number}", name, (_MAJOR, number)),
+        *_character_device(function, "infiniband_mad", f"issm{number}", name, (_MAJOR, _ISSM_BASE + number)),
+        *_interface(spec, function, number),
+    ]
+
+
+def _verbs_number(number: int) -> tuple[int, int]:
+    """The first 32 have fixed numbers."""
+    if number < _FIXED_MINORS:
+        return _MAJOR, _VERBS_BASE + number
+    return _DYNAMIC_MAJOR, number - _FIXED_MINORS
+
+
+def _character_device(
+    function: pci.Function, class_name: str, node: str, device: str, number: tuple[int, int]
+) -> list[Entry]:
+    path = f"{function.path}/{class_name}/{node}"
+    return [*class_node(path, class_name, f"infiniband/{node}", number), File.line(f"{path}/ibdev", device)]
+
+
+def _interface(spec: RdmaSpec, function: pci.Function, number: int) -> list[Entry]:
+    path = f"{function.path}/net/{'ib' if spec.link_layer == 'InfiniBand' else 'eth'}{number}"
+    return [*class_device(path, "net", function.path), *attributes(path, {"operstate": "up", "carrier": "1"})]

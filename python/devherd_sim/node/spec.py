@@ -1,0 +1,163 @@
+"""What a simulated node is to have, validated, and the entries that follow from it."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from devherd_sim.node import (
+    amdgpu,
+    dfl,
+    intel_gpu,
+    machine,
+    nvidia,
+    opae,
+    pci,
+    rdma,
+    text,
+    usb,
+    virtual_device,
+    xilinx_fpga,
+)
+from devherd_sim.node.amd import AmdSpec
+from devherd_sim.node.entry import Entry
+from devherd_sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
+from devherd_sim.node.intel_gpu import IntelGpuSpec
+from devherd_sim.node.nvidia import NvidiaSpec
+from devherd_sim.node.pci_slots import Slots, numa_node_of
+from devherd_sim.node.rdma import RdmaSpec
+from devherd_sim.node.xilinx_fpga import XilinxFpgaSpec
+
+_Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="32 hexadecimal digits, lower case")]
+_UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$", description="four hexadecimal digits, in quotes")]
+_LAYOUTS = {"dfl": dfl, "opae": opae}
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FpgaSpec(_Section):
+    """A number of equal FPGA cards; their ports take the `afu_ids` in turn."""
+
+    driver: DriverName = "dfl"
+    cards: Annotated[int, Field(ge=1, le=1024)] = 1
+    ports: Annotated[int, Field(ge=0, le=64)] = 1
+    vfs: Annotated[int, Field(ge=0, le=63)] = 0
+    numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    afu_ids: Annotated[list[_Id], Field(min_length=1)] = [*AFU_IDS]
+    interface_id: _Id = INTERFACE_ID
+
+
+class UsbSpec(_Section):
+    """One USB device."""
+
+    vendor: _UsbId
+    product: _UsbId
+    serial: str | None = None
+    function: usb.UsbFunction | None = None
+
+
+def _within_the_kernels_limits(number: str) -> str:
+    """A dev_t has 12 bits for the major and 20 for the minor number (include/linux/kdev_t.h)."""
+    major, _, minor = number.partition(":")
+    if int(major) >= 1 << 12 or int(minor) >= 1 << 20:
+        raise ValueError(f"{number}: the major number is below 4096 and the minor number below 1048576")
+    return number
+
+
+class DeviceSpec(_Section):
+    """One character device without hardware behind it."""
+
+    path: Annotated[str, Field(pattern=r"^/dev/[^\s]+$")]
+    number: Annotated[
+        str,
+        Field(pattern=r"^[0-9]{1,4}:[0-9]{1,7}$", description="major:minor, in quotes"),
+        AfterValidator(_within_the_kernels_limits),
+    ]
+    subsystem: Annotated[str, Field(pattern=r"^[^/\s]+$")] = "misc"
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, dict) else value
+
+
+class NodeSpec(_Section):
+    """A whole node. `tree` is text in the format of devherd_sim.node.text, put on top of the rest."""
+
+    fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list)] = []
+    nvidia: NvidiaSpec | None = None
+    amd: Annotated[list[AmdSpec], BeforeValidator(_as_list)] = []
+    intel_gpu: Annotated[list[IntelGpuSpec], BeforeValidator(_as_list)] = []
+    xilinx_fpga: Annotated[list[XilinxFpgaSpec], BeforeValidator(_as_list)] = []
+    rdma: Annotated[list[RdmaSpec], BeforeValidator(_as_list)] = []
+    usb: list[UsbSpec] = []
+    devices: list[DeviceSpec] = []
+    tree: str = ""
+
+
+def entries(spec: NodeSpec) -> list[Entry]:
+    """Everything on the node. Raises UsageError when a line of `tree` is no entry."""
+    numbers = Numbers()
+    slots = Slots(max((cards.numa_nodes for cards in _cards(spec)), default=1))
+    drivers = {fpga.driver for fpga in spec.fpga}
+    modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
+    modules |= intel_gpu.modules(spec.intel_gpu) | xilinx_fpga.modules(spec.xilinx_fpga) | rdma.modules(spec.rdma)
+    modules |= set(nvidia.MODULES if spec.nvidia else ()) | amdgpu.modules(spec.amd)
+    return [
+        *machine.entries(slots.numa_nodes, modules),
+        *(entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)),
+        *nvidia.entries(spec.nvidia, slots, numbers),
+        *amdgpu.entries(spec.amd, slots, numbers),
+        *intel_gpu.entries(spec.intel_gpu, slots, numbers),
+        *xilinx_fpga.entries(spec.xilinx_fpga, slots, numbers),
+        *rdma.entries(spec.rdma, slots, numbers),
+        *usb.entries([usb.UsbDevice(**device.model_dump()) for device in spec.usb]),
+        *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
+        *text.parse(spec.tree),
+    ]
+
+
+def _cards(spec: NodeSpec) -> list[FpgaSpec | NvidiaSpec | AmdSpec | IntelGpuSpec | XilinxFpgaSpec | RdmaSpec]:
+    """What is spread over NUMA nodes."""
+    nvidia_gpus = [spec.nvidia] if spec.nvidia else []
+    return [*spec.fpga, *nvidia_gpus, *spec.amd, *spec.intel_gpu, *spec.xilinx_fpga, *spec.rdma]
+
+
+def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
+    """One FPGA card with its root port."""
+    made = pci.entries(pci.bridge_above(plan.path, plan.numa_node))
+    for part in parts(plan, numbers):
+        made += pci.entries(part.function)
+        made += _LAYOUTS[plan.driver].entries(part)
+    return made
+
+
+def _plans(groups: list[FpgaSpec], slots: Slots) -> Iterator[CardPlan]:
+    """Cards of all groups, each group spread over its NUMA nodes, each node's cards side by side."""
+    spread = [
+        (numa_node_of(index, fpga.cards, fpga.numa_nodes), fpga, index)
+        for fpga in groups
+        for index in range(fpga.cards)
+    ]
+    for node, fpga, index in sorted(spread, key=lambda card: card[0]):
+        yield _plan(fpga, index, slots.take(node), node)
+
+
+def _plan(fpga: FpgaSpec, index: int, path: str, numa_node: int) -> CardPlan:
+    each = fpga.vfs or fpga.ports
+    turn = [fpga.afu_ids[(index * each + port) % len(fpga.afu_ids)] for port in range(max(each, 1))]
+    return CardPlan(
+        driver=fpga.driver,
+        path=path,
+        numa_node=numa_node,
+        ports=fpga.ports,
+        virtual_functions=fpga.vfs,
+        interface_id=fpga.interface_id,
+        afu_ids=turn,
+    )
+
+
+def _virtual(device: DeviceSpec) -> virtual_device.VirtualDevice:
+    major, _, minor = device.number.partition(":")
+    return virtual_device.VirtualDevice(device.path.removeprefix("/dev/"), (int(major), int(minor)), device.subsystem)

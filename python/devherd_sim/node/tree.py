@@ -1,0 +1,139 @@
+"""Host trees on disk: written below a directory, and read back.
+
+A tree written here has a mark by which commands recognise it; they tell the scan core (devherd.simulated_host).
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from devherd.errors import UsageError
+from devherd.simulated_host import MARK, is_simulated
+from devherd_sim.node.entry import DeviceNode, Directory, Entry, Fifo, File, Symlink
+from devherd_sim.node.text import parse, render
+
+__all__ = ["MARK", "is_simulated", "parse", "put", "read_tree", "render", "rewrite", "write_tree"]
+
+
+def write_tree(tree: str | Iterable[Entry], root: Path) -> None:
+    """Put a tree, as text or as entries, below `root` and mark it; what is there already stays or is replaced.
+
+    Raises UsageError for a line that is no entry and for an entry that would land outside `root`, OSError when the
+    disk refuses.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    (root / MARK).touch()
+    made: set[str] = set()
+    for entry in parse(tree) if isinstance(tree, str) else tree:
+        put(entry, root, made)
+
+
+def put(entry: Entry, root: Path, made: set[str] | None = None) -> None:
+    """Make one entry, with its parents. A file that exists keeps its inode, as an attribute of sysfs does.
+
+    `made` are directories of the tree that are known to exist inside `root`: thousands of entries share a few.
+    """
+    made = set() if made is None else made
+    parent = entry.path.rpartition("/")[0]
+    place = root / entry.path if parent in made else _place(entry.path, root)
+    try:
+        if parent not in made:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            made.add(parent)
+        try:
+            _make(entry, place)
+        except FileExistsError:
+            if isinstance(entry, Symlink) and place.is_symlink():
+                made.clear()  # some of them may have been reached by the link that is replaced
+            _replace(entry, place)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise UsageError(f"{entry.path} of the tree", str(error.strerror), "make each path of one kind only") from error
+
+
+def rewrite(path: Path, content: bytes) -> None:
+    """Give a file new content in its inode; a reader meets the old or the new, never an empty file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.pwrite(descriptor, content, 0)
+        os.ftruncate(descriptor, len(content))
+    finally:
+        os.close(descriptor)
+
+
+def read_tree(root: Path) -> list[Entry]:
+    """The entries below a directory, sorted by path; of directories only the empty ones."""
+    return [entry for entry in _walk(root, root) if entry.path != MARK]
+
+
+def _place(path: str, root: Path) -> Path:
+    """Where an entry goes; its parent may be reached by links of the tree, but not out of it."""
+    place = root / path
+    try:
+        inside = place.parent.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # a loop of links: which of the two depends on Python's version
+        inside = False
+    if not inside:
+        raise UsageError(f"{path} of the tree", f"a link on its way leads out of {root}", "make that link relative")
+    return place
+
+
+def _replace(entry: Entry, place: Path) -> None:
+    if isinstance(entry, File) and place.is_file() and not place.is_symlink():
+        rewrite(place, entry.content)
+    elif not (isinstance(entry, Directory) and place.is_dir()):
+        place.unlink(missing_ok=True)
+        _make(entry, place)
+
+
+def _make(entry: Entry, place: Path) -> None:
+    """Raises FileExistsError where there is something already."""
+    match entry:
+        case Directory():
+            place.mkdir()
+        case File():
+            with place.open("xb", buffering=0) as file:
+                file.write(entry.content)
+        case Symlink():
+            place.symlink_to(entry.target)
+        case DeviceNode():
+            _make_node(entry, place)
+        case Fifo():
+            os.mkfifo(place)
+
+
+def _make_node(entry: DeviceNode, place: Path) -> None:
+    kind = stat.S_IFCHR if entry.kind == "char" else stat.S_IFBLK
+    try:
+        os.mknod(place, kind | 0o660, os.makedev(entry.major, entry.minor))
+    except PermissionError:
+        place.touch(exist_ok=False)
+
+
+def _walk(directory: Path, root: Path) -> Iterator[Entry]:
+    with os.scandir(directory) as found:
+        children = sorted(found, key=lambda child: child.name)
+    if not children and directory != root:
+        yield Directory(str(directory.relative_to(root)))
+    for child in children:
+        path = Path(child.path)
+        if child.is_dir(follow_symlinks=False):
+            yield from _walk(path, root)
+        else:
+            yield _entry(path, str(path.relative_to(root)))
+
+
+def _entry(place: Path, path: str) -> Entry:
+    status = place.lstat()
+    kind = stat.S_IFMT(status.st_mode)
+    number = os.major(status.st_rdev), os.minor(status.st_rdev)
+    match kind:
+        case stat.S_IFLNK:
+            return Symlink(path, str(place.readlink()))
+        case stat.S_IFCHR:
+            return DeviceNode(path, "char", *number)
+        case stat.S_IFBLK:
+            return DeviceNode(path, "block", *number)
+        case stat.S_IFIFO:
+            return Fifo(path)
+    return File(path, place.read_bytes())

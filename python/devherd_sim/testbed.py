@@ -1,0 +1,132 @@
+"""devherd on a simulated node beside an embedded kubelet, below one directory: for demo, tests and benches.
+
+async with Testbed(Path("/tmp/testbed"), preset("fpga-8")) as testbed:
+    await testbed.kubelet.until_allocatable(name, 4)
+    testbed.node.fail_port("dfl-port.0")
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from devherd import spool
+from devherd.proto import spool_pb2
+from devherd.settings import Settings
+from devherd_sim.kubelet.manager import EmbeddedKubelet
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
+
+STOP_SECONDS = 20.0
+
+
+class Testbed:
+    """In the directory: `node`, `kubelet`, `run`, `config.yaml`, `herd.log`. Its path must leave room for sockets."""
+
+    __test__ = False  # pytest would take it for a class of tests by its name
+
+    def __init__(self, directory: Path, spec: NodeSpec, config: dict[str, Any] | None = None) -> None:
+        self.directory = directory
+        self.settings = Settings(
+            config_path=directory / "config.yaml",
+            host_root=directory / "node",
+            kubelet_dir=directory / "kubelet",
+            run_dir=directory / "run",
+            listen=f"127.0.0.1:{free_port()}",
+        )
+        self.command: tuple[str, ...] = (sys.executable, "-m", "devherd")
+        self.configure(config or {})
+        self.node = SimulatedNode.create(self.settings.host_root, spec)
+        self.kubelet = EmbeddedKubelet(self.settings.kubelet_dir)
+        self.herd: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.kubelet.start()
+        await self.start_herd()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop_herd()
+        await self.kubelet.stop(clean=True)
+
+    @property
+    def log(self) -> str:
+        """What the herd has written to stderr so far."""
+        path = self.directory / "herd.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """Write the configuration file; JSON is YAML."""
+        (self.directory / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+
+    async def start_herd(self) -> float:
+        """Start `devherd run`; the monotonic second at which it was started."""
+        settings = self.settings
+        options = [
+            f"--config={settings.config_path}",
+            f"--host-root={settings.host_root}",
+            f"--kubelet-dir={settings.kubelet_dir}",
+            f"--run-dir={settings.run_dir}",
+            f"--listen={settings.listen}",
+        ]
+        log = os.open(self.directory / "herd.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+        started = time.monotonic()
+        self.herd = await asyncio.create_subprocess_exec(*self.command, "run", *options, stderr=log)
+        os.close(log)
+        return started
+
+    async def stop_herd(self, number: int = signal.SIGTERM) -> int | None:
+        """Stop it, if it runs, and wait for its end; the exit code. SIGKILL follows when it does not end by itself."""
+        herd = self.herd
+        if herd is None or herd.returncode is not None:
+            return herd.returncode if herd else None
+        herd.send_signal(number)
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(herd.wait(), STOP_SECONDS)
+        herd.kill()
+        return await herd.wait()
+
+    def children(self) -> dict[str, spool_pb2.Child]:
+        """The supervisor's children by name."""
+        try:
+            children = spool.read(self.settings.children_file, spool_pb2.Children).children
+        except (FileNotFoundError, spool.SpoolError):
+            return {}
+        return {child.name: child for child in children}
+
+    def runs(self, *names: str) -> bool:
+        """Whether each of these children is RUNNING, by what the supervisor wrote last; every child without names."""
+        children = self.children()
+        return bool(children) and all(
+            name in children and children[name].state == "RUNNING" for name in names or children
+        )
+
+    def child_of(self, resource_name: str) -> spool_pb2.Child:
+        """The child that serves a resource."""
+        return self.children()[f"resource:{spool.key_of(resource_name)}"]
+
+    async def until(self, condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:  # noqa: ASYNC109
+        """Look every millisecond until something holds that is no event of the kubelet. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {timeout} s; the herd's log ends in\n{self.log[-2000:]}")
+            await asyncio.sleep(0.001)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that is free at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,297 @@
+//! PCI functions: which one a path belongs to, and its facts.
+//!
+//! <https://docs.kernel.org/PCI/sysfs-pci.html>. The `uevent` file has most facts in one read; the attributes of their
+//! own are read only where it does not.
+
+use std::path::{Path, PathBuf};
+
+use crate::device::{Device, PciFunction};
+use crate::host::Host;
+use crate::host::attribute::{self, Attribute};
+use crate::host::directory::{self, Directory};
+
+/// The directory of the PCI function that a path of sysfs lies in: the last part that is an address.
+#[must_use]
+pub fn function_of(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|ancestor| address_of(ancestor).is_some())
+}
+
+/// `0000:3b:00.0` of `/sys/devices/…/0000:3b:00.0`.
+#[must_use]
+pub fn address_of(function: &Path) -> Option<&str> {
+    function.file_name()?.to_str().filter(|name| is_address(name))
+}
+
+/// The attributes that a PCI function gives to its device.
+pub const FACTS: [&str; 8] = [
+    "numa_node",
+    "pci_address",
+    "pci_class",
+    "pci_driver",
+    "vendor_id",
+    "device_id",
+    "subsystem_vendor_id",
+    "subsystem_device_id",
+];
+
+/// Whether a name is an address: `0000:3b:00.0`, with a domain of four digits or, behind VMD, more.
+#[must_use]
+pub fn is_address(name: &str) -> bool {
+    let hexadecimal = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let mut parts = name.split(':');
+    let (Some(domain), Some(bus), Some(slot), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let Some((device, function)) = slot.split_once('.') else { return false };
+    domain.len() >= 4
+        && bus.len() == 2
+        && device.len() == 2
+        && function.len() == 1
+        && [domain, bus, device, function].into_iter().all(hexadecimal)
+}
+
+/// The physical function behind a virtual one; `None` for a function that is no virtual one.
+#[must_use]
+pub fn physical_function(host: &Host, function: &Path) -> Option<PathBuf> {
+    let target = directory::link(&function.join("physfn")).ok()?;
+    let physical = host.behind_link(function, &target);
+    address_of(&physical).is_some().then_some(physical)
+}
+
+/// Every PCI function of the host, found by walking down the bridges: for trees whose class directories hold no links.
+#[must_use]
+pub fn functions(host: &Host) -> Vec<PathBuf> {
+    let mut functions = Vec::new();
+    let mut above = directories_below(&host.sys("devices"), |name| name.starts_with("pci"));
+    while let Some(directory) = above.pop() {
+        let below = directories_below(&directory, is_address);
+        functions.extend(below.iter().cloned());
+        above.extend(below);
+    }
+    functions.sort();
+    functions
+}
+
+fn directories_below(directory: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
+    // A link would lead out of the tree, or round in it.
+    let is_link = |path: &PathBuf| directory::link(path).is_ok();
+    names
+        .into_iter()
+        .filter(|name| wanted(name))
+        .map(|name| directory.join(name))
+        .filter(|path| !is_link(path))
+        .collect()
+}
+
+/// A fact and the file it was read from.
+type Fact<T> = Option<(T, PathBuf)>;
+
+/// The facts of one PCI function; a fact that no file has is `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Function {
+    /// `/sys/devices/…/<address>`, with the host root.
+    pub path: PathBuf,
+    /// `<address>/uevent` `DRIVER`, or the link `driver`.
+    pub driver: Fact<String>,
+    /// `class`: `0x120000`.
+    pub class: Fact<u32>,
+    /// `vendor` and `device`.
+    pub id: Fact<(u16, u16)>,
+    /// `subsystem_vendor` and `subsystem_device`.
+    pub subsystem_id: Fact<(u16, u16)>,
+    /// `numa_node`; `None` also where the kernel knows none.
+    pub numa_node: Fact<u32>,
+}
+
+impl Function {
+    /// Reads what there is.
+    #[must_use]
+    pub fn read(path: &Path) -> Self {
+        let uevent = Uevent::read(path);
+        Self {
+            path: path.to_path_buf(),
+            driver: uevent.fact("DRIVER", |text| Some(text.to_owned())).or_else(|| driver_link(path)),
+            class: uevent.fact("PCI_CLASS", class).or_else(|| single(path, "class", class)),
+            id: uevent.fact("PCI_ID", id_pair).or_else(|| pair(path, "vendor", "device")),
+            subsystem_id: uevent
+                .fact("PCI_SUBSYS_ID", id_pair)
+                .or_else(|| pair(path, "subsystem_vendor", "subsystem_device")),
+            numa_node: single(path, "numa_node", |text| attribute::numa_node(text).flatten()),
+        }
+    }
+
+    /// `0000:3b:00.0`.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        address_of(&self.path).unwrap_or_default()
+    }
+
+    /// Notes that a device is this function or a part of it, without further attributes.
+    pub fn attach(&self, host: &Host, device: &mut Device) {
+        if address_of(&self.path).is_some() {
+            let driver = self.driver.as_ref().map(|(driver, _)| driver.clone());
+            device.belongs_to(PciFunction { path: host.own_path(&self.path), driver });
+        }
+    }
+
+    /// Notes the facts on a device of this function.
+    pub fn describe(&self, host: &Host, device: &mut Device) {
+        self.attach(host, device);
+        if let Some(address) = address_of(&self.path) {
+            device.note("pci_address", address, host.own_path(&self.path));
+        }
+        let mut note = |name: &str, value: String, source: &Path| device.note(name, value, host.own_path(source));
+        if let Some((driver, source)) = &self.driver {
+            note("pci_driver", driver.clone(), source);
+        }
+        if let Some((class, source)) = &self.class {
+            note("pci_class", format!("0x{class:06x}"), source);
+        }
+        if let Some(((vendor, device), source)) = &self.id {
+            note("vendor_id", format!("0x{vendor:04x}"), source);
+            note("device_id", format!("0x{device:04x}"), source);
+        }
+        if let Some(((vendor, device), source)) = &self.subsystem_id {
+            note("subsystem_vendor_id", format!("0x{vendor:04x}"), source);
+            note("subsystem_device_id", format!("0x{device:04x}"), source);
+        }
+        if let Some((node, source)) = &self.numa_node {
+            note("numa_node", node.to_string(), source);
+        }
+    }
+}
+
+/// The `uevent` file: lines of `KEY=value`. Empty where it cannot be read.
+struct Uevent {
+    path: PathBuf,
+    content: String,
+}
+
+impl Uevent {
+    fn read(function: &Path) -> Self {
+        let path = function.join("uevent");
+        let content = Attribute::read(&path).map(|uevent| uevent.text().to_owned()).unwrap_or_default();
+        Self { path, content }
+    }
+
+    fn fact<T>(&self, key: &str, parse: impl Fn(&str) -> Option<T>) -> Fact<T> {
+        let value = self.content.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
+        Some((parse(value.trim())?, self.path.clone()))
+    }
+}
+
+fn single<T>(function: &Path, name: &str, parse: impl Fn(&str) -> Option<T>) -> Fact<T> {
+    let attribute = Attribute::read(function.join(name)).ok()?;
+    Some((parse(attribute.text())?, attribute.path().to_path_buf()))
+}
+
+fn pair(function: &Path, vendor: &str, device: &str) -> Fact<(u16, u16)> {
+    let (vendor, source) = single(function, vendor, id)?;
+    let (device, _) = single(function, device, id)?;
+    Some(((vendor, device), source))
+}
+
+fn driver_link(function: &Path) -> Fact<String> {
+    let path = function.join("driver");
+    let target = directory::link(&path).ok()?;
+    Some((target.file_name()?.to_str()?.to_owned(), path))
+}
+
+/// `120000` of a uevent, `0x120000` of `class`.
+fn class(text: &str) -> Option<u32> {
+    attribute::hexadecimal(text)?.try_into().ok()
+}
+
+/// `8086` of a uevent, `0x8086` of `vendor`.
+fn id(text: &str) -> Option<u16> {
+    attribute::hexadecimal(text)?.try_into().ok()
+}
+
+/// `8086:0B30`.
+fn id_pair(text: &str) -> Option<(u16, u16)> {
+    let (vendor, device) = text.split_once(':')?;
+    Some((id(vendor)?, id(device)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn addresses_are_matched_whole() {
+        for name in ["0000:3b:00.0", "0000:00:1f.7", "10000:01:00.0"] {
+            assert!(is_address(name), "{name}");
+        }
+        for name in
+            ["", "0000:3b:00", "0000:3b:00.", "000:3b:00.0", "0000:3b:00.0 ", "0000:3B:00.0", "pci0000:00", "a:b:c.d"]
+        {
+            assert!(!is_address(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_belongs_to_its_last_address() {
+        let path = Path::new("/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0/fpga_region/region0");
+        let function = function_of(path).unwrap();
+        assert_eq!(function, Path::new("/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0"));
+        assert_eq!(address_of(function), Some("0000:81:00.0"));
+        assert_eq!(function_of(Path::new("/sys/devices/platform/fpga_region/region0")), None);
+    }
+
+    #[test]
+    fn a_uevent_tells_most_in_one_read() {
+        let root = tempfile::tempdir().unwrap();
+        let function = root.path().join("0000:81:00.0");
+        std::fs::create_dir(&function).unwrap();
+        let uevent = "DRIVER=dfl-pci\nPCI_CLASS=120000\nPCI_ID=8086:0B30\nPCI_SUBSYS_ID=8086:0001\nPCI_SLOT_NAME=x\n";
+        std::fs::write(function.join("uevent"), uevent).unwrap();
+        std::fs::write(function.join("numa_node"), "1\n").unwrap();
+        let read = Function::read(&function);
+        let source = function.join("uevent");
+        assert_eq!(read.driver, Some(("dfl-pci".to_owned(), source.clone())));
+        assert_eq!(read.class, Some((0x12_0000, source.clone())));
+        assert_eq!(read.id, Some(((0x8086, 0x0b30), source.clone())));
+        assert_eq!(read.subsystem_id, Some(((0x8086, 1), source)));
+        assert_eq!(read.numa_node, Some((1, function.join("numa_node"))));
+    }
+
+    #[test]
+    fn without_a_uevent_the_attributes_tell() {
+        let root = tempfile::tempdir().unwrap();
+        let function = root.path().join("0000:81:00.0");
+        std::fs::create_dir(&function).unwrap();
+        for (name, content) in
+            [("class", "0x120000\n"), ("vendor", "0x8086\n"), ("device", "0x0b30\n"), ("numa_node", "-1\n")]
+        {
+            std::fs::write(function.join(name), content).unwrap();
+        }
+        symlink("../../bus/pci/drivers/dfl-pci", function.join("driver")).unwrap();
+        let read = Function::read(&function);
+        assert_eq!(read.driver, Some(("dfl-pci".to_owned(), function.join("driver"))));
+        assert_eq!(read.class, Some((0x12_0000, function.join("class"))));
+        assert_eq!(read.id, Some(((0x8086, 0x0b30), function.join("vendor"))));
+        assert_eq!((read.subsystem_id, read.numa_node), (None, None));
+    }
+
+    #[test]
+    fn a_virtual_function_names_its_physical_one() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::new(root.path());
+        let virtual_function = root.path().join("0000:42:00.1");
+        std::fs::create_dir(&virtual_function).unwrap();
+        assert_eq!(physical_function(&host, &virtual_function), None);
+        symlink("../0000:42:00.0", virtual_function.join("physfn")).unwrap();
+        assert_eq!(physical_function(&host, &virtual_function), Some(root.path().join("0000:42:00.0")));
+    }
+
+    #[test]
+    fn walking_finds_functions_behind_bridges_and_follows_no_link() {
+        let root = tempfile::tempdir().unwrap();
+        let bridge = root.path().join("sys/devices/pci0000:80/0000:80:01.0");
+        std::fs::create_dir_all(bridge.join("0000:81:00.0/fpga")).unwrap();
+        symlink("../..", bridge.join("0000:81:00.0/0000:99:00.0")).unwrap();
+        assert_eq!(functions(&Host::new(root.path())), [bridge.clone(), bridge.join("0000:81:00.0")]);
+    }
+}

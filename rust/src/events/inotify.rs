@@ -1,0 +1,318 @@
+//! Directories watched for entries that come and go: <https://man7.org/linux/man-pages/man7/inotify.7.html>.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use rustix::fs::FileType;
+use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+
+/// As many changes as the kernel queues by default (`fs.inotify.max_queued_events`): a busy writer must not
+/// keep [`DirectoryWatch::drain`] from returning. What is left keeps the descriptor readable.
+const MOST_CHANGES: usize = 16_384;
+
+/// One inotify instance and the directories it watches. It is closed when dropped.
+#[derive(Debug)]
+pub struct DirectoryWatch {
+    inotify: OwnedFd,
+    /// Every path given for a watch: two paths to one directory (a symlink, a bind mount) share one.
+    directories: HashMap<i32, Vec<String>>,
+}
+
+impl DirectoryWatch {
+    /// Watches nothing yet.
+    ///
+    /// # Errors
+    /// `EMFILE` when the user's `fs.inotify.max_user_instances` are used up.
+    pub fn new() -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        Ok(Self { inotify, directories: HashMap::new() })
+    }
+
+    /// Watches one more directory; look into it afterwards, since what came before is not reported.
+    ///
+    /// Adding it again changes nothing, unless another directory now has its path: then that one is watched instead.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR` or `EACCES` for the path; `ENOSPC` when `fs.inotify.max_user_watches` are used up.
+    pub fn add(&mut self, directory: &Path) -> io::Result<()> {
+        // MASK_ADD: events that `hush` removed from a watch are not added again.
+        let watch = inotify::add_watch(&self.inotify, directory, come_and_go() | WatchFlags::MASK_ADD)?;
+        if !self.directories.contains_key(&watch) {
+            inotify::add_watch(&self.inotify, directory, come_and_go() | WatchFlags::CLOSE_WRITE)?;
+        }
+        let name = directory.to_string_lossy().into_owned();
+        self.forget(&name, watch);
+        let names = self.directories.entry(watch).or_default();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+        Ok(())
+    }
+
+    /// The changes since the last call as (directory, entry name), without waiting for any.
+    ///
+    /// Reported are entries created, renamed in or away, deleted, closed after writing, or given other attributes; not
+    /// writes to device nodes, which are their normal use. An empty entry name stands for the directory itself: its attributes
+    /// changed, or it is gone and must be added again. When the kernel's queue has overflown, both are empty: anything
+    /// may have changed.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn drain(&mut self) -> io::Result<Vec<(String, String)>> {
+        let mut buffer = [MaybeUninit::uninit(); 8192];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        let mut changes = Vec::new();
+        while changes.len() < MOST_CHANGES || !reader.is_buffer_empty() {
+            match reader.next() {
+                Ok(event) => note(&event, &self.inotify, &mut self.directories, &mut changes),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Removes the name from every other watch, and ends watches without a name.
+    fn forget(&mut self, name: &str, but: i32) {
+        let inotify = &self.inotify;
+        self.directories.retain(|&watch, names| {
+            if watch != but {
+                names.retain(|other| other != name);
+            }
+            if names.is_empty() {
+                end(inotify, watch);
+            }
+            !names.is_empty()
+        });
+    }
+}
+
+impl AsFd for DirectoryWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+impl AsRawFd for DirectoryWatch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.inotify.as_raw_fd()
+    }
+}
+
+fn come_and_go() -> WatchFlags {
+    WatchFlags::CREATE
+        | WatchFlags::DELETE
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::MOVED_TO
+        | WatchFlags::ATTRIB
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::ONLYDIR
+}
+
+/// Adds what an event says to the changes. A write causes several events of one name, which are reported once.
+fn note(
+    event: &Event<'_>,
+    inotify: &OwnedFd,
+    directories: &mut HashMap<i32, Vec<String>>,
+    changes: &mut Vec<(String, String)>,
+) {
+    let mut report = |directory: &str, entry: &str| {
+        if !changes.last().is_some_and(|(last, name)| last == directory && name == entry) {
+            changes.push((directory.to_owned(), entry.to_owned()));
+        }
+    };
+    if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+        return report("", "");
+    }
+    let entry = event.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    for directory in directories.get(&event.wd()).into_iter().flatten() {
+        if event.events() == ReadFlags::CLOSE_WRITE && is_device_node(&Path::new(directory).join(&entry)) {
+            return hush(inotify, directory);
+        }
+        report(directory, &entry);
+    }
+    if event.events().contains(ReadFlags::MOVE_SELF) {
+        // The watch would follow the directory to its new place and report under a name that is no longer its own.
+        end(inotify, event.wd());
+    }
+    if event.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
+        directories.remove(&event.wd());
+    }
+}
+
+fn is_device_node(path: &Path) -> bool {
+    let kind = rustix::fs::stat(path).map(|found| FileType::from_raw_mode(found.st_mode));
+    matches!(kind, Ok(FileType::CharacterDevice | FileType::BlockDevice))
+}
+
+/// Stops watching for writes: in /dev every use of /dev/null is one, some hundred a second on a busy host.
+fn hush(inotify: &OwnedFd, directory: &str) {
+    // Without a watch of the directory, nothing is left to be hushed.
+    let _ = inotify::add_watch(inotify, directory, come_and_go());
+}
+
+/// Ends a watch; one that the kernel has ended already (its directory is gone) counts as ended too.
+fn end(inotify: &OwnedFd, watch: i32) {
+    let _ = inotify::remove_watch(inotify, watch);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn watching(directory: &Path) -> DirectoryWatch {
+        let mut watch = DirectoryWatch::new().unwrap();
+        watch.add(directory).unwrap();
+        watch
+    }
+
+    fn entries(watch: &mut DirectoryWatch) -> Vec<String> {
+        watch.drain().unwrap().into_iter().map(|(_, entry)| entry).collect()
+    }
+
+    #[test]
+    fn nothing_happened_is_an_empty_answer_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(watching(directory.path()).drain().unwrap(), []);
+    }
+
+    #[test]
+    fn a_written_renamed_and_removed_entry_is_told_with_its_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut watch = watching(directory.path());
+        let name = directory.path().to_string_lossy().into_owned();
+
+        fs::write(directory.path().join(".new"), "x").unwrap();
+        assert_eq!(watch.drain().unwrap(), [(name.clone(), ".new".into())]);
+        fs::rename(directory.path().join(".new"), directory.path().join("kept")).unwrap();
+        assert_eq!(watch.drain().unwrap(), [(name.clone(), ".new".into()), (name.clone(), "kept".into())]);
+        fs::remove_file(directory.path().join("kept")).unwrap();
+        assert_eq!(watch.drain().unwrap(), [(name, "kept".into())]);
+    }
+
+    #[test]
+    fn adding_twice_tells_a_change_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut watch = watching(directory.path());
+        watch.add(directory.path()).unwrap();
+        fs::create_dir(directory.path().join("port.0")).unwrap();
+        assert_eq!(entries(&mut watch), ["port.0"]);
+    }
+
+    #[test]
+    fn a_directory_removed_and_made_again_can_be_added_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("device-plugins");
+        fs::create_dir(&directory).unwrap();
+        let mut watch = watching(&directory);
+
+        fs::remove_dir(&directory).unwrap();
+        assert_eq!(entries(&mut watch), [""]);
+        assert_eq!(watch.add(&directory).unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::create_dir(&directory).unwrap();
+        watch.add(&directory).unwrap();
+        fs::write(directory.join("kubelet.sock"), "").unwrap();
+        assert_eq!(entries(&mut watch), ["kubelet.sock"]);
+    }
+
+    #[test]
+    fn a_directory_made_again_before_its_end_was_read_is_watched_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("resources");
+        fs::create_dir(&directory).unwrap();
+        let mut watch = watching(&directory);
+
+        fs::rename(&directory, parent.path().join("old")).unwrap();
+        fs::create_dir(&directory).unwrap();
+        watch.add(&directory).unwrap();
+        watch.drain().unwrap();
+        fs::write(parent.path().join("old/stale"), "").unwrap();
+        fs::write(directory.join("fresh"), "").unwrap();
+        assert_eq!(entries(&mut watch), ["fresh"]);
+    }
+
+    #[test]
+    fn a_directory_renamed_away_is_told_and_watched_no_more() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("resources");
+        fs::create_dir(&directory).unwrap();
+        let mut watch = watching(&directory);
+
+        fs::rename(&directory, parent.path().join("old")).unwrap();
+        assert_eq!(entries(&mut watch), [""]);
+        fs::write(parent.path().join("old/stale"), "").unwrap();
+        assert_eq!(watch.drain().unwrap(), []);
+    }
+
+    #[test]
+    fn two_paths_to_one_directory_are_both_told() {
+        let parent = tempfile::tempdir().unwrap();
+        let (directory, link) = (parent.path().join("real"), parent.path().join("link"));
+        fs::create_dir(&directory).unwrap();
+        std::os::unix::fs::symlink(&directory, &link).unwrap();
+        let mut watch = watching(&directory);
+        watch.add(&link).unwrap();
+
+        fs::create_dir(directory.join("entry")).unwrap();
+        let reported: Vec<String> = watch.drain().unwrap().into_iter().map(|(directory, _)| directory).collect();
+        assert_eq!(reported, [directory.to_string_lossy(), link.to_string_lossy()]);
+    }
+
+    #[test]
+    fn a_file_cannot_be_watched() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert_eq!(DirectoryWatch::new().unwrap().add(&file).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_is_told_legibly() {
+        use std::os::unix::ffi::OsStrExt;
+        let directory = tempfile::tempdir().unwrap();
+        let mut watch = watching(directory.path());
+        fs::write(directory.path().join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
+        assert_eq!(entries(&mut watch), ["\u{fffd}"]);
+    }
+
+    #[test]
+    fn the_use_of_a_device_node_is_no_change_and_wakes_nobody_twice() {
+        let mut watch = watching(Path::new("/dev"));
+        for added_again in [false, true] {
+            fs::write("/dev/null", "x").unwrap();
+            assert!(!entries(&mut watch).contains(&"null".to_owned()), "{added_again}");
+            watch.add(Path::new("/dev")).unwrap();
+        }
+        fs::write("/dev/null", "x").unwrap();
+        let mut reader = [MaybeUninit::uninit(); 8192];
+        let mut events = inotify::Reader::new(&watch.inotify, &mut reader);
+        while let Ok(event) = events.next() {
+            assert_ne!(event.file_name(), Some(c"null"));
+        }
+    }
+
+    #[test]
+    fn an_overflown_queue_is_told_as_a_change_anywhere() {
+        #[expect(clippy::disallowed_methods, reason = "the kernel's own limit, in a test")]
+        let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        let renames = limit.trim().parse::<usize>().unwrap() / 2 + 1;
+        let directory = tempfile::tempdir().unwrap();
+        let mut watch = watching(directory.path());
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        fs::write(&one, "").unwrap();
+        for _ in 0..=renames / 2 {
+            fs::rename(&one, &other).unwrap();
+            fs::rename(&other, &one).unwrap();
+        }
+        let reported = std::iter::from_fn(|| watch.drain().ok().filter(|changes| !changes.is_empty()));
+        assert!(reported.flatten().any(|change| change == (String::new(), String::new())));
+    }
+}

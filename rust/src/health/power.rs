@@ -1,0 +1,81 @@
+//! Whether a PCI function is asleep: reading its configuration space would wake it, reading these two attributes does not.
+//!
+//! `power/runtime_status`: <https://docs.kernel.org/power/runtime_pm.html>; `power_state`:
+//! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>.
+
+use std::path::Path;
+
+use super::finding::quoted;
+use super::kept_file::{Keeping, KeptFile};
+use crate::host::attribute::trimmed;
+
+/// The power attributes of one function.
+#[derive(Debug)]
+pub(super) struct Power {
+    runtime_status: KeptFile,
+    power_state: KeptFile,
+}
+
+impl Power {
+    /// How many descriptors it keeps open at most.
+    pub(super) const MOST_OPEN: u64 = 2;
+
+    /// Of the PCI function with this directory, which includes the host root.
+    pub(super) fn of(function: &Path) -> Self {
+        let file = |name: &str| KeptFile::new(function.join(name));
+        Self { runtime_status: file("power/runtime_status"), power_state: file("power_state") }
+    }
+
+    /// Closes its files.
+    pub(super) fn close(&mut self) {
+        self.runtime_status.close();
+        self.power_state.close();
+    }
+
+    /// Why the function must be left alone; `None` for one that is awake, or that says nothing about it.
+    pub(super) fn asleep(&mut self, keeping: Keeping) -> Option<String> {
+        let status = self.runtime_status.read(keeping);
+        if let Ok((text, _)) = &status {
+            let status = trimmed(text);
+            match status {
+                "active" | "unsupported" => {}
+                "suspended" | "suspending" | "resuming" => return Some(format!("asleep: runtime_status is {status}")),
+                _ => return Some(format!("may be asleep: runtime_status is {:?}", quoted(status))),
+            }
+        }
+        let state = self.power_state.read(keeping).map(|(text, _)| text).unwrap_or_default();
+        let state = trimmed(&state);
+        matches!(state, "D3hot" | "D3cold").then(|| format!("asleep: power_state is {state}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir, write};
+
+    use super::*;
+
+    #[test]
+    fn a_function_is_left_alone_unless_it_is_awake_or_nothing_is_known() {
+        let function = tempfile::tempdir().unwrap();
+        let keeping = Keeping { open: true, check_links: true };
+        let mut power = Power::of(function.path());
+        assert_eq!(power.asleep(keeping), None, "nothing is known");
+        create_dir(function.path().join("power")).unwrap();
+        for (status, state, expected) in [
+            ("active\n", "D0\n", None),
+            ("unsupported\n", "D0\n", None),
+            ("active\n", "unknown\n", None),
+            ("suspended\n", "D0\n", Some("asleep: runtime_status is suspended")),
+            ("suspending\n", "D0\n", Some("asleep: runtime_status is suspending")),
+            ("error\n", "D0\n", Some("may be asleep: runtime_status is \"error\"")),
+            ("", "D0\n", Some("may be asleep: runtime_status is \"\"")),
+            ("active\n", "D3hot\n", Some("asleep: power_state is D3hot")),
+            ("unsupported\n", "D3cold\n", Some("asleep: power_state is D3cold")),
+        ] {
+            write(function.path().join("power/runtime_status"), status).unwrap();
+            write(function.path().join("power_state"), state).unwrap();
+            assert_eq!(power.asleep(keeping).as_deref(), expected, "{status:?} {state:?}");
+        }
+    }
+}

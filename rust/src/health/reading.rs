@@ -1,0 +1,109 @@
+//! Numbers that must be zero, or below a limit: how a source looks at the readings that a vendor found on a card.
+
+use super::kept_file::KeptFile;
+use super::power::Power;
+use super::source::{About, Examination, Here, Sight, Subject, is_failure, no_statement};
+use crate::bus::pci;
+use crate::device::{Device, Limit, Reading};
+use crate::host::Host;
+use crate::host::attribute::{Cause, decimal, hexadecimal, trimmed};
+
+/// How the numbers of a source are to be taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    /// Whether text that is no number is a sign that the device fails. A driver may have other reasons to write words.
+    pub(super) blames_words: bool,
+    /// Whether a read would wake the PCI function that the attribute belongs to.
+    pub(super) wakes: bool,
+}
+
+/// The readings of a device that are for this source.
+pub(super) fn subjects(about: &'static About, manner: Manner, host: &Host, device: &Device) -> Vec<Subject> {
+    let own = device.readings.iter().filter(|reading| reading.source == about.name);
+    own.map(|reading| subject(about, manner, host, reading)).collect()
+}
+
+fn subject(about: &'static About, manner: Manner, host: &Host, reading: &Reading) -> Subject {
+    let path = host.absolute(&reading.attribute);
+    let function = pci::function_of(&path).filter(|_| manner.wakes);
+    let examined = Examined {
+        about,
+        blames_words: manner.blames_words,
+        reason: reading.reason,
+        limit: reading.limit,
+        power: function.map(Power::of),
+        file: KeptFile::new(&path),
+    };
+    let variant = format!("{} {:?}", reading.reason, reading.limit);
+    Subject::new(reading.attribute.to_string_lossy(), examined).variant(variant)
+}
+
+#[derive(Debug)]
+struct Examined {
+    about: &'static About,
+    blames_words: bool,
+    reason: &'static str,
+    limit: Limit,
+    power: Option<Power>,
+    file: KeptFile,
+}
+
+impl Examination for Examined {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        if let Some(asleep) = self.power.as_mut().and_then(|power| power.asleep(here.keeping)) {
+            return Sight::NotLooked(asleep);
+        }
+        let seen = |value: &str, detail: String| {
+            Sight::Seen(self.about.finding(self.reason).at(here.file).reading(value).because(&detail))
+        };
+        let name = here.file.rsplit('/').next().unwrap_or_default();
+        match self.file.read(here.keeping) {
+            Ok((text, _)) => match (number(&text), self.limit) {
+                (Some(number), Limit::Zero) if number != 0 => seen(trimmed(&text), format!("{name} is not zero")),
+                (Some(number), Limit::Below(limit)) if number >= i128::from(limit) => {
+                    seen(trimmed(&text), format!("{name} is {number}, the limit is {limit}"))
+                }
+                (None, _) if self.blames_words => seen(trimmed(&text), format!("{name} is no number")),
+                _ => Sight::Fine,
+            },
+            Err(Cause::TooLarge) if self.blames_words => seen("", format!("{name} is {}", Cause::TooLarge)),
+            Err(cause) if is_failure(&cause) => seen("", format!("{name} cannot be read: {cause}")),
+            Err(cause) => no_statement(&cause),
+        }
+    }
+
+    fn most_open(&self) -> u64 {
+        1 + self.power.as_ref().map_or(0, |_| Power::MOST_OPEN)
+    }
+
+    fn close(&mut self) {
+        self.file.close();
+        self.power.iter_mut().for_each(Power::close);
+    }
+}
+
+/// `0x1f` or `31`.
+fn number(text: &str) -> Option<i128> {
+    let text = trimmed(text);
+    if text.starts_with("0x") { hexadecimal(text).map(i128::from) } else { decimal(text).map(i128::from) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_can_be_a_number(text: String) {
+            number(&text);
+        }
+
+        #[test]
+        fn hexadecimal_and_decimal_mean_the_same(value: u32) {
+            prop_assert_eq!(number(&format!("{value:#x}\n")), Some(i128::from(value)));
+            prop_assert_eq!(number(&format!("{value}\n")), Some(i128::from(value)));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What a source of findings is: what it can say, and what it looks at for a device.
+//!
+//! A source says what it sees. Whether that makes a device Unhealthy, and when that is taken back, is decided elsewhere; the
+//! meanings that a source registers are the defaults for that.
+
+use std::fmt::Debug;
+
+use rustix::io::Errno;
+
+use super::finding::Finding;
+use super::kept_file::Keeping;
+use crate::device::Device;
+use crate::host::Host;
+use crate::host::attribute::Cause;
+
+/// What kind of read a source makes: what that costs, and whether it can wake or block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Variables of the kernel: cheap, never wakes a device, never blocks.
+    KernelMemory,
+    /// Configuration space of a PCI function: may wake it, waits while the function is being reset.
+    ConfigSpace,
+    /// Registers of the device, some behind a slow bus.
+    DeviceRegisters,
+    /// Nodes and other paths of the host.
+    Filesystem,
+    /// It makes none of its own.
+    None,
+}
+
+impl Class {
+    /// The words users meet.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::KernelMemory => "kernel memory",
+            Self::ConfigSpace => "config space",
+            Self::DeviceRegisters => "device registers",
+            Self::Filesystem => "filesystem",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What a finding does to a device unless the configuration says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The device is Unhealthy.
+    Unhealthy,
+    /// A warning stands beside the device's health.
+    Warn,
+}
+
+impl Action {
+    /// The word users meet.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unhealthy => "unhealthy",
+            Self::Warn => "warn",
+        }
+    }
+}
+
+/// How a finding is taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clears {
+    /// It holds as long as it is seen.
+    Level,
+    /// It is an event that was counted, and is over after this many seconds without a further one.
+    Quiet(u32),
+}
+
+/// A reason that a source may give, and what it means by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meaning {
+    /// The word users meet: `link-degraded`.
+    pub reason: &'static str,
+    /// What it does.
+    pub action: Action,
+    /// How it goes.
+    pub clears: Clears,
+    /// What it takes for the source to say it, for people.
+    pub threshold: &'static str,
+}
+
+impl Meaning {
+    /// A reason that makes a device Unhealthy as long as it is seen.
+    #[must_use]
+    pub const fn unhealthy(reason: &'static str, threshold: &'static str) -> Self {
+        Self { reason, action: Action::Unhealthy, clears: Clears::Level, threshold }
+    }
+}
+
+/// What is known of a source without looking at a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About {
+    /// The word users meet: `pci-link`.
+    pub name: &'static str,
+    /// What kind of read it makes.
+    pub reads: Class,
+    /// Where what it reads is documented.
+    pub document: &'static str,
+    /// Every reason that it may give.
+    pub meanings: &'static [Meaning],
+}
+
+impl About {
+    /// A finding of this source, for one of its registered reasons.
+    #[must_use]
+    pub fn finding(&'static self, reason: &'static str) -> Finding {
+        debug_assert!(self.meanings.iter().any(|meaning| meaning.reason == reason), "{} of {}", reason, self.name);
+        Finding::new(self.name, reason)
+    }
+}
+
+/// One source of findings. To add one: a file in `sources`, and its line in the registry there.
+pub trait Source: Debug + Sync {
+    /// What is known of it.
+    fn about(&self) -> &'static About;
+
+    /// What it looks at for this device; nothing for a device that it has nothing to say of. Reads nothing that could hang.
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject>;
+}
+
+/// Something to be looked at again and again. Devices of a card with equal subjects share one.
+#[derive(Debug)]
+pub struct Subject {
+    /// The file, as the host itself names it.
+    pub file: String,
+    /// What makes it another subject than others of this source with the same file.
+    pub variant: String,
+    /// How it is looked at.
+    pub examination: Box<dyn Examination>,
+}
+
+impl Subject {
+    /// The only subject of its source with this file.
+    pub fn new(file: impl Into<String>, examination: impl Examination + 'static) -> Self {
+        Self { file: file.into(), variant: String::new(), examination: Box::new(examination) }
+    }
+
+    /// The same, as one of several with the same file.
+    #[must_use]
+    pub fn variant(mut self, variant: impl Into<String>) -> Self {
+        self.variant = variant.into();
+        self
+    }
+}
+
+/// How a subject is looked at, and what is kept between two looks.
+pub trait Examination: Debug + Send {
+    /// Looks once. Runs behind the fence, so it may hang.
+    fn look(&mut self, here: Here<'_>) -> Sight;
+
+    /// How many descriptors it keeps open at most.
+    fn most_open(&self) -> u64 {
+        0
+    }
+
+    /// Whether it has counted something, so that it must be kept while nobody looks.
+    fn has_counted(&self) -> bool {
+        false
+    }
+
+    /// Closes its files, which are opened again when it looks next.
+    fn close(&mut self) {}
+}
+
+/// Where a look is taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Here<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// The subject's file, as the host itself names it.
+    pub file: &'a str,
+    /// Whether files stay open.
+    pub keeping: Keeping,
+}
+
+/// What a look came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sight {
+    /// All is well, or nothing is there that could say otherwise.
+    Fine,
+    /// Something is the matter.
+    Seen(Finding),
+    /// It did not look, or could not; why.
+    NotLooked(String),
+}
+
+/// Whether a failed read is itself a sign that the hardware fails.
+pub(super) fn is_failure(cause: &Cause) -> bool {
+    matches!(cause, Cause::System(Errno::IO | Errno::REMOTEIO | Errno::TIMEDOUT))
+}
+
+/// What a failed read says where it is no sign of failing hardware. What is absent or does not apply says nothing; what is
+/// busy, forbidden (also by a driver whose device is asleep) or beyond this process's limits was not looked at.
+pub(super) fn no_statement(cause: &Cause) -> Sight {
+    match cause {
+        Cause::System(
+            Errno::ACCESS | Errno::PERM | Errno::BUSY | Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM,
+        ) => Sight::NotLooked(format!("cannot be read: {cause}")),
+        _ => Sight::Fine,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_failing_hardware_is_blamed_for_a_failing_read() {
+        for errno in [Errno::IO, Errno::REMOTEIO, Errno::TIMEDOUT] {
+            assert!(is_failure(&Cause::System(errno)), "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::NODEV, Errno::NODATA, Errno::OPNOTSUPP, Errno::INVAL, Errno::ISDIR] {
+            let cause = Cause::System(errno);
+            assert_eq!((is_failure(&cause), no_statement(&cause)), (false, Sight::Fine), "{errno}");
+        }
+        for errno in [Errno::BUSY, Errno::AGAIN, Errno::ACCESS, Errno::PERM, Errno::MFILE] {
+            let cause = Cause::System(errno);
+            assert!(!is_failure(&cause) && matches!(no_statement(&cause), Sight::NotLooked(_)), "{errno}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The registry of sources: one file and one line each.
+
+pub mod fpga_errors;
+mod node;
+mod path;
+mod pci_aer;
+mod pci_config;
+mod pci_driver;
+mod pci_link;
+pub mod probe;
+pub mod scan;
+pub mod temperature;
+#[cfg(test)]
+pub(super) mod testing;
+
+use super::source::Source;
+
+/// Every source of the scan core, in the order in which a device is looked at: first what can neither wake nor hang.
+pub static ALL: &[&dyn Source] = &[
+    &scan::Scan,
+    &probe::Probe,
+    &node::Node,
+    &path::Path,
+    &pci_driver::PciDriver,
+    &pci_aer::PciAer::FATAL,
+    &pci_aer::PciAer::NONFATAL,
+    &pci_config::PciConfig,
+    &pci_link::PciLink::WHOLE,
+    &pci_link::PciLink::WIDTH,
+    &temperature::Temperature,
+    &fpga_errors::FpgaErrors,
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::health::source::Clears;
+
+    #[test]
+    fn every_source_is_named_once_and_registers_what_it_may_say() {
+        let names: BTreeSet<_> = ALL.iter().map(|source| source.about().name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for source in ALL {
+            let about = source.about();
+            assert!(!about.name.is_empty() && !about.document.is_empty() && !about.meanings.is_empty(), "{about:?}");
+            let reasons: BTreeSet<_> = about.meanings.iter().map(|meaning| meaning.reason).collect();
+            assert_eq!(reasons.len(), about.meanings.len(), "{about:?}");
+            for meaning in about.meanings {
+                let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+                assert!(meaning.reason.bytes().all(is_word) && !meaning.threshold.is_empty(), "{meaning:?}");
+                assert!(meaning.clears != Clears::Quiet(0), "{meaning:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_words_that_users_rely_on_are_registered() {
+        let said: BTreeSet<_> =
+            ALL.iter().flat_map(|source| source.about().meanings).map(|meaning| meaning.reason).collect();
+        let expected = [
+            "driver-unbound",
+            "fme-error",
+            "link-degraded",
+            "node-missing",
+            "off-bus",
+            "pci-aer",
+            "port-error",
+            "probe-timeout",
+            "shell-unreadable",
+            "temperature",
+            "unprogrammed",
+        ];
+        assert_eq!(said, expected.into());
+    }
+
+    #[test]
+    fn every_reading_and_every_finding_of_a_scan_is_of_a_registered_word() {
+        let registered = |source: &str, reason: &str| {
+            let about = ALL.iter().map(|source| source.about()).find(|about| about.name == source);
+            about.is_some_and(|about| about.meanings.iter().any(|meaning| meaning.reason == reason))
+        };
+        let readings = [
+            fpga_errors::of_port("x"),
+            fpga_errors::of_engine("x"),
+            temperature::below("x", 1),
+            temperature::alarm("x"),
+        ];
+        for reading in readings {
+            assert!(registered(reading.source, reading.reason), "{reading:?}");
+        }
+        let words = [
+            scan::NODE_MISSING,
+            scan::DRIVER_UNBOUND,
+            scan::UNPROGRAMMED,
+            scan::PORT_ERROR,
+            scan::FME_ERROR,
+            scan::SHELL_UNREADABLE,
+        ];
+        for word in words {
+            let finding = scan::finding(word, "/sys/x", "");
+            assert!(registered(&finding.source, &finding.reason), "{word}");
+        }
+        let overdue = probe::timeout(std::time::Duration::from_secs(2), "/sys/x");
+        assert!(registered(&overdue.source, &overdue.reason));
+    }
+}

@@ -1,0 +1,230 @@
+//! Counts of uncorrectable PCI errors: a rise is an event, and is counted from the first look on.
+//!
+//! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats>
+
+use crate::device::Device;
+use crate::health::kept_file::KeptFile;
+use crate::health::source::{
+    About, Action, Class, Clears, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
+};
+use crate::host::Host;
+
+const PCI_AER: &str = "pci-aer";
+
+/// After so many seconds without a further error, one is over.
+const QUIET: Clears = Clears::Quiet(600);
+
+const DOCUMENT: &str = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats";
+
+static FATAL: About = About {
+    name: "pci-aer-fatal",
+    reads: Class::KernelMemory,
+    document: DOCUMENT,
+    meanings: &[Meaning {
+        reason: PCI_AER,
+        action: Action::Unhealthy,
+        clears: QUIET,
+        threshold: "aer_dev_fatal has risen since it was first read",
+    }],
+};
+
+static NONFATAL: About = About {
+    name: "pci-aer-nonfatal",
+    reads: Class::KernelMemory,
+    document: DOCUMENT,
+    meanings: &[Meaning {
+        reason: PCI_AER,
+        action: Action::Warn,
+        clears: QUIET,
+        threshold: "aer_dev_nonfatal has risen since it was first read",
+    }],
+};
+
+/// The source of one counter.
+#[derive(Debug)]
+pub(super) struct PciAer {
+    about: &'static About,
+    counter: &'static str,
+}
+
+impl PciAer {
+    /// Errors that make the link unreliable.
+    pub(super) const FATAL: Self = Self { about: &FATAL, counter: "aer_dev_fatal" };
+    /// Errors that cost a transaction.
+    pub(super) const NONFATAL: Self = Self { about: &NONFATAL, counter: "aer_dev_nonfatal" };
+}
+
+impl Source for PciAer {
+    fn about(&self) -> &'static About {
+        self.about
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        let subject = |file: std::path::PathBuf| {
+            let counter =
+                Counter { about: self.about, file: KeptFile::new(host.absolute(&file)), last: None, events: 0 };
+            Subject::new(file.to_string_lossy(), counter)
+        };
+        device.functions.iter().map(|function| subject(function.path.join(self.counter))).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Counter {
+    about: &'static About,
+    file: KeptFile,
+    /// What the kernel had counted when it was last read.
+    last: Option<u64>,
+    /// How many errors were seen here. Never falls, so that none is lost when the answer of a look is.
+    events: u64,
+}
+
+impl Counter {
+    /// A total that falls is that of a function that was taken away and came back: it counts from zero again.
+    fn take_in(&mut self, total: u64) {
+        let before = self.last.replace(total).unwrap_or(total);
+        self.events = self.events.saturating_add(total.saturating_sub(before));
+    }
+}
+
+impl Examination for Counter {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        let read = self.file.read(here.keeping).map(|(text, _)| total(&text));
+        if let Ok(Some(total)) = read {
+            self.take_in(total);
+        }
+        match (self.events, read) {
+            // A failed read is no PCI error that was counted.
+            (0, Err(cause)) if is_failure(&cause) => Sight::NotLooked(format!("cannot be read: {cause}")),
+            (0, Err(cause)) => no_statement(&cause),
+            (0, Ok(_)) => Sight::Fine,
+            (events, _) => {
+                let name = here.file.rsplit('/').next().unwrap_or_default();
+                let total = self.last.unwrap_or_default();
+                let detail = format!("{name} counts {total} errors, {events} of them since devherd first looked");
+                let finding = self.about.finding(PCI_AER).at(here.file).reading(&total.to_string());
+                Sight::Seen(finding.because(&detail).counted(events))
+            }
+        }
+    }
+
+    fn most_open(&self) -> u64 {
+        1
+    }
+
+    fn has_counted(&self) -> bool {
+        self.last.is_some()
+    }
+
+    fn close(&mut self) {
+        self.file.close();
+    }
+}
+
+/// How many errors `aer_dev_fatal`, `aer_dev_nonfatal` or `aer_dev_correctable` counts: its `TOTAL_ERR_…` line, or the sum
+/// of all lines where there is none. `None` for text that counts nothing.
+fn total(text: &str) -> Option<u64> {
+    let counts: Vec<(&str, u64)> = text.lines().filter_map(count).collect();
+    let total = counts.iter().find(|(name, _)| name.starts_with("TOTAL_ERR_")).map(|&(_, count)| count);
+    let sum = || counts.iter().map(|&(_, count)| count).reduce(u64::saturating_add);
+    total.or_else(sum)
+}
+
+/// `Data Link Protocol 0`, `DLP 0`: a name and, last, a number.
+fn count(line: &str) -> Option<(&str, u64)> {
+    let (name, count) = line.trim().rsplit_once(char::is_whitespace)?;
+    Some((name, count.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{FUNCTION, Tree, device};
+    use super::*;
+
+    /// How many events are counted after each of these contents; `None` makes the counter absent.
+    fn counts(contents: &[Option<&str>]) -> Vec<u64> {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&PciAer::FATAL, &device("nvidia", Some("nvidia")));
+        let path = tree.path(&format!("{FUNCTION}/aer_dev_fatal"));
+        let mut count = |content: Option<&str>| {
+            match content {
+                Some(content) => tree.set("aer_dev_fatal", content),
+                None => std::fs::remove_file(&path).unwrap_or_default(),
+            }
+            match watching.sight() {
+                Sight::Seen(finding) => finding.count,
+                _ => 0,
+            }
+        };
+        contents.iter().copied().map(&mut count).collect()
+    }
+
+    #[test]
+    fn errors_are_counted_from_the_first_look_on_and_are_not_forgotten() {
+        let texts = ["DLP 1\nTOTAL_ERR_FATAL 1", "TOTAL_ERR_FATAL 1", "TOTAL_ERR_FATAL 2", "TOTAL_ERR_FATAL 2"];
+        assert_eq!(counts(&texts.map(Some)), [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn a_total_that_falls_takes_no_event_back() {
+        let texts = [5, 7, 0, 1, 4].map(|total| format!("TOTAL_ERR_FATAL {total}"));
+        let texts: Vec<_> = texts.iter().map(|text| Some(text.as_str())).collect();
+        assert_eq!(counts(&texts), [0, 2, 2, 3, 6]);
+    }
+
+    #[test]
+    fn a_look_that_reads_nothing_takes_no_event_back() {
+        let (one, two) = (Some("TOTAL_ERR_FATAL 1"), Some("TOTAL_ERR_FATAL 2"));
+        assert_eq!(counts(&[None, one, two, None, Some("garbage"), two]), [0, 0, 1, 1, 1, 1]);
+        assert_eq!(counts(&[one, None, two]), [0, 0, 1]);
+    }
+
+    #[test]
+    fn a_rise_is_found_with_what_was_read() {
+        let tree = Tree::new();
+        for (source, action) in [(PciAer::FATAL, Action::Unhealthy), (PciAer::NONFATAL, Action::Warn)] {
+            let mut watching = tree.watch(&source, &device("nvidia", Some("nvidia")));
+            tree.set(source.counter, "TOTAL_ERR 3");
+            assert_eq!(watching.sight(), Sight::Fine);
+            tree.set(source.counter, "TOTAL_ERR 5");
+            let detail = format!("{} counts 5 errors, 2 of them since devherd first looked", source.counter);
+            let expected = source.about.finding("pci-aer").at(format!("{FUNCTION}/{}", source.counter));
+            assert_eq!(watching.finding(), expected.reading("5").because(&detail).counted(2));
+            assert_eq!((source.about.meanings[0].action, source.about.meanings[0].clears), (action, QUIET));
+        }
+    }
+
+    #[test]
+    fn counters_are_read_of_a_function_that_sleeps() {
+        let tree = Tree::new();
+        tree.set("power/runtime_status", "suspended\n");
+        tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 0");
+        let mut watching = tree.watch(&PciAer::FATAL, &device("nvidia", Some("nvidia")));
+        assert_eq!(watching.sight(), Sight::Fine);
+    }
+
+    #[test]
+    fn the_total_counts_or_else_the_sum() {
+        for (text, expected) in [
+            ("Undefined 0\nDLP 2\nTOTAL_ERR_FATAL 7\n", Some(7)),
+            ("Undefined 0\nDLP 2\nTLP 3\n", Some(5)),
+            ("Data Link Protocol 4", Some(4)),
+            ("TOTAL_ERR_NONFATAL 0", Some(0)),
+            ("TOTAL_ERR_FATAL many\nDLP 1", Some(1)),
+            ("A 18446744073709551615\nB 1", Some(u64::MAX)),
+            ("garbage", None),
+            ("", None),
+        ] {
+            assert_eq!(total(text), expected, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_can_be_counted(text: String) {
+            prop_assert!(total(&text).is_none() || text.contains(char::is_numeric));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Whether a PCI function still answers: configuration space reads as all ones where nothing does.
+
+use crate::bus::pci;
+use crate::device::{Device, PciFunction};
+use crate::health::kept_file::KeptFile;
+use crate::health::power::Power;
+use crate::health::source::{
+    About, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
+};
+use crate::host::Host;
+
+const OFF_BUS: &str = "off-bus";
+
+static ABOUT: About = About {
+    name: "pci-config",
+    reads: Class::ConfigSpace,
+    document: "https://docs.kernel.org/PCI/sysfs-pci.html",
+    meanings: &[Meaning::unhealthy(
+        OFF_BUS,
+        "the first four bytes of configuration space, vendor and device, are all ones; a function that is asleep is not \
+         looked at, and of a virtual function the physical one is",
+    )],
+};
+
+/// A driver that gives whole functions to virtual machines.
+const PASSTHROUGH: &str = "vfio-pci";
+
+/// The source.
+#[derive(Debug)]
+pub(super) struct PciConfig;
+
+impl Source for PciConfig {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        // A device that is offered to virtual machines is looked at all the same.
+        let is_offered = device.attributes.contains_key("iommu_group");
+        let is_ours = |function: &&PciFunction| is_offered || function.driver.as_deref() != Some(PASSTHROUGH);
+        device.functions.iter().filter(is_ours).map(|function| subject(host, function)).collect()
+    }
+}
+
+/// The identity of a virtual function always reads as all ones: <https://docs.kernel.org/PCI/pci-iov-howto.html>.
+fn subject(host: &Host, function: &PciFunction) -> Subject {
+    let path = host.absolute(&function.path);
+    let path = pci::physical_function(host, &path).unwrap_or(path);
+    let config = path.join("config");
+    let examined = Identity { power: Power::of(&path), config: KeptFile::new(&config) };
+    Subject::new(host.own_path(config).to_string_lossy(), examined)
+}
+
+#[derive(Debug)]
+struct Identity {
+    power: Power,
+    config: KeptFile,
+}
+
+impl Examination for Identity {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        if let Some(asleep) = self.power.asleep(here.keeping) {
+            return Sight::NotLooked(asleep);
+        }
+        let (value, detail) = match self.config.first_bytes::<4>(here.keeping) {
+            Ok(Some([0xff, 0xff, 0xff, 0xff])) => {
+                ("ff ff ff ff", "nothing answers at this PCI address: vendor and device read as all ones".to_owned())
+            }
+            Ok(_) => return Sight::Fine,
+            Err(cause) if is_failure(&cause) => ("", format!("configuration space cannot be read: {cause}")),
+            Err(cause) => return no_statement(&cause),
+        };
+        Sight::Seen(ABOUT.finding(OFF_BUS).at(here.file).reading(value).because(&detail))
+    }
+
+    fn most_open(&self) -> u64 {
+        1 + Power::MOST_OPEN
+    }
+
+    fn close(&mut self) {
+        self.power.close();
+        self.config.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{FUNCTION, Tree, device};
+    use super::*;
+
+    const NOTHING: [u8; 64] = [0xff; 64];
+    const IDENTITY: [u8; 4] = [0xde, 0x10, 0x35, 0x23];
+
+    #[test]
+    fn a_function_whose_configuration_is_all_ones_is_off_the_bus() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&PciConfig, &device("nvidia", Some("nvidia")));
+        assert_eq!(watching.sight(), Sight::Fine, "nothing says so");
+        tree.set("config", IDENTITY);
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.set("config", NOTHING);
+        let finding = watching.finding();
+        let file = format!("{FUNCTION}/config");
+        assert_eq!((&*finding.reason, finding.file, &*finding.value), ("off-bus", file, "ff ff ff ff"));
+        tree.set("config", [0xff; 3]);
+        assert_eq!(watching.sight(), Sight::Fine, "too short to say so");
+    }
+
+    #[test]
+    fn a_function_that_sleeps_is_left_asleep() {
+        let tree = Tree::new();
+        tree.set("config", NOTHING);
+        let mut watching = tree.watch(&PciConfig, &device("nvidia", Some("nvidia")));
+        tree.set("power/runtime_status", "suspended\n");
+        assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+        tree.set("power/runtime_status", "active\n");
+        tree.set("power_state", "D3cold\n");
+        assert_eq!(watching.sight(), Sight::NotLooked("asleep: power_state is D3cold".to_owned()));
+        tree.set("power_state", "D0\n");
+        assert_eq!(watching.finding().reason, "off-bus");
+    }
+
+    #[test]
+    fn of_a_virtual_function_the_physical_one_is_looked_at() {
+        let tree = Tree::new();
+        tree.set("config", NOTHING);
+        let physical = "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.1";
+        tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
+        tree.write(&format!("{physical}/config"), IDENTITY);
+        let mut watching = tree.watch(&PciConfig, &device("amd", Some("vf")));
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.write(&format!("{physical}/config"), NOTHING);
+        assert_eq!(watching.finding().file, format!("{physical}/config"));
+    }
+
+    #[test]
+    fn a_function_of_a_guest_is_looked_at_only_where_it_is_offered_to_guests() {
+        let tree = Tree::new();
+        let mut device = device("amd", Some("vfio-pci"));
+        assert!(tree.watch(&PciConfig, &device).subjects.is_empty());
+        device.note("iommu_group", "7", "");
+        assert_eq!(tree.watch(&PciConfig, &device).subjects.len(), 1);
+    }
+
+    #[test]
+    fn a_configuration_that_is_no_file_says_nothing() {
+        let tree = Tree::new();
+        tree.set("config/below", "");
+        assert_eq!(tree.watch(&PciConfig, &device("amd", Some("amdgpu"))).sight(), Sight::Fine);
+    }
+}

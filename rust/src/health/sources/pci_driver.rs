@@ -1,0 +1,105 @@
+//! Whether a PCI function still has the driver that a scan found bound to it.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::device::Device;
+use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject};
+use crate::host::Host;
+use crate::host::attribute::{Attribute, Cause};
+use crate::host::directory;
+
+static ABOUT: About = About {
+    name: "pci-driver",
+    reads: Class::KernelMemory,
+    document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
+    meanings: &[Meaning::unhealthy(
+        super::scan::DRIVER_UNBOUND,
+        "the PCI function had a driver at the last scan, and has none",
+    )],
+};
+
+/// The source.
+#[derive(Debug)]
+pub(super) struct PciDriver;
+
+impl Source for PciDriver {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn subjects(&self, _host: &Host, device: &Device) -> Vec<Subject> {
+        let driven = device.functions.iter().filter(|function| function.driver.is_some());
+        driven.map(|function| Subject::new(function.path.join("driver").to_string_lossy(), Bound)).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Bound;
+
+impl Examination for Bound {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        let link = here.host.absolute(here.file);
+        match directory::link(&link) {
+            Err(error) if error.cause == Cause::System(Errno::NOENT) => {}
+            // Whatever else it is, a driver is not missing.
+            _ => return Sight::Fine,
+        }
+        if link.parent().is_none_or(|function| names_driver(function) || !directory::exists(function)) {
+            return Sight::Fine;
+        }
+        let detail = "no driver is bound to this PCI function; see the kernel log, and bind it again";
+        Sight::Seen(ABOUT.finding(super::scan::DRIVER_UNBOUND).at(here.file).reading("absent").because(detail))
+    }
+}
+
+/// Trees without the link have the driver in `uevent` alone. A file that cannot be read may name one.
+fn names_driver(function: &Path) -> bool {
+    match Attribute::read(function.join("uevent")) {
+        Ok(uevent) => uevent.text().lines().any(|line| line.starts_with("DRIVER=")),
+        Err(error) => !error.is_absent(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{FUNCTION, Tree, device};
+    use super::*;
+
+    #[test]
+    fn a_function_that_lost_its_driver_is_unbound_until_it_has_one_again() {
+        let tree = Tree::new();
+        tree.set("uevent", "PCI_ID=8086:0B30\n");
+        let mut watching = tree.watch(&PciDriver, &device("intel-fpga", Some("dfl-pci")));
+        let driver = format!("{FUNCTION}/driver");
+        tree.link(&driver, "../../../../bus/pci/drivers/dfl-pci");
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.remove(&driver);
+        let finding = watching.finding();
+        assert_eq!((&*finding.reason, &*finding.file, &*finding.value), ("driver-unbound", driver.as_str(), "absent"));
+        tree.link(&driver, "../../../../bus/pci/drivers/vfio-pci");
+        assert_eq!(watching.sight(), Sight::Fine);
+    }
+
+    #[test]
+    fn a_tree_without_links_names_the_driver_in_uevent() {
+        let tree = Tree::new();
+        tree.set("uevent", "DRIVER=dfl-pci\nPCI_ID=8086:0B30\n");
+        assert_eq!(tree.watch(&PciDriver, &device("intel-fpga", Some("dfl-pci"))).sight(), Sight::Fine);
+    }
+
+    #[test]
+    fn a_link_that_cannot_be_read_and_a_function_that_is_gone_say_nothing() {
+        let tree = Tree::new();
+        let device = device("intel-fpga", Some("dfl-pci"));
+        assert_eq!(tree.watch(&PciDriver, &device).sight(), Sight::Fine, "the function is gone");
+        tree.set("driver", "no link");
+        assert_eq!(tree.watch(&PciDriver, &device).sight(), Sight::Fine, "it is no link");
+    }
+
+    #[test]
+    fn a_function_that_never_had_a_driver_is_not_looked_at() {
+        assert!(Tree::new().watch(&PciDriver, &device("intel-fpga", None)).subjects.is_empty());
+    }
+}

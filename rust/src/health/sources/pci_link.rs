@@ -1,0 +1,339 @@
+//! The PCI link of a function against what both of its ends can do.
+//!
+//! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>, `{current,max}_link_{width,speed}`
+
+use std::path::{Path, PathBuf};
+
+use crate::bus::pci;
+use crate::device::Device;
+use crate::health::kept_file::{Keeping, KeptFile};
+use crate::health::power::Power;
+use crate::health::source::{
+    About, Action, Class, Clears, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
+};
+use crate::host::Host;
+use crate::host::attribute::{Attribute, Cause, trimmed};
+
+const LINK_DEGRADED: &str = "link-degraded";
+const DOCUMENT: &str = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci";
+
+/// The vendors whose cards keep their link at full speed when they are idle.
+const STEADY: [&str; 3] = ["intel-fpga", "xilinx-fpga", "rdma"];
+
+static WHOLE: About = About {
+    name: "pci-link",
+    reads: Class::ConfigSpace,
+    document: DOCUMENT,
+    meanings: &[Meaning::unhealthy(
+        LINK_DEGRADED,
+        "current_link_width or current_link_speed is below what the card and the bridge above it can both do (FPGAs, RDMA)",
+    )],
+};
+
+static WIDTH: About = About {
+    name: "pci-link-width",
+    reads: Class::ConfigSpace,
+    document: DOCUMENT,
+    meanings: &[Meaning {
+        reason: LINK_DEGRADED,
+        action: Action::Warn,
+        clears: Clears::Level,
+        threshold: "current_link_width is below what the card and the bridge above it can both do (cards that slow their \
+                    link down when idle, as GPUs do)",
+    }],
+};
+
+/// The source: of the whole link, or of its width.
+#[derive(Debug)]
+pub(super) struct PciLink {
+    about: &'static About,
+    with_speed: bool,
+}
+
+impl PciLink {
+    /// Width and speed, of cards that keep both.
+    pub(super) const WHOLE: Self = Self { about: &WHOLE, with_speed: true };
+    /// Width alone, of all others.
+    pub(super) const WIDTH: Self = Self { about: &WIDTH, with_speed: false };
+}
+
+impl Source for PciLink {
+    fn about(&self) -> &'static About {
+        self.about
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        if STEADY.contains(&&*device.vendor) != self.with_speed {
+            return Vec::new();
+        }
+        // The link is the physical function's; a virtual one says nothing about it.
+        let functions = device.functions.iter().map(|function| host.absolute(&function.path));
+        let physical = functions.filter(|function| pci::physical_function(host, function).is_none());
+        physical.map(|function| self.subject(host, function)).collect()
+    }
+}
+
+impl PciLink {
+    fn subject(&self, host: &Host, function: PathBuf) -> Subject {
+        let file = |name: &str| KeptFile::new(function.join(name));
+        let link = LinkFiles {
+            about: self.about,
+            power: Power::of(&function),
+            width: file("current_link_width"),
+            speed: self.with_speed.then(|| file("current_link_speed")),
+            best: Link::default(),
+            function,
+        };
+        Subject::new(host.own_path(&link.function).to_string_lossy(), link)
+    }
+}
+
+/// The widest link that PCI Express knows; the kernel writes 63 or 255 where it could not find out.
+const WIDEST: u32 = 32;
+
+/// Lanes and speed; `None` is no statement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
+struct Link {
+    width: Option<u32>,
+    /// In GT/s.
+    speed: Option<f64>,
+}
+
+/// The attributes of one function's link.
+#[derive(Debug)]
+struct LinkFiles {
+    about: &'static About,
+    function: PathBuf,
+    power: Power,
+    width: KeptFile,
+    /// Where speed matters.
+    speed: Option<KeptFile>,
+    /// What both ends can do; read again whenever the function may be another one.
+    best: Link,
+}
+
+impl Examination for LinkFiles {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        if let Some(asleep) = self.power.asleep(here.keeping) {
+            return Sight::NotLooked(asleep);
+        }
+        let seen = |name: &str, value: &str, detail: &str| {
+            let finding = self.about.finding(LINK_DEGRADED).at(format!("{}/{name}", here.file));
+            Sight::Seen(finding.reading(value).because(detail))
+        };
+        match self.shortfalls(here.keeping) {
+            Ok(shortfalls) => {
+                let Some(first) = shortfalls.first() else { return Sight::Fine };
+                let details: Vec<&str> = shortfalls.iter().map(|one| one.detail.as_str()).collect();
+                seen(first.name, &first.value, &details.join("; "))
+            }
+            Err(cause) if is_failure(&cause) => seen("current_link_width", "", &format!("cannot be read: {cause}")),
+            Err(cause) => no_statement(&cause),
+        }
+    }
+
+    fn most_open(&self) -> u64 {
+        1 + u64::from(self.speed.is_some()) + Power::MOST_OPEN
+    }
+
+    fn close(&mut self) {
+        self.power.close();
+        self.width.close();
+        self.speed.iter_mut().for_each(KeptFile::close);
+    }
+}
+
+/// What falls short of what both ends can do.
+#[derive(Debug, PartialEq, Eq)]
+struct Shortfall {
+    /// The attribute.
+    name: &'static str,
+    value: String,
+    detail: String,
+}
+
+impl Shortfall {
+    fn new(name: &'static str, value: &str, best: impl std::fmt::Display) -> Self {
+        let value = trimmed(value).to_owned();
+        Self { name, detail: format!("{name} is {value}, both ends can do {best}"), value }
+    }
+}
+
+impl LinkFiles {
+    fn shortfalls(&mut self, keeping: Keeping) -> Result<Vec<Shortfall>, Cause> {
+        let (width, width_opened) = self.width.read(keeping)?;
+        let (speed, speed_opened) =
+            self.speed.as_mut().map_or(Ok((String::new(), false)), |file| file.read(keeping))?;
+        if width_opened || speed_opened {
+            // The directory of a function lies in that of the bridge above it, and the kernel goes up behind the link.
+            self.best = read_best(&self.function).both(read_best(&self.function.join("..")));
+        }
+        let (now, best) = (Link::parse(&width, &speed), self.best);
+        let narrow = best.width.filter(|_| now.is_narrower_than(best));
+        let slow = best.speed.filter(|_| now.is_slower_than(best));
+        let narrow = narrow.map(|best| Shortfall::new("current_link_width", &width, best));
+        let slow = slow.map(|best| Shortfall::new("current_link_speed", &speed, format_args!("{best} GT/s")));
+        Ok(narrow.into_iter().chain(slow).collect())
+    }
+}
+
+fn read_best(function: &Path) -> Link {
+    let text = |name| Attribute::read(function.join(name)).map(|found| found.text().to_owned()).unwrap_or_default();
+    Link::parse(&text("max_link_width"), &text("max_link_speed"))
+}
+
+impl Link {
+    /// From the text of a width and a speed attribute.
+    fn parse(width: &str, speed: &str) -> Self {
+        Self { width: parse_width(width), speed: parse_speed(speed) }
+    }
+
+    /// What two ends can do together. Nothing is known of that while one of them is unknown.
+    fn both(self, other: Self) -> Self {
+        Self {
+            width: self.width.zip(other.width).map(|(own, other)| own.min(other)),
+            speed: self.speed.zip(other.speed).map(|(own, other)| own.min(other)),
+        }
+    }
+
+    fn is_narrower_than(self, best: Self) -> bool {
+        self.width.zip(best.width).is_some_and(|(now, best)| now < best)
+    }
+
+    fn is_slower_than(self, best: Self) -> bool {
+        self.speed.zip(best.speed).is_some_and(|(now, best)| now < best)
+    }
+}
+
+/// `16`
+fn parse_width(text: &str) -> Option<u32> {
+    trimmed(text).parse().ok().filter(|width| (1..=WIDEST).contains(width))
+}
+
+/// `8.0 GT/s PCIe`, or before kernel 5.7 `8 GT/s`.
+fn parse_speed(text: &str) -> Option<f64> {
+    let (number, unit) = trimmed(text).split_once(' ')?;
+    let is_speed = |speed: &f64| speed.is_finite() && *speed > 0.0 && unit.starts_with("GT/s");
+    number.parse().ok().filter(is_speed)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{FUNCTION, Tree, device};
+    use super::*;
+
+    #[test]
+    fn unknown_widths_and_speeds_say_nothing() {
+        for (text, expected) in
+            [("16\n", Some(16)), ("1", Some(1)), ("0", None), ("63", None), ("255", None), ("", None)]
+        {
+            assert_eq!(parse_width(text), expected, "{text:?}");
+        }
+        for (text, expected) in [
+            ("8.0 GT/s PCIe\n", Some(8.0)),
+            ("2.5 GT/s", Some(2.5)),
+            ("8 GT/s", Some(8.0)),
+            ("Unknown", None),
+            ("Unknown speed", None),
+            ("inf GT/s", None),
+            ("-1 GT/s", None),
+            ("0 GT/s", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_speed(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_degraded_below_what_both_ends_can_do() {
+        let link = |width, speed| Link { width: Some(width), speed: Some(speed) };
+        let unknown = Link::default();
+        for (now, own, above, expected) in [
+            (link(16, 8.0), link(16, 8.0), link(16, 8.0), (false, false)),
+            (link(8, 8.0), link(16, 8.0), link(16, 8.0), (true, false)),
+            (link(16, 2.5), link(16, 8.0), link(16, 8.0), (false, true)),
+            (link(8, 8.0), link(16, 8.0), link(8, 16.0), (false, false)),
+            (link(8, 8.0), link(16, 8.0), unknown, (false, false)),
+            (unknown, link(16, 8.0), link(16, 8.0), (false, false)),
+            (Link { speed: None, ..link(4, 0.0) }, link(8, 8.0), link(8, 8.0), (true, false)),
+        ] {
+            let best = own.both(above);
+            assert_eq!((now.is_narrower_than(best), now.is_slower_than(best)), expected, "{now:?} {own:?} {above:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_can_be_a_link(width: String, speed: String) {
+            let link = Link::parse(&width, &speed);
+            prop_assert!(!link.is_narrower_than(link) && !link.is_slower_than(link));
+        }
+    }
+
+    /// A card of sixteen lanes below a bridge of eight, both at 8 GT/s.
+    fn tree() -> Tree {
+        let tree = Tree::new();
+        let bridge = "/sys/devices/pci0000:80/0000:80:01.0";
+        for (directory, width) in [(bridge, "8"), (FUNCTION, "16")] {
+            tree.write(&format!("{directory}/max_link_width"), width);
+            tree.write(&format!("{directory}/max_link_speed"), "8.0 GT/s PCIe");
+        }
+        tree.set("current_link_width", "8\n");
+        tree.set("current_link_speed", "8.0 GT/s PCIe\n");
+        tree
+    }
+
+    #[test]
+    fn a_link_is_compared_with_what_the_bridge_above_can_do_as_well() {
+        let tree = tree();
+        let mut watching = tree.watch(&PciLink::WHOLE, &device("intel-fpga", Some("dfl-pci")));
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.set("current_link_width", "4\n");
+        let expected = WHOLE.finding("link-degraded").at(format!("{FUNCTION}/current_link_width")).reading("4");
+        assert_eq!(watching.finding(), expected.because("current_link_width is 4, both ends can do 8"));
+        tree.set("current_link_width", "8\n");
+        tree.set("current_link_speed", "2.5 GT/s PCIe\n");
+        let expected = WHOLE.finding("link-degraded").at(format!("{FUNCTION}/current_link_speed"));
+        let detail = "current_link_speed is 2.5 GT/s PCIe, both ends can do 8 GT/s";
+        assert_eq!(watching.finding(), expected.reading("2.5 GT/s PCIe").because(detail));
+        tree.set("current_link_width", "1");
+        assert_eq!(watching.finding().detail, format!("current_link_width is 1, both ends can do 8; {detail}"));
+    }
+
+    #[test]
+    fn of_a_gpu_the_width_alone_matters_and_is_a_warning() {
+        let tree = tree();
+        tree.set("current_link_speed", "2.5 GT/s PCIe");
+        let gpu = device("nvidia", Some("nvidia"));
+        let mut watching = tree.watch(&PciLink::WIDTH, &gpu);
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.set("current_link_width", "4");
+        let finding = watching.finding();
+        assert_eq!((&*finding.source, &*finding.value), ("pci-link-width", "4"));
+        assert_eq!(WIDTH.meanings[0].action, Action::Warn);
+        assert!(tree.watch(&PciLink::WHOLE, &gpu).subjects.is_empty());
+        assert!(tree.watch(&PciLink::WIDTH, &device("rdma", Some("mlx5_core"))).subjects.is_empty());
+    }
+
+    #[test]
+    fn a_function_that_sleeps_is_left_asleep() {
+        let tree = tree();
+        tree.set("current_link_width", "1");
+        tree.set("power/runtime_status", "suspended\n");
+        for (source, vendor) in [(PciLink::WHOLE, "rdma"), (PciLink::WIDTH, "amd")] {
+            let mut watching = tree.watch(&source, &device(vendor, Some("driver")));
+            assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_function_without_link_attributes_and_a_virtual_one_say_nothing() {
+        let tree = Tree::new();
+        let device = device("rdma", Some("mlx5_core"));
+        assert_eq!(tree.watch(&PciLink::WHOLE, &device).sight(), Sight::Fine);
+        tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
+        assert!(tree.watch(&PciLink::WHOLE, &device).subjects.is_empty());
+    }
+}

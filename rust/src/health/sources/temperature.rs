@@ -1,0 +1,104 @@
+//! Temperatures against the limits that the hardware itself has: <https://docs.kernel.org/hwmon/sysfs-interface.html>.
+
+use std::path::PathBuf;
+
+use crate::device::{Device, Limit, Reading};
+use crate::health::reading::{self, Manner};
+use crate::health::source::{About, Class, Meaning, Source, Subject};
+use crate::host::Host;
+
+const TEMPERATURE: &str = "temperature";
+
+static ABOUT: About = About {
+    name: "temperature",
+    reads: Class::DeviceRegisters,
+    document: "https://docs.kernel.org/hwmon/sysfs-interface.html",
+    meanings: &[Meaning::unhealthy(
+        TEMPERATURE,
+        "a sensor has reached its emergency or critical limit, or its alarm is set",
+    )],
+};
+
+/// Some drivers wake their card for it.
+const MANNER: Manner = Manner { blames_words: false, wakes: true };
+
+/// The source.
+#[derive(Debug)]
+pub(super) struct Temperature;
+
+impl Source for Temperature {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        reading::subjects(&ABOUT, MANNER, host, device)
+    }
+}
+
+/// A sensor, `temp1_input`, and the first value that is too much, both in millidegrees Celsius.
+pub fn below(attribute: impl Into<PathBuf>, limit: i64) -> Reading {
+    Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit: Limit::Below(limit) }
+}
+
+/// An alarm, `temp1_crit_alarm`.
+pub fn alarm(attribute: impl Into<PathBuf>) -> Reading {
+    Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit: Limit::Zero }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{FUNCTION, Tree};
+    use super::*;
+    use crate::health::source::Sight;
+
+    fn sensor() -> String {
+        format!("{FUNCTION}/hwmon/hwmon3/temp1_input")
+    }
+
+    fn device(reading: Reading) -> Device {
+        Device { readings: vec![reading], ..Device::default() }
+    }
+
+    #[test]
+    fn a_temperature_must_stay_below_its_limit() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000)));
+        for (content, is_hot) in [("-5000", false), ("89999\n", false), ("90000", true), ("20", false)] {
+            tree.write(&sensor(), content);
+            assert_eq!(matches!(watching.sight(), Sight::Seen(_)), is_hot, "{content}");
+        }
+        tree.write(&sensor(), "95000\n");
+        let expected = ABOUT.finding("temperature").at(sensor()).reading("95000");
+        assert_eq!(watching.finding(), expected.because("temp1_input is 95000, the limit is 90000"));
+    }
+
+    #[test]
+    fn an_alarm_must_be_off() {
+        let tree = Tree::new();
+        let file = format!("{FUNCTION}/hwmon/hwmon3/temp1_crit_alarm");
+        tree.write(&file, "0\n");
+        let mut watching = tree.watch(&Temperature, &device(alarm(&file)));
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.write(&file, "1\n");
+        assert_eq!(watching.finding().reason, "temperature");
+    }
+
+    #[test]
+    fn words_and_an_absent_sensor_say_nothing() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000)));
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.write(&sensor(), "Query currently inaccessible");
+        assert_eq!(watching.sight(), Sight::Fine);
+    }
+
+    #[test]
+    fn a_card_that_sleeps_is_not_asked_for_its_temperature() {
+        let tree = Tree::new();
+        tree.write(&sensor(), "95000");
+        tree.set("power/runtime_status", "suspended");
+        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000)));
+        assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+    }
+}

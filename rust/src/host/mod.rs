@@ -1,0 +1,9 @@
+//! The host's trees: where they are, and how they are read.
+
+pub mod attribute;
+pub mod directory;
+pub mod node;
+pub mod resolve;
+mod root;
+
+pub use root::Host;

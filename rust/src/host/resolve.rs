@@ -1,0 +1,192 @@
+//! Follows symlinks as the host itself would: below another host root, `/run` in a link still means the host's /run.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, stat};
+use rustix::io::Errno;
+
+use crate::host::Host;
+
+/// The number of links that the kernel follows before `ELOOP`.
+const MOST_LINKS: usize = 40;
+
+/// Opens nothing that a device or a file system would notice.
+const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// A path of the host as this process reaches what is there, links on the way and the last one followed.
+///
+/// Missing or looping parts are kept: the user of the path gets the kernel's error.
+#[must_use]
+pub fn followed(host: &Host, path: &Path) -> PathBuf {
+    if host.absolute("/") == Path::new("/") {
+        return path.to_path_buf();
+    }
+    by_kernel(host, path, |root, path| openat2(root, path, PATH_ONLY, Mode::empty(), ResolveFlags::IN_ROOT))
+        .unwrap_or_else(|| by_hand(host, path))
+}
+
+/// As the kernel resolves it. `None` where it cannot: what is not there, a kernel before 5.6 (`ENOSYS`), a seccomp filter
+/// that does not know the system call (`EPERM`), no /proc to ask what was found.
+fn by_kernel(
+    host: &Host,
+    path: &Path,
+    open_in_root: impl FnOnce(&OwnedFd, &Path) -> Result<OwnedFd, Errno>,
+) -> Option<PathBuf> {
+    let root = openat(CWD, host.absolute("/"), PATH_ONLY | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let found = open_in_root(&root, path).ok()?;
+    let below = path_of(&found)?.strip_prefix(path_of(&root)?).ok()?.to_path_buf();
+    let place = host.absolute(below);
+    // A name that the kernel decorates, as ` (deleted)`, is no path.
+    let is_it = |there: Stat| fstat(&found).is_ok_and(|it| (it.st_dev, it.st_ino) == (there.st_dev, there.st_ino));
+    stat(&place).is_ok_and(is_it).then_some(place)
+}
+
+fn path_of(file: &OwnedFd) -> Option<PathBuf> {
+    link(&Path::new("/proc/self/fd").join(file.as_raw_fd().to_string()))
+}
+
+/// Link by link, as the kernel does it.
+fn by_hand(host: &Host, path: &Path) -> PathBuf {
+    let root = host.absolute("/");
+    let mut rest: VecDeque<OsString> = names(path);
+    let mut place = root.clone();
+    let mut links = 0;
+    while let Some(name) = rest.pop_front() {
+        if name == ".." {
+            if place != root {
+                place.pop();
+            }
+            continue;
+        }
+        let next = place.join(&name);
+        match link(&next) {
+            Some(_) if links == MOST_LINKS => return host.absolute(path),
+            Some(target) => {
+                links += 1;
+                if target.is_absolute() {
+                    place.clone_from(&root);
+                }
+                names(&target).into_iter().rev().for_each(|name| rest.push_front(name));
+            }
+            None => place = next,
+        }
+    }
+    place
+}
+
+/// The same, except that the last part of the path is not followed if it is a link.
+#[must_use]
+pub fn followed_to_last(host: &Host, path: &Path) -> PathBuf {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => followed(host, parent).join(name),
+        _ => host.absolute(path),
+    }
+}
+
+fn link(path: &Path) -> Option<PathBuf> {
+    let target = rustix::fs::readlinkat(CWD, path, Vec::new()).ok()?;
+    Some(PathBuf::from(OsString::from_vec(target.into_bytes())))
+}
+
+fn names(path: &Path) -> VecDeque<OsString> {
+    let name = |component: Component<'_>| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsStr::new("..").to_owned()),
+        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
+    };
+    path.components().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir_all, write};
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A host with /run/x.sock, and links to it by all ways.
+    fn host() -> (tempfile::TempDir, Host) {
+        let root = tempfile::tempdir().unwrap();
+        create_dir_all(root.path().join("run")).unwrap();
+        create_dir_all(root.path().join("var/lib")).unwrap();
+        write(root.path().join("run/x.sock"), "").unwrap();
+        symlink("/run", root.path().join("var/run")).unwrap();
+        symlink("../../run/x.sock", root.path().join("var/lib/relative")).unwrap();
+        symlink("../../../../../../run/x.sock", root.path().join("var/lib/too-far-up")).unwrap();
+        symlink("/var/lib/relative", root.path().join("var/lib/twice")).unwrap();
+        symlink("loop", root.path().join("var/lib/loop")).unwrap();
+        let host = Host::new(root.path());
+        (root, host)
+    }
+
+    const LINKS: [&str; 5] =
+        ["/run/x.sock", "/var/run/x.sock", "/var/lib/relative", "/var/lib/too-far-up", "/var/lib/twice"];
+
+    #[test]
+    fn absolute_links_stay_below_the_root() {
+        let (root, host) = host();
+        for path in LINKS {
+            assert_eq!(followed(&host, Path::new(path)), root.path().join("run/x.sock"), "{path}");
+            assert_eq!(by_hand(&host, Path::new(path)), root.path().join("run/x.sock"), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_resolves_what_is_there_and_nothing_else() {
+        let (root, host) = host();
+        let open = |root: &OwnedFd, path: &Path| openat2(root, path, PATH_ONLY, Mode::empty(), ResolveFlags::IN_ROOT);
+        if openat2(CWD, root.path(), PATH_ONLY, Mode::empty(), ResolveFlags::empty()).is_err() {
+            assert!(std::env::var_os("CI").is_none(), "NOT TESTED: this kernel, or the sandbox, has no openat2");
+            return;
+        }
+        for path in LINKS {
+            assert_eq!(by_kernel(&host, Path::new(path), open), Some(root.path().join("run/x.sock")), "{path}");
+        }
+        assert_eq!(by_kernel(&host, Path::new("/"), open), Some(root.path().to_path_buf()));
+        for path in ["/var/lib/loop", "/var/missing/x", "/etc/passwd"] {
+            assert_eq!(by_kernel(&host, Path::new(path), open), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_the_call_or_a_filter_that_forbids_it_leaves_the_work_to_us() {
+        let (_root, host) = host();
+        for refusal in [Errno::NOSYS, Errno::PERM] {
+            assert_eq!(by_kernel(&host, Path::new("/run/x.sock"), |_, _| Err(refusal)), None);
+        }
+    }
+
+    #[test]
+    fn a_root_that_is_reached_by_a_link_keeps_its_name() {
+        let (root, _) = host();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let linked = elsewhere.path().join("host");
+        symlink(root.path(), &linked).unwrap();
+        assert_eq!(followed(&Host::new(&linked), Path::new("/var/run/x.sock")), linked.join("run/x.sock"));
+    }
+
+    #[test]
+    fn the_last_link_may_be_left_alone() {
+        let (root, host) = host();
+        assert_eq!(followed_to_last(&host, Path::new("/var/lib/twice")), root.path().join("var/lib/twice"));
+        assert_eq!(followed_to_last(&host, Path::new("/var/run/x.sock")), root.path().join("run/x.sock"));
+        assert_eq!(followed_to_last(&host, Path::new("/")), root.path());
+    }
+
+    #[test]
+    fn what_is_missing_or_loops_is_left_to_the_kernel() {
+        let (root, host) = host();
+        for path in ["var/lib/loop", "var/missing/x"] {
+            assert_eq!(followed(&host, Path::new("/").join(path).as_path()), root.path().join(path));
+        }
+    }
+
+    #[test]
+    fn the_kernel_itself_follows_on_the_real_root() {
+        assert_eq!(followed(&Host::new("/"), Path::new("/var/run/x")), Path::new("/var/run/x"));
+    }
+}

@@ -1,0 +1,302 @@
+//! Finds the paths of the host that fit a pattern, by the rules of Go's `filepath.Glob`: those of generic-device-plugin.
+//!
+//! No crate has these rules: `**` is the same as `*`, a class is negated by `^`, a backslash takes the next character as it is,
+//! and a pattern without any of these is a path that exists or not, spelt as given.
+
+use std::path::Path;
+
+use crate::host::Host;
+use crate::host::attribute::AttributeError;
+use crate::host::directory::Directory;
+use crate::host::resolve::{followed, followed_to_last};
+
+/// Paths that fit a pattern, and directories that could not be looked into.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Matches {
+    /// Paths as the host names them, sorted as strings.
+    pub paths: Vec<String>,
+    /// Absent directories are no error.
+    pub errors: Vec<AttributeError>,
+}
+
+/// The paths of the host that fit a pattern.
+///
+/// # Errors
+/// When the pattern itself makes no sense.
+pub(super) fn find(host: &Host, pattern: &str) -> Result<Matches, String> {
+    let mut matches = Matches::default();
+    if !has_meta(pattern) {
+        matches.paths.extend(is_there(host, pattern).then(|| pattern.to_owned()));
+        return Ok(matches);
+    }
+    matches.paths.push(String::new());
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        if has_meta(part) {
+            let tokens = parse(part).map_err(|error| format!("{pattern:?}: {error}"))?;
+            matches = matches.below(host, &tokens);
+        } else {
+            matches.paths.iter_mut().for_each(|path| *path = format!("{path}/{part}"));
+        }
+    }
+    if !pattern.rsplit('/').find(|part| !part.is_empty()).is_some_and(has_meta) {
+        // What a wildcard found was listed; what was added behind it need not be there.
+        matches.paths.retain(|path| is_there(host, path));
+    }
+    matches.paths.sort_unstable();
+    Ok(matches)
+}
+
+impl Matches {
+    /// The entries of all these paths that fit one part of a pattern.
+    fn below(mut self, host: &Host, tokens: &[Token]) -> Self {
+        let directories = std::mem::take(&mut self.paths);
+        for directory in directories {
+            match names(host, &directory) {
+                Ok(names) => {
+                    let fitting = names.iter().filter(|name| fits(tokens, name));
+                    self.paths.extend(fitting.map(|name| format!("{directory}/{name}")));
+                }
+                Err(error) if error.is_absent() => {}
+                Err(error) => self.errors.push(error),
+            }
+        }
+        self
+    }
+}
+
+fn names(host: &Host, directory: &str) -> Result<Vec<String>, AttributeError> {
+    let path = if directory.is_empty() { "/" } else { directory };
+    Directory::open(followed(host, Path::new(path)))?.names()
+}
+
+/// Whether something is at the path, be it a link that leads nowhere.
+fn is_there(host: &Host, path: &str) -> bool {
+    rustix::fs::lstat(followed_to_last(host, Path::new(path))).is_ok()
+}
+
+fn has_meta(text: &str) -> bool {
+    text.contains(['*', '?', '[', '\\'])
+}
+
+/// What one place of a name must be.
+#[derive(Debug, PartialEq, Eq)]
+enum Token {
+    /// This character.
+    One(char),
+    /// `?`
+    Any,
+    /// `*`, any number of characters.
+    Many,
+    /// `[a-z]`, or `[^a-z]` when negated.
+    Class { negated: bool, ranges: Vec<(char, char)> },
+}
+
+impl Token {
+    fn takes(&self, character: char) -> bool {
+        match self {
+            Self::One(own) => *own == character,
+            Self::Any => true,
+            Self::Many => false,
+            Self::Class { negated, ranges } => {
+                ranges.iter().any(|&(first, last)| (first..=last).contains(&character)) != *negated
+            }
+        }
+    }
+}
+
+/// One part of a pattern, between two slashes.
+fn parse(part: &str) -> Result<Vec<Token>, &'static str> {
+    let mut characters = part.chars().peekable();
+    let mut tokens = Vec::new();
+    while let Some(character) = characters.next() {
+        tokens.push(match character {
+            '*' => Token::Many,
+            '?' => Token::Any,
+            '[' => parse_class(&mut characters)?,
+            '\\' => Token::One(characters.next().ok_or("ends in a backslash")?),
+            other => Token::One(other),
+        });
+    }
+    Ok(tokens)
+}
+
+type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+/// What follows an opening bracket, up to and with the closing one.
+fn parse_class(characters: &mut Characters<'_>) -> Result<Token, &'static str> {
+    let negated = characters.next_if_eq(&'^').is_some();
+    let mut ranges = Vec::new();
+    while ranges.is_empty() || characters.next_if_eq(&']').is_none() {
+        let first = class_member(characters)?;
+        let last = if characters.next_if_eq(&'-').is_some() { class_member(characters)? } else { first };
+        ranges.push((first, last));
+    }
+    Ok(Token::Class { negated, ranges })
+}
+
+fn class_member(characters: &mut Characters<'_>) -> Result<char, &'static str> {
+    match characters.next() {
+        Some('-' | ']') => {
+            Err("has an empty class or a bare `-` in a class; escape literal characters with a backslash")
+        }
+        Some('\\') => characters.next().ok_or("ends in a backslash"),
+        Some(character) => Ok(character),
+        None => Err("has a `[` without a matching `]`"),
+    }
+}
+
+/// Whether a name fits. On a mismatch only the last `*` takes one character more, so the time is bounded by the product
+/// of both lengths.
+fn fits(tokens: &[Token], name: &str) -> bool {
+    let name: Vec<char> = name.chars().collect();
+    let (mut token, mut place) = (0, 0);
+    let mut last_star = None;
+    while place < name.len() {
+        if tokens.get(token) == Some(&Token::Many) {
+            last_star = Some((token, place));
+            token += 1;
+        } else if tokens.get(token).is_some_and(|token| token.takes(name[place])) {
+            (token, place) = (token + 1, place + 1);
+        } else if let Some((star, taken)) = last_star {
+            last_star = Some((star, taken + 1));
+            (token, place) = (star + 1, taken + 1);
+        } else {
+            return false;
+        }
+    }
+    tokens[token..].iter().all(|token| *token == Token::Many)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir_all, write};
+    use std::os::unix::fs::symlink;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn matched(pattern: &str, name: &str) -> bool {
+        fits(&parse(pattern).unwrap(), name)
+    }
+
+    #[test]
+    fn patterns_follow_the_rules_of_go() {
+        for (pattern, name, expected) in [
+            ("*", "", true),
+            ("*", ".hidden", true),
+            ("ttyUSB*", "ttyUSB0", true),
+            ("ttyUSB*", "ttyUSB", true),
+            ("ttyUSB*", "ttyACM0", false),
+            ("tty**", "ttyUSB0", true),
+            ("tty?", "tty1", true),
+            ("tty?", "tty", false),
+            ("tty?", "tty10", false),
+            ("video[0-3]", "video2", true),
+            ("video[0-3]", "video4", false),
+            ("video[^0-3]", "video4", true),
+            ("video[^0-3]", "video0", false),
+            ("video[!0]", "video!", true),
+            ("a[\\]]", "a]", true),
+            ("a[\\-x]", "a-", true),
+            ("\\*", "*", true),
+            ("\\*", "x", false),
+            ("a*b*c", "aXbbYc", true),
+            ("a*b*c", "aXbbYcd", false),
+            ("*é?", "caféx", true),
+        ] {
+            assert_eq!(matched(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_without_sense_is_refused_with_its_text() {
+        for pattern in ["/dev/a[", "/dev/a[b", "/dev/[]a]", "/dev/[-a]", "/dev/[a-]", "/dev/[^]", "/dev/a\\"] {
+            let error = find(&Host::new("/nonexistent"), pattern).unwrap_err();
+            assert!(error.contains(&format!("{pattern:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_star_that_could_take_forever_does_not() {
+        assert!(!matched(&"a*".repeat(100), &"a".repeat(99)));
+        assert!(!matched(&format!("{}b", "a*".repeat(100)), &"a".repeat(4000)));
+    }
+
+    fn host() -> (tempfile::TempDir, Host) {
+        let root = tempfile::tempdir().unwrap();
+        create_dir_all(root.path().join("dev/snd")).unwrap();
+        create_dir_all(root.path().join("dev/bus/1")).unwrap();
+        for name in ["ttyUSB10", "ttyUSB9", "ttyACM0", "snd/controlC0", "bus/1/x", "odd[name"] {
+            write(root.path().join("dev").join(name), "").unwrap();
+        }
+        symlink("nowhere", root.path().join("dev/ttyUSBdangling")).unwrap();
+        symlink("/dev/snd", root.path().join("dev/audio")).unwrap();
+        let host = Host::new(root.path());
+        (root, host)
+    }
+
+    fn found(pattern: &str) -> Vec<String> {
+        let (_root, host) = host();
+        let matches = find(&host, pattern).unwrap();
+        assert_eq!(matches.errors, []);
+        matches.paths
+    }
+
+    #[test]
+    fn matches_are_host_paths_sorted_as_strings() {
+        assert_eq!(found("/dev/ttyUSB*"), ["/dev/ttyUSB10", "/dev/ttyUSB9", "/dev/ttyUSBdangling"]);
+        assert_eq!(found("/*/snd/*"), ["/dev/snd/controlC0"]);
+        assert_eq!(found("/dev/*/1/x"), ["/dev/bus/1/x"]);
+        assert_eq!(found("/dev/*/missing"), Vec::<String>::new());
+        assert_eq!(found("/missing/*"), Vec::<String>::new());
+        assert_eq!(found("/dev/ttyACM0/*"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_plain_path_is_told_as_it_was_given() {
+        assert_eq!(found("/dev/snd"), ["/dev/snd"]);
+        assert_eq!(found("/dev//ttyACM0"), ["/dev//ttyACM0"]);
+        assert_eq!(found("/dev/ttyUSBdangling"), ["/dev/ttyUSBdangling"]);
+        assert_eq!(found("/dev/missing"), Vec::<String>::new());
+        assert_eq!(found("/dev/odd\\[name"), ["/dev/odd[name"]);
+    }
+
+    #[test]
+    fn absolute_links_are_followed_below_the_host_root() {
+        assert_eq!(found("/dev/audio/control*"), ["/dev/audio/controlC0"]);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_looked_into_costs_no_other_match() {
+        let (root, host) = host();
+        symlink("loop", root.path().join("dev/bus/loop")).unwrap();
+        let matches = find(&host, "/dev/bus/*/x").unwrap();
+        assert_eq!(matches.paths, ["/dev/bus/1/x"]);
+        let matches = find(&host, "/dev/bus/*/*").unwrap();
+        assert_eq!(matches.paths, ["/dev/bus/1/x"]);
+        assert_eq!(matches.errors.len(), 1, "{:?}", matches.errors);
+    }
+
+    proptest! {
+        #[test]
+        fn no_pattern_is_too_odd(pattern in "[a*?\\[\\]^\\\\-]{0,12}", name in "[a\\]^\\\\*-]{0,12}") {
+            if let Ok(tokens) = parse(&pattern) {
+                fits(&tokens, &name);
+            }
+        }
+
+        #[test]
+        fn an_escaped_name_fits_itself_alone(name in "[a-c*?\\[\\]^\\\\-]{1,8}", other in "[a-c*?\\[\\]^\\\\-]{1,8}") {
+            let escaped: String = name.chars().flat_map(|character| ['\\', character]).collect();
+            prop_assert!(matched(&escaped, &name));
+            prop_assert_eq!(matched(&escaped, &other), name == other);
+        }
+
+        #[test]
+        fn a_name_cut_short_by_a_star_fits(name in "[a-c]{0,8}", end in 0_usize..8) {
+            let pattern = format!("{}*", &name[..end.min(name.len())]);
+            prop_assert!(matched(&pattern, &name));
+        }
+    }
+}

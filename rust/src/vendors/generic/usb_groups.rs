@@ -1,0 +1,94 @@
+//! Groups of members by USB id: all sticks that match, of all entries, are one device, times the group's count.
+
+use std::path::PathBuf;
+
+use super::GenericUsb;
+use super::{Group, Seen, id, place};
+use crate::bus::numa::Near;
+use crate::bus::usb::UsbDevice;
+use crate::device::{Device, HostPath};
+use crate::host::Host;
+use crate::vendors::generic::glob;
+
+/// Adds the device of a group, if any stick matches. The sticks come by bus and number, so the id does not depend on the
+/// order in which the kernel lists them.
+pub(super) fn add(host: &Host, group: &Group, sticks: &[UsbDevice], seen: &mut Seen) {
+    let is_member = |stick: &&UsbDevice| group.options.usb.iter().any(|options| is_meant(options, stick));
+    let members: Vec<&UsbDevice> = sticks.iter().filter(is_member).collect();
+    if members.is_empty() {
+        let ids = if seen.is_partial { &[] } else { group.options.usb.as_slice() };
+        seen.unmatched.extend(ids.iter().map(|options| (group.resource_name.clone(), name(options))));
+        return;
+    }
+    let nodes: Vec<String> = members.iter().map(|stick| stick.node()).collect();
+    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let mut first = group.device(0, &nodes);
+    let nears: Vec<Near> = members.iter().filter_map(|stick| seen.near(host, "bus/usb/devices", &stick.name)).collect();
+    place(host, &mut first, nears.iter());
+    describe(host, &mut first, &members);
+    first.paths.extend(nodes.iter().map(|&node| HostPath::node(node, None)));
+    let instance = |instance| Device { id: id::of(instance, &nodes), ..first.clone() };
+    seen.devices.extend((0..group.options.count).map(instance));
+}
+
+/// The directories of USB nodes: entries come and go there also where the kernel's events do not arrive.
+pub(super) fn watched_directories(host: &Host) -> impl Iterator<Item = PathBuf> {
+    let buses = glob::find(host, "/dev/bus/usb/*").unwrap_or_default().paths;
+    buses.into_iter().map(|bus| host.absolute(bus))
+}
+
+fn name(options: &GenericUsb) -> String {
+    let serial = options.serial.iter().map(|serial| format!(" serial {serial}"));
+    format!("USB {}:{}", options.vendor, options.product) + &serial.collect::<String>()
+}
+
+fn is_meant(options: &GenericUsb, stick: &UsbDevice) -> bool {
+    options.vendor.eq_ignore_ascii_case(&stick.vendor)
+        && options.product.eq_ignore_ascii_case(&stick.product)
+        && options.serial.as_ref().is_none_or(|serial| stick.serial.as_ref() == Some(serial))
+}
+
+fn describe(host: &Host, device: &mut Device, members: &[&UsbDevice]) {
+    let ids: Vec<String> = members.iter().map(|stick| format!("{}:{}", stick.vendor, stick.product)).collect();
+    let serials: Vec<&str> = members.iter().filter_map(|stick| stick.serial.as_deref()).collect();
+    let directories: Vec<String> = members
+        .iter()
+        .map(|stick| host.own_path(host.sys("bus/usb/devices").join(&stick.name)).display().to_string())
+        .collect();
+    device.note("usb_id", ids.join(","), directories.join(","));
+    if !serials.is_empty() {
+        device.note("serial", serials.join(","), directories.join(","));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_compared_whatever_their_case_and_serials_when_given() {
+        let stick = |serial: Option<&str>| UsbDevice {
+            name: "1-1".into(),
+            vendor: "1a86".into(),
+            product: "7523".into(),
+            serial: serial.map(Into::into),
+            bus: 1,
+            number: 2,
+        };
+        let options = |vendor: &str, serial: Option<&str>| GenericUsb {
+            vendor: vendor.into(),
+            product: "7523".into(),
+            serial: serial.map(Into::into),
+        };
+        for (options, stick, expected) in [
+            (options("1A86", None), stick(None), true),
+            (options("1a86", None), stick(Some("A")), true),
+            (options("1a87", None), stick(None), false),
+            (options("1a86", Some("A")), stick(Some("A")), true),
+            (options("1a86", Some("A")), stick(Some("a")), false),
+            (options("1a86", Some("A")), stick(None), false),
+        ] {
+            assert_eq!(is_meant(&options, &stick), expected, "{options:?} {stick:?}");
+        }
+    }
+}

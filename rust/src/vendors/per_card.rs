@@ -1,0 +1,79 @@
+//! Work on each card of a vendor, behind the fence; a card that fails stays as it was last seen.
+
+use std::path::PathBuf;
+
+use crate::device::{Found, NotExamined, Problem};
+use crate::fence::{FULL, Fence, Outcome};
+use crate::health::sources::probe;
+
+const OVERDUE: &str = "the card does not answer: a read has not come back; look for blocked tasks in the kernel log";
+
+/// What hangs as one: the card's name in devices, and where the host shows it.
+pub(super) type Place = (String, PathBuf);
+
+/// Does `work` on every card, and returns the results in their order. A card that hangs or panics has none; its devices
+/// stay as they were last seen.
+pub(super) fn per_card<C, R>(
+    vendor: &'static str,
+    found: &mut Found,
+    fence: &Fence,
+    cards: Vec<(Place, C)>,
+    work: impl Fn(C) -> R + Send + Sync + 'static,
+) -> Vec<R>
+where
+    C: Send + 'static,
+    R: Send + 'static,
+{
+    let places: Vec<Place> = cards.iter().map(|(place, _)| place.clone()).collect();
+    let outcomes = fence.each(cards, |((card, _), _)| card.clone(), move |(_, card)| work(card));
+    let mut answers = Vec::new();
+    for ((card, path), outcome) in places.into_iter().zip(outcomes) {
+        let (error, finding) = match outcome {
+            Outcome::Done(answer) => {
+                answers.push(answer);
+                continue;
+            }
+            Outcome::Overdue => (OVERDUE.to_owned(), Some(probe::timeout(fence.deadline(), &path.to_string_lossy()))),
+            Outcome::NotStarted => (FULL.to_owned(), None),
+            Outcome::Panicked(message) => (format!("defect in the scan: {message}"), None),
+        };
+        found.problems.push(Problem::new(vendor, path, error));
+        found.unseen.push(NotExamined { vendor, card: Some(card), finding });
+    }
+    answers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn cards() -> Vec<(Place, &'static str)> {
+        ["works", "breaks", "hangs"].map(|card| ((card.to_owned(), PathBuf::from("/sys").join(card)), card)).to_vec()
+    }
+
+    #[test]
+    fn a_card_that_hangs_or_breaks_the_scan_is_left_as_it_was() {
+        let (mut found, fence) = (Found::default(), Fence::new(Duration::from_secs(2)));
+        let release = Arc::new(Barrier::new(2));
+        let held = Arc::clone(&release);
+        let answers = per_card("vendor", &mut found, &fence, cards(), move |card| match card {
+            "hangs" => {
+                held.wait();
+                card
+            }
+            "breaks" => panic!("nobody expects this"),
+            _ => card,
+        });
+        release.wait();
+        assert_eq!(answers, ["works"]);
+        let unseen = found.unseen.into_iter().map(|unseen| (unseen.card.unwrap_or_default(), unseen.finding));
+        let overdue = probe::timeout(Duration::from_secs(2), "/sys/hangs");
+        assert_eq!(unseen.collect::<Vec<_>>(), [("breaks".to_owned(), None), ("hangs".to_owned(), Some(overdue))]);
+        let paths: Vec<_> = found.problems.iter().map(|problem| problem.path.clone()).collect();
+        assert_eq!(paths, [PathBuf::from("/sys/breaks"), PathBuf::from("/sys/hangs")]);
+        assert!(found.problems[0].error.contains("nobody expects this"));
+    }
+}

@@ -1,0 +1,228 @@
+//! One row a vendor: everything about it that is not in its own folder.
+//!
+//! The sections of the settings, the vendors of a scan, and what Python knows of them (`_native.vendors()`: the sections of
+//! the configuration file, the facts that rules may match, the order of preference, the `model` label, the CDI files) follow
+//! from the rows. `tests/vendors/test_vendor_rows.py` compares them with what is written by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::Vendor;
+use super::amd::{self, Amd, AmdOptions};
+use super::generic::{self, Generic, GenericDevice};
+use super::intel_fpga::{self, IntelFpga, IntelFpgaOptions};
+use super::intel_gpu::{self, IntelGpu, IntelGpuOptions};
+use super::nvidia::{self, Nvidia, NvidiaOptions};
+use super::rdma::{self, Rdma, RdmaOptions};
+use super::simulated::{self, Simulated, SimulatedDevice};
+use super::xilinx_fpga::{self, XilinxFpga, XilinxFpgaOptions};
+use crate::allocation::Kind;
+use crate::nvml::NvmlSettings;
+
+/// What is known of a vendor without looking at a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// The word in `vendor` of JSON, metrics and problems: `intel-fpga`.
+    pub name: &'static str,
+    /// What it is called in text: `Intel FPGAs`.
+    pub title: &'static str,
+    /// Whether its devices are PCI functions, and so have the attributes of [`FACTS`](crate::bus::pci::FACTS).
+    pub is_pci: bool,
+    /// Their other attributes. Rules may match all of them.
+    pub facts: &'static [&'static str],
+    /// The attributes behind the `model` label of metrics, the best word first. `device_id` stands in for them all.
+    pub model: &'static [&'static str],
+    /// Which devices its own plugin gives together; rules and options override it.
+    pub preferred: Kind,
+    /// The same for devices that are shared.
+    pub preferred_shared: Kind,
+    /// Whether its devices have facts that NVML alone knows.
+    pub uses_nvml: bool,
+    /// The vendor part of its CDI names, `intel.cdi.k8s.io`, where its own plugin writes a spec file for each device. `None`
+    /// where a file holds a whole kind.
+    pub cdi_file_a_device: Option<&'static str>,
+}
+
+/// What vendors are given besides their options.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// How long a scan waits for one answer.
+    pub patience: Duration,
+    /// Where NVML's facts come from.
+    pub nvml: NvmlSettings,
+}
+
+/// What most vendors have in common.
+const BLANK: Row = Row {
+    name: "",
+    title: "",
+    is_pci: true,
+    facts: &[],
+    model: &[],
+    preferred: Kind::Packed,
+    preferred_shared: Kind::Packed,
+    uses_nvml: false,
+    cdi_file_a_device: None,
+};
+
+/// From sections, their options, the vendor that these make (`None`: it is switched off) and a row: [`Options`] and [`ROWS`].
+macro_rules! vendors {
+    ($($section:ident: $options:ty => $vendor:expr, $row:expr;)*) => {
+        /// The options of each vendor, by its section in the configuration file.
+        #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Options {
+            $(
+                #[doc = concat!("Of `vendors.", stringify!($section), "`.")]
+                pub $section: $options,
+            )*
+        }
+
+        /// Every vendor, in the order in which scans list them.
+        pub const ROWS: &[Row] = &[$($row),*];
+
+        impl Options {
+            /// The vendors that are not switched off.
+            #[must_use]
+            pub fn vendors(&self, surroundings: &Surroundings) -> Vec<Arc<dyn Vendor>> {
+                let mut vendors: Vec<Arc<dyn Vendor>> = Vec::new();
+                $({
+                    let make: fn(&$options, &Surroundings) -> Option<_> = $vendor;
+                    if let Some(vendor) = make(&self.$section, surroundings) {
+                        vendors.push(Arc::new(vendor));
+                    }
+                })*
+                vendors
+            }
+
+            /// Whether both are the same for a vendor.
+            #[must_use]
+            pub fn agree_on(&self, other: &Self, vendor: &str) -> bool {
+                $(
+                    if $row.name == vendor {
+                        return self.$section == other.$section;
+                    }
+                )*
+                false
+            }
+        }
+    };
+}
+
+vendors! {
+    intel_fpga: IntelFpgaOptions => |options, _| options.enabled.then(|| IntelFpga::new(options.mode)), Row {
+        name: intel_fpga::VENDOR,
+        title: "Intel FPGAs",
+        facts: &["afu_id", "bitstream_id", "driver", "fme", "interface_id", "port", "port_id", "ports"],
+        model: &["afu_id", "interface_id"],
+        cdi_file_a_device: Some("intel.cdi.k8s.io"),
+        ..BLANK
+    };
+    nvidia: NvidiaOptions => |options, given| options.enabled.then(|| Nvidia::new(options.clone(), given.nvml.clone(), given.patience)), Row {
+        name: nvidia::VENDOR,
+        title: "NVIDIA GPUs",
+        facts: &[
+            "uuid", "index", "minor", "model", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile", "gpu_instance",
+            "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
+            "video_bios", "excluded_gpus",
+        ],
+        model: &["model"],
+        preferred: Kind::Aligned,
+        preferred_shared: Kind::Distributed,
+        uses_nvml: true,
+        ..BLANK
+    };
+    amd: AmdOptions => |options, _| options.enabled.then(|| Amd::new(options.clone())), Row {
+        name: amd::VENDOR,
+        title: "AMD GPUs",
+        facts: &[
+            "product_name", "partition", "compute_partition", "memory_partition", "cu_count", "simd_count", "num_xcc",
+            "gfx_target_version", "vram_bytes", "unique_id", "kfd_node", "card_minor", "render_minor", "iommu_group",
+            "physical_function", "driver_version", "driver_src_version",
+        ],
+        model: &["product_name"],
+        preferred: Kind::Aligned,
+        // Its plugin does not share; two replicas of one device give no more than one.
+        preferred_shared: Kind::Distributed,
+        ..BLANK
+    };
+    intel_gpu: IntelGpuOptions => |options, _| options.enabled.then(|| IntelGpu::new(options.clone())), Row {
+        name: intel_gpu::VENDOR,
+        title: "Intel GPUs",
+        facts: &["card", "driver", "physfn"],
+        preferred: Kind::Distributed,
+        preferred_shared: Kind::Distributed,
+        cdi_file_a_device: Some("intel.cdi.k8s.io"),
+        ..BLANK
+    };
+    xilinx_fpga: XilinxFpgaOptions => |options, _| options.enabled.then(|| XilinxFpga::new(options.clone())), Row {
+        name: xilinx_fpga::VENDOR,
+        title: "Xilinx FPGAs",
+        facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "serial_num", "mgmt_pf", "driver"],
+        model: &["vbnv"],
+        ..BLANK
+    };
+    rdma: RdmaOptions => |options, _| options.enabled.then(|| Rdma::new(options.clone())), Row {
+        name: rdma::VENDOR,
+        title: "RDMA devices",
+        facts: &[
+            "ibdev", "netdev", "link_layer", "port_state", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
+        ],
+        model: &["hca_type"],
+        ..BLANK
+    };
+    generic: Vec<GenericDevice> => |devices, _| Some(Generic::new(devices.clone())), Row {
+        name: generic::VENDOR,
+        title: "Generic devices",
+        is_pci: false,
+        facts: &["group", "path", "serial", "usb_id"],
+        model: &["usb_id"],
+        ..BLANK
+    };
+    simulated: Vec<SimulatedDevice> => |devices, _| Some(Simulated::new(devices.clone())), Row {
+        name: simulated::VENDOR,
+        title: "Simulated devices",
+        is_pci: false,
+        ..BLANK
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_named_after_its_section_and_makes_its_vendor() {
+        let names: Vec<_> =
+            Options::default().vendors(&Surroundings::default()).iter().map(|vendor| vendor.name()).collect();
+        assert_eq!(names, ROWS.iter().map(|row| row.name).collect::<Vec<_>>());
+        for row in ROWS {
+            let section = row.name.replace('-', "_");
+            let json = format!(r#"{{"{section}": {{"enabled": false}}}}"#);
+            let switched_off: Options = match row.name {
+                generic::VENDOR | simulated::VENDOR => continue,
+                _ => serde_json::from_str(&json).unwrap(),
+            };
+            assert!(
+                switched_off.vendors(&Surroundings::default()).iter().all(|vendor| vendor.name() != row.name),
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
+    fn options_agree_on_every_vendor_that_both_say_the_same_of() {
+        let one = Options::default();
+        let other: Options = serde_json::from_str(
+            r#"{"rdma": {"shared_devices": 2}, "simulated": [{"name": "example.com/x", "count": 1}]}"#,
+        )
+        .unwrap();
+        for row in ROWS {
+            assert!(one.agree_on(&Options::default(), row.name), "{}", row.name);
+            assert_eq!(one.agree_on(&other, row.name), !["rdma", "simulated"].contains(&row.name), "{}", row.name);
+        }
+        assert!(!one.agree_on(&one, "unheard-of"));
+    }
+}

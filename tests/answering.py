@@ -1,0 +1,96 @@
+"""The scan core, with what a container gets for each device, and what is wrong with it, beside the device."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from devherd import config
+from devherd._native import Device, Edits, Finding, Scan, Scanner
+from devherd.health.registry import MEANINGS
+from devherd.scanner.scan_core import native_scanner
+
+PARTS = {"envs", "annotations", "nodes", "mounts", "hooks", "cdi_devices", "specs"}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A device, and what a container gets for it by the kubelet's device plugin API, under its vendor's name for it."""
+
+    device: Device
+    edits: Edits
+    reasons: list[str]
+    """Why it is Unhealthy, as of the scan and the poll that follows it."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Facts of the device and parts of the edits alike."""
+        return getattr(self.edits if name in PARTS else self.device, name)
+
+
+class AnsweredScan:
+    """A scan whose devices are answered."""
+
+    def __init__(self, scanner: Scanner, scan: Scan) -> None:
+        self.scan = scan
+        polled = {(look.card, look.id): look.findings for look in scanner.poll()}
+        self.devices = [
+            Answered(
+                device,
+                edits_of(scanner, scan, device),
+                reasons_in([*device.findings, *polled.get((device.card, device.id), ())]),
+            )
+            for device in scan.devices
+        ]
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the scan says."""
+        return getattr(self.scan, name)
+
+
+class AnsweringScanner:
+    """The scan core with these settings, whose scans are answered."""
+
+    def __init__(self, host_root: str, settings: str) -> None:
+        self.native = Scanner(host_root, settings)
+
+    def scan(self) -> AnsweredScan:
+        """Look at the host, and answer for what is there."""
+        return AnsweredScan(self.native, self.native.scan())
+
+    def poll(self) -> list[tuple[str, str, str, list[str]]]:
+        """Look again at what is there; vendor, card, id and reasons of the devices that are Unhealthy."""
+        return unhealthy(self.native)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the scan core does."""
+        return getattr(self.native, name)
+
+
+def unhealthy(scanner: Scanner) -> list[tuple[str, str, str, list[str]]]:
+    """Vendor, card, id and reasons of the devices that a poll finds Unhealthy."""
+    looks = [(look.vendor, look.card, look.id, reasons_in(look.findings)) for look in scanner.poll()]
+    return [look for look in looks if look[3]]
+
+
+def not_examined(scan: Scan | AnsweredScan) -> list[tuple[str | None, str | None]]:
+    """The cards that a scan could not look at, None for all, each with the reason that its devices have for that."""
+    return [(part.card, part.finding.reason if part.finding else None) for part in scan.unseen]
+
+
+def reasons_in(findings: list[Finding]) -> list[str]:
+    """The reasons that make a device Unhealthy, sorted, each once."""
+    found = {finding.reason for finding in findings if MEANINGS[finding.source, finding.reason].action == "unhealthy"}
+    return sorted(found)
+
+
+def edits_of(scanner: Scanner, scan: Scan, device: Device, way: str = "device-plugin") -> Edits:
+    """What a container gets for a device of this scan."""
+    name = device.resource_name or device.first_sight_resource_name or ""
+    edits = scanner.edits(device, scan.platforms.get(device.vendor), way, name)
+    assert edits is not None
+    return edits
+
+
+def scanner_of(root: Path, **settings: Any) -> tuple[Scanner, Scan]:
+    """The scan core as a configuration makes it, and its first scan of a host."""
+    scanner = native_scanner(config.resolve(config.Config.model_validate({"host_root": root, **settings})))
+    return scanner, scanner.scan()

@@ -1,0 +1,148 @@
+"""Rules that are allowed and match nothing: `devherd check-config` says so."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devherd._native import Scanner
+from devherd.config import facts
+from devherd.config.model import Config, Vendors
+from devherd.config.warnings import warnings_of
+from devherd.offers.rules import matches
+from devherd_sim.node.presets import PRESETS
+from devherd_sim.node.simulated_node import SimulatedNode
+
+
+def warnings_about(*selectors, **more):
+    """The warnings about rules with these selectors."""
+    return list(
+        warnings_of(Config.model_validate({"resources": [{"match": selector} for selector in selectors], **more}))
+    )
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"vendor": "intel_fpga", "pci_address": "0000:81:*"},
+        {"vendor": "intel-fpga", "afu_id": ["d842*", "f7df405cbd7acf7222f144b0b93acd18"]},
+        {"vendor": "*", "resource_name": "devic.es/*", "id": "?*"},
+        {"path": "/dev/kvm", "vendor_id": "0x8086", "pci_class": "0x12????"},
+        {"pci_address": "[0-9]*:[!8]?:00.[01]", "exclude": [{"pci_address": "10000:*.7"}]},
+        {"serial": "ANYTHING", "numa_node": "0"},
+    ],
+)
+def test_a_selector_that_can_match_gives_no_warning(selector):
+    """Whether such a device is there is another question."""
+    assert warnings_about(selector) == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "place", "doubt"),
+    [
+        ({"pci_adress": "0000:81:00.0"}, "pci_adress", "no vendor has this fact — did you mean `pci_address`,"),
+        (
+            {"vendor": "simulated", "afu_id": "*"},
+            "afu_id",
+            "devices of simulated do not have this fact — known: `vendor`, `id`, `resource_name`",
+        ),
+        (
+            {"vendor": "intel-fgpa"},
+            "vendor",
+            "no vendor matches `intel_fgpa` — did you mean `intel_fpga`, `intel_gpu`?",
+        ),
+        (
+            {"pci_address": "81:00.0"},
+            "pci_address",
+            "`81:00.0` can never match — values look like `0000:81:00.0`, in full and lower case",
+        ),
+        (
+            {"exclude": [{"id": "x"}, {"vendor_id": "8086"}]},
+            "exclude[1].vendor_id",
+            "`8086` can never match — values look like `0x8086`, in full and lower case",
+        ),
+    ],
+)
+def test_a_selector_that_cannot_match_gives_a_warning_with_a_suggestion(selector, place, doubt):
+    """The key path, what has no effect, and what to do."""
+    (told,) = warnings_about(selector)
+    assert told.startswith(f"resources[0].match.{place}: {doubt}")
+
+
+def test_a_rule_behind_one_that_matches_everything_gives_a_warning():
+    """The first rule that matches decides."""
+    assert warnings_about({"exclude": [{"id": "a"}]}, {}, {"id": "b"}) == [
+        "resources[2]: unreachable: resources[1] already matches every device — move the narrower rule first"
+    ]
+
+
+@pytest.mark.parametrize(
+    "glob", ["0000:3B:00.0", "3b:00.0", "0000:*:00.8", "0000-*", "", "0000:81:00.0 ", "[G-Z]*", "*["]
+)
+def test_globs_that_no_pci_address_fits(glob):
+    """Upper case, no domain, a function above 7 (16 are told apart by form alone, so 8 fits), another separator."""
+    assert facts.can_match("pci_address", glob) == (glob == "0000:*:00.8")
+
+
+@given(st.sampled_from(sorted(facts.EXAMPLES)), st.data())
+def test_a_glob_that_matches_some_value_gives_no_warning(fact, data):
+    """Made of a value by putting wildcards in its place, here and there."""
+    value = "".join(
+        data.draw(st.sampled_from("0123456789abcdef")) if each in "0123456789abcdef" and place > 1 else each
+        for place, each in enumerate(data.draw(st.sampled_from(facts.EXAMPLES[fact])))
+    )
+    wild = st.sampled_from(["", "?", "*", "[!g]", "[0-9a-f:.x]"])
+    glob = "".join(data.draw(wild) or each for each in value)
+    assert matches(Config.model_validate({"resources": [{"match": {fact: glob}}]}).resources[0].match, {fact: value})
+    assert facts.can_match(fact, glob)
+
+
+def test_every_fact_of_every_simulated_device_is_known(tmp_path):
+    """A vendor that lists a new one adds its name to its row in rust/src/vendors/table.rs."""
+    assert set(facts.OF_VENDOR) == {*Vendors.model_fields, "generic", "simulated"}
+    generic = [{"paths": [{"path": "/dev/kvm"}]}, {"usb": [{"vendor": "0403", "product": "6001"}]}]
+    for name, preset in PRESETS.items():
+        SimulatedNode.create(tmp_path / name, preset.spec)
+        for mode in ("af", "region", "regiondevel"):
+            config = Config.model_validate(
+                {
+                    "host_root": tmp_path / name,
+                    "vendors": {"intel_fpga": {"mode": mode}},
+                    "generic": [{"name": "a.example/x", "groups": generic}],
+                    "simulated": [{"name": "a.example/y", "count": 1}],
+                }
+            )
+            for device in Scanner(str(tmp_path / name), config.native_json()).scan().devices:
+                known = facts.OF_VENDOR[device.vendor.replace("-", "_")]
+                assert set(device.attributes) <= set(known), (name, device.vendor)
+                for fact, value in device.attributes.items():
+                    assert facts.can_match(fact, value), (fact, value)
+
+
+def test_a_strategy_that_another_overrides_gives_a_warning():
+    """N30: of `envvar` and `volume-mounts` together the second sets the first's variable, as in NVIDIA's plugin."""
+    told = [
+        list(warnings_of(Config.model_validate({"vendors": {"nvidia": {"device_list_strategy": strategies}}})))
+        for strategies in (["volume-mounts", "envvar"], ["envvar", "cdi-cri"], ["volume-mounts"])
+    ]
+
+    assert [len(each) for each in told] == [1, 0, 0]
+    assert told[0][0].startswith(
+        "vendors.nvidia.device_list_strategy: `envvar` has no effect together with `volume-mounts`"
+    )
+
+
+def test_a_generic_group_that_repeats_another_gives_a_warning_with_both_places():
+    """Its devices would have the ids of the first one's, which alone are served; another name is another resource."""
+    group, other = {"paths": [{"path": "/dev/kvm"}]}, {"paths": [{"path": "/dev/fuse"}]}
+    generic = [
+        {"name": "a.example/x", "groups": [group, other]},
+        {"name": "a.example/y", "groups": [group]},
+        {"name": "a.example/x", "groups": [{**group, "count": 3}]},
+    ]
+
+    assert warnings_about(generic=generic) == [
+        (
+            "generic[2].groups[0]: the same devices as generic[0].groups[0] under the same name — remove it,"
+            " raise `count` there"
+        )
+    ]

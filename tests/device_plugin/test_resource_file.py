@@ -1,0 +1,128 @@
+"""The spool file of a resource, as its child reads it, and what the kubelet gets of it."""
+
+import asyncio
+import shutil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plugin_host import RESOURCE, device
+
+from devherd import spool
+from devherd.device_plugin.resource_file import ResourceFile
+from devherd.device_plugin.snapshot import Snapshot
+from devherd.proto import spool_pb2
+
+
+@pytest.fixture
+def file(host):
+    """A file of one device, read."""
+    host.write(device("0"))
+    resource_file = ResourceFile(host.resources, spool.key_of(RESOURCE))
+    resource_file.look()
+    return resource_file
+
+
+def ids(resource_file):
+    """The ids in the list for the kubelet."""
+    return [listed.ID for listed in resource_file.latest.device_list.devices]
+
+
+def test_a_file_replaced_is_read_and_one_that_says_the_same_changes_nothing(host, file):
+    """The scanner renames files into place, also without need."""
+    before = file.latest
+    file.path.write_bytes(file.path.read_bytes())
+    file.look()
+    assert file.latest is before
+    host.write(device("0"), device("1"))
+    file.look()
+    assert ids(file) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xff\xff",
+        spool_pb2.Resource(name="example.com/other").SerializeToString(),
+        spool_pb2.ResourceState(streams=3, detail="x").SerializeToString(),
+    ],
+)
+def test_a_torn_or_foreign_file_leaves_the_last_snapshot_in_force(file, content, caplog):
+    """One line says so, however often it is looked at."""
+    file.path.write_bytes(content)
+    for _ in range(3):
+        file.look()
+    assert ids(file) == ["0"]
+    assert caplog.text.count("the last good one stays in force") == 1
+
+
+def test_a_deleted_file_empties_the_list_and_a_new_one_fills_it(host, file):
+    """The resource is on its way out, and may come back."""
+    file.path.unlink()
+    file.look()
+    assert file.latest.name == RESOURCE
+    assert ids(file) == []
+    host.write(device("0"))
+    file.look()
+    assert ids(file) == ["0"]
+
+
+def test_a_run_directory_swept_away_says_nothing_about_devices(host, file):
+    """Only the scanner deletes a resource's file, and it leaves the directory."""
+    shutil.rmtree(host.resources)
+    file.look()
+    assert ids(file) == ["0"]
+
+
+def test_an_unreadable_file_leaves_the_last_snapshot_in_force(file):
+    """A directory in its place is as good as anything that cannot be read."""
+    file.path.unlink()
+    file.path.mkdir()
+    file.look()
+    assert ids(file) == ["0"]
+
+
+def test_changes_wake_those_who_wait(host):
+    """A child that starts before its file waits for it."""
+
+    async def scenario():
+        resource_file = ResourceFile(host.resources, spool.key_of(RESOURCE))
+        waiting = asyncio.create_task(resource_file.loaded())
+        await asyncio.sleep(0)
+        resource_file.look()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        host.write(device("0"))
+        resource_file.look()
+        await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(scenario())
+
+
+@given(st.lists(st.lists(st.integers(0, 7), max_size=2, unique=True), min_size=1, max_size=6))
+def test_all_devices_have_a_numa_node_or_none_has(numa_nodes):
+    """The topology manager refuses pods for a mixture, and an empty TopologyInfo is one."""
+    resource = spool_pb2.Resource(devices=[device(str(n), numa=nodes) for n, nodes in enumerate(numa_nodes)])
+    snapshot = Snapshot(resource)
+    listed = [
+        [node.ID for node in each.topology.nodes] if each.HasField("topology") else None
+        for each in snapshot.device_list.devices
+    ]
+    expected = numa_nodes if all(numa_nodes) else [None] * len(numa_nodes)
+    assert listed == expected
+
+
+def test_a_device_with_reasons_is_listed_as_unhealthy():
+    """It stays in the list: a device that merely vanishes never reports its failure."""
+    snapshot = Snapshot(spool_pb2.Resource(devices=[device("0"), device("1", "xid")]))
+    assert [(each.ID, each.health) for each in snapshot.device_list.devices] == [("0", "Healthy"), ("1", "Unhealthy")]
+    assert snapshot.healthy == {"0"}
+
+
+@pytest.mark.parametrize("preference", [spool_pb2.PACKED, spool_pb2.ALIGNED, spool_pb2.NONE])
+def test_preferred_allocation_is_offered_unless_it_is_switched_off(preference):
+    """The kubelet skips the call where nobody wants it."""
+    options = Snapshot(spool_pb2.Resource(preferred=preference)).options
+    assert options.get_preferred_allocation_available == (preference != spool_pb2.NONE)
+    assert not options.pre_start_required

@@ -1,0 +1,36 @@
+"""The life of one gRPC server, ended at a moment that no process can be made to meet from outside."""
+
+import asyncio
+
+from plugin_host import KEY, RESOURCE, device
+
+from devherd.device_plugin.resource_file import ResourceFile
+from devherd.device_plugin.server_generation import Generation
+from devherd.device_plugin.state import State
+from devherd.kubelet.endpoint import Endpoint
+from devherd.kubelet.registration_socket import Kubelet
+from devherd.settings import Settings
+
+
+async def test_a_server_that_is_stopped_while_it_starts_or_stops_leaves_no_socket(host):
+    """A reload that removes a resource some milliseconds after another made it must not leave a file to the kubelet.
+
+    Nor may SIGTERM do so while a server stops because its registration failed, as it does here after some 15 turns.
+    """
+    host.write(device("0"))
+    host.plugins.mkdir()
+    resource = ResourceFile(host.resources, KEY)
+    resource.look()
+    kubelet = Kubelet(Settings(kubelet_dir=host.kubelet_dir, run_dir=host.run_dir))
+    state = State(host.run_dir / "state/x.pb", RESOURCE)
+    problems = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    for turns in range(60):
+        generation = Generation(Endpoint(host.plugins, RESOURCE, turns + 1), resource, kubelet, None, state)
+        running = asyncio.create_task(generation.run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert host.sockets() == []
+    assert problems == []

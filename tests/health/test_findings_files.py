@@ -1,0 +1,129 @@
+"""What sources say that are processes of their own, and of which devices."""
+
+import logging
+
+from devherd import spool
+from devherd._native import Device, Fact
+from devherd.health.findings_files import FindingsFiles, take_in, targets
+from devherd.health.policy import Now, Seen
+from devherd.inventory import Entry
+from devherd.proto import health_pb2
+
+NOW = Now(1_000_000.0, 10.0, "boot-1")
+
+
+def gpu(number: int, functions: str | None = None, uuid: str = "") -> Entry:
+    address = f"0000:{number:02x}:00.0"
+    facts = {"pci_address": Fact("text", functions or address, ""), "uuid": Fact("text", uuid or f"GPU-{number}", "")}
+    return Entry(Device(vendor="nvidia", id=f"GPU-{number}", card=address, facts=facts), "nvidia.com/gpu")
+
+
+FIRST, SECOND = gpu(1), gpu(2)
+PAIR = gpu(3, functions="0000:03:00.0,0000:04:00.0")
+
+
+def lost(number: int = 1, **parts) -> health_pb2.Finding:
+    at = health_pb2.Target(vendor="nvidia", pci_address=f"0000:{number:02x}:00.0", **parts)
+    return health_pb2.Finding(at=at, reason="gpu-lost", detail="NVML has lost it", file="libnvidia-ml.so.1", value="15")
+
+
+def put(directory, *findings, boot_id="boot-1", failed=""):
+    message = health_pb2.Findings(source="nvml", boot_id=boot_id, failed=failed, findings=findings)
+    directory.mkdir(exist_ok=True)
+    spool.write(spool.path_of(directory, "nvml"), message)
+
+
+def looked(files: FindingsFiles, sources=("nvml",)) -> Seen:
+    seen = Seen()
+    take_in(seen, files.read(sources, NOW), [FIRST, SECOND])
+    return seen
+
+
+def reasons(seen: Seen) -> dict[str, list[str]]:
+    return {key[2]: [finding.reason for finding in found] for key, found in seen.findings.items()}
+
+
+def test_a_finding_is_laid_at_the_door_of_its_device(tmp_path):
+    """And at no other's."""
+    files = FindingsFiles(tmp_path)
+    put(tmp_path, lost(2))
+
+    assert reasons(looked(files)) == {"GPU-2": ["gpu-lost"]}
+
+
+def test_a_file_that_changes_is_read_again_and_one_that_goes_says_nothing(tmp_path):
+    """The file is the whole state."""
+    files = FindingsFiles(tmp_path)
+    before = reasons(looked(files))
+    put(tmp_path, lost(1), lost(2))
+    both = reasons(looked(files))
+    put(tmp_path)
+    none = reasons(looked(files))
+    put(tmp_path, lost(1))
+    spool.remove(tmp_path, "nvml")
+
+    assert (before, both, none) == ({}, {"GPU-1": ["gpu-lost"], "GPU-2": ["gpu-lost"]}, {})
+    assert reasons(looked(files)) == {}
+
+
+def test_a_file_of_another_boot_or_of_a_source_that_is_not_asked_says_nothing(tmp_path):
+    """What was lost before a reboot has been reset by it."""
+    files = FindingsFiles(tmp_path)
+    put(tmp_path, lost(1), boot_id="boot-0")
+    stale = reasons(looked(files))
+    put(tmp_path, lost(1))
+
+    assert (stale, reasons(looked(files, sources=()))) == ({}, {})
+
+
+def test_a_source_that_cannot_look_adds_nothing_and_says_why(tmp_path):
+    """Its findings of before are neither repeated nor taken back: the policy leaves them as they are."""
+    files = FindingsFiles(tmp_path)
+    put(tmp_path, lost(1), failed="NVML hangs")
+
+    seen = looked(files)
+
+    assert (seen.findings, seen.failed) == ({}, {"nvml": "NVML hangs"})
+
+
+def test_a_file_that_cannot_be_read_leaves_what_it_said(tmp_path, caplog):
+    """Torn or foreign: the last good one counts, and the log says so."""
+    files = FindingsFiles(tmp_path)
+    put(tmp_path, lost(1))
+    looked(files)
+    spool.path_of(tmp_path, "nvml").write_bytes(b"\xff\xff")
+
+    with caplog.at_level(logging.WARNING):
+        assert reasons(looked(files)) == {"GPU-1": ["gpu-lost"]}
+    assert "nvml" in caplog.text
+
+
+def test_a_reason_that_is_not_registered_for_its_source_is_refused_by_name(tmp_path, caplog):
+    """A reason that users meet must be in the registry, with its way back."""
+    files = FindingsFiles(tmp_path)
+    doom = lost(1)
+    doom.reason = "doom"
+    put(tmp_path, doom, lost(2))
+
+    with caplog.at_level(logging.ERROR):
+        assert reasons(looked(files)) == {"GPU-2": ["gpu-lost"]}
+    assert "doom" in caplog.text
+
+
+def test_a_target_is_every_device_for_which_all_its_parts_hold():
+    """By vendor, card, id, UUID, PCI function or PCI device; nothing given is nobody meant."""
+    entries = [FIRST, SECOND, PAIR]
+
+    def meant(**parts) -> list[str]:
+        return [key[2] for key in targets(health_pb2.Target(**parts), entries)]
+
+    assert meant() == []
+    assert meant(vendor="nvidia") == ["GPU-1", "GPU-2", "GPU-3"]
+    assert meant(vendor="amd") == []
+    assert meant(card="0000:02:00.0") == ["GPU-2"]
+    assert meant(device="GPU-1") == ["GPU-1"]
+    assert meant(uuid="GPU-2") == ["GPU-2"]
+    assert meant(uuid="GPU-2", pci_address="0000:01:00.0") == []
+    assert meant(pci_address="0000:04:00.0") == ["GPU-3"]
+    assert meant(pci_address="0000:01:00") == ["GPU-1"]
+    assert meant(pci_address="0000:01:00.1") == []

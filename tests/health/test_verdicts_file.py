@@ -1,0 +1,111 @@
+"""`verdicts.pb`: what is held outlives the scanner, and says for people what takes it back."""
+
+from devherd import spool
+from devherd._native import Finding
+from devherd.health.policy import ANY_SOURCE, Now, Policy, Seen
+from devherd.health.verdicts_file import LATEST_SECONDS, VerdictsFile
+from devherd.proto import health_pb2
+
+PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
+MISSING = Finding(source="node", reason="node-missing", detail="no such node", file="/dev/dfl-port.0", value="absent")
+NARROW = Finding(source="pci-link-width", reason="link-degraded", file="/sys/current_link_width", value="8")
+
+
+def fatal(count: int) -> Finding:
+    return Finding(source="pci-aer-fatal", reason="pci-aer", file="/sys/aer_dev_fatal", value=str(count), count=count)
+
+
+def at(seconds: float) -> Now:
+    return Now(1_000_000.0 + seconds, seconds, "boot-1")
+
+
+def held(policy: Policy) -> list[health_pb2.Held]:
+    return [one for verdict in message(policy).verdicts for one in verdict.held]
+
+
+def message(policy: Policy) -> health_pb2.Verdicts:
+    from devherd.health.verdicts_file import message_of
+
+    return message_of(policy, at(9))
+
+
+def test_a_scanner_that_is_started_again_holds_what_the_last_one_held(tmp_path):
+    """A scanner killed by the kernel must not make an ill device well, nor new what is old."""
+    before = Policy(3)
+    before.observe(Seen({PORT: [MISSING, NARROW, fatal(3)]}), at(1))
+    file = VerdictsFile(tmp_path / "verdicts.pb")
+    file.write(before, at(2))
+
+    after = Policy(3)
+    after.restore(VerdictsFile(tmp_path / "verdicts.pb").read(), at(5))
+
+    assert after.verdicts() == before.verdicts()
+    facts = [(one.first, one.last, one.count) for one in after.held_against(PORT)]
+    assert facts == [(one.first, one.last, one.count) for one in before.held_against(PORT)]
+
+
+def test_the_first_error_after_a_restart_of_the_scanner_is_a_new_one(tmp_path):
+    """The scan core counts from one again: one is no known event."""
+    before = Policy(3)
+    before.observe(Seen({PORT: [fatal(1)]}), at(1))
+    file = VerdictsFile(tmp_path / "verdicts.pb")
+    file.write(before, at(2))
+
+    after = Policy(3)
+    after.restore(file.read(), at(3))
+    after.observe(Seen({PORT: [fatal(1)]}), at(4))
+
+    assert [(one.count, one.last) for one in after.held_against(PORT)] == [(2, at(4).wall)]
+
+
+def test_it_says_what_takes_a_finding_back_and_why_not_yet():
+    """In words, for `devherd explain`."""
+    policy = Policy(3)
+    policy.observe(Seen({PORT: [MISSING, fatal(1)]}), at(0))
+    policy.observe(Seen({PORT: [fatal(1)]}), at(1))
+
+    assert [(one.reason, one.taken_back_by, one.not_yet) for one in held(policy)] == [
+        ("node-missing", "3 good looks in a row", "1 of 3 good looks"),
+        ("pci-aer", "600 s without another event", "the last event is not that long ago"),
+    ]
+
+
+def test_it_says_why_a_device_is_not_looked_at():
+    """Frozen, and by what."""
+    policy = Policy(3)
+    policy.observe(Seen({PORT: [MISSING]}), at(0))
+    policy.observe(Seen(not_looked={PORT: {ANY_SOURCE: "the card does not answer"}}), at(1))
+
+    [verdict] = message(policy).verdicts
+    assert verdict.frozen == "the card does not answer"
+    assert verdict.held[0].not_yet == "not looked at: the card does not answer"
+
+
+def test_sources_that_cannot_look_are_named():
+    """Their trouble is not a device's."""
+    policy = Policy(3)
+    policy.observe(Seen(failed={"nvml": "driver not loaded"}), at(0))
+
+    assert [(source.source, source.failed) for source in message(policy).sources] == [("nvml", "driver not loaded")]
+
+
+def test_a_fault_that_only_goes_on_is_not_written_at_each_look(tmp_path):
+    """An idle node writes nothing; the time of the last look may be a few seconds old."""
+    path = tmp_path / "verdicts.pb"
+    policy, file = Policy(3), VerdictsFile(path)
+    written = []
+    for second in range(int(LATEST_SECONDS) + 1):
+        policy.observe(Seen({PORT: [MISSING]}), at(second))
+        file.write(policy, at(second))
+        written.append(spool.read(path, health_pb2.Verdicts).timestamp_seconds)
+
+    assert written == [at(0).wall] * int(LATEST_SECONDS) + [at(LATEST_SECONDS).wall]
+
+
+def test_words_that_are_not_registered_any_more_are_left_out(tmp_path):
+    """A file of another version of devherd holds nothing that nobody could take back."""
+    left = health_pb2.Held(source="crystal-ball", reason="doom")
+    verdict = health_pb2.Verdict(vendor=PORT[0], card=PORT[1], device=PORT[2], held=[left])
+    spool.write(tmp_path / "verdicts.pb", health_pb2.Verdicts(verdicts=[verdict]))
+
+    assert list(VerdictsFile(tmp_path / "verdicts.pb").read()) == []

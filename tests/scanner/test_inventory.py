@@ -1,0 +1,175 @@
+"""What is known of the host's devices, and what must not be forgotten."""
+
+from dataclasses import dataclass, field
+
+from devherd._native import Device, Fact, Finding, HostPath, NotExamined, Platform, Problem
+from devherd.inventory import Inventory
+from devherd.proto import devices_pb2
+from devherd.scanner.devices_file import inventory_of, message_of
+
+PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
+CRYPTO, CODEC = "fpga.intel.com/crypto", "fpga.intel.com/codec"
+
+
+@dataclass
+class FakeScan:
+    """A scan's answer, made by hand."""
+
+    devices: list[Device] = field(default_factory=list)
+    unseen: list[NotExamined] = field(default_factory=list)
+    vendors: list[str] = field(default_factory=lambda: ["intel-fpga"])
+    problems: list[Problem] = field(default_factory=list)
+    platforms: dict[str, Platform] = field(default_factory=dict)
+
+
+@dataclass
+class Hidden:
+    """A part of the host that could not be looked at."""
+
+    vendor: str
+    card: str | None
+    finding: Finding | None = None
+
+
+UNPROGRAMMED = Finding(source="scan", reason="unprogrammed")
+TIMEOUT = Finding(source="probe", reason="probe-timeout")
+
+
+def port(resource_name: str | None = CRYPTO, **facts) -> Device:
+    return Device(vendor="intel-fpga", id="dfl-port.0", card="0000:81:00.0", resource_name=resource_name, **facts)
+
+
+def observed(*scans: FakeScan, inventory: Inventory | None = None, forget_after: float = 300.0) -> Inventory:
+    inventory = inventory or Inventory()
+    for moment, scan in enumerate(scans):
+        inventory.observe(scan, float(moment), forget_after)
+    return inventory
+
+
+def restored(before: Inventory) -> Inventory:
+    return inventory_of(devices_pb2.Inventory.FromString(message_of(before).SerializeToString()))
+
+
+def test_a_port_that_cannot_be_told_keeps_the_resource_it_had():
+    """A port being reprogrammed or crashed stays what it was, Unhealthy."""
+    inventory = observed(FakeScan([port()]), FakeScan([port(None, findings=[UNPROGRAMMED])]))
+
+    entry = inventory.entries[PORT]
+    assert (entry.resource_name, entry.findings) == (CRYPTO, [UNPROGRAMMED])
+
+
+def test_a_reprogrammed_port_moves_to_its_new_resource():
+    """A valid new identity wins over the remembered one."""
+    inventory = observed(FakeScan([port()]), FakeScan([port(None)]), FakeScan([port(CODEC)]))
+
+    assert inventory.entries[PORT].resource_name == CODEC
+
+
+def test_a_port_never_told_goes_by_its_first_sight_name_or_is_left_out():
+    """A crashed port seen for the first time is listed under the all-f name; one without any name is not."""
+    named = observed(FakeScan([port(None, first_sight_resource_name="fpga.intel.com/af-fff")]))
+    nameless = observed(FakeScan([port(None)]))
+
+    assert named.entries[PORT].resource_name == "fpga.intel.com/af-fff"
+    assert nameless.entries == {}
+
+
+def test_a_device_that_vanished_is_gone_for_a_while_and_then_forgotten():
+    """The kubelet reports the failure of an allocated device only while it stays in the list."""
+    inventory = observed(FakeScan([port()]), FakeScan(), FakeScan(), forget_after=2.0)
+    kept = inventory.entries[PORT].gone_since
+    inventory.observe(FakeScan(), 3.0, 2.0)
+
+    assert kept == 1.0
+    assert inventory.entries == {}
+
+
+def test_a_device_that_comes_back_is_what_it_was():
+    """Gone is not for ever."""
+    inventory = observed(FakeScan([port()]), FakeScan(), FakeScan([port()]))
+
+    assert inventory.entries[PORT].gone_since is None
+
+
+def test_the_devices_of_a_card_that_hangs_stay_listed_with_its_reason():
+    """A read that does not come back is no reason to think the device is gone."""
+    inventory = observed(FakeScan([port()]), FakeScan(unseen=[Hidden("intel-fpga", "0000:81:00.0", TIMEOUT)]))
+
+    assert inventory.entries[PORT].findings == [TIMEOUT]
+
+
+def test_an_unreadable_class_directory_changes_nothing():
+    """All devices of the vendor stay as they were last seen."""
+    inventory = observed(FakeScan([port()]), FakeScan(unseen=[Hidden("intel-fpga", None)]))
+
+    assert (inventory.entries[PORT].findings, inventory.entries[PORT].gone_since) == ([], None)
+
+
+def test_devices_that_the_configuration_dropped_are_forgotten_at_once():
+    """A removed section or a disabled vendor is no failure of a device."""
+    reconfigured = observed(FakeScan([port()]))
+    reconfigured.observe(FakeScan(), 1.0, 300.0, {"intel-fpga"})
+    disabled = observed(FakeScan([port()]), FakeScan(vendors=[]))
+
+    assert reconfigured.entries == disabled.entries == {}
+
+
+def test_a_restarted_scanner_knows_what_an_earlier_one_knew():
+    """A scanner killed while a port is being reprogrammed still knows the port's resource, and all facts of it."""
+    device = port(
+        paths=[
+            HostPath("/dev/dfl-port.0", "port", True, (243, 0), True, ""),
+            HostPath("/usr/lib/x.so", "link", False, None, False, "x.so.1"),
+        ],
+        numa_nodes=[1],
+        numa_source="/sys/numa_node",
+        facts={
+            "fme": Fact("text", "dfl-fme.0", "/sys/fme"),
+            "port_id": Fact("integer", "7", "/sys/id"),
+            "driver_version": Fact("version", "5.1", ""),
+        },
+        distances={"0000:81:00.0": 0},
+    )
+    before = observed(FakeScan([device]))
+    before.platforms = {"intel-fpga": Platform(facts={"x": Fact("text", "y", "")}, paths=device.paths)}
+
+    after = restored(before)
+
+    assert after.entries == before.entries
+    assert after.platforms == before.platforms
+    after.observe(FakeScan([port(None, findings=[UNPROGRAMMED])]), 1.0, 300.0)
+    assert after.entries[PORT].resource_name == CRYPTO
+
+
+def test_a_device_that_is_gone_is_not_gone_anew_for_each_restart():
+    """A scanner that is started again and again must not keep it in the list for ever."""
+    inventory = observed(FakeScan([port()]), FakeScan())
+    for moment in (100.0, 200.0, 299.0):
+        inventory = restored(inventory)
+        inventory.observe(FakeScan(), moment, 300.0)
+        assert inventory.entries[PORT].gone_since == 1.0
+    inventory = restored(inventory)
+    inventory.observe(FakeScan(), 301.0, 300.0)
+    assert inventory.entries == {}
+
+
+def test_a_device_that_was_gone_before_a_boot_is_kept_for_its_time():
+    """The clock begins at boot: a time that is still to come says nothing."""
+    inventory = observed(FakeScan([port()]), FakeScan(), FakeScan(), FakeScan())
+    inventory.observe(FakeScan(), 1000.0, 3000.0)
+    after = restored(inventory)
+    after.observe(FakeScan(), 0.5, 2.0)
+    after.observe(FakeScan(), 2.0, 2.0)
+    assert after.entries[PORT].gone_since == 0.5
+    after.observe(FakeScan(), 2.6, 2.0)
+    assert after.entries == {}
+
+
+def test_what_a_vendor_has_in_common_stays_while_it_cannot_be_looked_at():
+    """A container with a device that is kept as it was gets what it would have got."""
+    platform = Platform(facts={"driver_version": Fact("version", "550.1", "")})
+    inventory = observed(FakeScan([port()], platforms={"intel-fpga": platform}))
+    inventory.observe(FakeScan(unseen=[Hidden("intel-fpga", None)]), 1.0, 300.0)
+    assert inventory.platforms == {"intel-fpga": platform}
+    inventory.observe(FakeScan(vendors=[]), 2.0, 300.0)
+    assert inventory.platforms == {}

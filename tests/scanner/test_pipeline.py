@@ -1,0 +1,192 @@
+"""One scan told whole."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from remembered import remembered
+
+from devherd import inventory_json
+from devherd.config import Config, resolve
+from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.scan_core import vendor_options
+from devherd.scanner.scan_once import scan_once
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+
+
+def scanned(node: SimulatedNode) -> dict[str, list[str]]:
+    """Device id → reasons."""
+    report = scan_once(resolve(Config(host_root=node.root)))
+    assert report.problems == []
+    return {device.id: list(device.reasons) for one in report.resources for device in one.devices}
+
+
+def test_a_single_scan_tells_what_health_polling_would_find(tmp_path):
+    """`devherd scan` shows a failing port as Unhealthy, not only what a scan itself stumbles over."""
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
+    node.fail_port("intel-fpga-port.0")
+    node.remove_node("intel-fpga-port.1")
+
+    assert scanned(node) == {"intel-fpga-port.0": ["port-error"], "intel-fpga-port.1": ["node-missing"]}
+
+
+def test_a_scan_changes_nothing_on_the_host(tmp_path):
+    """Region mode needs CDI specs, but only a running instance writes them."""
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
+    before = sorted(node.root.rglob("*"))
+
+    report = scan_once(
+        resolve(Config.model_validate({"host_root": node.root, "vendors": {"intel_fpga": {"mode": "region"}}}))
+    )
+
+    assert [device.id for one in report.resources for device in one.devices] == ["dfl-fme.0"]
+    assert sorted(node.root.rglob("*")) == before
+
+
+def test_a_vendor_that_is_insisted_on_and_not_found_is_a_problem(tmp_path):
+    """`enabled: auto` serves what is there; `true` says that something must be, whichever the vendor."""
+    vendors = ["intel_fpga", "nvidia", "amd", "intel_gpu", "xilinx_fpga", "rdma"]
+    insisted = {vendor: {"enabled": True} for vendor in vendors}
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
+
+    report = scan_once(resolve(Config.model_validate({"host_root": node.root, "vendors": insisted})))
+
+    assert sorted(problem.vendor for problem in report.problems) == [
+        "amd",
+        "intel-gpu",
+        "nvidia",
+        "rdma",
+        "xilinx-fpga",
+    ]
+    assert all("driver" in problem.error for problem in report.problems)
+
+
+def test_what_is_told_is_plain_json(tmp_path):
+    """The form of `devherd scan --output json`."""
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
+    report = scan_once(resolve(Config(host_root=node.root)))
+
+    told = inventory_json.inventory_json(report.resources, report.problems, report.duration_seconds)
+
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_two_resources_may_list_the_same_path(tmp_path):
+    """As while a cluster moves from one domain to another: both names serve the device, under the peer's id."""
+    node = SimulatedNode.create(tmp_path / "node", preset("generic"))
+    groups = [{"paths": [{"path": "/dev/kvm"}]}]
+    generic = [{"name": name, "groups": groups} for name in ("squat.ai/kvm", "devic.es/kvm")]
+
+    report = scan_once(resolve(Config.model_validate({"host_root": node.root, "generic": generic})))
+
+    ids = {one.name: [device.id for device in one.devices] for one in report.resources}
+    assert report.problems == []
+    assert set(ids) == {"squat.ai/kvm", "devic.es/kvm"}
+    assert ids["squat.ai/kvm"] == ids["devic.es/kvm"]
+
+
+def region_pipeline(tmp_path) -> Pipeline:
+    node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
+    return Pipeline(
+        resolve(Config.model_validate({"host_root": node.root, "vendors": {"intel_fpga": {"mode": "region"}}}))
+    )
+
+
+def test_a_cdi_spec_that_cannot_be_written_is_a_problem_that_names_the_file(tmp_path):
+    """Unhealthy `cdi-unwritable` alone would not say where to look."""
+    pipeline = region_pipeline(tmp_path)
+    cdi = tmp_path / "node/var/run/cdi"
+    cdi.parent.mkdir(parents=True)
+    cdi.touch()
+
+    pipeline.scan(0.0)
+
+    [resource] = pipeline.resources().resources
+    assert [list(device.reasons) for device in resource.devices] == [["cdi-unwritable"]]
+    [problem] = pipeline.problems
+    assert (problem.device, problem.path) == ("dfl-fme.0", str(cdi))
+
+
+def test_another_mode_leaves_the_cdi_specs_that_running_pods_hold(tmp_path):
+    """The runtime looks a pod's CDI names up again at each restart of its containers."""
+    pipeline = region_pipeline(tmp_path)
+    pipeline.scan(0.0)
+    spec = tmp_path / "node/var/run/cdi/intel.cdi.k8s.io-fpga-dfl-fme.0.yaml"
+    assert spec.exists()
+
+    pipeline.reconfigure(resolve(Config(host_root=tmp_path / "node")))
+    pipeline.scan(1.0)
+
+    assert [device.id for one in pipeline.resources().resources for device in one.devices] == ["dfl-port.0"]
+    assert spec.exists()
+
+
+REGION_SPEC = "node/var/run/cdi/intel.cdi.k8s.io-fpga-dfl-fme.0.yaml"
+
+
+def test_a_restarted_scanner_forgets_a_card_that_went_meanwhile_with_its_cdi_spec(tmp_path):
+    """devices.pb tells it of the device, and the directory's own list of the spec."""
+    before = region_pipeline(tmp_path)
+    before.scan(0.0)
+    known = remembered(before)
+    node = SimulatedNode(tmp_path / "node")
+    node.remove_card("dfl-port.0")
+
+    after = Pipeline(before.config, inventory=known, known_options=vendor_options(before.config))
+    after.scan(0.0)
+    assert [list(device.reasons) for one in after.resources().resources for device in one.devices] == [["gone"]]
+    assert (tmp_path / REGION_SPEC).exists()
+    after.scan(1000.0)
+
+    assert after.resources().resources == []
+    assert not (tmp_path / REGION_SPEC).exists()
+
+
+def test_cdi_specs_are_not_told_in_the_spool(tmp_path):
+    """They hold every library of a driver; the children hand out names."""
+    pipeline = region_pipeline(tmp_path)
+    pipeline.scan(0.0)
+
+    [resource] = pipeline.resources().resources
+
+    assert [list(device.edits.cdi_devices) for device in resource.devices] == [["intel.cdi.k8s.io/fpga=dfl-fme.0"]]
+    assert b"crihook" not in resource.SerializeToString()
+
+
+@dataclass
+class Unlooked:
+    """What a poll says of a card whose look broke."""
+
+    vendor: str = "intel-fpga"
+    card: str = "0000:00:01.0"
+    id: str = "dfl-fme.0"
+    findings: tuple = ()
+    not_looked: Mapping[str, str] = field(default_factory=lambda: {"": "defect in a look: index out of range"})
+
+
+class BrokenLooks:
+    """The scan core, but for its polls."""
+
+    def __init__(self, native: object, card: str) -> None:
+        self.native, self.card = native, card
+
+    def poll(self, _beat) -> list[Unlooked]:
+        return [Unlooked(card=self.card)]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.native, name)
+
+
+def test_a_defect_in_a_look_is_a_problem_with_its_message_and_no_fault_of_the_card(tmp_path, monkeypatch):
+    """It was called `probe-timeout`, and the message was lost."""
+    pipeline = region_pipeline(tmp_path)
+    pipeline.scan(0.0)
+    [(_, card, _)] = pipeline.inventory.entries
+    monkeypatch.setattr(pipeline, "_native", BrokenLooks(pipeline._native, card))
+
+    pipeline.poll(periodic=True)
+
+    [problem] = pipeline.problems
+    assert (problem.path, problem.device, problem.error) == (card, "dfl-fme.0", "defect in a look: index out of range")
+    assert pipeline.policy.verdicts() == {}

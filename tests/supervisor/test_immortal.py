@@ -1,0 +1,40 @@
+"""Reference counts that stand still: what forked processes run stays shared."""
+
+import subprocess
+import sys
+
+KNOWS_IMMORTAL_OBJECTS = sys.version_info[:2] in {(3, 12), (3, 13)}
+
+CODE = """
+import gc, sys
+from devherd import _native
+
+class Kind:
+    def method(self):
+        def inner(): return (1, [2])
+        return inner()
+
+def function(): return 1
+pair = (Kind, [])
+mortal = [Kind()]
+watched = [function, function.__code__, Kind, Kind.method.__code__, pair, gc, len]
+watched += [constant for constant in Kind.method.__code__.co_consts if hasattr(constant, "co_code")]
+assert len(watched) == 8
+made = _native.make_immortal(gc.get_objects())
+counts = [sys.getrefcount(each) for each in watched]
+more = [list(watched) for _ in range(10)]
+stands_still = [now == before for now, before in zip([sys.getrefcount(each) for each in watched], counts)]
+assert sys.getrefcount(mortal) < 10
+del more, watched
+code = function.__code__
+del function, pair
+gc.collect(); gc.freeze()
+print(made > 1000, *stands_still, Kind().method(), eval(code), _native.make_immortal(gc.get_objects()) < 1000)
+"""
+
+
+def test_functions_code_types_and_tuples_are_counted_no_more_where_python_knows_that():
+    run = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60, check=False)
+
+    said = " ".join([str(KNOWS_IMMORTAL_OBJECTS)] * 9)
+    assert (run.returncode, run.stdout.strip()) == (0, f"{said} (1, [2]) 1 True"), run.stderr

@@ -1,0 +1,81 @@
+"""What libraries import and the herd never runs is not there, and is there for whoever needs it after all."""
+
+import subprocess
+import sys
+import textwrap
+
+SPARED = ("ssl", "_hashlib", "http.client", "xmlrpc.client", "importlib.metadata", "html.entities")
+
+
+def python(code):
+    """What fresh Python prints that runs this code."""
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+def test_the_supervisor_imports_nothing_that_it_never_runs():
+    there = python("""
+        import sys
+        from devherd.supervisor.lean_imports import lean_imports
+        with lean_imports():
+            import devherd.supervisor.startup
+        print(*sys.modules)
+    """)
+    assert set(there.split()) & set(SPARED) == set()
+
+
+def test_who_imports_a_spared_module_later_has_the_real_one():
+    said = python("""
+        from devherd.supervisor.lean_imports import lean_imports
+        with lean_imports():
+            import devherd.supervisor.startup
+        import configparser, hashlib, hmac, html, http.client, importlib.metadata, importlib.resources.abc, ipaddress
+        import ssl, typing_extensions, xmlrpc.client
+        print(http.client.HTTPSConnection.__name__, html.escape("<"), ipaddress.ip_address("::1"))
+        print(ssl.SSLError.__name__, typing_extensions.TypedDict.__name__, importlib.metadata.version("pip") > "")
+        print(hashlib.new("md5").name, configparser.RawConfigParser.__name__, xmlrpc.client.Transport.__name__)
+    """)
+    assert said.split("\n") == [
+        "HTTPSConnection &lt; ::1",
+        "SSLError TypedDict True",
+        "md5 RawConfigParser Transport",
+    ]
+
+
+def test_who_has_a_stand_in_has_what_is_in_the_real_module():
+    said = python("""
+        from devherd.supervisor.lean_imports import lean_imports
+        with lean_imports():
+            import ipaddress, xmlrpc.client as xmlrpc
+            import sys
+            assert type(sys.modules["ipaddress"]).__name__ == "_StandIn"
+        print(ipaddress.ip_address("::1"), xmlrpc.dumps(xmlrpc.Fault(1, "a"))[:5])
+    """)
+    assert said == "::1 <?xml"
+
+
+def test_a_library_that_takes_more_than_is_known_has_the_real_module_at_once():
+    said = python("""
+        from devherd.supervisor.lean_imports import lean_imports
+        with lean_imports():
+            from html import unescape
+            from typing_extensions import Self, TypedDict
+        import typing_extensions
+        print(unescape("&lt;"), typing_extensions.TypedDict is TypedDict)
+    """)
+    assert said == "< True"
+
+
+def test_a_module_that_is_there_already_stays():
+    said = python("""
+        import html, ssl
+        from devherd.supervisor.lean_imports import lean_imports
+        with lean_imports():
+            import html as again, ssl as and_again
+            assert again is html and and_again is ssl
+        import sys
+        print(sys.modules["html"] is html, sys.modules["ssl"] is ssl)
+    """)
+    assert said == "True True"

@@ -1,0 +1,53 @@
+"""Slots for heartbeats: one for each child, however many there are."""
+
+import tracemalloc
+
+from instance import until
+
+from devherd.heartbeat import Heartbeats
+
+FIRST = "resource:example.com_first"
+
+
+def test_more_children_than_a_page_has_slots_all_have_one():
+    """5 000 resources on one node: each beat is seen on its own, and what is not used takes no memory."""
+    tracemalloc.start()
+    heartbeats = Heartbeats()
+    made = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    slots = [heartbeats.claim() for _ in range(5000)]
+
+    heartbeats.beat(slots[4999])
+
+    assert len(set(slots)) == 5000
+    assert [slot for slot in slots if heartbeats.last_beat(slot)] == [slots[4999]]
+    assert made < 10_000
+
+
+def test_a_slot_given_back_is_given_out_again_without_its_last_beat():
+    """A new child is not taken for alive by its predecessor's heart."""
+    heartbeats = Heartbeats(2)
+    slot = heartbeats.claim()
+    heartbeats.beat(slot)
+    heartbeats.release(slot)
+
+    assert (heartbeats.free, heartbeats.claim(), heartbeats.last_beat(slot)) == (2, slot, 0.0)
+    assert heartbeats.free == 1
+
+
+def test_resources_beyond_the_most_children_cost_nobody_else(instance):
+    """The surplus is named once and waits for room; before, the supervisor ended with all of its children."""
+    instance.order("four-slots")  # two are the scanner's and the exporter's
+    instance.up()
+    instance.appear("example.com_second")
+    instance.running("resource:example.com_second")
+    for name in ("third", "fourth"):
+        instance.appear(f"example.com_{name}")
+        until(lambda: "4 children are the most: example.com_third and others get none" in instance.stderr(), "the line")
+    assert not {"resource:example.com_third", "resource:example.com_fourth"} & instance.children().keys()
+
+    instance.vanish("example.com_first")
+    instance.running("resource:example.com_fourth")
+    instance.vanish("example.com_second")
+    instance.running("resource:example.com_third")
+    assert instance.stderr().count("children are the most") == 1

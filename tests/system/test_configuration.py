@@ -1,0 +1,161 @@
+"""Who reads the configuration, when, and what stays in force while the file is bad."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from outside import supervisorctl
+
+from devherd_sim.node.presets import preset
+from devherd_sim.testbed import Testbed
+
+A, B = ({"simulated": [{"name": name, "count": 1}]} for name in ("example.com/a", "example.com/b"))
+NOT_FOR_THEM = {"pydantic", "pydantic_core", "yaml", "rich", "devherd.config.model"}
+NEVER_RUN = {"ssl", "_hashlib", "http.client", "xmlrpc.client", "importlib.metadata", "html.entities"}
+
+
+@pytest_asyncio.fixture
+async def shown(directory, monkeypatch):
+    """A herd whose processes say on SIGUSR1 what they have imported."""
+    monkeypatch.setenv("MODULES_DIR", str(directory / "modules"))
+    (directory / "modules").mkdir()
+    testbed = Testbed(directory, preset("generic"), A)
+    testbed.command = (sys.executable, str(Path(__file__).with_name("modules_shown.py")))
+    async with testbed:
+        yield testbed
+
+
+async def running(testbed):
+    await testbed.until(
+        lambda: (
+            {"scanner", "exporter"} <= testbed.children().keys()
+            and all(child.state == "RUNNING" for child in testbed.children().values())
+        ),
+        "every child runs",
+    )
+    return {name: child.pid for name, child in testbed.children().items()}
+
+
+async def imported(testbed, pid):
+    """What a process has imported, by its own word."""
+    answer = testbed.directory / "modules" / str(pid)
+    answer.unlink(missing_ok=True)
+    os.kill(pid, signal.SIGUSR1)
+    await testbed.until(answer.exists, "the process answers")
+    return set(answer.read_text().split("\n"))
+
+
+async def test_the_loader_alone_imports_pydantic(shown):
+    """A schema's library and a YAML parser are 10 MB in each process that has them; also after a reload."""
+    await shown.kubelet.until_allocatable("example.com/a", 1)
+    await running(shown)
+    shown.configure(B)
+    await supervisorctl(shown, "reload")
+    await shown.kubelet.until_allocatable("example.com/b", 1)
+
+    pids = {"supervisor": shown.herd.pid, **await running(shown)}
+    for name, pid in pids.items():
+        modules = await imported(shown, pid)
+        assert "devherd.settings" in modules
+        assert modules & NOT_FOR_THEM == set(), name
+        assert "pydantic" not in Path(f"/proc/{pid}/maps").read_text(), name
+
+
+async def test_nobody_has_what_libraries_import_and_the_herd_never_runs(shown):
+    """5 MB in each process; the supervisor has some of it once supervisorctl has called."""
+    await shown.kubelet.until_allocatable("example.com/a", 1)
+
+    for name, pid in {"supervisor": shown.herd.pid, **await running(shown)}.items():
+        modules = await imported(shown, pid)
+        assert "devherd.settings" in modules
+        assert modules & NEVER_RUN == set(), name
+        assert "libssl" not in Path(f"/proc/{pid}/maps").read_text(), name
+
+
+@pytest.mark.on("generic", A)
+async def test_the_supervisor_keeps_no_code_of_grpc_in_memory(testbed):
+    """It imports gRPC for its children, and runs none of it."""
+    await testbed.kubelet.until_allocatable("example.com/a", 1)
+
+    assert code_of_grpc(testbed.child_of("example.com/a").pid) > 2048
+    await testbed.until(lambda: code_of_grpc(testbed.herd.pid) < 1024, "the supervisor has let go of it")
+
+
+def code_of_grpc(pid):
+    """Kibibytes of it that a process has in memory."""
+    mappings = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.MULTILINE)
+    code = [mapping for mapping in mappings if " r-xp " in mapping and "cygrpc" in mapping]
+    return sum(int(re.search(r"^Rss: +(\d+) kB", mapping, re.MULTILINE)[1]) for mapping in code)
+
+
+@pytest.mark.on("generic", A)
+async def test_a_bad_configuration_changes_nothing_also_over_restarts(testbed):
+    """The last good one stays in force for a scanner that is started again, and the error has been said."""
+    await testbed.kubelet.until_allocatable("example.com/a", 1)
+    pids = await running(testbed)
+    testbed.configure({"simulatde": []})
+    await supervisorctl(testbed, "reload")
+    await testbed.until(
+        lambda: "configuration not reloaded, the old one stays: bad configuration in" in testbed.log, "it is said"
+    )
+    mark = testbed.kubelet.events.mark()
+
+    for name in ("scanner", "exporter"):
+        os.kill(pids[name], signal.SIGKILL)
+    await testbed.until(
+        lambda: all(testbed.children()[name].restarts["signal"] == 1 for name in ("scanner", "exporter")), "restarts"
+    )
+    scanned = testbed.settings.scan_file.stat().st_mtime_ns
+    await testbed.until(lambda: testbed.settings.scan_file.stat().st_mtime_ns > scanned, "another scan")
+
+    assert testbed.kubelet.events.since(mark, resource="example.com/a") == []
+    assert testbed.log.count("simulatde: unknown key; did you mean `simulated`?") == 1
+
+
+@pytest.mark.on("generic", A)
+async def test_a_scanner_that_is_started_again_takes_the_configuration_as_it_is_now(testbed):
+    """`supervisorctl restart scanner` after an edit; nobody has to reload as well."""
+    await testbed.kubelet.until_allocatable("example.com/a", 1)
+    await running(testbed)
+
+    testbed.configure(B)
+    await supervisorctl(testbed, "restart", "scanner")
+
+    await testbed.kubelet.until_allocatable("example.com/b", 1)
+    await testbed.until(lambda: "resource:example.com_a" not in testbed.children(), "a is gone")
+
+
+@pytest.mark.on("generic", A)
+async def test_a_resolved_configuration_that_is_removed_is_there_again(testbed):
+    """Somebody swept the run directory: the next scanner has what the last one had."""
+    await testbed.kubelet.until_allocatable("example.com/a", 1)
+    await running(testbed)
+    before = testbed.settings.resolved_config_file.read_bytes()
+    mark = testbed.kubelet.events.mark()
+
+    testbed.settings.resolved_config_file.unlink()
+    await supervisorctl(testbed, "restart", "scanner")
+    await testbed.until(testbed.settings.resolved_config_file.exists, "it is put back")
+    await running(testbed)
+
+    assert testbed.settings.resolved_config_file.read_bytes() == before
+    assert testbed.kubelet.events.since(mark, resource="example.com/a") == []
+
+
+@pytest.mark.on("generic", A)
+async def test_reloads_in_a_row_end_with_the_last_configuration(testbed):
+    """One that is asked for while the loader reads is made afterwards."""
+    await testbed.kubelet.until_allocatable("example.com/a", 1)
+    await running(testbed)
+
+    for config in (A, B, {"simulatde": []}, A, B):
+        testbed.configure(config)
+        os.kill(testbed.herd.pid, signal.SIGHUP)
+
+    await testbed.kubelet.until_allocatable("example.com/b", 1)
+    await testbed.until(lambda: "resource:example.com_a" not in testbed.children(), "a is gone")
+    assert testbed.children()["scanner"].restarts == {}

@@ -1,0 +1,66 @@
+"""`devherd explain` against a running instance: what happens to a device is explained by what was read of it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from outside import devherd
+
+RESOURCE = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
+PORT = "intel-fpga-port.0"
+
+
+def explained(testbed) -> dict:
+    options = ("--run-dir", str(testbed.settings.run_dir), "--output", "json")
+    return json.loads(devherd("explain", *options, RESOURCE, PORT).stdout)
+
+
+async def until_explained(testbed, condition) -> dict:
+    """The explanation, once it fulfils the condition."""
+    for _ in range(200):
+        told = await asyncio.to_thread(explained, testbed)
+        if condition(told):
+            return told
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{told}\n{testbed.log}")
+
+
+@pytest.mark.on("fpga-opae-2", {"health": {"poll": "100ms"}})
+async def test_a_port_error_is_explained_by_the_register_that_was_read(testbed):
+    """The alert's runbook leads here: file and value, since when, what takes it back; and nothing once it is well."""
+    await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
+    await testbed.kubelet.allocate(RESOURCE, 1, pod="train")
+
+    testbed.node.fail_port(PORT, 0x20)
+    ill = await until_explained(testbed, lambda told: told["findings"])
+    testbed.node.heal_port(PORT)
+    well = await until_explained(testbed, lambda told: not told["findings"])
+
+    [finding] = ill["findings"]
+    errors = testbed.node.path_of(PORT) / "errors/errors"
+    assert (ill["health"], ill["reasons"], finding["reason"]) == ("Unhealthy", ["port-error"], "port-error")
+    assert Path(finding["file"]).name == errors.name
+    assert (finding["source"], finding["value"], finding["count"]) == ("fpga-errors", "0x20", 1)
+    assert finding["taken_back_by"] == "3 good looks in a row"
+    assert (well["health"], well["reasons"]) == ("Healthy", [])
+    assert ill["rule"] == "intel-fpga's own name"
+    assert [holder["pod"] for holder in ill["allocated"]] == ["train"]
+    assert ill["facts"]["afu_id"]["source"].endswith("afu_id")
+
+
+@pytest.mark.on("fpga-opae-2", {"health": {"poll": "100ms"}})
+async def test_evidence_outlives_the_scanner(testbed):
+    """A fatal PCI error is held for ten minutes, also by a scanner that has not seen it."""
+    await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
+    await until_explained(testbed, lambda told: told["facts"])
+    testbed.node.count_fatal_errors(PORT, 3)
+    before = await until_explained(testbed, lambda told: told["findings"])
+
+    devherd("ctl", "--run-dir", str(testbed.settings.run_dir), "restart", "scanner")
+    after = await until_explained(testbed, lambda told: told["findings"])
+
+    [finding] = after["findings"]
+    assert (before["reasons"], after["reasons"]) == (["pci-aer"], ["pci-aer"])
+    assert finding["first_seen"] == before["findings"][0]["first_seen"]
+    assert finding["taken_back_by"] == "600 s without another event"

@@ -1,0 +1,161 @@
+"""Cards whose reads hang in the kernel, of several vendors at once: FUSE files in the place of their attributes."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from not_tested import not_tested
+
+from devherd.config import Config
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+
+HANGING_FILE = Path(__file__).parents[1] / "faults" / "hanging_file.py"
+FUSE = "unshare --user --map-root-user --mount true && test -w /dev/fuse"
+PCI = "sys/devices/pci0000:00"
+HUNG = {
+    "intel-fpga": ["0000:00:01.0/0000:01:00.0/numa_node"],
+    "nvidia": ["0000:00:01.2/0000:03:00.0/0000:04:00.0/0000:05:00.0/numa_node"],
+    "amd": ["0000:00:02.2/0000:0b:00.0/numa_node", "0000:00:02.3/0000:0c:00.0/numa_node"],
+    "intel-gpu": ["0000:00:02.6/0000:0f:00.0/numa_node"],
+    "xilinx-fpga": ["0000:00:03.0/0000:11:00.1/numa_node"],
+    "rdma": ["0000:00:03.1/0000:12:00.0/numa_node", "0000:00:03.2/0000:13:00.0/numa_node"],
+}
+"""Attributes of the node `everything` that are read in each scan. They read as 0 as long as they do not hang."""
+PROBE_TIMEOUT = 2.0
+SCANS = """
+import json, sys, time
+from devherd._native import Scanner
+scanner = Scanner(*sys.argv[1:])
+while sys.stdin.readline():
+    start = time.monotonic()
+    beats = [start]
+    beat = lambda: beats.append(time.monotonic())
+    scan = scanner.scan(beat)
+    faults = scanner.poll(beat)
+    beats.append(time.monotonic())
+    unseen = sorted([part.vendor, part.card or "", part.finding.reason if part.finding else ""] for part in scan.unseen)
+    gap = max(later - earlier for earlier, later in zip(beats, beats[1:]))
+    print(json.dumps([beats[-1] - start, gap, unseen, len(scan.devices)]), flush=True)
+"""
+HERD = """
+import sys
+from devherd.supervisor.run import run
+def load(_running):
+    from devherd import config
+    return config.resolve(config.load({"config": sys.argv[1]}, {}))
+sys.exit(run(load, silence_limit_seconds=float(sys.argv[2])))
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """The root of a node with devices of every vendor."""
+    root = SimulatedNode.create(tmp_path / "node", preset("everything")).root
+    for path in attributes(root):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    return root
+
+
+def attributes(root: Path) -> list[Path]:
+    """The files that will hang."""
+    return [root / PCI / name for names in HUNG.values() for name in names]
+
+
+@contextmanager
+def hanging_files(root: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The process that serves them, which takes `hang` and `flow`, and the command that enters its namespaces."""
+    if subprocess.run(["sh", "-c", FUSE], capture_output=True, check=False).returncode:
+        not_tested("no right to mount FUSE files in a namespace")
+    first, *others = attributes(root)
+    command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, HANGING_FILE, first, "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "mounted\n"
+        enter = ["nsenter", f"--target={server.pid}", "--user", "--mount", "--preserve-credentials", "--wdns=/"]
+        for other in others:
+            subprocess.run([*enter, "mount", "--bind", first, other], check=True)
+        try:
+            yield server, enter
+        finally:
+            server.kill()
+
+
+def tell(process: subprocess.Popen[str], order: str) -> str:
+    """One line to a process, and its answer."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{order}\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def test_hung_cards_of_six_vendors_cost_one_deadline_and_the_scanners_heart_beats(node: Path) -> None:
+    """One vendor after another they took 12 s, and a scanner that is silent for 10 s is replaced."""
+    settings = Config.model_validate({"scan": {"probe_timeout": PROBE_TIMEOUT}}).native_json()
+    cards = sorted([vendor, Path(name).parts[-2], "probe-timeout"] for vendor, names in HUNG.items() for name in names)
+    with hanging_files(node) as (server, enter):
+        command = [*enter, sys.executable, "-c", SCANS, str(node), settings]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as scanning:
+            _, _, unseen, before = json.loads(tell(scanning, "scan"))
+            assert unseen == []
+            tell(server, "hang")
+            seconds, longest_silence, unseen, seen = json.loads(tell(scanning, "scan"))
+            assert unseen == cards
+            assert 0 < before - seen < before / 2
+            assert seconds < PROBE_TIMEOUT * 2.5
+            assert longest_silence < PROBE_TIMEOUT
+            assert json.loads(tell(scanning, "scan"))[2] == cards
+            tell(server, "flow")
+            deadline = time.monotonic() + 20
+            while (latest := json.loads(tell(scanning, "scan")))[2] != []:
+                assert time.monotonic() < deadline, latest
+            assert latest[3] == before
+            assert scanning.stdin is not None
+            scanning.stdin.close()
+
+
+def test_a_scanner_that_waits_longer_than_the_silence_limit_is_not_replaced(node: Path, tmp_path: Path) -> None:
+    """The limit is 2 s here and a probe may take 5: it lives through the wait, and the devices become Unhealthy."""
+    config, log = tmp_path / "config.yaml", tmp_path / "log"
+    (tmp_path / "kubelet" / "device-plugins").mkdir(parents=True)
+    options = {
+        "host_root": str(node),
+        "kubelet_dir": str(tmp_path / "kubelet"),
+        "run_dir": str(tmp_path / "run"),
+        "listen": "",
+        "scan": {"probe_timeout": 5, "period": "500ms"},
+    }
+    config.write_text(json.dumps(options))
+
+    def asked(*command: str) -> str:
+        arguments = [sys.executable, "-m", "devherd", *command[:1], "--run-dir", str(tmp_path / "run"), *command[1:]]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False).stdout
+
+    def until(wanted: str, *command: str) -> None:
+        deadline = time.monotonic() + 40
+        while wanted not in asked(*command):
+            assert time.monotonic() < deadline, f"{asked(*command)}\n{log.read_text()}"
+            time.sleep(0.2)
+
+    with hanging_files(node) as (server, enter), log.open("w") as stderr:
+        command = [*enter, sys.executable, "-c", HERD, str(config), "2"]
+        with subprocess.Popen(command, stderr=stderr) as herd:
+            try:
+                until("RUNNING", "ctl", "status", "scanner")
+                until("0000:0b:00.0", "status", "--output", "json")
+                pid = asked("ctl", "pid", "scanner")
+                tell(server, "hang")
+                until("probe-timeout", "status", "--output", "json")
+                assert asked("ctl", "pid", "scanner") == pid
+                assert "heartbeat" not in log.read_text()
+            finally:
+                tell(server, "flow")
+                herd.terminate()
+                assert herd.wait(30) == 0, log.read_text()

@@ -1,0 +1,116 @@
+"""What health sees of every PCI device, whichever vendor's it is: on the simulated node with devices of all of them."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from answering import scanner_of
+
+from devherd._native import Device, Finding, Scanner
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+
+VENDORS = {"amd", "intel-fpga", "intel-gpu", "nvidia", "rdma", "xilinx-fpga"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The host, with the error counters and the configuration space that the kernel shows of every function."""
+    root = SimulatedNode.create(tmp_path / "node", preset("everything")).root
+    for function in (root / "sys/bus/pci/devices").iterdir():
+        (function / "aer_dev_fatal").write_text("Undefined 0\nTOTAL_ERR_FATAL 0\n")
+        (function / "aer_dev_nonfatal").write_text("Undefined 0\nTOTAL_ERR_NONFATAL 0\n")
+        (function / "config").write_bytes(bytes.fromhex("de10b423") + bytes(60))
+    return root
+
+
+def functions(root: Path, devices: list[Device]) -> list[Path]:
+    """The directories of the functions behind the devices; of a virtual one the physical one answers on the bus."""
+    addresses = {address for device in devices for address in device.attributes["pci_address"].split(",")}
+    own = [root / "sys/bus/pci/devices" / address for address in sorted(addresses)]
+    physical = [(function / "physfn").resolve() for function in own if (function / "physfn").exists()]
+    return [*own, *physical]
+
+
+def watched(root: Path) -> tuple[Scanner, list[Device]]:
+    """A scanner that has looked once, and the PCI devices that it found."""
+    scanner, scan = scanner_of(root)
+    devices = [device for device in scan.devices if "pci_address" in device.attributes]
+    assert {device.vendor for device in devices} == VENDORS
+    assert found(scanner) == {}
+    return scanner, devices
+
+
+def found(scanner: Scanner) -> dict[tuple[str, str], set[tuple[str, str]]]:
+    """By vendor and id: source and reason of each finding."""
+
+    def words(findings: list[Finding]) -> set[tuple[str, str]]:
+        return {(finding.source, finding.reason) for finding in findings}
+
+    return {(look.vendor, look.id): words(look.findings) for look in scanner.poll() if look.findings}
+
+
+def count_fatal(function: Path) -> None:
+    (function / "aer_dev_fatal").write_text("Undefined 1\nTOTAL_ERR_FATAL 1\n")
+
+
+def count_nonfatal(function: Path) -> None:
+    (function / "aer_dev_nonfatal").write_text("Undefined 1\nTOTAL_ERR_NONFATAL 1\n")
+
+
+def leave_the_bus(function: Path) -> None:
+    (function / "config").write_bytes(b"\xff" * 64)
+
+
+def lose_the_driver(function: Path) -> None:
+    (function / "driver").unlink(missing_ok=True)
+    uevent = function / "uevent"
+    lines = uevent.read_text().splitlines(keepends=True)
+    uevent.write_text("".join(line for line in lines if not line.startswith("DRIVER=")))
+
+
+@pytest.mark.parametrize(
+    ("happens", "source", "reason"),
+    [
+        (count_fatal, "pci-aer-fatal", "pci-aer"),
+        (count_nonfatal, "pci-aer-nonfatal", "pci-aer"),
+        (leave_the_bus, "pci-config", "off-bus"),
+        (lose_the_driver, "pci-driver", "driver-unbound"),
+    ],
+)
+def test_what_happens_to_a_pci_function_is_seen_on_the_devices_of_every_vendor(
+    root: Path, happens: Callable[[Path], None], source: str, reason: str
+) -> None:
+    """It was so for some vendors, and the changelog said for all."""
+    scanner, devices = watched(root)
+
+    for function in functions(root, devices):
+        happens(function)
+
+    seen = found(scanner)
+    assert {(device.vendor, device.id) for device in devices} == seen.keys()
+    assert all((source, reason) in words for words in seen.values())
+
+
+def test_a_sleeping_device_of_any_vendor_is_not_woken_and_keeps_its_health(root: Path) -> None:
+    """Configuration space and link are left alone: a read of either would wake it, and all ones mean nothing then."""
+    scanner, devices = watched(root)
+    for function in functions(root, devices):
+        (function / "power").mkdir(exist_ok=True)
+        (function / "power/runtime_status").write_text("suspended\n")
+        leave_the_bus(function)
+
+    looks = {(look.vendor, look.id): look for look in scanner.poll()}
+
+    assert {(device.vendor, device.id) for device in devices} == looks.keys()
+    assert all(look.findings == [] and "asleep" in look.not_looked["pci-config"] for look in looks.values())
+
+
+def test_a_function_that_goes_altogether_is_no_finding_of_a_source(root: Path) -> None:
+    """That it is gone is what the next scan says; a file that is absent says nothing."""
+    scanner, devices = watched(root)
+    for function in functions(root, devices):
+        shutil.rmtree(function.resolve(), ignore_errors=True)
+
+    assert all(words <= {("node", "node-missing"), ("path", "node-missing")} for words in found(scanner).values())

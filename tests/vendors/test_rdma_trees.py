@@ -1,0 +1,245 @@
+"""Whole host trees through the scan core: what layouts of RDMA cards must make (peers.md 1.2, 1.3)."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering import AnsweringScanner, not_examined
+from whole_scan import by_id, inventory, node
+
+from devherd.config.host import native_settings
+from devherd.inventory import Inventory
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.tree import write_tree
+
+TREE = Path(__file__).parent / "trees/rdma-two-ports.tree"
+PHYSICAL = "sys/devices/pci0000:3a/0000:3b:00.0"
+
+
+def scanner(root: Path, **options: Any) -> AnsweringScanner:
+    """For RDMA devices alone."""
+    return AnsweringScanner(
+        str(root), json.dumps(native_settings(root) | {"vendors": {"rdma": {"enabled": True, **options}}})
+    )
+
+
+def planted(root: Path, *changes: str) -> Path:
+    """The tree below `root`, with later lines in place of earlier ones."""
+    for text in (TREE.read_text(), *changes):
+        write_tree(text, root)
+    return root
+
+
+def test_a_card_and_its_virtual_function_are_devices_with_all_their_nodes(tmp_path: Path) -> None:
+    """Both ports' nodes, and the one for connections; what is made of software is no device."""
+    scan = scanner(planted(tmp_path)).scan()
+    assert (scan.problems, scan.unseen) == ([], [])
+    physical, virtual = scan.devices
+    assert [found.host_path for found in physical.nodes] == [
+        f"/dev/infiniband/{name}" for name in ("uverbs0", "issm0", "issm1", "umad0", "umad1", "rdma_cm")
+    ]
+    assert {(found.host_path == found.container_path, found.permissions) for found in physical.nodes} == {(True, "rw")}
+    assert (physical.id, physical.resource_name, physical.card) == ("mlx4_0", "rdma/hca", "0000:3b:00.0")
+    assert physical.attributes == {
+        "ibdev": "mlx4_0",
+        "driver": "mlx4_core",
+        "pci_driver": "mlx4_core",
+        "pci_address": "0000:3b:00.0",
+        "pci_class": "0x020700",
+        "vendor_id": "0x15b3",
+        "device_id": "0x1003",
+        "subsystem_vendor_id": "0x15b3",
+        "subsystem_device_id": "0x0050",
+        "numa_node": "1",
+        "node_guid": "f452:1403:0012:3450",
+        "hca_type": "MT4099",
+        "fw_ver": "2.42.5000",
+        "board_id": "MT_1090120019",
+        "port_state": "ACTIVE,DOWN",
+        "link_layer": "InfiniBand",
+        "netdev": "ib0,ib1",
+    }
+    assert physical.sources.keys() == physical.attributes.keys()
+    assert all((tmp_path / path.removeprefix("/")).exists() for path in physical.sources.values())
+    assert (virtual.id, virtual.attributes["physfn"]) == ("mlx4_1", "0000:3b:00.0")
+    assert [found.host_path.rpartition("/")[2] for found in virtual.nodes] == ["uverbs1", "issm2", "umad2", "rdma_cm"]
+
+
+def test_a_port_without_a_cable_is_told_and_is_no_fault(tmp_path: Path) -> None:
+    """A card of two ports is good with one; whatever a state says, or that it cannot be read, is no reason."""
+    for state in ("1: DOWN", "2: INIT", "nonsense", ""):
+        root = planted(tmp_path, f"{PHYSICAL}/infiniband/mlx4_0/ports/1/state = {state}")
+        scans = scanner(root)
+        assert [device.reasons for device in scans.scan().devices] == [[], []]
+        assert scans.poll() == []
+    (tmp_path / f"{PHYSICAL}/infiniband/mlx4_0/ports/1/state").unlink()
+    device = scanner(tmp_path).scan().devices[0]
+    assert (device.attributes["port_state"], device.reasons) == ("unknown,DOWN", [])
+
+
+@pytest.mark.parametrize(
+    ("missing", "module"),
+    [("infiniband_verbs", "ib_uverbs"), ("infiniband_mad", "ib_umad"), ("misc", "rdma_ucm")],
+)
+def test_an_incomplete_set_of_nodes_names_the_module_to_load(missing: str, module: str, tmp_path: Path) -> None:
+    """Partial sets are of no use to a workload (rdma-shared #23); once the module is there, so are the devices."""
+    root = planted(tmp_path)
+    shutil.rmtree(root / "sys/class" / missing)
+    shutil.move(root / "dev/infiniband/rdma_cm", root / "away")
+    scans = scanner(root)
+    scan = scans.scan()
+    assert scan.devices == []
+    assert all(module in problem.error for problem in scan.problems)
+    assert [problem.device for problem in scan.problems] == ([None] if missing == "misc" else ["mlx4_0", "mlx4_1"])
+    planted(root)
+    assert [device.id for device in scans.scan().devices] == ["mlx4_0", "mlx4_1"]
+
+
+def test_one_device_without_its_nodes_costs_no_other(tmp_path: Path) -> None:
+    """The problem is that device's alone."""
+    root = planted(tmp_path)
+    (root / "sys/class/infiniband_mad/umad2").unlink()
+    scan = scanner(root).scan()
+    assert [device.id for device in scan.devices] == ["mlx4_0"]
+    assert [problem.device for problem in scan.problems] == ["mlx4_1"]
+
+
+@pytest.mark.parametrize("gone", ["uverbs0", "umad1", "issm0"])
+def test_health_goes_both_ways(gone: str, tmp_path: Path) -> None:
+    """Peer defect: Unhealthy had no way back. A node that vanishes is missing until it is there again."""
+    scans = scanner(planted(tmp_path))
+    scans.scan()
+    (tmp_path / "dev/infiniband" / gone).unlink()
+    assert scans.poll() == [("rdma", "0000:3b:00.0", "mlx4_0", ["node-missing"])]
+    assert [device.reasons for device in scans.scan().devices] == [["node-missing"], []]
+    planted(tmp_path)
+    assert scans.poll() == []
+    assert [device.reasons for device in scans.scan().devices] == [[], []]
+
+
+def test_a_device_that_moved_into_a_container_is_not_gone(tmp_path: Path) -> None:
+    """Sriov #40: one that a container's network namespace has is kept as it was; one that was pulled out is gone."""
+    scans, known = scanner(planted(tmp_path)), Inventory()
+    known.observe(scans.scan(), 0.0, 60.0)
+    (tmp_path / "sys/class/infiniband/mlx4_0").unlink()
+    moved = scans.scan()
+    assert not_examined(moved) == [("0000:3b:00.0", None)]
+    known.observe(moved, 1.0, 60.0)
+    assert [entry.gone_since for entry in known.entries.values()] == [None, None]
+    (tmp_path / "sys/class/infiniband_verbs/uverbs0").unlink()
+    known.observe(scans.scan(), 2.0, 60.0)
+    assert [entry.device.id for entry in known.entries.values() if entry.gone_since is not None] == ["mlx4_0"]
+
+
+def test_an_interface_that_moved_into_a_container_is_no_fault(tmp_path: Path) -> None:
+    """Sriov #40: the interface is no longer told, and the device is as healthy as before."""
+    scans = scanner(planted(tmp_path))
+    scans.scan()
+    shutil.rmtree(tmp_path / PHYSICAL / "net")
+    device = scans.scan().devices[0]
+    assert (device.reasons, "netdev" in device.attributes) == ([], False)
+
+
+def test_a_function_of_another_class_is_no_card(tmp_path: Path) -> None:
+    """RDMA devices are network controllers."""
+    scan = scanner(planted(tmp_path, f"{PHYSICAL}/uevent = PCI_CLASS=120000")).scan()
+    assert ([device.id for device in scan.devices], scan.problems) == (["mlx4_1"], [])
+
+
+@pytest.mark.parametrize("name", ["infiniband", "infiniband_verbs", "infiniband_mad"])
+def test_an_unreadable_class_keeps_what_was_known(name: str, tmp_path: Path) -> None:
+    """It is a problem, and no statement about any device."""
+    root = planted(tmp_path)
+    shutil.rmtree(root / "sys/class" / name)
+    (root / "sys/class" / name).write_text("")
+    scan = scanner(root).scan()
+    assert scan.devices == []
+    assert not_examined(scan) == [(None, None)]
+    assert [problem.path for problem in scan.problems] == [f"/sys/class/{name}"]
+
+
+def test_a_host_without_rdma_has_no_devices_and_no_problem(tmp_path: Path) -> None:
+    """A driver that is absent is nothing to report."""
+    write_tree("sys/class/", tmp_path)
+    scan = scanner(tmp_path).scan()
+    assert (scan.devices, scan.problems, scan.unseen) == ([], [], [])
+
+
+def preset_device(number: int, address: str, numa_node: int) -> dict[str, Any]:
+    """What the preset's card is to say."""
+    return {
+        "id": f"mlx5_{number}",
+        "health": "Healthy",
+        "reasons": [],
+        "warnings": [],
+        "numa_nodes": [numa_node],
+        "nodes": [
+            node(f"/dev/infiniband/{name}") for name in (f"uverbs{number}", f"issm{number}", f"umad{number}", "rdma_cm")
+        ],
+        "mounts": [],
+        "envs": {},
+        "annotations": {},
+        "cdi_devices": [],
+        "attributes": {
+            "board_id": "MT_0000000223",
+            "device_id": "0x101b",
+            "driver": "mlx5_core",
+            "fw_ver": "20.31.1014",
+            "hca_type": "MT4123",
+            "ibdev": f"mlx5_{number}",
+            "link_layer": "InfiniBand",
+            "netdev": f"ib{number}",
+            "node_guid": f"b859:9f03:00a1:{number:04x}",
+            "numa_node": str(numa_node),
+            "pci_address": address,
+            "pci_class": "0x020700",
+            "pci_driver": "mlx5_core",
+            "port_state": "ACTIVE",
+            "subsystem_device_id": "0x0000",
+            "subsystem_vendor_id": "0x15b3",
+            "vendor_id": "0x15b3",
+        },
+    }
+
+
+def test_the_preset_of_two_cards_is_advertised_whole(tmp_path: Path) -> None:
+    """One device a card, with the complete set of nodes; the whole JSON is compared."""
+    SimulatedNode.create(tmp_path, preset("rdma-2"))
+    scan = inventory(tmp_path)
+    assert scan["problems"] == []
+    assert scan["resources"] == [
+        {
+            "name": "rdma/hca",
+            "vendor": "rdma",
+            "devices": [preset_device(0, "0000:01:00.0", 0), preset_device(1, "0000:81:00.0", 1)],
+        }
+    ]
+
+
+def test_shared_devices_are_named_as_the_shared_plugins_example(tmp_path: Path) -> None:
+    """N ids a device, each the whole device."""
+    SimulatedNode.create(tmp_path, preset("rdma-2"))
+    scan = inventory(tmp_path, rdma={"shared_devices": 2})
+    assert by_id(scan) == {"rdma/hca_shared_devices_a": ["mlx5_0-0", "mlx5_0-1", "mlx5_1-0", "mlx5_1-1"]}
+    first, second = scan["resources"][0]["devices"][:2]
+    assert first | {"id": ""} == second | {"id": ""} == preset_device(0, "0000:01:00.0", 0) | {"id": ""}
+
+
+def test_the_preset_with_virtual_functions_advertises_each(tmp_path: Path) -> None:
+    """Physical and virtual functions alike, and nothing unhealthy about a virtual function's link."""
+    simulated = SimulatedNode.create(tmp_path, preset("rdma-sriov"))
+    scans = scanner(tmp_path)
+    scan = scans.scan()
+    assert (scan.problems, scans.poll()) == ([], [])
+    told = [(device.id, device.attributes.get("physfn"), device.attributes["netdev"]) for device in scan.devices]
+    assert told == [
+        ("mlx5_0", None, "eth0"),
+        *((f"mlx5_{number}", "0000:01:00.0", f"eth{number}") for number in range(1, 5)),
+    ]
+    simulated.functions.unbind("0000:01:00.3")
+    assert [device.id for device in scans.scan().devices] == ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_4"]
+    simulated.repair(preset("rdma-sriov"))
+    assert scans.scan().devices == scan.devices

@@ -1,0 +1,58 @@
+"""The vendor table of the scan core, and what is written by hand beside it."""
+
+import json
+
+import pytest
+
+from devherd._native import Device, Scanner, vendors
+from devherd.config import Config, resolve
+from devherd.config.vendors import Vendors
+from devherd.inventory import Entry
+from devherd.offers import rules
+
+NAMED_AT_THE_TOP = ("generic", "simulated")
+
+
+def test_every_row_has_its_section_in_the_configuration():
+    """And no section is without a row."""
+    assert [row.section for row in vendors()] == [*Vendors.model_fields, *NAMED_AT_THE_TOP]
+
+
+def test_the_default_options_are_those_of_the_scan_core(tmp_path):
+    """Both sides take every key that the other knows: a scan by the whole default configuration is one by none."""
+    told = json.loads(Config().native_json())["vendors"]
+    assert list(told) == [row.section for row in vendors()]
+    asked = [Scanner(str(tmp_path), text).scan().vendors for text in (json.dumps({"vendors": told}), "{}")]
+    assert asked == [[row.name for row in vendors()]] * 2
+
+
+@pytest.mark.parametrize("section", Vendors.model_fields)
+def test_a_vendor_that_is_switched_off_is_not_asked(tmp_path, section):
+    """`enabled: false` in the configuration, each by itself."""
+    config = Config.model_validate({"vendors": {section: {"enabled": False}}})
+    asked = Scanner(str(tmp_path), config.native_json()).scan().vendors
+    assert asked == [row.name for row in vendors() if row.section != section]
+
+
+def preferred(vendor, *, replicas=1, **options):
+    """The order of preference of a resource with one device of a vendor."""
+    entry = Entry(Device(id="a", vendor=vendor), "a.example/x")
+    sections = {vendor.replace("-", "_"): options} if options else {}
+    config = {"vendors": sections, "resources": [{"sharing": {"replicas": replicas}}]}
+    [offer] = rules.arrange(resolve(Config.model_validate(config)), [entry]).offers
+    return offer.preferred.upper()
+
+
+def test_the_preference_of_each_vendor_is_that_of_its_own_plugin():
+    """Alone, shared, and where an option of the plugin says otherwise."""
+    found = {row.name: (preferred(row.name), preferred(row.name, replicas=2)) for row in vendors()}
+    close = ("ALIGNED", "DISTRIBUTED")
+    assert found == {row.name: ("PACKED", "PACKED") for row in vendors()} | {
+        "nvidia": close,
+        "amd": close,
+        "intel-gpu": ("DISTRIBUTED", "DISTRIBUTED"),
+    }
+    packed = {"shared_devices_allocation_policy": "packed"}
+    assert (preferred("nvidia", **packed), preferred("nvidia", replicas=2, **packed)) == ("ALIGNED", "PACKED")
+    assert preferred("intel-gpu", allocation_policy="packed") == "PACKED"
+    assert preferred("intel-gpu", allocation_policy="balanced") == "DISTRIBUTED"
