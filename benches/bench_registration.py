@@ -101,8 +101,9 @@ async def _kubelet_back(herd: Testbed) -> float:
 
 
 async def _kill(herd: Testbed, resource: str) -> float:
+    child = await herd.child_of(resource)
     mark, began = herd.kubelet.events.mark(), time.monotonic()
-    os.kill(herd.child_of(resource).pid, signal.SIGKILL)
+    os.kill(child.pid, signal.SIGKILL)
     return (await herd.kubelet.events.wait("list", resource, since=mark)).at - began
 
 

@@ -119,7 +119,7 @@ class Demo:
         )
 
     async def _kill(self) -> None:
-        child = self._testbed.child_of(RESOURCE)
+        child = await self._testbed.child_of(RESOURCE)
         self._act(
             "A child is killed", f"kill -9 {child.pid}, which serves {RESOURCE}; the other resources do not notice"
         )

@@ -111,9 +111,14 @@ class Testbed:
             name in children and children[name].state == "RUNNING" for name in names or children
         )
 
-    def child_of(self, resource_name: str) -> spool_pb2.Child:
-        """The child that serves a resource."""
-        return self.children()[f"resource:{spool.key_of(resource_name)}"]
+    async def child(self, name: str) -> spool_pb2.Child:
+        """A child by its name, once the supervisor has written that it runs: the kubelet may see it earlier."""
+        await self.until(lambda: self.runs(name), f"{name} runs")
+        return self.children()[name]
+
+    async def child_of(self, resource_name: str) -> spool_pb2.Child:
+        """The child that serves a resource, once the supervisor has written that it runs."""
+        return await self.child(f"resource:{spool.key_of(resource_name)}")
 
     async def until(self, condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:  # noqa: ASYNC109
         """Look every millisecond until something holds that is no event of the kubelet. Raises TimeoutError."""

@@ -90,7 +90,7 @@ async def test_a_scanner_killed_while_nvml_hangs_costs_no_known_mig_device(
         for name, count in [(PARTS, 1), (OTHERS, 2)]:
             await testbed.kubelet.until_allocatable(name, count, within=60)
         stub.say("hang", "nvmlInit_v2").write()
-        os.kill(testbed.children()["source:nvml"].pid, signal.SIGKILL)
+        os.kill((await testbed.child("source:nvml")).pid, signal.SIGKILL)
         mark = testbed.kubelet.events.mark()
         await testbed.until(lambda: pid_of_scanner(testbed), "the supervisor tells of its scanner")
         os.kill(pid_of_scanner(testbed), signal.SIGKILL)

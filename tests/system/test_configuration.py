@@ -81,7 +81,7 @@ async def test_the_supervisor_keeps_no_code_of_grpc_in_memory(testbed):
     """It imports gRPC for its children, and runs none of it."""
     await testbed.kubelet.until_allocatable("example.com/a", 1)
 
-    assert code_of_grpc(testbed.child_of("example.com/a").pid) > 2048
+    assert code_of_grpc((await testbed.child_of("example.com/a")).pid) > 2048
     await testbed.until(lambda: code_of_grpc(testbed.herd.pid) < 1024, "the supervisor has let go of it")
 
 

@@ -38,7 +38,8 @@ async def test_the_real_supervisorctl_shows_and_controls_every_part(testbed):
     mark = testbed.kubelet.events.mark()
     await supervisorctl(testbed, "restart", "resource:*")
     await registered(testbed, "example.com/a", "example.com/b", since=mark)
-    assert testbed.child_of("example.com/b").restarts["operator"] == 1
+    b = (await testbed.child_of("example.com/b")).name
+    await testbed.until(lambda: testbed.children()[b].restarts["operator"] == 1, "the restart is counted")
 
 
 @pytest.mark.on("generic", TYPES)
@@ -107,7 +108,7 @@ async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(t
     """SIGHUP: good config touches only what changed, bad config nothing."""
     await registered(testbed, "example.com/a", "example.com/b")
     await testbed.until(lambda: testbed.runs("scanner"), "the scanner can be asked to reload")
-    untouched = testbed.child_of("example.com/a").pid
+    untouched = (await testbed.child_of("example.com/a")).pid
     mark = testbed.kubelet.events.mark()
 
     testbed.configure({"simulated": [{"name": "example.com/a", "count": 2}, {"name": "example.com/c", "count": 3}]})
@@ -121,7 +122,7 @@ async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(t
 
     assert testbed.kubelet.devices("example.com/b") == {}
     assert testbed.kubelet.events.since(mark, resource="example.com/a") == []
-    assert testbed.child_of("example.com/a").pid == untouched
+    assert (await testbed.child_of("example.com/a")).pid == untouched
     failed = "devherd_config_reload_failures_total 1.0"
     metrics = await until_page(testbed, "/metrics", lambda _, page: failed in page)
     assert "devherd_config_reloads_total 2.0" in metrics

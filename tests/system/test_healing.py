@@ -15,7 +15,7 @@ async def both_registered(testbed, since: int = 0) -> None:
         await testbed.kubelet.until_registered(name, since=since, within=30)
         await testbed.kubelet.until_allocatable(name, 1, within=30)
     # Scanner and exporter follow the resource children. Signals to the process 0 would go to the tests themselves.
-    await testbed.until(lambda: all(child.pid for child in testbed.children().values()), "every child runs")
+    await testbed.until(testbed.runs, "every child runs")
 
 
 async def test_every_resource_is_registered_and_its_devices_are_allocated(testbed):
@@ -94,23 +94,24 @@ async def test_a_plugin_directory_that_is_removed_and_made_again_is_used_again(t
 async def test_a_killed_resource_child_registers_again_and_the_other_is_not_disturbed(testbed, number):
     """One process per resource type: a crash costs only its own."""
     await both_registered(testbed)
-    other = testbed.child_of(CODEC).pid
+    other = (await testbed.child_of(CODEC)).pid
+    killed = await testbed.child_of(CRYPTO)
     mark = testbed.kubelet.events.mark()
 
-    os.kill(testbed.child_of(CRYPTO).pid, number)
+    os.kill(killed.pid, number)
 
     await testbed.kubelet.until_registered(CRYPTO, since=mark)
     await testbed.kubelet.until_allocatable(CRYPTO, 1)
-    assert testbed.child_of(CODEC).pid == other
+    assert (await testbed.child_of(CODEC)).pid == other
     assert testbed.kubelet.events.since(mark, resource=CODEC) == []
-    await testbed.until(lambda: testbed.child_of(CRYPTO).restarts["signal"] == 1, "the restart is counted")
+    await testbed.until(lambda: testbed.children()[killed.name].restarts["signal"] == 1, "the restart is counted")
 
 
 @pytest.mark.parametrize("name", ["scanner", "exporter", "resource"])
 async def test_a_stopped_child_is_replaced(testbed, name):
     """A child without heartbeat is as good as dead: SIGSTOP, a deadlock, an endless loop."""
     await both_registered(testbed)
-    child = testbed.child_of(CRYPTO) if name == "resource" else testbed.children()[name]
+    child = await (testbed.child_of(CRYPTO) if name == "resource" else testbed.child(name))
 
     os.kill(child.pid, signal.SIGSTOP)
 
@@ -123,7 +124,7 @@ async def test_a_killed_scanner_costs_nothing_and_sees_devices_again(testbed):
     """Resource children serve their last snapshot meanwhile."""
     await both_registered(testbed)
     mark = testbed.kubelet.events.mark()
-    before = testbed.children()["scanner"].pid
+    before = (await testbed.child("scanner")).pid
 
     os.kill(before, signal.SIGKILL)
     await testbed.until(lambda: testbed.children()["scanner"].pid not in (0, before), "a new scanner")

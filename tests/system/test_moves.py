@@ -32,7 +32,7 @@ async def until_served(testbed):
 async def test_a_device_waits_while_the_child_that_had_it_is_stopped(testbed):
     """For as long as the kubelet may believe the old list; no time is enough to be sure."""
     await until_served(testbed)
-    child = testbed.child_of(CODEC).pid
+    child = (await testbed.child_of(CODEC)).pid
     os.kill(child, signal.SIGSTOP)
     testbed.node.reprogram_port(MOVING, CRYPTO_AFU)
     await testbed.until(lambda: listed(testbed, CODEC) == set(), "it has left")
@@ -50,7 +50,7 @@ async def test_a_device_waits_while_the_child_that_had_it_is_stopped(testbed):
 async def test_a_device_moves_at_once_when_the_child_that_had_it_is_killed(testbed):
     """The kubelet's stream ends with the process: nothing is left that could hand it out."""
     await until_served(testbed)
-    child = testbed.child_of(CODEC).pid
+    child = (await testbed.child_of(CODEC)).pid
     os.kill(child, signal.SIGSTOP)
     testbed.node.reprogram_port(MOVING, CRYPTO_AFU)
     await testbed.until(lambda: listed(testbed, CODEC) == set(), "it has left")

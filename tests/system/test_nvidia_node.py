@@ -34,8 +34,7 @@ async def test_mig_devices_come_and_go_under_a_running_kubelet(testbed):
 async def test_a_gpu_that_loses_its_driver_is_not_given_out(testbed):
     """N1, N21: it is Unhealthy until it is bound again, in the same process."""
     await testbed.kubelet.until_allocatable(GPU, 2, within=30)
-    await testbed.until(lambda: "resource:nvidia.com_gpu" in testbed.children(), "the supervisor tells of its child")
-    child = testbed.child_of(GPU).pid
+    child = (await testbed.child_of(GPU)).pid
     testbed.node.nvidia.unbind(SECOND)
     await testbed.kubelet.until_allocatable(GPU, 1, within=30)
     assert sorted(testbed.kubelet.devices(GPU).values()) == ["Healthy", "Unhealthy"]
@@ -43,4 +42,4 @@ async def test_a_gpu_that_loses_its_driver_is_not_given_out(testbed):
     testbed.node.nvidia.bind(SECOND)
 
     await testbed.kubelet.until_allocatable(GPU, 2, within=30)
-    assert testbed.child_of(GPU).pid == child
+    assert (await testbed.child_of(GPU)).pid == child

@@ -30,7 +30,7 @@ async def both_found(testbed, since=0):
         await testbed.kubelet.until_registered(name, since=since, within=30)
         await testbed.kubelet.until_allocatable(name, count, within=30)
         assert testbed.kubelet.registrations(name) == 0
-    await testbed.until(lambda: all(child.pid for child in testbed.children().values()), "every child runs")
+    await testbed.until(testbed.runs, "every child runs")
     await testbed.until(lambda: len(sockets(testbed)) == 2, "one socket a resource")
 
 
@@ -68,7 +68,7 @@ async def test_a_killed_child_is_found_again_and_the_other_is_not_disturbed(test
     """What it has left behind is taken away."""
     await both_found(testbed)
     mark = testbed.kubelet.events.mark()
-    os.kill(testbed.child_of(GPU).pid, signal.SIGKILL)
+    os.kill((await testbed.child_of(GPU)).pid, signal.SIGKILL)
     await testbed.kubelet.until_registered(GPU, since=mark)
     await testbed.kubelet.until_allocatable(GPU, 2)
     assert testbed.kubelet.events.since(mark, resource=NIC) == []
