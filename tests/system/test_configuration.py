@@ -29,14 +29,10 @@ async def shown(directory, monkeypatch):
         yield testbed
 
 
-async def running(testbed):
-    await testbed.until(
-        lambda: (
-            {"scanner", "exporter"} <= testbed.children().keys()
-            and all(child.state == "RUNNING" for child in testbed.children().values())
-        ),
-        "every child runs",
-    )
+async def running(testbed, resource="example.com_a"):
+    """The process ids of the scanner, the exporter and the only resource child, once they are all the children."""
+    names = {"scanner", "exporter", f"resource:{resource}"}
+    await testbed.until(lambda: testbed.children().keys() == names and testbed.runs(), "every child runs")
     return {name: child.pid for name, child in testbed.children().items()}
 
 
@@ -57,7 +53,7 @@ async def test_the_loader_alone_imports_pydantic(shown):
     await supervisorctl(shown, "reload")
     await shown.kubelet.until_allocatable("example.com/b", 1)
 
-    pids = {"supervisor": shown.herd.pid, **await running(shown)}
+    pids = {"supervisor": shown.herd.pid, **await running(shown, "example.com_b")}
     for name, pid in pids.items():
         modules = await imported(shown, pid)
         assert "devherd.settings" in modules
