@@ -1,9 +1,9 @@
 """What a scanner that is started again knows of what an earlier one left."""
 
-from devherd.health.policy import Held
-from devherd.health.verdicts_file import held_in
+from devherd.health.policy import Earlier
+from devherd.health.verdicts_file import earlier_in
 from devherd.health.verdicts_file import message_of as verdicts_of
-from devherd.inventory import DeviceKey, Inventory
+from devherd.inventory import Inventory
 from devherd.proto import devices_pb2, health_pb2
 from devherd.scanner.devices_file import inventory_of, message_of
 from devherd.scanner.pipeline import Pipeline, now
@@ -15,7 +15,7 @@ def remembered(before: Pipeline) -> Inventory:
     return inventory_of(devices_pb2.Inventory.FromString(content))
 
 
-def held(before: Pipeline) -> list[tuple[DeviceKey, list[Held]]]:
+def earlier(before: Pipeline) -> Earlier:
     """What is held against devices, by way of the bytes of its file."""
     content = verdicts_of(before.policy, now(before.config)).SerializeToString()
-    return list(held_in(health_pb2.Verdicts.FromString(content)))
+    return earlier_in(health_pb2.Verdicts.FromString(content))

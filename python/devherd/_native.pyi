@@ -123,6 +123,9 @@ class Meaning:
     def quiet_seconds(self) -> int | None:
         """After how many seconds without a further event it is over; None for what holds as long as it is seen."""
     @property
+    def only_when_new(self) -> bool:
+        """Whether what stands at the first look at a device is a warning only."""
+    @property
     def threshold(self) -> str:
         """What it takes for the source to say it, for people."""
 

@@ -35,7 +35,7 @@ MISSING = health_pb2.Held(
     not_yet="it is still seen",
 )
 NARROW = health_pb2.Held(
-    source="pci-link-width", reason="link-degraded", action=health_pb2.WARN, count=1, taken_back_by="1 good look"
+    source="pci-link", reason="link-degraded", action=health_pb2.WARN, count=1, taken_back_by="1 good look"
 )
 PAST = health_pb2.Held(source="pci-aer-fatal", reason="pci-aer", count=1, is_over=True)
 
@@ -83,7 +83,7 @@ def test_the_text_says_what_was_read_where_since_when_and_what_takes_it_back(run
         "  source nvml cannot look: driver not loaded",
         "",
         "findings:",
-        "  link-degraded (warn), by source pci-link-width: ",
+        "  link-degraded (warn), by source pci-link: ",
         "    seen:       first 1970-01-01T00:00:00Z, last 1970-01-01T00:00:00Z, raised once",
         "    taken back: by 1 good look",
         "  node-missing (unhealthy), by source node: the device node is absent",
@@ -117,6 +117,7 @@ def test_the_json_has_the_same_for_programs(run_dir):
         "first_seen": "2025-11-22T08:26:40Z",
         "last_seen": "2025-11-22T08:27:40Z",
         "count": 2,
+        "was_there": False,
         "taken_back_by": "3 good looks in a row",
         "not_yet": "it is still seen",
     }

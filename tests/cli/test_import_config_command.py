@@ -73,11 +73,11 @@ spec:
 """
 
 
-def imported(text, plugin=None):
-    """The configuration that a text becomes, checked."""
-    config = import_text(text, "the text", plugin).config
-    Config.model_validate(config)
-    return config
+def imported(text, plugin=None, *, with_ignored=False):
+    """The only configuration that a text becomes, checked."""
+    (only,) = import_text(text, "the text", plugin, with_ignored=with_ignored)
+    Config.model_validate(only.config)
+    return only.config
 
 
 def test_an_nvidia_file_becomes_vendor_options(tmp_path):
@@ -89,7 +89,7 @@ def test_an_nvidia_file_becomes_vendor_options(tmp_path):
 
     assert (outcome.code, outcome.stderr) == (0, "")
     assert yaml.safe_load(outcome.stdout) == NVIDIA_IMPORTED
-    assert "# failOnInitError is left out" in outcome.stdout
+    assert "# flags.failOnInitError is left out" in outcome.stdout
     assert "writes no node labels" in outcome.stdout
     (tmp_path / "devherd.yaml").write_text(outcome.stdout)
     assert devherd("check-config", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
@@ -111,10 +111,11 @@ def test_nvidia_names_by_product_and_shares_that_the_plugin_discards_are_rules()
     """
     shared = {"replicas": 4, "rename": "nvidia.com/gpu.shared", "fail_requests_greater_than_one": True}
     others = [{"model": "*A100*"}, {"mig_profile": "1g.*"}]
+    whole = {"exclude": [{"mig_profile": "*"}]}
     plain = {"vendor": "nvidia", "resource_name": "nvidia.com/gpu", "exclude": others}
-    a100 = {"match": {"vendor": "nvidia", "model": "*A100*"}, "name": "nvidia.com/a100"}
+    a100 = {"match": {"vendor": "nvidia", "model": "*A100*"} | whole, "name": "nvidia.com/a100"}
 
-    assert imported(text)["resources"] == [
+    assert imported(text, with_ignored=True)["resources"] == [
         {"match": plain | {"id": ["GPU-1"]}, "sharing": shared},
         {"match": plain | {"mig_index": ["1:0"]}, "sharing": shared},
         {"match": plain | {"index": ["0"]}, "sharing": shared},
@@ -136,14 +137,14 @@ def test_mps_sharing_wins_over_time_slicing_as_in_the_plugin():
 
     (rule,) = config.resources
     assert (rule.sharing.strategy, rule.sharing.replicas) == ("mps", 8)
-    assert "time" in " ".join(import_text(text, "the text", None).notes)
+    assert "time" in " ".join(import_text(text, "the text", None)[0].notes)
 
 
 def test_the_first_so_many_shared_devices_are_those_of_the_lowest_index():
     """`devices: 2` of the plugin's file."""
     text = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3, devices: 2}]}}"
 
-    assert imported(text)["resources"] == [
+    assert imported(text, with_ignored=True)["resources"] == [
         {
             "match": {"vendor": "nvidia", "resource_name": "nvidia.com/gpu", "index": ["0", "1"]},
             "sharing": {"replicas": 3},
@@ -275,14 +276,29 @@ def test_mps_is_imported_with_the_root_that_the_plugins_chart_gives_it(tmp_path)
     assert devherd("check-config", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
 
 
-def test_a_config_map_is_read_where_it_holds_one_configuration():
-    """As NVIDIA's chart makes them; of two the user must say which."""
+def test_of_several_configurations_one_is_printed_or_all_are_written(tmp_path):
+    """As NVIDIA's chart has them in a ConfigMap, each for nodes of a label."""
     one = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "version: v1\nflags: {migStrategy: mixed}\n"}}
-    two = one | {"data": {"a": "version: v1\n", "b": "version: v1\n"}}
+    two = one | {"data": one["data"] | {"b": "version: v1\nflags: {migStrategy: single}\n"}}
+    path = tmp_path / "configmap.yaml"
+    path.write_text(yaml.safe_dump(two))
 
     assert imported(yaml.safe_dump(one)) == {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}
-    with pytest.raises(DevherdError, match="holds 2 configurations"):
-        imported(yaml.safe_dump(two))
+    refused = devherd("import-config", path)
+    printed = devherd("import-config", path, "--name", "b")
+    written = devherd("import-config", path, "--directory", tmp_path / "configs")
+    again = devherd("import-config", path, "--directory", tmp_path / "configs")
+
+    assert refused.code == 2
+    assert "holds 2 configurations — a (nvidia), b (nvidia) — print one with --name" in refused.error_line
+    assert yaml.safe_load(printed.stdout) == {"vendors": {"nvidia": {"mig_strategy": "single"}}}
+    assert "there are a, b" in devherd("import-config", path, "--name", "c").error_line
+    assert written.stdout.split() == [str(tmp_path / "configs" / f"{name}.yaml") for name in ("a", "b")]
+    assert yaml.safe_load((tmp_path / "configs/a.yaml").read_text()) == {
+        "vendors": {"nvidia": {"mig_strategy": "mixed"}}
+    }
+    assert again.code == 2
+    assert "a.yaml — File exists" in again.error_line
 
 
 @pytest.mark.parametrize(
@@ -300,6 +316,9 @@ def test_a_config_map_is_read_where_it_holds_one_configuration():
         ("devices: 3\ndomain: a.b", "not a list"),
         ("devices: [{name: a_b, groups: []}]", "generic[0]"),
         ("sharing: [1]\nversion: v1", "`sharing` is not a section"),
+        ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}", "sharing.timeSlicing.resources.0.replicas"),
+        ("resources: [../../base]\npatches: [{path: add-args.yaml}]", "a kustomization holds no settings"),
+        ("-enable-monitoring=yes", "-enable-monitoring is 'yes' — it is neither true nor false"),
         (
             "flags: {migStrategy: mixed}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}",
             "MPS cannot share MIG devices",
@@ -353,4 +372,5 @@ def test_no_file_however_odd_is_answered_with_anything_but_a_configuration_or_an
     """Values of any kind in any place."""
     for content in (nvidia, generic):
         with contextlib.suppress(DevherdError):
-            assert import_text(yaml.safe_dump(content), "the text", None).plugin in {"nvidia", "generic"}
+            for one in import_text(yaml.safe_dump(content), "the text", None):
+                assert one.plugin in {"nvidia", "generic"}

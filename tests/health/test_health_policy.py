@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd._native import Finding
-from devherd.health.policy import ANY_SOURCE, FINE, Now, Policy, Seen, Verdict
+from devherd.health.policy import ANY_SOURCE, FINE, Earlier, Now, Policy, Seen, Verdict
 from devherd.health.registry import MEANINGS
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
@@ -16,7 +16,7 @@ QUIET = 600.0
 MISSING = Finding(source="node", reason="node-missing", file="/dev/dfl-port.0", value="absent")
 HOT = Finding(source="temperature", reason="temperature", file="/sys/temp1_input", value="101000")
 GONE = Finding(source="inventory", reason="gone")
-NARROW = Finding(source="pci-link-width", reason="link-degraded", file="/sys/current_link_width", value="8")
+NARROW = Finding(source="pci-link", reason="link-degraded", file="/sys/current_link_width", value="8")
 
 
 def fatal(count: int) -> Finding:
@@ -37,6 +37,10 @@ def observed(*looks: Seen, recover_after: int = 3, policy: Policy | None = None)
     for second, look in enumerate(looks):
         policy.observe(look, at(float(second)))
     return policy
+
+
+def left_by(policy: Policy) -> Earlier:
+    return Earlier(list(policy.all_held()), BOOT)
 
 
 def reasons(policy: Policy) -> tuple[str, ...]:
@@ -214,9 +218,9 @@ def test_events_of_another_boot_are_over_and_what_stands_is_looked_at_again():
     before = observed(seen(port=[MISSING, fatal(1)]))
 
     after = Policy(1)
-    after.restore(before.all_held(), at(1.0, "boot-2"))
+    after.restore(left_by(before), [PORT], at(1.0, "boot-2"))
     same_boot = Policy(1)
-    same_boot.restore(before.all_held(), at(1.0))
+    same_boot.restore(left_by(before), [PORT], at(1.0))
 
     assert (reasons(after), reasons(same_boot)) == (("node-missing",), ("node-missing", "pci-aer"))
 
@@ -226,6 +230,81 @@ def test_every_meaning_is_one_that_the_policy_can_take_back():
     assert {meaning.action for meaning in MEANINGS.values()} == {"unhealthy", "warn"}
     assert all(meaning.threshold for meaning in MEANINGS.values())
     assert all(meaning.quiet_seconds is None or meaning.quiet_seconds > 0 for meaning in MEANINGS.values())
+
+
+def register(value, file="/sys/errors"):
+    return Finding(source="fpga-errors", reason="port-error", file=file, value=value)
+
+
+def looked(*values):
+    """One look at the port, and at another device, with one finding for each value of an error register."""
+    return Seen({PORT: [register(value) for value in values]}, {PORT: {}, OTHER: {}})
+
+
+def test_error_bits_from_before_the_first_look_are_a_warning_and_new_ones_are_not():
+    """Only root's write clears them: a card that works would be lost at the switch to devherd (intel B4)."""
+    policy = observed(looked("0x20"))
+    assert policy.verdict(PORT) == Verdict(warnings=("port-error",))
+
+    policy.observe(looked("0x20"), at(1))
+    assert policy.verdict(PORT) == Verdict(warnings=("port-error",))
+    policy.observe(looked("0x21"), at(2))
+    assert policy.verdict(PORT) == Verdict(reasons=("port-error",))
+    policy.observe(looked("0x20"), at(3))
+    assert policy.verdict(PORT) == Verdict(reasons=("port-error",))
+
+
+def test_error_bits_that_come_after_a_look_without_any_are_no_warning():
+    """Also in a register that has been cleared since."""
+    policy = observed(looked("0x20"), looked(), looked(), looked(), recover_after=3)
+    assert policy.verdict(PORT) == FINE
+
+    policy.observe(looked("0x20"), at(9))
+
+    assert policy.verdict(PORT) == Verdict(reasons=("port-error",))
+
+
+def test_a_register_that_cannot_be_read_as_one_at_the_first_look_is_no_warning():
+    """Failing hardware, not an old error."""
+    for value in ("", "garbage"):
+        assert observed(looked(value)).verdict(PORT) == Verdict(reasons=("port-error",))
+
+
+def test_the_first_look_is_the_first_that_was_taken():
+    """A device that was asleep or hung has not been looked at."""
+    asleep = Seen(not_looked={PORT: {"fpga-errors": "asleep"}})
+    not_examined = Seen(not_looked={PORT: {ANY_SOURCE: "the card does not answer"}})
+
+    assert observed(asleep, not_examined, looked("0x1")).verdict(PORT) == Verdict(warnings=("port-error",))
+
+
+def test_after_another_boot_the_registers_are_looked_at_anew():
+    """The card has been reset; what it holds now is from before the first look again."""
+    before = observed(looked(), looked("0x4"))
+    assert before.verdict(PORT) == Verdict(reasons=("port-error",))
+
+    after = Policy(3)
+    after.restore(left_by(before), [PORT], at(2, "boot-2"))
+    after.observe(looked("0x4"), at(3, "boot-2"))
+
+    assert after.verdict(PORT) == Verdict(warnings=("port-error",))
+
+
+@given(st.lists(st.sets(st.integers(0, 7)), min_size=1, max_size=12), st.integers(1, 12))
+def test_a_device_is_unhealthy_exactly_since_a_bit_was_seen_to_come(looks, restart):
+    """One that the register had not when it was last read with any; wherever the scanner is started again."""
+    policy, last, is_new = Policy(100), None, False
+    for second, look in enumerate(looks):
+        if second == restart:
+            policy, before = Policy(100), policy
+            policy.restore(left_by(before), [PORT], at(second))
+        mask = sum(1 << bit for bit in look)
+        policy.observe(looked(hex(mask)) if mask else looked(), at(second))
+        if mask:
+            is_new |= bool(mask & ~last) if last is not None else second > 0
+            last = mask
+
+        assert reasons(policy) == (("port-error",) if is_new else ())
 
 
 LEVELS = [MISSING, HOT, GONE, NARROW]
@@ -264,7 +343,7 @@ def test_a_restart_of_the_scanner_loses_nothing(looks, restart):
     for second, look in enumerate(looks):
         if second == restart:
             before, restarted = restarted, Policy(3)
-            restarted.restore(before.all_held(), at(second))
+            restarted.restore(left_by(before), [PORT], at(second))
         for policy in (straight, restarted):
             policy.observe(seen(port=list(look)), at(second))
 

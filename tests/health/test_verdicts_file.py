@@ -8,7 +8,7 @@ from devherd.proto import health_pb2
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
 MISSING = Finding(source="node", reason="node-missing", detail="no such node", file="/dev/dfl-port.0", value="absent")
-NARROW = Finding(source="pci-link-width", reason="link-degraded", file="/sys/current_link_width", value="8")
+NARROW = Finding(source="pci-link", reason="link-degraded", file="/sys/current_link_width", value="8")
 
 
 def fatal(count: int) -> Finding:
@@ -37,11 +37,29 @@ def test_a_scanner_that_is_started_again_holds_what_the_last_one_held(tmp_path):
     file.write(before, at(2))
 
     after = Policy(3)
-    after.restore(VerdictsFile(tmp_path / "verdicts.pb").read(), at(5))
+    after.restore(VerdictsFile(tmp_path / "verdicts.pb").read(), [PORT], at(5))
 
     assert after.verdicts() == before.verdicts()
     facts = [(one.first, one.last, one.count) for one in after.held_against(PORT)]
     assert facts == [(one.first, one.last, one.count) for one in before.held_against(PORT)]
+
+
+def test_what_stood_at_the_first_look_is_a_warning_after_a_restart_of_the_scanner_too(tmp_path):
+    """And a bit that came while somebody looked is none."""
+    before, after = Policy(3), Policy(3)
+    old = Finding(source="fpga-errors", reason="port-error", file="/sys/errors", value="0x1")
+    new = Finding(source="fpga-errors", reason="port-error", file="/sys/other", value="0x1")
+    before.observe(Seen({PORT: [old]}, {PORT: {}}), at(0))
+    before.observe(Seen({PORT: [old, new]}, {PORT: {}}), at(1))
+    VerdictsFile(tmp_path / "verdicts.pb").write(before, at(2))
+
+    after.restore(VerdictsFile(tmp_path / "verdicts.pb").read(), [PORT], at(3))
+    after.observe(Seen({PORT: [old, new]}, {PORT: {}}), at(4))
+
+    assert [(one.finding.file, one.action) for one in after.held_against(PORT)] == [
+        ("/sys/errors", "warn"),
+        ("/sys/other", "unhealthy"),
+    ]
 
 
 def test_the_first_error_after_a_restart_of_the_scanner_is_a_new_one(tmp_path):
@@ -52,7 +70,7 @@ def test_the_first_error_after_a_restart_of_the_scanner_is_a_new_one(tmp_path):
     file.write(before, at(2))
 
     after = Policy(3)
-    after.restore(file.read(), at(3))
+    after.restore(file.read(), [PORT], at(3))
     after.observe(Seen({PORT: [fatal(1)]}), at(4))
 
     assert [(one.count, one.last) for one in after.held_against(PORT)] == [(2, at(4).wall)]
@@ -108,4 +126,4 @@ def test_words_that_are_not_registered_any_more_are_left_out(tmp_path):
     verdict = health_pb2.Verdict(vendor=PORT[0], card=PORT[1], device=PORT[2], held=[left])
     spool.write(tmp_path / "verdicts.pb", health_pb2.Verdicts(verdicts=[verdict]))
 
-    assert list(VerdictsFile(tmp_path / "verdicts.pb").read()) == []
+    assert list(VerdictsFile(tmp_path / "verdicts.pb").read().held) == []

@@ -15,20 +15,24 @@ from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
 
-def scanned(node: SimulatedNode) -> dict[str, list[str]]:
-    """Device id → reasons."""
+def scanned(node: SimulatedNode) -> dict[str, tuple[list[str], list[str]]]:
+    """Device id → reasons, warnings."""
     report = scan_once(resolve(Config(host_root=node.root)))
     assert report.problems == []
-    return {device.id: list(device.reasons) for one in report.resources for device in one.devices}
+    devices = (device for one in report.resources for device in one.devices)
+    return {device.id: (list(device.reasons), list(device.warnings)) for device in devices}
 
 
-def test_a_single_scan_tells_what_health_polling_would_find(tmp_path):
-    """`devherd scan` shows a failing port as Unhealthy, not only what a scan itself stumbles over."""
+def test_a_single_scan_tells_what_the_first_look_of_an_instance_would_find(tmp_path):
+    """Of an error that is set nobody knows since when: a warning, as for an instance that is started now."""
     node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
     node.fail_port("intel-fpga-port.0")
     node.remove_node("intel-fpga-port.1")
 
-    assert scanned(node) == {"intel-fpga-port.0": ["port-error"], "intel-fpga-port.1": ["node-missing"]}
+    assert scanned(node) == {
+        "intel-fpga-port.0": ([], ["port-error"]),
+        "intel-fpga-port.1": (["node-missing"], []),
+    }
 
 
 def test_a_scan_changes_nothing_on_the_host(tmp_path):

@@ -128,8 +128,8 @@ def test_every_source_is_described_and_a_finding_is_a_value():
     assert len(sources) == len(health_sources())
     [fatal] = sources["pci-aer-fatal"].meanings
     assert (fatal.reason, fatal.action, fatal.quiet_seconds) == ("pci-aer", "unhealthy", 600)
-    [width] = sources["pci-link-width"].meanings
-    assert (width.reason, width.action, width.quiet_seconds) == ("link-degraded", "warn", None)
+    [link] = sources["pci-link"].meanings
+    assert (link.reason, link.action, link.quiet_seconds) == ("link-degraded", "warn", None)
     assert all(source.reads and source.document and source.meanings for source in sources.values())
     made = [Finding(source="nvml", reason="xid", detail="fallen off the bus", value="79", count=2) for _ in range(2)]
     assert len(set(made)) == 1

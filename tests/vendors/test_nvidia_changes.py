@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from answering import not_examined
 from nvidia_host import by_resource, complaints, pipeline, scanned, scanner, simulated
-from remembered import held, remembered
+from remembered import earlier, remembered
 
 from devherd.config import Config, resolve
 from devherd.scanner.pipeline import Pipeline
@@ -67,7 +67,7 @@ def test_a_scanner_that_starts_while_a_driver_is_away_knows_what_it_is_missing(t
     health(before)
     lost, other = node.nvidia.addresses()
     node.nvidia.unbind(lost)
-    restarted = Pipeline(before.config, inventory=remembered(before), held=held(before))
+    restarted = Pipeline(before.config, inventory=remembered(before), earlier=earlier(before))
     assert health(restarted) == {lost: ["driver-unbound"], other: []}
 
 

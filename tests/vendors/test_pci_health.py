@@ -8,6 +8,7 @@ import pytest
 from answering import scanner_of
 
 from devherd._native import Device, Finding, Scanner
+from devherd.health.registry import MEANINGS
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -68,6 +69,33 @@ def lose_the_driver(function: Path) -> None:
     uevent = function / "uevent"
     lines = uevent.read_text().splitlines(keepends=True)
     uevent.write_text("".join(line for line in lines if not line.startswith("DRIVER=")))
+
+
+def narrow_the_link(function: Path) -> None:
+    for end in (function, function.resolve().parent):
+        (end / "max_link_width").write_text("16\n")
+        (end / "max_link_speed").write_text("16.0 GT/s PCIe\n")
+    (function / "current_link_width").write_text("4\n")
+    (function / "current_link_speed").write_text("16.0 GT/s PCIe\n")
+
+
+def test_a_narrow_link_is_a_warning_on_the_devices_of_every_vendor(root: Path) -> None:
+    """A card works in a slot of fewer lanes than its bridge has (intel B4). The link is the physical function's."""
+    scanner, devices = watched(root)
+    pci = root / "sys/bus/pci/devices"
+    physical = [
+        device
+        for device in devices
+        if not any((pci / each / "physfn").exists() for each in device.attributes["pci_address"].split(","))
+    ]
+
+    for function in functions(root, physical):
+        narrow_the_link(function)
+
+    seen = {key: words for key, words in found(scanner).items() if key in {(each.vendor, each.id) for each in physical}}
+    assert seen == {(device.vendor, device.id): {("pci-link", "link-degraded")} for device in physical}
+    assert {vendor for vendor, _ in seen} == VENDORS
+    assert MEANINGS["pci-link", "link-degraded"].action == "warn"
 
 
 @pytest.mark.parametrize(

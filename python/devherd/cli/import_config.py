@@ -1,8 +1,9 @@
 """Print another plugin's configuration as one for devherd.
 
-FILE is a configuration file of NVIDIA's plugin (v1) or of generic-device-plugin, a list of flags of Intel's FPGA or GPU
-plugin, AMD's, NVIDIA's or generic-device-plugin's, or a manifest (DaemonSet, Pod, ConfigMap) that holds one of them.
-Settings without a counterpart become comments. `-` reads standard input.
+FILE is a configuration file of NVIDIA's plugin (v1) or of generic-device-plugin, a list of flags of any plugin, a
+manifest (DaemonSet, Pod, ConfigMap, a patch, an operator's object) that holds one of them, or the values file of
+NVIDIA's chart or GPU operator. A manifest and its ConfigMap belong together: give them in one stream. Settings without
+a counterpart become comments. `-` reads standard input.
 """
 
 import argparse
@@ -24,6 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plugin", choices=sorted(PLUGINS), help="the plugin that the file is for (default: recognised by its content)"
     )
+    parser.add_argument("--name", help="of several configurations, print the one of this name")
+    parser.add_argument(
+        "--directory", type=Path, metavar="DIR", help="write each configuration to DIR/<name>.yaml instead of printing"
+    )
+    parser.add_argument(
+        "--with-ignored",
+        action="store_true",
+        help="give effect to what NVIDIA's plugin reads and ignores: names by product, shares of some devices",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,9 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
     from devherd.importers import import_text
 
     source = "standard input" if arguments.file == "-" else arguments.file
-    imported = import_text(_read(arguments.file), source, arguments.plugin)
-    _check(imported, source)
-    sys.stdout.write(_text(imported))
+    found = import_text(_read(arguments.file), source, arguments.plugin, with_ignored=arguments.with_ignored)
+    if arguments.name is not None:
+        found = [imported for imported in found if imported.name == arguments.name] or _no_such(arguments.name, found)
+    for imported in found:
+        _check(imported, source)
+    if arguments.directory:
+        _write(found, arguments.directory)
+    else:
+        sys.stdout.write(_text(_only(found, source)))
     return ExitCode.DONE
 
 
@@ -44,6 +60,36 @@ def _read(file: str) -> str:
         return sys.stdin.read() if file == "-" else strict_yaml.read_text(Path(file))
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read {file}", f"byte {error.start} is not UTF-8 text", "name another file") from error
+
+
+def _no_such(name: str, found: list["Imported"]) -> list["Imported"]:
+    names = ", ".join(imported.name for imported in found)
+    raise UsageError(f"no configuration is called {name}", f"there are {names}", "give --name one of them")
+
+
+def _only(found: list["Imported"], source: str) -> "Imported":
+    if len(found) > 1:
+        names = ", ".join(f"{imported.name} ({imported.plugin})" for imported in found)
+        raise UsageError(
+            f"{source} holds {len(found)} configurations", names, "print one with --name or write all with --directory"
+        )
+    return found[0]
+
+
+def _write(found: list["Imported"], directory: Path) -> None:
+    """One file each, made whole or not at all; names of the user's own may not leave the directory."""
+    paths = [directory / f"{imported.name.replace('/', '_')}.yaml" for imported in found]
+    if twice := sorted({path.name for path in paths if paths.count(path) > 1}):
+        raise UsageError(f"two configurations would be {twice[0]}", "they have one name", "import them one by one")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, imported in zip(paths, found, strict=True):
+            with path.open("x", encoding="utf-8") as file:
+                file.write(_text(imported))
+            sys.stdout.write(f"{path}\n")
+    except OSError as error:
+        cure = "remove it or name another directory with --directory"
+        raise UsageError(f"cannot write {error.filename}", error.strerror or str(error), cure) from error
 
 
 def _check(imported: "Imported", source: str) -> None:

@@ -1,14 +1,16 @@
 """From what sources see to what is held against each device: Unhealthy or a warning, since when, until when.
 
 Pure: findings and times come in, verdicts come out. A finding counts at once. One that stands while it is seen is taken
-back by a run of good looks, an event by a quiet time. Where a source cannot look, what it said stays as it was.
+back by a run of good looks, an event by a quiet time. Where a source cannot look, what it said stays as it was. What
+error registers hold at the first look at a device is a warning: nobody knows since when, and the device may have worked
+with it.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from devherd.health.registry import MEANINGS, Action, Meaning
+from devherd.health.registry import FIRST_SIGHT_SOURCES, MEANINGS, Action, Meaning
 from devherd.inventory import DeviceKey
 
 if TYPE_CHECKING:
@@ -71,8 +73,12 @@ class Held:
     is_over: bool = False
     """An event that was quiet for long enough; remembered for as long as its source goes on counting it."""
 
+    was_there: bool = False
+    """It stood at the first look at the device."""
+
     def renew(self, finding: "Finding", now: Now) -> None:
         """It is seen again."""
+        self.was_there &= not _has_more(finding.value, self.finding.value)
         self.finding = finding
         self.last, self.last_monotonic, self.boot_id = now.wall, now.monotonic, now.boot_id
 
@@ -84,7 +90,15 @@ class Held:
     @property
     def action(self) -> Action:
         """What it does to the device."""
-        return self.meaning.action
+        return "warn" if self.was_there else self.meaning.action
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier scanner left: all that it held, and the boot in which it wrote that."""
+
+    held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
+    boot_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +122,25 @@ class Policy:
         self._held: dict[DeviceKey, dict[HeldKey, Held]] = {}
         self.seen = Seen()
         """The last periodic look."""
+        self._known: set[tuple[DeviceKey, str]] = set()
+        """The devices that each source of `FIRST_SIGHT_SOURCES` has looked at."""
 
     def note(self, seen: Seen, now: Now) -> None:
         """Hold what is seen from now on; nothing is taken back by it (a look between two periodic ones)."""
         for key, findings in seen.findings.items():
             held = self._held.setdefault(key, {})
             for finding in findings:
-                _raise(held, finding, now)
+                _raise(held, finding, now, was_there=self._may_be_old(key, finding))
             if not held:
                 del self._held[key]
+        for key in seen.not_looked:
+            self._known.update((key, source) for source in FIRST_SIGHT_SOURCES if not seen.why_not_looked(key, source))
+
+    def _may_be_old(self, key: DeviceKey, finding: "Finding") -> bool:
+        """Whether it is from before the first look: it has bits set, and nobody knows of a time when it had not."""
+        meaning = MEANINGS[finding.source, finding.reason]
+        is_first = (key, finding.source) not in self._known
+        return meaning.only_when_new and is_first and _bits(finding.value) is not None
 
     def observe(self, seen: Seen, now: Now) -> None:
         """Take in a periodic look: what is seen is held, and what is not seen is one look nearer to its end."""
@@ -164,20 +188,28 @@ class Policy:
     def forget_all_but(self, known: Collection[DeviceKey]) -> None:
         """Drop what is held against devices that are no longer known."""
         self._held = {key: held for key, held in self._held.items() if key in known}
+        self._known = {(key, source) for key, source in self._known if key in known}
 
-    def restore(self, held: Iterable[tuple[DeviceKey, Iterable[Held]]], now: Now) -> None:
-        """Go on with what an earlier scanner held. Events of another boot are over: the device has been reset since."""
-        for key, all_held in held:
+    def restore(self, earlier: Earlier, known: Iterable[DeviceKey], now: Now) -> None:
+        """Go on with what an earlier scanner held and knew.
+
+        Events of another boot are over, and error registers have another past: the device has been reset since.
+        """
+        is_same_boot = earlier.boot_id == now.boot_id
+        if is_same_boot:
+            self._known.update((key, source) for key in known for source in FIRST_SIGHT_SOURCES)
+        for key, all_held in earlier.held:
             for one in all_held:
-                if one.boot_id == now.boot_id or one.meaning.quiet_seconds is None:
+                if is_same_boot or (one.meaning.quiet_seconds is None and not one.meaning.only_when_new):
                     self._held.setdefault(key, {})[_key_of(one.finding)] = one
 
 
-def _raise(held: dict[HeldKey, Held], finding: "Finding", now: Now) -> None:
+def _raise(held: dict[HeldKey, Held], finding: "Finding", now: Now, *, was_there: bool) -> None:
     place = _key_of(finding)
     before = held.get(place)
     if before is None:
-        held[place] = Held(finding, now.wall, now.wall, now.monotonic, now.boot_id, max(1, finding.count))
+        count = max(1, finding.count)
+        held[place] = Held(finding, now.wall, now.wall, now.monotonic, now.boot_id, count, was_there=was_there)
     elif before.meaning.quiet_seconds is None:
         before.count += before.good_looks > 0
         before.good_looks = 0
@@ -190,6 +222,20 @@ def _raise(held: dict[HeldKey, Held], finding: "Finding", now: Now) -> None:
         before.is_over = False
         before.renew(finding, now)
     held[place].seen_count = finding.count
+
+
+def _has_more(value: str, before: str) -> bool:
+    """Whether a register has bits set that it had not; also where it can no longer be read as one."""
+    bits, known = _bits(value), _bits(before)
+    return bits is None or known is None or bool(bits & ~known)
+
+
+def _bits(value: str) -> int | None:
+    """The bits of a register, decimal or with 0x; None for anything else."""
+    try:
+        return int(value, 0)
+    except ValueError:
+        return None
 
 
 def _is_quiet(held: Held, now: Now) -> bool:

@@ -28,6 +28,8 @@ class Meaning:
     """When it is raised, for people."""
     quiet_seconds: float | None = None
     """For an event: it is taken back when none has followed for so long. None: it stands while it is seen."""
+    only_when_new: bool = False
+    """What stands at the first look at a device is a warning: it may have worked with it since the boot."""
 
 
 _OURS = {
@@ -39,7 +41,7 @@ _OURS = {
 MEANINGS = MappingProxyType(
     {
         (source.name, meaning.reason): Meaning(
-            "warn" if meaning.action == "warn" else "unhealthy", meaning.threshold, meaning.quiet_seconds
+            meaning.action, meaning.threshold, meaning.quiet_seconds, meaning.only_when_new
         )
         for source in health_sources()
         for meaning in source.meanings
@@ -47,6 +49,9 @@ MEANINGS = MappingProxyType(
     | _OURS
 )
 """By source and reason. A word that is not registered for its source is refused where it is read."""
+
+FIRST_SIGHT_SOURCES = frozenset(source for (source, _), meaning in MEANINGS.items() if meaning.only_when_new)
+"""Sources whose first look at a device is a base to compare with."""
 
 EVENT_SOURCES = frozenset(source for (source, _), meaning in MEANINGS.items() if meaning.quiet_seconds is not None)
 """Sources that go on counting what is over."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from devherd import spool
 from devherd._native import Finding, health_sources
-from devherd.health.policy import ANY_SOURCE, Held, Now, Policy
+from devherd.health.policy import ANY_SOURCE, Earlier, Held, Now, Policy
 from devherd.health.registry import MEANINGS, Meaning
 from devherd.proto import health_pb2
 
@@ -31,9 +31,9 @@ class VerdictsFile:
         self._written: object = None
         self._written_at = 0.0
 
-    def read(self) -> Iterator[tuple["DeviceKey", list[Held]]]:
+    def read(self) -> Earlier:
         """What an earlier scanner held; nothing where there is no file that can be read."""
-        return held_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
+        return earlier_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
 
     def write(self, policy: Policy, now: Now) -> None:
         """Bring the file up to date with what is held. Raises OSError."""
@@ -48,8 +48,12 @@ class VerdictsFile:
         self._written, self._written_at = evidence, now.monotonic
 
 
-def held_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", list[Held]]]:
+def earlier_in(verdicts: health_pb2.Verdicts) -> Earlier:
     """What was held when this was written; words that are not registered any more are left out."""
+    return Earlier(list(_held_in(verdicts)), verdicts.boot_id)
+
+
+def _held_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", list[Held]]]:
     for verdict in verdicts.verdicts:
         known = [held for held in verdict.held if (held.source, held.reason) in MEANINGS]
         if known:
@@ -80,7 +84,7 @@ def _message_of(held: Held, recover_after: int, not_looked: str) -> health_pb2.H
     return health_pb2.Held(
         source=finding.source,
         reason=finding.reason,
-        action=health_pb2.WARN if meaning.action == "warn" else health_pb2.UNHEALTHY,
+        action=health_pb2.WARN if held.action == "warn" else health_pb2.UNHEALTHY,
         detail=finding.detail,
         file=finding.file,
         value=finding.value,
@@ -91,6 +95,7 @@ def _message_of(held: Held, recover_after: int, not_looked: str) -> health_pb2.H
         boot_id=held.boot_id,
         source_count=held.seen_count,
         is_over=held.is_over,
+        was_there=held.was_there,
         taken_back_by=_way_back(meaning, recover_after),
         not_yet=_not_yet(held, recover_after, not_looked),
     )
@@ -130,4 +135,5 @@ def _held_of(message: health_pb2.Held) -> Held:
         count=message.count,
         seen_count=0 if message.source in _SCAN_CORE else message.source_count,
         is_over=message.is_over,
+        was_there=message.was_there,
     )

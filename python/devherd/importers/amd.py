@@ -1,28 +1,29 @@
 """AMD's plugin: flags only."""
 
-from devherd.importers.command_line import Invocation, flags
+from collections.abc import Mapping
+from typing import Any
+
+from devherd.importers.given import Given
+from devherd.importers.go_flags import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, flags
 from devherd.importers.imported import Imported
+from devherd.importers.invocation import Invocation
+from devherd.importers.plugin import Plugin
 
-_LOGGING = {"logtostderr", "alsologtostderr", "stderrthreshold", "v", "vmodule", "log_dir", "log_link"} | {
-    "log_backtrace_at",
-    "logbuflevel",
-}
-FLAGS = frozenset({"pulse", "resource_naming_strategy", "driver_type"} | _LOGGING)
-_SWITCHES = frozenset({"logtostderr", "alsologtostderr"})
+_FLAGS = frozenset({"pulse", "resource_naming_strategy", "driver_type"}) | LOG_FLAGS
+_REASONS = {f"-{name}": LOG_REASON for name in LOG_FLAGS} | {"-pulse": "health is always polled, each `health.poll`"}
 
 
-def from_command_line(invocation: Invocation) -> Imported:
-    """The configuration that does the same. Raises UsageError for a flag that the plugin does not know."""
+def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - no file
     imported = Imported("amd")
-    given = {name: values[-1] for name, values in flags(invocation.flag_words, _SWITCHES, FLAGS).items()}
+    given = Given({f"-{name}": each[-1] for name, each in flags(invocation.flag_words, LOG_SWITCHES, _FLAGS).items()})
     options = {}
-    if given.get("resource_naming_strategy", "single") != "single":
-        options["naming"] = given["resource_naming_strategy"]
-    if given.get("driver_type"):
-        options["driver_type"] = given["driver_type"].replace("-", "_")
+    if (naming := given.take("-resource_naming_strategy", "single")) != "single":
+        options["naming"] = naming
+    if driver_type := given.take("-driver_type"):
+        options["driver_type"] = driver_type.replace("-", "_")
     imported.say("vendors.amd", options)
-    if "pulse" in given:
-        imported.note("-pulse is left out: health is always polled, each `health.poll`")
-    if given.keys() & _LOGGING:
-        imported.note("log flags are left out: see `log_level` and `log_format`")
+    imported.note_left_out(given.left(), _REASONS, "it has no counterpart")
     return imported
+
+
+AMD = Plugin("amd", lambda name: name == "k8s-device-plugin" or "rocm/" in name or "amdgpu" in name, _translate, _FLAGS)

@@ -1,52 +1,61 @@
 """generic-device-plugin: its file and its flags have the same keys; environment variables stand behind both."""
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
 
 from devherd.errors import UsageError
-from devherd.importers.command_line import Invocation, flags
+from devherd.importers.given import Given
+from devherd.importers.go_flags import flags
 from devherd.importers.imported import Imported
+from devherd.importers.invocation import Invocation
+from devherd.importers.plugin import Plugin
 
-FLAGS = frozenset({"config", "device", "domain", "listen", "log-level", "plugin-directory", "version"})
-DOMAIN = "devic.es"
+_FLAGS = frozenset({"config", "device", "domain", "listen", "log-level", "plugin-directory", "version"})
+_DOMAIN = "devic.es"
+_DOMAIN_BEFORE = (0, 2)
+"""Releases before it have `squat.ai`."""
+_VARIABLES = {name.upper().replace("-", "_"): name for name in ("domain", "listen", "log-level", "plugin-directory")}
 _LOG_LEVELS = {"all": "debug", "debug": "debug", "info": "info", "warn": "warning", "error": "error", "none": "error"}
+_REASONS = {"version": "it only prints the plugin's version"}
 
 
-def from_command_line(invocation: Invocation) -> Imported:
-    """The configuration that does the same. Raises UsageError for an unknown flag or a device that is bad YAML."""
-    given = flags(invocation.flag_words, {"version"}, FLAGS)
-    variables = {
-        name: invocation.environment[variable]
-        for name in ("domain", "listen", "log-level", "plugin-directory")
-        if (variable := name.upper().replace("-", "_")) in invocation.environment
-    }
-    content: dict[str, Any] = variables | {name: values[-1] for name, values in given.items() if name != "device"}
-    content["devices"] = [_device(text) for text in given.get("device", ())]
-    imported = from_file(content)
-    if "config" in given:
-        imported.note(f"{content['config']} is not read: import it as well; its devices count where no flag gives any")
+def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - it ignores nothing
+    given = flags(invocation.flag_words, {"version"}, _FLAGS)
+    variables = {_VARIABLES[name]: value for name, value in invocation.variables().items() if name in _VARIABLES}
+    content: dict[str, Any] = {**variables, **(file or {})}
+    content |= {name: values[-1] for name, values in given.items() if name != "device"}
+    if "device" in given:
+        content["devices"] = [_device(text) for text in given["device"]]
+        content.pop("device", None)
+    imported = _from_settings(Given(content), invocation.version)
+    if "config" in given and file is None:
+        imported.note(f"--config {content['config']} is not read: import it in one stream with these flags")
     return imported
 
 
-def from_file(content: dict[str, Any]) -> Imported:
-    """The configuration that does the same as a file of the plugin."""
+def _from_settings(given: Given, version: tuple[int, ...] | None) -> Imported:
     imported = Imported("generic")
-    domain = content.get("domain")
+    given.take("config")
+    domain = given.take("domain")
     if domain is None:
-        imported.note(f"no domain is given: `{DOMAIN}`, as from release 0.2.0; before it was `squat.ai`")
-    devices = [device for key in ("device", "devices") for device in _list(content.get(key))]
-    imported.config["generic"] = [_named(device, domain or DOMAIN) for device in devices]
-    if content.get("listen"):
-        imported.config["listen"] = _address(str(content["listen"]))
-    if content.get("log-level", "info") != "info":
-        imported.config["log_level"] = _LOG_LEVELS.get(str(content["log-level"]), content["log-level"])
-    directory = PurePosixPath(str(content.get("plugin-directory") or "/var/lib/kubelet/device-plugins"))
+        domain = "squat.ai" if version is not None and version < _DOMAIN_BEFORE else _DOMAIN
+        if version is None:
+            imported.note(f"no domain is given: `{domain}`, as from release 0.2.0; before it was `squat.ai`")
+    devices = [device for key in ("device", "devices") for device in _list(given.take(key))]
+    imported.config["generic"] = [_named(device, domain) for device in devices]
+    if listen := given.take("listen"):
+        imported.config["listen"] = _address(str(listen))
+    if (level := given.take("log-level", "info")) != "info":
+        imported.config["log_level"] = _LOG_LEVELS.get(str(level), level)
+    directory = PurePosixPath(str(given.take("plugin-directory") or "/var/lib/kubelet/device-plugins"))
     if directory.name != "device-plugins":
         imported.note(f"plugin-directory {directory} is left out: it is always <kubelet_dir>/device-plugins")
     elif str(directory.parent) != "/var/lib/kubelet":
         imported.config["kubelet_dir"] = str(directory.parent)
+    imported.note_left_out(given.left(), _REASONS, "the plugin does not know it")
     return imported
 
 
@@ -73,3 +82,13 @@ def _named(device: Any, domain: str) -> Any:
 def _address(listen: str) -> str:
     """Go listens on all addresses when none is given."""
     return f"0.0.0.0{listen}" if listen.startswith(":") else listen
+
+
+GENERIC = Plugin(
+    "generic",
+    lambda name: "generic-device-plugin" in name,
+    _translate,
+    _FLAGS,
+    frozenset(_VARIABLES),
+    is_file=lambda content: bool(content) and content.keys() <= _FLAGS | {"devices"},
+)

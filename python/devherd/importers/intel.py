@@ -1,73 +1,146 @@
-"""Intel's plugins for FPGAs and GPUs: flags only."""
+"""Intel's plugins for FPGAs and GPUs: flags, and the operator's objects that stand for them."""
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from devherd.importers.command_line import Invocation, flags
+from devherd.importers.given import Given
+from devherd.importers.go_flags import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, flags, number, truth
 from devherd.importers.imported import Imported
+from devherd.importers.invocation import Invocation
+from devherd.importers.plugin import File, Plugin
 
-_LOGGING = frozenset(
-    {"v", "logtostderr", "alsologtostderr", "stderrthreshold", "vmodule", "log_dir", "log_file", "log_file_max_size"}
-    | {"log_backtrace_at", "skip_headers", "skip_log_headers", "add_dir_header", "one_output"}
+_HEALTH = "health is read from sysfs, without a sidecar; temperature limits are the card's own"
+_ANNOTATION = (
+    "the mode is not read from the node's annotation `fpga.intel.com/device-plugin-mode`; give such nodes a"
+    " configuration of their own"
 )
-_LOG_SWITCHES = frozenset({"logtostderr", "alsologtostderr", "skip_headers", "skip_log_headers", "add_dir_header"})
-FPGA_FLAGS = frozenset({"mode", "node-name", "kubeconfig", "master"}) | _LOGGING
-GPU_FLAGS = (
-    frozenset({"prefix", "shared-dev-num", "allocation-policy", "enable-monitoring", "monitoring-mode", "wsl"})
-    | {"health-management", "xpumd-endpoint", "temp-limit", "gpu-temp-limit", "memory-temp-limit"}
-    | {"allow-ids", "deny-ids", "bypath"}
-    | _LOGGING
+_REASONS = {f"-{name}": LOG_REASON for name in LOG_FLAGS} | {
+    "-health-management": _HEALTH,
+    "-xpumd-endpoint": _HEALTH,
+    "-temp-limit": _HEALTH,
+    "-gpu-temp-limit": _HEALTH,
+    "-memory-temp-limit": _HEALTH,
+    "-resource-manager": "fractions of a GPU are not served; the plugin has no such flag from release 0.34 on",
+    "-debug": LOG_REASON,
+    "-node-name": _ANNOTATION,
+    "-kubeconfig": _ANNOTATION,
+    "-master": _ANNOTATION,
+    "NODE_NAME": _ANNOTATION,
+}
+_FPGA_FLAGS = frozenset({"mode", "node-name", "kubeconfig", "master"}) | LOG_FLAGS
+_GPU_SWITCHES = LOG_SWITCHES | {"enable-monitoring", "health-management", "wsl", "resource-manager", "debug"}
+_GPU_FLAGS = (
+    frozenset({"prefix", "shared-dev-num", "allocation-policy", "monitoring-mode", "bypath", "allow-ids", "deny-ids"})
+    | {"xpumd-endpoint", "temp-limit", "gpu-temp-limit", "memory-temp-limit"}
+    | _GPU_SWITCHES
+    | LOG_FLAGS
 )
-_GPU_SWITCHES = _LOG_SWITCHES | {"enable-monitoring", "health-management", "wsl"}
-_HEALTH = {"health-management", "xpumd-endpoint", "temp-limit", "gpu-temp-limit", "memory-temp-limit"}
+_OF_THE_PODS = frozenset({"image", "initImage", "nodeSelector", "tolerations"})
+_SPLIT_BEFORE = (0, 36)
+"""Releases before it always had a monitoring resource for each driver, and no `-monitoring-mode`."""
 
 
-def from_fpga_command_line(invocation: Invocation) -> Imported:
-    """The configuration that does the same. Raises UsageError for a flag that the plugin does not know."""
+def _fpga(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - no file
     imported = Imported("intel-fpga")
-    given = _last(invocation, _LOG_SWITCHES, FPGA_FLAGS)
-    imported.say("vendors.intel_fpga", {"mode": given["mode"]} if given.get("mode", "af") != "af" else {})
-    if given.keys() & {"node-name", "kubeconfig", "master"}:
-        imported.note(
-            "-node-name, -kubeconfig and -master are left out: the mode is not read from the node's annotation"
-            " `fpga.intel.com/device-plugin-mode`; give such nodes a configuration of their own"
-        )
+    given = _given(invocation, LOG_SWITCHES, _FPGA_FLAGS)
+    mode = given.take("-mode", "af")
+    imported.say("vendors.intel_fpga", {"mode": mode} if mode != "af" else {})
+    imported.note_left_out(given.left(), _REASONS, "it has no counterpart")
     return imported
 
 
-def from_gpu_command_line(invocation: Invocation) -> Imported:
-    """The configuration that does the same. Raises UsageError for a flag that the plugin does not know."""
+def _gpu(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - no file
     imported = Imported("intel-gpu")
-    given = _last(invocation, _GPU_SWITCHES, GPU_FLAGS)
+    given = _given(invocation, _GPU_SWITCHES, _GPU_FLAGS)
     options: dict[str, Any] = {}
-    if given.get("shared-dev-num", "1") != "1":
-        options["shared_devices"] = _number(given["shared-dev-num"])
-    for flag, option, default in (("allocation-policy", "allocation_policy", "none"), ("bypath", "bypath", "single")):
-        if given.get(flag, default) != default:
-            options[option] = given[flag]
-    if given.get("enable-monitoring") == "true":
-        options["monitoring"] = given.get("monitoring-mode", "single")
-    for flag, option in (("allow-ids", "allow_ids"), ("deny-ids", "deny_ids")):
-        if given.get(flag):
-            options[option] = [each.strip().lower() for each in given[flag].split(",")]
+    if (shares := number(given.take("-shared-dev-num", "1"))) != 1:
+        options["shared_devices"] = shares
+    for flag, option, default in (("-allocation-policy", "allocation_policy", "none"), ("-bypath", "bypath", "single")):
+        if (value := given.take(flag, default)) != default:
+            options[option] = value
+    if monitoring := _monitoring(invocation, given, imported):
+        options["monitoring"] = monitoring
+    for flag, option in (("-allow-ids", "allow_ids"), ("-deny-ids", "deny_ids")):
+        if ids := [each.strip().lower() for each in given.take(flag, "").split(",") if each.strip()]:
+            options[option] = ids
     imported.say("vendors.intel_gpu", options)
-    _note_the_rest(imported, given)
+    if prefix := given.take("-prefix"):
+        imported.config["host_root"] = prefix
+    if truth(given.take("-wsl", "false"), "-wsl"):
+        imported.note("-wsl is left out: GPUs under WSL are not served")
+    imported.note_left_out(given.left(), _REASONS, "it has no counterpart")
     return imported
 
 
-def _note_the_rest(imported: Imported, given: dict[str, str]) -> None:
-    if given.keys() & _HEALTH:
-        imported.note("health flags are left out: health is read from sysfs, without a sidecar, and always on")
-    if given.get("prefix"):
-        imported.config["host_root"] = given["prefix"]
-    if given.get("wsl") == "true":
-        imported.note("-wsl is left out: GPUs under WSL are not served")
+def _monitoring(invocation: Invocation, given: Given, imported: Imported) -> str | None:
+    """Which monitoring resources there are; the release decides where no flag does."""
+    mode: str | None = given.take("-monitoring-mode")
+    if not truth(given.take("-enable-monitoring", "false"), "-enable-monitoring"):
+        if mode:
+            imported.note("-monitoring-mode is left out: it has no effect without -enable-monitoring")
+        return None
+    if mode:
+        return mode
+    if invocation.version is None:
+        imported.note(
+            "monitoring is one resource, as from release 0.36 on; write `monitoring: split` if the plugin was older:"
+            " it had a resource for each driver"
+        )
+        return "single"
+    return "split" if invocation.version < _SPLIT_BEFORE else "single"
 
 
-def _last(invocation: Invocation, switches: frozenset[str], known: frozenset[str]) -> dict[str, str]:
-    """Flag to its value, the last one where it is given twice, as Go has it."""
-    return {name: values[-1] for name, values in flags(invocation.flag_words, switches, known).items()}
+def _given(invocation: Invocation, switches: frozenset[str], known: frozenset[str]) -> Given:
+    """Flags by their last value, as Go has it, and the variable that stands for one."""
+    given = {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, switches, known).items()}
+    variables = {name: name for name in ("NODE_NAME",) if name in invocation.environment and "mode" in known}
+    return Given(given | variables)
 
 
-def _number(text: str) -> int | str:
-    """The number; other text stays as it is, for the configuration's own check to refuse."""
-    return int(text) if text.isdecimal() else text
+def _started_by(flag_names: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Iterator[Invocation | File]]:
+    """What Intel's operator starts for an object: a flag for each key of its `spec`."""
+
+    def start(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
+        spec = item.get("spec") or {}
+        words = [
+            f"-{flag}={str(spec[key]).lower() if isinstance(spec[key], bool) else spec[key]}"
+            for key, flag in flag_names.items()
+            if spec.get(key) not in (None, "")
+        ]
+        others = sorted(spec.keys() - flag_names.keys() - _OF_THE_PODS)
+        notes = tuple(f"spec.{key} is left out: it has no counterpart" for key in others)
+        name = str((item.get("metadata") or {}).get("name", ""))
+        yield Invocation(words, image=str(spec.get("image", "")), workload=name, notes=notes)
+
+    return start
+
+
+FPGA = Plugin(
+    "intel-fpga",
+    lambda name: "intel" in name and "fpga" in name and "plugin" in name,
+    _fpga,
+    _FPGA_FLAGS,
+    frozenset({"NODE_NAME"}),
+    kinds={"FpgaDevicePlugin": _started_by({"mode": "mode", "logLevel": "v"})},
+)
+GPU = Plugin(
+    "intel-gpu",
+    lambda name: "intel" in name and "gpu" in name and "plugin" in name,
+    _gpu,
+    _GPU_FLAGS,
+    kinds={
+        "GpuDevicePlugin": _started_by(
+            {
+                "sharedDevNum": "shared-dev-num",
+                "preferredAllocationPolicy": "allocation-policy",
+                "enableMonitoring": "enable-monitoring",
+                "monitoringMode": "monitoring-mode",
+                "bypathMode": "bypath",
+                "allowIDs": "allow-ids",
+                "denyIDs": "deny-ids",
+                "resourceManager": "resource-manager",
+                "logLevel": "v",
+            }
+        )
+    },
+)

@@ -1,22 +1,44 @@
 """NVIDIA's plugin: its file of version v1, its flags and its environment variables.
 
-A flag is stronger than a variable, a variable than the file. Of the file, `resources` and the `devices` and `rename` of
-shared resources are parsed and then ignored by the plugin; here they do what they say.
+A flag is stronger than a variable, a variable than the file.
 """
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 from devherd.errors import UsageError
-from devherd.importers.command_line import Invocation, flags
+from devherd.importers import nvidia_chart, nvidia_operator
+from devherd.importers.given import Given
+from devherd.importers.go_flags import flags
 from devherd.importers.imported import Imported
-from devherd.importers.nvidia_file import Resources, Sharing, read
-from devherd.importers.nvidia_options import ALIASES, OPTIONS, SWITCHES
+from devherd.importers.invocation import Invocation
+from devherd.importers.nvidia_file import Resources, Sharing, read, unknown, without_ignored
+from devherd.importers.nvidia_options import ALIASES, OPTIONS, SWITCHES, VARIABLES
 from devherd.importers.nvidia_sharing import rules
+from devherd.importers.plugin import Plugin
 
-_WITHOUT_COUNTERPART = {"config-file", "kubelet-socket", "cdi-feature-flags", "cdi-disable-hooks"}
-FLAGS = frozenset(OPTIONS) | frozenset(ALIASES) | _WITHOUT_COUNTERPART
-FILE_KEYS = frozenset({"version", "flags", "resources", "sharing", "imex"})
+_WITHOUT_COUNTERPART = {
+    "kubelet-socket": "KUBELET_SOCKET",
+    "cdi-feature-flags": "CDI_FEATURE_FLAGS",
+    "cdi-disable-hooks": "CDI_DISABLE_HOOKS",
+}
+"""Flag and variable."""
+_FLAGS = (
+    frozenset(OPTIONS)
+    | {alias for each in ALIASES.values() for alias in each}
+    | frozenset(_WITHOUT_COUNTERPART)
+    | {"config-file"}
+)
+_FILE_KEYS = frozenset({"version", "flags", "resources", "sharing", "imex"})
+_HEALTH_VARIABLES = ("DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS")
+_XIDS = "Xids are not watched yet"
+_OPERATORS_ENTRYPOINT = "entrypoint.sh"
+_AT_RUN_TIME = (
+    "the GPU operator's entrypoint decides some settings on the node: write `driver_root: /run/nvidia/driver` where the"
+    " operator installs the driver (`NVIDIA_DRIVER_ROOT` in /run/nvidia/validations/driver-ready), `gdrcopy_enabled`"
+    " where the module gdrdrv is loaded, `gds_enabled` and `mofed_enabled` where nvidia_fs is"
+)
 
 _PLUGIN_KEYS = {
     "passDeviceSpecs": "pass_device_specs",
@@ -52,73 +74,109 @@ _DEFAULTS = {
 }
 _CHARTS_MPS_ROOT = "/run/nvidia/mps"
 """The file seldom has it: the chart sets MPS_ROOT."""
-_LEFT_OUT = {
-    "failOnInitError": "failOnInitError is left out: without a driver devherd waits and reports a problem",
-    "useNodeFeatureAPI": "useNodeFeatureAPI and gfd are left out: devherd writes no node labels",
-    "gfd": "useNodeFeatureAPI and gfd are left out: devherd writes no node labels",
-    "containerDriverRoot": "containerDriverRoot is left out: the host is found by `host_root`",
+_CDI_HOOKS = "the hooks are those of the vendor's default"
+_LABELS = "devherd writes no node labels"
+_REASONS = {
+    "flags.failOnInitError": "without a driver devherd waits and reports a problem",
+    "flags.useNodeFeatureAPI": _LABELS,
+    "flags.gfd": _LABELS,
+    "flags.plugin.containerDriverRoot": "the host is found by `host_root`",
+    "kubelet-socket": "see `kubelet_dir`",
+    "cdi-feature-flags": _CDI_HOOKS,
+    "cdi-disable-hooks": _CDI_HOOKS,
 }
 
 
-def from_command_line(invocation: Invocation) -> Imported:
-    """The configuration that does the same as these flags and variables. Raises UsageError for an unknown flag."""
-    given = {ALIASES.get(name, name): values for name, values in flags(invocation.flag_words, SWITCHES, FLAGS).items()}
-    content: dict[str, Any] = {"flags": {"plugin": {}}, "imex": {}}
+def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:
+    given = flags(invocation.flag_words, SWITCHES, _FLAGS)
+    variables = invocation.variables()
+    content: dict[str, Any] = copy.deepcopy(dict(file or {}))
+    called = {}
     for name, option in OPTIONS.items():
-        variables = (invocation.environment[each] for each in option.variables if each in invocation.environment)
-        values = given.get(name) or [text for text in variables if text]
-        if values:
-            option.put(content, values)
-    imported = from_file(content)
-    if "config-file" in given or invocation.environment.get("CONFIG_FILE"):
-        imported.note("the configuration file is not read: import it instead, and add what the flags here say")
-    for name in ("DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS"):
-        if name in invocation.environment:
-            imported.note(f"{name} is left out: Xids are not watched yet")
+        flag = next((each for each in (name, *ALIASES.get(name, ())) if each in given), None)
+        variable = next((each for each in option.variables if variables.get(each)), None)
+        if said := f"--{flag}" if flag else variable:
+            called[".".join(option.path)] = said
+            option.put(content, given[flag] if flag else [variables[said]], said)
+    imported = _from_file(content, called, with_ignored=with_ignored)
+    _note_what_is_no_option(invocation, given, imported, has_file=file is not None)
     return imported
 
 
-def from_file(content: Mapping[str, Any]) -> Imported:
-    """The configuration that does the same as a file of version v1. Raises UsageError for another version."""
-    if content.get("version") not in (None, "", "v1"):
-        raise UsageError(f"version {content['version']} is not known", "the plugin knows v1 only", "correct the file")
+def _note_what_is_no_option(
+    invocation: Invocation, given: Mapping[str, Any], imported: Imported, *, has_file: bool
+) -> None:
+    variables = invocation.variables()
+    for name, is_given in (("--config-file", "config-file" in given), ("CONFIG_FILE", "CONFIG_FILE" in variables)):
+        if is_given and not has_file:
+            imported.note(f"the file of {name} is not read: import it in one stream with this")
+    for flag, variable in _WITHOUT_COUNTERPART.items():
+        if flag in given:
+            imported.note(f"--{flag} is left out: {_REASONS[flag]}")
+        elif variable in variables:
+            imported.note(f"{variable} is left out: {_REASONS[flag]}")
+    for name in _HEALTH_VARIABLES:
+        if name in variables:
+            imported.note(f"{name} is left out: {_XIDS}")
+    if invocation.program == _OPERATORS_ENTRYPOINT:
+        imported.note(_AT_RUN_TIME)
+
+
+def _from_file(content: Mapping[str, Any], called: Mapping[str, str], *, with_ignored: bool) -> Imported:
+    """The configuration that does the same as a file of version v1; `called`: what the user knows a key by.
+
+    Raises UsageError for another version.
+    """
     imported = Imported("nvidia")
-    flags = _section(content, "flags")
-    plugin = _section(flags, "plugin")
-    options = _translated(flags, _FLAG_KEYS) | _translated(plugin, _PLUGIN_KEYS)
+    given = Given(content)
+    if (version := given.take("version", "")) not in ("", "v1"):
+        raise UsageError(f"version {version} is not known", "the plugin knows v1 only", "correct the file")
+    settings = given.section("flags")
+    options = _translated(settings, _FLAG_KEYS) | _translated(settings.section("plugin"), _PLUGIN_KEYS)
     if "device_list_strategy" in options:
         options["device_list_strategy"] = _as_list(options["device_list_strategy"])
     options = {name: value for name, value in options.items() if value != _DEFAULTS.get(name)}
-    imex = _translated(_section(content, "imex"), {"channelIDs": "channel_ids", "required": "required"})
+    imex = _translated(given.section("imex"), {"channelIDs": "channel_ids", "required": "required"})
     if any(imex.values()):
         options["imex"] = imex
-    made = rules(
-        read(Resources, "resources", _section(content, "resources")),
-        read(Sharing, "sharing", _section(content, "sharing")),
-        imported,
-    )
+    resources = read(Resources, "resources", given.take("resources", {}))
+    sharing = read(Sharing, "sharing", given.take("sharing", {}))
+    left = [*given.left(), *unknown(resources, "resources"), *unknown(sharing, "sharing")]
+    if not with_ignored:
+        resources, sharing = without_ignored(resources, sharing, imported)
+    made = rules(resources, sharing, imported)
     if "mps_root" not in options and any(rule.get("sharing", {}).get("strategy") == "mps" for rule in made):
         options["mps_root"] = _CHARTS_MPS_ROOT
         imported.note(f"mps_root is {_CHARTS_MPS_ROOT}, what the plugin's chart gives it: see its value `mps.root`")
     imported.say("vendors.nvidia", options)
     if made:
         imported.config["resources"] = made
-    for key, note in _LEFT_OUT.items():
-        if key in flags or key in plugin:
-            imported.note(note)
+    reasons = _REASONS | {name: _REASONS[key] for key, name in called.items() if key in _REASONS}
+    imported.note_left_out([called.get(name, name) for name in left], reasons, "the plugin does not know it")
     return imported
 
 
-def _translated(section: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
-    return {ours: section[theirs] for theirs, ours in keys.items() if section.get(theirs) is not None}
-
-
-def _section(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    section = content.get(key) or {}
-    if not isinstance(section, Mapping):
-        raise UsageError(f"`{key}` is not a section", "it must be a mapping of keys", "correct the file")
-    return section
+def _translated(given: Given, keys: Mapping[str, str]) -> dict[str, Any]:
+    values = {ours: given.take(theirs) for theirs, ours in keys.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _as_list(value: Any) -> Any:
     return [each.strip() for each in value.split(",")] if isinstance(value, str) else value
+
+
+NVIDIA = Plugin(
+    "nvidia",
+    lambda name: "nvidia-device-plugin" in name or "nvidia/k8s-device-plugin" in name,
+    _translate,
+    _FLAGS,
+    VARIABLES | frozenset(_WITHOUT_COUNTERPART.values()) | {"CONFIG_FILE", *_HEALTH_VARIABLES},
+    is_file=lambda content: bool(content) and content.keys() <= _FILE_KEYS,
+    kinds={"ClusterPolicy": nvidia_operator.from_policy},
+    is_values=lambda content: nvidia_chart.is_values(content) or nvidia_operator.is_values(content),
+    from_values=lambda content: (
+        nvidia_operator.from_values(content)
+        if nvidia_operator.is_values(content)
+        else nvidia_chart.from_values(content)
+    ),
+)

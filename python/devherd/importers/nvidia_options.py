@@ -4,22 +4,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from devherd.importers.go_flags import number, truth
 
-def _text(values: Sequence[str]) -> str:
+_Read = Callable[[Sequence[str], str], Any]
+"""Values of a flag and its name to what the file would hold."""
+
+
+def _text(values: Sequence[str], name: str) -> str:  # noqa: ARG001 - any text will do
     return values[-1]
 
 
-def _switch(values: Sequence[str]) -> bool:
-    return values[-1].lower() in {"true", "1", "t", "yes"}
+def _switch(values: Sequence[str], name: str) -> bool:
+    return truth(values[-1], name)
 
 
-def _list(values: Sequence[str]) -> list[str]:
+def _list(values: Sequence[str], name: str) -> list[str]:  # noqa: ARG001 - any text will do
     return [each.strip() for value in values for each in value.split(",") if each.strip()]
 
 
-def _numbers(values: Sequence[str]) -> list[int | str]:
-    texts = _list([value.strip("[]") for value in values])
-    return [int(text) if text.isdecimal() else text for text in texts]
+def _numbers(values: Sequence[str], name: str) -> list[int | str]:
+    return [number(text) for text in _list([value.strip("[]") for value in values], name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +32,25 @@ class Option:
 
     path: tuple[str, ...]
     variables: tuple[str, ...]
-    read: Callable[[Sequence[str]], Any] = _text
+    read: _Read = _text
 
-    def put(self, content: dict[str, Any], values: Sequence[str]) -> None:
-        """Set it in a file's content."""
+    def put(self, content: dict[str, Any], values: Sequence[str], name: str) -> None:
+        """Set it in a file's content. Raises UsageError for a value that the plugin would refuse."""
         place = content
         for key in self.path[:-1]:
-            place = place.setdefault(key, {})
-        place[self.path[-1]] = self.read(values)
+            if place.get(key) is None:
+                place[key] = {}
+            if not isinstance(place[key], dict):
+                return  # the file's reader refuses it
+            place = place[key]
+        place[self.path[-1]] = self.read(values, name)
 
 
-def _flag(key: str, *variables: str, read: Callable[[Sequence[str]], Any] = _text) -> Option:
+def _flag(key: str, *variables: str, read: _Read = _text) -> Option:
     return Option(("flags", key), variables, read)
 
 
-def _plugin(key: str, *variables: str, read: Callable[[Sequence[str]], Any] = _text) -> Option:
+def _plugin(key: str, *variables: str, read: _Read = _text) -> Option:
     return Option(("flags", "plugin", key), variables, read)
 
 
@@ -68,9 +76,11 @@ OPTIONS = {
 }
 """By flag. Kubelet socket, configuration file and CDI feature flags are known, and have no counterpart."""
 ALIASES = {
-    "nvidia-driver-root": "driver-root",
-    "nvidia-dev-root": "dev-root",
-    "nvidia-ctk-path": "nvidia-cdi-hook-path",
-    "container-driver-root": "driver-root-ctr-path",
+    "driver-root": ("nvidia-driver-root",),
+    "dev-root": ("nvidia-dev-root",),
+    "nvidia-cdi-hook-path": ("nvidia-ctk-path",),
+    "driver-root-ctr-path": ("container-driver-root",),
 }
+"""Other names of a flag."""
 SWITCHES = frozenset(name for name, option in OPTIONS.items() if option.read is _switch)
+VARIABLES = frozenset(variable for option in OPTIONS.values() for variable in option.variables)

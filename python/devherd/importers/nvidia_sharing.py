@@ -19,7 +19,12 @@ def rules(resources: Resources, sharing: Sharing, imported: Imported) -> list[_R
     """The rules in the order in which they must be tried: shared devices before the rest of their resource."""
     naming = list(_naming(resources))
     strategy, section = _strategy(sharing, imported)
-    made = [rule for shared in section.resources for rule in _shared(shared, section, strategy, naming, imported)]
+    made = []
+    for shared in section.resources:
+        of_this = list(_shared(shared, section, strategy, naming, imported))
+        if not of_this:
+            imported.note(f"the sharing of {_full(shared.name)} is left out: no device comes to that name")
+        made += of_this
     return made + naming
 
 
@@ -29,7 +34,10 @@ def _naming(resources: Resources) -> Iterator[_Rule]:
         for entry in entries:
             if (fact, entry.pattern, _full(entry.name)) == ("model", "*", _GPU):
                 break
-            yield {"match": {"vendor": "nvidia", fact: entry.pattern}, "name": _full(entry.name)}
+            match: _Rule = {"vendor": "nvidia", fact: entry.pattern}
+            if fact == "model":  # the plugin's patterns of products see whole GPUs only
+                match["exclude"] = [{"mig_profile": "*"}]
+            yield {"match": match, "name": _full(entry.name)}
 
 
 def _strategy(sharing: Sharing, imported: Imported) -> tuple[str, Strategy]:
@@ -62,7 +70,10 @@ def _shared(
 def _coming_to(name: str, naming: list[_Rule]) -> Iterator[_Rule]:
     """How devices come to a name: by a rule, and by being called so and meeting no rule."""
     yield from (rule for rule in naming if rule["name"] == name)
-    named = [{fact: pattern for fact, pattern in rule["match"].items() if fact != "vendor"} for rule in naming]
+    named = [
+        {fact: pattern for fact, pattern in rule["match"].items() if fact in {"model", "mig_profile"}}
+        for rule in naming
+    ]
     if name == _GPU or name.startswith(f"{_PREFIX}mig-"):
         match: dict[str, Any] = {"vendor": "nvidia", "resource_name": name}
         yield {"match": match | ({"exclude": named} if named else {})}

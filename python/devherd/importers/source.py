@@ -1,178 +1,164 @@
-"""What a file holds, and for which plugin: a configuration file, a list of flags, or manifests that carry either."""
+"""What a text holds, and for which plugin: configuration files, lists of flags, or manifests that carry either."""
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
 from devherd.config import strict_yaml
 from devherd.errors import UsageError
-from devherd.importers import amd, command_line, generic, intel, nvidia
-from devherd.importers.command_line import Invocation
+from devherd.importers import manifest
 from devherd.importers.imported import Imported
+from devherd.importers.invocation import Invocation, split
+from devherd.importers.plugin import File, Plugin
+from devherd.importers.plugins import COMPANIONS, PLUGINS
 
-COMPANIONS = frozenset(
-    {"config-manager", "gpu-feature-discovery", "mps-control-daemon", "mount-shm", "k8s-node-labeller"}
-)
-"""Programs of the plugins' own images that advertise nothing: their containers have no configuration of a plugin."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """A plugin that can be imported: how its command line and its configuration file, if any, are recognised."""
-
-    flags: frozenset[str]
-    is_started_by: Callable[[str, str], bool]
-    """Whether a program of this name, in an image of this name, is it."""
-    from_command_line: Callable[[Invocation], Imported]
-    file_keys: frozenset[str] = frozenset()
-    from_file: Callable[[dict[str, Any]], Imported] | None = None
+_Part = Invocation | File
+_Owned = tuple[Plugin, _Part]
 
 
-PLUGINS = {
-    "nvidia": Plugin(
-        nvidia.FLAGS,
-        lambda program, image: "nvidia-device-plugin" in program or "nvidia/k8s-device-plugin" in image,
-        nvidia.from_command_line,
-        nvidia.FILE_KEYS,
-        nvidia.from_file,
-    ),
-    "generic": Plugin(
-        generic.FLAGS,
-        lambda program, image: "generic-device-plugin" in (program or image),
-        generic.from_command_line,
-        generic.FLAGS | {"devices"},
-        generic.from_file,
-    ),
-    "intel-fpga": Plugin(
-        intel.FPGA_FLAGS,
-        lambda program, image: "fpga" in (program or image) and "intel" in (program + image),
-        intel.from_fpga_command_line,
-    ),
-    "intel-gpu": Plugin(
-        intel.GPU_FLAGS,
-        lambda program, image: "gpu" in (program or image) and "intel" in (program + image),
-        intel.from_gpu_command_line,
-    ),
-    "amd": Plugin(
-        amd.FLAGS,
-        lambda program, image: (program == "k8s-device-plugin" and "nvidia" not in image) or "rocm/" in image,
-        amd.from_command_line,
-    ),
-}
+def import_text(text: str, source: str, plugin: str | None, *, with_ignored: bool = False) -> list[Imported]:
+    """The devherd configurations that do what the plugins of a text would; `plugin` None = find out which.
 
-
-def import_text(text: str, source: str, plugin: str | None) -> Imported:
-    """The devherd configuration that does what the text's plugin would; `plugin` None = find out which.
-
-    Raises UsageError when the text is of no plugin, or of more than one.
+    A command line and a file of one plugin belong together; several files of one plugin are several configurations,
+    each with the name of its file. `with_ignored`: what NVIDIA's plugin reads and ignores has its effect. Raises
+    UsageError when there is none, or where nobody can know whose it is.
     """
     try:
         documents = [text] if _is_command_line(text) else strict_yaml.parse_all(text)
     except yaml.YAMLError as error:
         raise UsageError(f"{source} is not valid YAML", strict_yaml.explain(error), "correct it") from error
-    found = [imported for document in documents for imported in _import(document, plugin)]
-    if not found:
-        raise UsageError(
-            f"{source} holds no configuration that can be imported",
-            f"it is not a configuration, flag list or manifest of {' or '.join(PLUGINS)}",
-            "say whose it is with --plugin",
-        )
-    if len(found) > 1:
-        names = ", ".join(imported.plugin for imported in found)
-        raise UsageError(f"{source} holds {len(found)} configurations", f"of {names}", "give a file with one of them")
-    return found[0]
+    wanted = PLUGINS[plugin] if plugin else None
+    if wanted and not any(document is not None for document in documents):
+        documents = [{}]
+    owned = [each for document in documents for each in _owned(document, wanted)]
+    if not owned:
+        raise _nothing_found(documents, source, plugin)
+    plugins = {owner.name: owner for owner, _ in owned}.values()
+    return [each for owner in plugins for each in _translated(owner, owned, with_ignored=with_ignored)]
+
+
+def _translated(plugin: Plugin, owned: list[_Owned], *, with_ignored: bool) -> Iterator[Imported]:
+    """Every configuration of a plugin: of each way in which it is started with each file, where it has any."""
+    parts = [part for owner, part in owned if owner is plugin]
+    files: list[File | None] = [part for part in parts if isinstance(part, File)]
+    invocations = [part for part in parts if isinstance(part, Invocation)]
+    started = [each for place, each in enumerate(invocations) if each not in invocations[:place]] or [Invocation()]
+    for invocation in started:
+        for file in files or [None]:
+            imported = plugin.imported(invocation, file and file.content, with_ignored=with_ignored)
+            names = [invocation.workload or invocation.container] if len(started) > 1 else []
+            imported.name = "-".join([*names, file.name if file else ""]).strip("-") or plugin.name
+            yield imported
 
 
 def _is_command_line(text: str) -> bool:
     """Whether it begins with a flag or a known program: what stands behind them need be no YAML."""
     first = next(iter(text.split()), "")
-    invocation = Invocation([first])
-    return bool(re.match(r"--?[a-z]", first)) or any(
-        plugin.is_started_by(invocation.program, "") for plugin in PLUGINS.values() if not first.endswith(":")
+    if re.match(r"--?[a-z]", first):
+        return True
+    program = Invocation([first])
+    return not first.endswith(":") and any(plugin.is_started_by(program) for plugin in PLUGINS.values())
+
+
+def _owned(document: Any, wanted: Plugin | None) -> Iterator[_Owned]:
+    """The parts of a document, each with its plugin; those of no plugin are left out."""
+    if isinstance(document, str):
+        yield from _of_command_line(Invocation(split(document)), wanted)
+    elif manifest.is_patch(document):
+        for invocation in manifest.patched(document):
+            yield from _of_command_line(invocation, wanted)
+    elif isinstance(document, list) and document and all(isinstance(word, str) for word in document):
+        yield from _of_command_line(Invocation(document), wanted)
+    elif manifest.is_manifest(document):
+        yield from _of_manifest(document, wanted)
+    elif isinstance(document, Mapping):
+        yield from _of_mapping(document, wanted)
+
+
+def _of_manifest(document: Mapping[str, Any], wanted: Plugin | None) -> Iterator[_Owned]:
+    containers = []
+    for item in manifest.objects(document):
+        for plugin in [wanted] if wanted else PLUGINS.values():
+            if start := plugin.kinds.get(item["kind"]):
+                yield from ((plugin, part) for part in start(item))
+        for part in manifest.parts(item):
+            if isinstance(part, Invocation):
+                containers.append(part)
+            else:
+                yield from _of_file(part, wanted)
+    candidates = [container for container in containers if not COMPANIONS & set(container.names)]
+    named = [(owner, each) for each in candidates if (owner := _named(each, wanted))]
+    if wanted and not named:
+        named = [(wanted, each) for each in candidates if each.flag_names() <= wanted.flags]
+    yield from named
+
+
+def _of_command_line(invocation: Invocation, wanted: Plugin | None) -> Iterator[_Owned]:
+    if COMPANIONS & set(invocation.names):
+        return
+    plugin = wanted or _named(invocation, None) or _by_flags(invocation)
+    if plugin:
+        yield plugin, invocation
+
+
+def _of_mapping(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[_Owned]:
+    """A configuration file, or the values of a chart. Raises UsageError where it is neither of the wanted plugin."""
+    if manifest.is_kustomization(content):
+        return
+    for plugin in [wanted] if wanted else PLUGINS.values():
+        if plugin.is_file(content) or (wanted and not content):
+            yield plugin, File(content)
+            return
+        if plugin.is_values(content):
+            yield from ((plugin, part) for part in plugin.from_values(content))
+            return
+    if wanted:
+        raise UsageError(
+            f"this is no configuration of {wanted.name}",
+            f"its keys are {', '.join(map(str, content)) or 'none'}",
+            "give the plugin's file, its flags, its manifest or its chart's values",
+        )
+
+
+def _of_file(file: File, wanted: Plugin | None) -> Iterator[_Owned]:
+    for plugin in [wanted] if wanted else PLUGINS.values():
+        if plugin.is_file(file.content):
+            yield plugin, file
+            return
+
+
+def _named(invocation: Invocation, wanted: Plugin | None) -> Plugin | None:
+    """The plugin after which something in it is called."""
+    return next(
+        (plugin for plugin in ([wanted] if wanted else PLUGINS.values()) if plugin.is_started_by(invocation)), None
     )
 
 
-def _import(document: Any, plugin: str | None) -> Iterator[Imported]:
-    if isinstance(document, str):
-        yield from _of_command_line(Invocation(command_line.split(document)), plugin)
-    elif isinstance(document, list) and document and all(isinstance(word, str) for word in document):
-        yield from _of_command_line(Invocation(document), plugin)
-    elif isinstance(document, dict) and "kind" in document and "apiVersion" in document:
-        yield from _of_manifest(document, plugin)
-    elif isinstance(document, dict):
-        yield from _of_file(document, plugin)
+def _by_flags(invocation: Invocation) -> Plugin | None:
+    """The only plugin that has all these flags. Raises UsageError where there are more."""
+    given = invocation.flag_names()
+    candidates = [plugin for plugin in PLUGINS.values() if given and given <= plugin.flags]
+    if len(candidates) > 1:
+        names = " or ".join(plugin.name for plugin in candidates)
+        raise UsageError("these flags could be of more than one plugin", names, "say which with --plugin")
+    return candidates[0] if candidates else None
 
 
-def _of_manifest(manifest: dict[str, Any], plugin: str | None) -> Iterator[Imported]:
-    """A list of manifests, the containers of a DaemonSet or Pod, the files of a ConfigMap."""
-    for item in _list(manifest.get("items")):
-        yield from _import(item, plugin)
-    if manifest["kind"] == "ConfigMap":
-        for text in _dict(manifest.get("data")).values():
-            yield from _of_embedded_file(text, plugin)
-    spec = _dict(manifest.get("spec"))
-    pod = _dict(_dict(spec.get("template")).get("spec")) or spec
-    for container in _list(pod.get("containers")):
-        if isinstance(container, dict):
-            yield from _of_container(container, plugin)
-
-
-def _of_embedded_file(text: Any, plugin: str | None) -> Iterator[Imported]:
-    try:
-        document = yaml.safe_load(str(text))
-    except yaml.YAMLError:
-        return
-    if isinstance(document, dict):
-        yield from _of_file(document, plugin)
-
-
-def _of_container(container: dict[str, Any], plugin: str | None) -> Iterator[Imported]:
-    words = [str(word) for key in ("command", "args") for word in _list(container.get(key))]
-    variables = [_dict(variable) for variable in _list(container.get("env"))]
-    environment = {
-        str(variable["name"]): str(variable["value"])
-        for variable in variables
-        if "name" in variable and "value" in variable
-    }
-    invocation = Invocation(words, environment, str(container.get("image", "")))
-    wanted = [plugin] if plugin else list(PLUGINS)
-    if invocation.program in COMPANIONS:
-        return
-    for name in wanted:
-        if PLUGINS[name].is_started_by(invocation.program, invocation.image):
-            yield PLUGINS[name].from_command_line(invocation)
-            return
-
-
-def _of_command_line(invocation: Invocation, plugin: str | None) -> Iterator[Imported]:
-    if plugin is None:
-        by_program = [name for name, one in PLUGINS.items() if one.is_started_by(invocation.program, "")]
-        given = invocation.flag_names()
-        by_flags = [name for name, one in PLUGINS.items() if given and given <= one.flags]
-        candidates = by_program or by_flags
-        if len(candidates) > 1:
-            raise UsageError(
-                "these flags could be of more than one plugin", " or ".join(candidates), "say which with --plugin"
-            )
-        plugin = candidates[0] if candidates else None
-    if plugin is not None:
-        yield PLUGINS[plugin].from_command_line(invocation)
-
-
-def _of_file(content: dict[str, Any], plugin: str | None) -> Iterator[Imported]:
-    for name in [plugin] if plugin else list(PLUGINS):
-        from_file = PLUGINS[name].from_file
-        if from_file is not None and (plugin or (content and content.keys() <= PLUGINS[name].file_keys)):
-            yield from_file(content)
-            return
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> UsageError:
+    what = f"{source} holds no configuration that can be imported"
+    if any(map(manifest.is_kustomization, documents)):
+        return UsageError(what, "a kustomization holds no settings", "render it: kubectl kustomize DIRECTORY")
+    objects = [item for each in documents if manifest.is_manifest(each) for item in manifest.objects(each)]
+    containers = [part for item in objects for part in manifest.parts(item) if isinstance(part, Invocation)]
+    containers += [part for each in documents if manifest.is_patch(each) for part in manifest.patched(each)]
+    companions = sorted({name for each in containers for name in each.names if name in COMPANIONS})
+    if companions:
+        return UsageError(what, f"{', '.join(companions)} advertises no devices", "give the manifest of the plugin")
+    if plugin:
+        return UsageError(what, f"nothing in it is of {plugin}", "say whose it is with --plugin")
+    known = " or ".join(PLUGINS)
+    return UsageError(
+        what, f"it is not a configuration, flag list or manifest of {known}", "say whose it is with --plugin"
+    )

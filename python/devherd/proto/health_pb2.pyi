@@ -256,6 +256,7 @@ class Held(_message.Message):
     IS_OVER_FIELD_NUMBER: _builtins.int
     TAKEN_BACK_BY_FIELD_NUMBER: _builtins.int
     NOT_YET_FIELD_NUMBER: _builtins.int
+    WAS_THERE_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     reason: _builtins.str
     action: Global___Action.ValueType
@@ -279,6 +280,8 @@ class Held(_message.Message):
     """for people: 3 good looks in a row"""
     not_yet: _builtins.str
     """for people, why it still holds: it is still seen"""
+    was_there: _builtins.bool
+    """it stood at the first look at the device: a warning, whatever its reason does otherwise"""
     def __init__(
         self,
         *,
@@ -297,10 +300,11 @@ class Held(_message.Message):
         is_over: _builtins.bool = ...,
         taken_back_by: _builtins.str = ...,
         not_yet: _builtins.str = ...,
+        was_there: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "detail", b"detail", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "is_over", b"is_over", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "reason", b"reason", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "detail", b"detail", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "is_over", b"is_over", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "reason", b"reason", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from devherd._native import Edits, Finding, Scan
@@ -10,9 +10,9 @@ from devherd.cdi import spec
 from devherd.cdi.directory import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.findings_files import FindingsFiles, take_in
-from devherd.health.policy import ANY_SOURCE, Held, Now, Policy, Seen
+from devherd.health.policy import ANY_SOURCE, Earlier, Now, Policy, Seen
 from devherd.health.registry import CDI, CDI_UNWRITABLE, EVENT_SOURCES, GONE, INVENTORY
-from devherd.inventory import DeviceKey, Entry, Inventory
+from devherd.inventory import Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
 from devherd.scanner.scan_core import edits_by, native_scanner, refusals, vendor_options
@@ -21,9 +21,9 @@ from devherd.scanner.scan_core import edits_by, native_scanner, refusals, vendor
 class Pipeline:
     """From the host to resources, with what must be remembered between two looks.
 
-    `inventory`, `held` and `known_options` are what an earlier scanner left in the run directory; `nvml_answer` is the
-    file in which process `source:nvml` answers, without one NVML is not asked; `findings` is the directory of sources
-    that are processes of their own. `beat` is called every half second while cards that hang are waited for.
+    `inventory`, `earlier` and `known_options` are what an earlier scanner left in the run directory; `nvml_answer` is
+    the file in which process `source:nvml` answers, without one NVML is not asked; `findings` is the directory of
+    sources that are processes of their own. `beat` is called every half second while cards that hang are waited for.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Pipeline:
         known_options: Mapping[str, str] | None = None,
         beat: Callable[[], object] | None = None,
         nvml_answer: Path | None = None,
-        held: Iterable[tuple[DeviceKey, Iterable[Held]]] = (),
+        earlier: Earlier | None = None,
         findings: Path | None = None,
     ) -> None:
         self.config = config
@@ -45,7 +45,7 @@ class Pipeline:
         self._native = native_scanner(config, nvml_answer)
         self.inventory = inventory or Inventory()
         self.policy = Policy(config.health.recover_after)
-        self.policy.restore(held, now(config))
+        self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
         self._findings_files = FindingsFiles(findings)
         self._sources: list[str] = []
         self._standing: list[tuple[Entry, list[Finding]]] = []

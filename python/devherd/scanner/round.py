@@ -52,7 +52,7 @@ class Round:
             config,
             inventory=self._devices_file.read(),
             known_options=self._summary.vendor_options,
-            held=self._verdicts_file.read(),
+            earlier=self._verdicts_file.read(),
             nvml_answer=settings.nvml_answer_file,
             findings=settings.findings_directory,
             beat=beat,

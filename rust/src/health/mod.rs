@@ -375,7 +375,7 @@ mod tests {
         let asleep = "asleep: runtime_status is suspended".to_owned();
         assert_eq!(looks.len(), 1);
         assert_eq!(looks[0].findings, []);
-        let expected = BTreeMap::from([("pci-config", asleep.clone()), ("pci-link-width", asleep)]);
+        let expected = BTreeMap::from([("pci-config", asleep.clone()), ("pci-link", asleep)]);
         assert_eq!(looks[0].not_looked, expected);
     }
 

@@ -80,6 +80,9 @@ pub struct Meaning {
     pub action: Action,
     /// How it goes.
     pub clears: Clears,
+    /// Whether what stands at the first look at a device is a warning only: nobody saw it come, and the device may have
+    /// worked with it since the last boot.
+    pub only_when_new: bool,
     /// What it takes for the source to say it, for people.
     pub threshold: &'static str,
 }
@@ -88,7 +91,25 @@ impl Meaning {
     /// A reason that makes a device Unhealthy as long as it is seen.
     #[must_use]
     pub const fn unhealthy(reason: &'static str, threshold: &'static str) -> Self {
-        Self { reason, action: Action::Unhealthy, clears: Clears::Level, threshold }
+        Self { reason, action: Action::Unhealthy, clears: Clears::Level, only_when_new: false, threshold }
+    }
+
+    /// A reason that stands beside a device's health as a warning for as long as it is seen.
+    #[must_use]
+    pub const fn warning(reason: &'static str, threshold: &'static str) -> Self {
+        Self { action: Action::Warn, ..Self::unhealthy(reason, threshold) }
+    }
+
+    /// The same, for what a device may have had before anybody looked.
+    #[must_use]
+    pub const fn only_when_new(self) -> Self {
+        Self { only_when_new: true, ..self }
+    }
+
+    /// The same, for an event that is over after this many seconds without a further one.
+    #[must_use]
+    pub const fn until_quiet_for(self, seconds: u32) -> Self {
+        Self { clears: Clears::Quiet(seconds), ..self }
     }
 }
 

@@ -115,6 +115,11 @@ impl Meaning {
     }
 
     #[getter]
+    fn only_when_new(&self) -> bool {
+        self.0.only_when_new
+    }
+
+    #[getter]
     fn threshold(&self) -> &'static str {
         self.0.threshold
     }

@@ -13,8 +13,9 @@ static ABOUT: About = About {
     reads: Class::DeviceRegisters,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-fme",
     meanings: &[
-        Meaning::unhealthy(PORT_ERROR, "an error register of a port is not zero, or is no number"),
-        Meaning::unhealthy(FME_ERROR, "an error register of the management engine is not zero, or is no number"),
+        Meaning::unhealthy(PORT_ERROR, "an error register of a port has a bit set, or is no number").only_when_new(),
+        Meaning::unhealthy(FME_ERROR, "an error register of the management engine has a bit set, or is no number")
+            .only_when_new(),
     ],
 };
 

@@ -25,8 +25,7 @@ pub static ALL: &[&dyn Source] = &[
     &pci_aer::PciAer::FATAL,
     &pci_aer::PciAer::NONFATAL,
     &pci_config::PciConfig,
-    &pci_link::PciLink::WHOLE,
-    &pci_link::PciLink::WIDTH,
+    &pci_link::PciLink,
     &temperature::Temperature,
     &fpga_errors::FpgaErrors,
 ];

@@ -5,14 +5,14 @@
 use crate::device::Device;
 use crate::health::kept_file::KeptFile;
 use crate::health::source::{
-    About, Action, Class, Clears, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
+    About, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
 };
 use crate::host::Host;
 
 const PCI_AER: &str = "pci-aer";
 
 /// After so many seconds without a further error, one is over.
-const QUIET: Clears = Clears::Quiet(600);
+const QUIET: u32 = 600;
 
 const DOCUMENT: &str = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats";
 
@@ -20,24 +20,14 @@ static FATAL: About = About {
     name: "pci-aer-fatal",
     reads: Class::KernelMemory,
     document: DOCUMENT,
-    meanings: &[Meaning {
-        reason: PCI_AER,
-        action: Action::Unhealthy,
-        clears: QUIET,
-        threshold: "aer_dev_fatal has risen since it was first read",
-    }],
+    meanings: &[Meaning::unhealthy(PCI_AER, "aer_dev_fatal has risen since it was first read").until_quiet_for(QUIET)],
 };
 
 static NONFATAL: About = About {
     name: "pci-aer-nonfatal",
     reads: Class::KernelMemory,
     document: DOCUMENT,
-    meanings: &[Meaning {
-        reason: PCI_AER,
-        action: Action::Warn,
-        clears: QUIET,
-        threshold: "aer_dev_nonfatal has risen since it was first read",
-    }],
+    meanings: &[Meaning::warning(PCI_AER, "aer_dev_nonfatal has risen since it was first read").until_quiet_for(QUIET)],
 };
 
 /// The source of one counter.
@@ -142,6 +132,7 @@ mod tests {
 
     use super::super::testing::{FUNCTION, Tree, device};
     use super::*;
+    use crate::health::source::{Action, Clears};
 
     /// How many events are counted after each of these contents; `None` makes the counter absent.
     fn counts(contents: &[Option<&str>]) -> Vec<u64> {
@@ -192,7 +183,7 @@ mod tests {
             let detail = format!("{} counts 5 errors, 2 of them since devherd first looked", source.counter);
             let expected = source.about.finding("pci-aer").at(format!("{FUNCTION}/{}", source.counter));
             assert_eq!(watching.finding(), expected.reading("5").because(&detail).counted(2));
-            assert_eq!((source.about.meanings[0].action, source.about.meanings[0].clears), (action, QUIET));
+            assert_eq!((source.about.meanings[0].action, source.about.meanings[0].clears), (action, Clears::Quiet(QUIET)));
         }
     }
 

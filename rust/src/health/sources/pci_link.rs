@@ -9,83 +9,55 @@ use crate::device::Device;
 use crate::health::kept_file::{Keeping, KeptFile};
 use crate::health::power::Power;
 use crate::health::source::{
-    About, Action, Class, Clears, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
+    About, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
 };
 use crate::host::Host;
 use crate::host::attribute::{Attribute, Cause, trimmed};
 
 const LINK_DEGRADED: &str = "link-degraded";
-const DOCUMENT: &str = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci";
 
-/// The vendors whose cards keep their link at full speed when they are idle.
+/// The vendors whose cards keep their link at full speed when they are idle; the speed of others, as of GPUs, says nothing.
 const STEADY: [&str; 3] = ["intel-fpga", "xilinx-fpga", "rdma"];
 
-static WHOLE: About = About {
+/// A warning: a card works in a slot with fewer lanes than its bridge can have, and where the firmware limits its speed.
+static ABOUT: About = About {
     name: "pci-link",
     reads: Class::ConfigSpace,
-    document: DOCUMENT,
-    meanings: &[Meaning::unhealthy(
+    document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
+    meanings: &[Meaning::warning(
         LINK_DEGRADED,
-        "current_link_width or current_link_speed is below what the card and the bridge above it can both do (FPGAs, RDMA)",
+        "current_link_width, or of FPGAs and RDMA devices current_link_speed, is below what the card and the bridge above \
+         it can both do",
     )],
 };
 
-static WIDTH: About = About {
-    name: "pci-link-width",
-    reads: Class::ConfigSpace,
-    document: DOCUMENT,
-    meanings: &[Meaning {
-        reason: LINK_DEGRADED,
-        action: Action::Warn,
-        clears: Clears::Level,
-        threshold: "current_link_width is below what the card and the bridge above it can both do (cards that slow their \
-                    link down when idle, as GPUs do)",
-    }],
-};
-
-/// The source: of the whole link, or of its width.
+/// The source.
 #[derive(Debug)]
-pub(super) struct PciLink {
-    about: &'static About,
-    with_speed: bool,
-}
-
-impl PciLink {
-    /// Width and speed, of cards that keep both.
-    pub(super) const WHOLE: Self = Self { about: &WHOLE, with_speed: true };
-    /// Width alone, of all others.
-    pub(super) const WIDTH: Self = Self { about: &WIDTH, with_speed: false };
-}
+pub(super) struct PciLink;
 
 impl Source for PciLink {
     fn about(&self) -> &'static About {
-        self.about
+        &ABOUT
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        if STEADY.contains(&&*device.vendor) != self.with_speed {
-            return Vec::new();
-        }
         // The link is the physical function's; a virtual one says nothing about it.
         let functions = device.functions.iter().map(|function| host.absolute(&function.path));
         let physical = functions.filter(|function| pci::physical_function(host, function).is_none());
-        physical.map(|function| self.subject(host, function)).collect()
+        physical.map(|function| subject(host, function, STEADY.contains(&&*device.vendor))).collect()
     }
 }
 
-impl PciLink {
-    fn subject(&self, host: &Host, function: PathBuf) -> Subject {
-        let file = |name: &str| KeptFile::new(function.join(name));
-        let link = LinkFiles {
-            about: self.about,
-            power: Power::of(&function),
-            width: file("current_link_width"),
-            speed: self.with_speed.then(|| file("current_link_speed")),
-            best: Link::default(),
-            function,
-        };
-        Subject::new(host.own_path(&link.function).to_string_lossy(), link)
-    }
+fn subject(host: &Host, function: PathBuf, with_speed: bool) -> Subject {
+    let file = |name: &str| KeptFile::new(function.join(name));
+    let link = LinkFiles {
+        power: Power::of(&function),
+        width: file("current_link_width"),
+        speed: with_speed.then(|| file("current_link_speed")),
+        best: Link::default(),
+        function,
+    };
+    Subject::new(host.own_path(&link.function).to_string_lossy(), link)
 }
 
 /// The widest link that PCI Express knows; the kernel writes 63 or 255 where it could not find out.
@@ -102,7 +74,6 @@ struct Link {
 /// The attributes of one function's link.
 #[derive(Debug)]
 struct LinkFiles {
-    about: &'static About,
     function: PathBuf,
     power: Power,
     width: KeptFile,
@@ -118,7 +89,7 @@ impl Examination for LinkFiles {
             return Sight::NotLooked(asleep);
         }
         let seen = |name: &str, value: &str, detail: &str| {
-            let finding = self.about.finding(LINK_DEGRADED).at(format!("{}/{name}", here.file));
+            let finding = ABOUT.finding(LINK_DEGRADED).at(format!("{}/{name}", here.file));
             Sight::Seen(finding.reading(value).because(detail))
         };
         match self.shortfalls(here.keeping) {
@@ -223,6 +194,7 @@ mod tests {
 
     use super::super::testing::{FUNCTION, Tree, device};
     use super::*;
+    use crate::health::source::Action;
 
     #[test]
     fn unknown_widths_and_speeds_say_nothing() {
@@ -288,14 +260,14 @@ mod tests {
     #[test]
     fn a_link_is_compared_with_what_the_bridge_above_can_do_as_well() {
         let tree = tree();
-        let mut watching = tree.watch(&PciLink::WHOLE, &device("intel-fpga", Some("dfl-pci")));
+        let mut watching = tree.watch(&PciLink, &device("intel-fpga", Some("dfl-pci")));
         assert_eq!(watching.sight(), Sight::Fine);
         tree.set("current_link_width", "4\n");
-        let expected = WHOLE.finding("link-degraded").at(format!("{FUNCTION}/current_link_width")).reading("4");
+        let expected = ABOUT.finding("link-degraded").at(format!("{FUNCTION}/current_link_width")).reading("4");
         assert_eq!(watching.finding(), expected.because("current_link_width is 4, both ends can do 8"));
         tree.set("current_link_width", "8\n");
         tree.set("current_link_speed", "2.5 GT/s PCIe\n");
-        let expected = WHOLE.finding("link-degraded").at(format!("{FUNCTION}/current_link_speed"));
+        let expected = ABOUT.finding("link-degraded").at(format!("{FUNCTION}/current_link_speed"));
         let detail = "current_link_speed is 2.5 GT/s PCIe, both ends can do 8 GT/s";
         assert_eq!(watching.finding(), expected.reading("2.5 GT/s PCIe").because(detail));
         tree.set("current_link_width", "1");
@@ -303,18 +275,18 @@ mod tests {
     }
 
     #[test]
-    fn of_a_gpu_the_width_alone_matters_and_is_a_warning() {
+    fn of_a_gpu_the_width_alone_matters() {
         let tree = tree();
         tree.set("current_link_speed", "2.5 GT/s PCIe");
-        let gpu = device("nvidia", Some("nvidia"));
-        let mut watching = tree.watch(&PciLink::WIDTH, &gpu);
+        let mut watching = tree.watch(&PciLink, &device("nvidia", Some("nvidia")));
         assert_eq!(watching.sight(), Sight::Fine);
         tree.set("current_link_width", "4");
-        let finding = watching.finding();
-        assert_eq!((&*finding.source, &*finding.value), ("pci-link-width", "4"));
-        assert_eq!(WIDTH.meanings[0].action, Action::Warn);
-        assert!(tree.watch(&PciLink::WHOLE, &gpu).subjects.is_empty());
-        assert!(tree.watch(&PciLink::WIDTH, &device("rdma", Some("mlx5_core"))).subjects.is_empty());
+        assert_eq!(&*watching.finding().value, "4");
+    }
+
+    #[test]
+    fn a_narrow_or_slow_link_is_a_warning() {
+        assert_eq!(ABOUT.meanings[0].action, Action::Warn);
     }
 
     #[test]
@@ -322,8 +294,8 @@ mod tests {
         let tree = tree();
         tree.set("current_link_width", "1");
         tree.set("power/runtime_status", "suspended\n");
-        for (source, vendor) in [(PciLink::WHOLE, "rdma"), (PciLink::WIDTH, "amd")] {
-            let mut watching = tree.watch(&source, &device(vendor, Some("driver")));
+        for vendor in ["rdma", "amd"] {
+            let mut watching = tree.watch(&PciLink, &device(vendor, Some("driver")));
             assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
         }
     }
@@ -332,8 +304,8 @@ mod tests {
     fn a_function_without_link_attributes_and_a_virtual_one_say_nothing() {
         let tree = Tree::new();
         let device = device("rdma", Some("mlx5_core"));
-        assert_eq!(tree.watch(&PciLink::WHOLE, &device).sight(), Sight::Fine);
+        assert_eq!(tree.watch(&PciLink, &device).sight(), Sight::Fine);
         tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
-        assert!(tree.watch(&PciLink::WHOLE, &device).subjects.is_empty());
+        assert!(tree.watch(&PciLink, &device).subjects.is_empty());
     }
 }

@@ -1,0 +1,79 @@
+"""Every flag and variable that a plugin knows has its effect, or a line that names it."""
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devherd.errors import UsageError
+from devherd.importers import PLUGINS, import_text
+from devherd.importers.given import Given
+from devherd.importers.invocation import Invocation
+
+FLAGS = [(plugin.name, flag) for plugin in PLUGINS.values() for flag in sorted(plugin.flags)]
+VARIABLES = [(plugin.name, variable) for plugin in PLUGINS.values() for variable in sorted(plugin.variables)]
+VALUES = ("true", "false", "3", "x", "{name: a, groups: []}", "info", "/x/device-plugins")
+"""One of them is a value that the flag takes and that is not its default."""
+BESIDE = {"generic": ["--device", "{name: kvm, groups: []}"], "intel-gpu": ["-enable-monitoring"]}
+"""What must be given as well: a domain has an effect on devices only."""
+
+
+def outcomes(plugin, *invocations):
+    """What becomes of each that is not refused, as text."""
+    for words, environment in invocations:
+        try:
+            yield PLUGINS[plugin].imported(Invocation([*BESIDE.get(plugin, ()), *words], environment))
+        except UsageError:
+            continue
+
+
+def has_effect(imported, name):
+    (nothing,) = outcomes(imported.plugin, ((), {}))
+    return imported.config != nothing.config or any(name in note for note in imported.notes)
+
+
+@pytest.mark.parametrize(("plugin", "flag"), FLAGS)
+def test_a_flag_has_its_effect_or_is_named(plugin, flag):
+    """Each alone, with values of every kind."""
+    found = outcomes(plugin, *(([f"-{flag}={value}"], {}) for value in VALUES))
+
+    assert any(has_effect(imported, flag) for imported in found)
+
+
+@pytest.mark.parametrize(("plugin", "variable"), VARIABLES)
+def test_a_variable_has_its_effect_or_is_named(plugin, variable):
+    """Also where the manifest takes its value from somewhere else."""
+    found = outcomes(plugin, *(((), {variable: value}) for value in (*VALUES, "ExactName", "Device")))
+
+    assert any(has_effect(imported, variable) for imported in found)
+    (elsewhere,) = outcomes(plugin, ((), {variable: None}))
+    assert any(variable in note for note in elsewhere.notes)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["flags", "sharing", "imex", "resources"]), st.sampled_from(["a", "b"]), min_size=1)
+)
+def test_an_unknown_key_of_nvidias_file_is_named(sections):
+    """The plugin ignores it; a slip of the pen deserves a line."""
+    content = {"version": "v1"} | {section: {f"unknown-{key}": 1} for section, key in sections.items()}
+
+    (imported,) = import_text(yaml.safe_dump(content), "the text", None)
+
+    for section, key in sections.items():
+        assert any(f"{section}.unknown-{key}" in note for note in imported.notes)
+
+
+@given(
+    st.recursive(
+        st.dictionaries(st.text("ab", min_size=1), st.integers()),
+        lambda inner: st.dictionaries(st.text("ab", min_size=1), inner),
+    )
+)
+def test_what_nobody_takes_is_left(content):
+    """Whatever the depth: a value is either taken or among those left."""
+    settings = Given(content)
+
+    assert len(list(settings.left())) == len(content)
+    for key in content:
+        settings.take(key)
+    assert list(settings.left()) == []
