@@ -17,6 +17,7 @@ from devherd_sim.node.tree import write_tree
 
 TREE = Path(__file__).parent / "trees/rdma-two-ports.tree"
 PHYSICAL = "sys/devices/pci0000:3a/0000:3b:00.0"
+VIRTUAL = "sys/devices/pci0000:3a/0000:3b:00.1"
 
 
 def scanner(root: Path, **options: Any) -> AnsweringScanner:
@@ -93,9 +94,60 @@ def test_an_incomplete_set_of_nodes_names_the_module_to_load(missing: str, modul
     scan = scans.scan()
     assert scan.devices == []
     assert all(module in problem.error for problem in scan.problems)
-    assert [problem.device for problem in scan.problems] == ([None] if missing == "misc" else ["mlx4_0", "mlx4_1"])
+    assert [problem.device for problem in scan.problems] == ["mlx4_0", "mlx4_1"]
     planted(root)
     assert [device.id for device in scans.scan().devices] == ["mlx4_0", "mlx4_1"]
+
+
+@pytest.mark.parametrize(
+    ("node_type", "served", "lacking"),
+    [
+        ("1: CA", ["mlx4_0"], "umad"),
+        ("4: RNIC", ["mlx4_0", "mlx4_1"], None),
+        ("7: unspecified", ["mlx4_0", "mlx4_1"], None),
+    ],
+)
+def test_iwarp_and_efa_need_no_management_node_w6(
+    node_type: str, served: list[str], lacking: str | None, tmp_path: Path
+) -> None:
+    """The kernel makes none for them; for another device that has none, the module is there, so it is not the cure."""
+    root = planted(tmp_path, f"{VIRTUAL}/infiniband/mlx4_1/node_type = {node_type}")
+    for name in ("umad2", "issm2"):
+        (root / f"sys/class/infiniband_mad/{name}").unlink()
+    scan = scanner(root).scan()
+    assert [device.id for device in scan.devices] == served
+    if lacking is None:
+        assert scan.problems == []
+        assert [found.host_path.rpartition("/")[2] for found in scan.devices[1].nodes] == ["uverbs1", "rdma_cm"]
+    else:
+        [problem] = scan.problems
+        assert f"no {lacking} node" in problem.error
+        assert "load the kernel module" not in problem.error
+
+
+@pytest.mark.parametrize(("node_type", "count"), [("4: RNIC", 0), ("7: unspecified", 1)])
+def test_only_a_protocol_of_its_own_works_without_the_connection_manager_w6(
+    node_type: str, count: int, tmp_path: Path
+) -> None:
+    """IWARP makes every connection through it; EFA none."""
+    root = planted(tmp_path, f"{VIRTUAL}/infiniband/mlx4_1/node_type = {node_type}")
+    for path in ("sys/class/misc/rdma_cm", "dev/infiniband/rdma_cm"):
+        (root / path).unlink()
+    scan = scanner(root).scan()
+    assert [device.id for device in scan.devices] == ["mlx4_1"] * count
+    assert "load the kernel module rdma_ucm" in scan.problems[-1].error
+
+
+def test_a_node_that_does_not_say_whose_it_is_is_the_problem_and_no_module_c4(tmp_path: Path) -> None:
+    """A dangling entry of the class: its path is told, and nobody is sent to load what is loaded."""
+    root = planted(tmp_path)
+    entry = root / "sys/class/infiniband_verbs/uverbs1"
+    entry.unlink()
+    entry.symlink_to("nowhere")
+    scan = scanner(root).scan()
+    assert [device.id for device in scan.devices] == ["mlx4_0"]
+    assert scan.problems[0].path == "/sys/class/infiniband_verbs/uverbs1/ibdev"
+    assert "load the kernel module" not in scan.problems[1].error
 
 
 def test_one_device_without_its_nodes_costs_no_other(tmp_path: Path) -> None:
@@ -193,6 +245,7 @@ def preset_device(number: int, address: str, numa_node: int) -> dict[str, Any]:
             "link_layer": "InfiniBand",
             "netdev": f"ib{number}",
             "node_guid": f"b859:9f03:00a1:{number:04x}",
+            "node_type": "CA",
             "numa_node": str(numa_node),
             "pci_address": address,
             "pci_class": "0x020700",

@@ -168,7 +168,7 @@ vendors! {
         name: rdma::VENDOR,
         title: "RDMA devices",
         facts: &[
-            "ibdev", "netdev", "link_layer", "port_state", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
+            "ibdev", "netdev", "link_layer", "port_state", "node_type", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
         ],
         model: &["hca_type"],
         ..BLANK

@@ -3,8 +3,8 @@
 //! The state of ports is a fact and does not affect health: on a card of two ports one may well have no cable.
 
 use super::VENDOR;
-use super::card::Facts;
-use super::locate::Companion;
+use super::card::{Facts, word};
+use super::companion::{self, Companion};
 use crate::device::{Device, HostPath, Problem};
 use crate::host::Host;
 
@@ -19,14 +19,15 @@ const SHARED: &str = "rdma/hca_shared_devices_a";
 pub(super) fn devices(
     host: &Host,
     facts: &Facts,
-    connection_manager: &Companion,
+    connection_manager: Option<&Companion>,
     shares: u32,
 ) -> Result<Vec<Device>, Problem> {
     let hca = &facts.hca;
-    require(host, facts, &hca.verbs, "uverbs", "ib_uverbs")?;
-    require(host, facts, &hca.mads, "umad", "ib_umad")?;
-    let companions = hca.verbs.iter().chain(&hca.mads).chain([connection_manager]);
-    let whole = whole_device(host, facts, companions);
+    let companions: Vec<Companion> = hca.verbs.iter().chain(&hca.mads).chain(connection_manager).cloned().collect();
+    if let Some(error) = companion::lack(host, &companions, companion::needed(facts.node_type())) {
+        return Err(Problem::new(VENDOR, host.own_path(&hca.path), error).of(&hca.name));
+    }
+    let whole = whole_device(host, facts, &companions);
     if shares == 0 {
         return Ok(vec![Device { id: hca.name.clone(), resource_name: Some(EXCLUSIVE.to_owned()), ..whole }]);
     }
@@ -38,15 +39,7 @@ pub(super) fn devices(
     Ok((0..shares).map(share).collect())
 }
 
-fn require(host: &Host, facts: &Facts, companions: &[Companion], kind: &str, module: &str) -> Result<(), Problem> {
-    if companions.iter().any(|companion| companion.name.starts_with(kind)) {
-        return Ok(());
-    }
-    let error = format!("the device has no {kind} node, which RDMA workloads need: load the kernel module {module}");
-    Err(Problem::new(VENDOR, host.own_path(&facts.hca.path), error).of(&facts.hca.name))
-}
-
-fn whole_device<'a>(host: &Host, facts: &Facts, companions: impl Iterator<Item = &'a Companion>) -> Device {
+fn whole_device(host: &Host, facts: &Facts, companions: &[Companion]) -> Device {
     let mut device = Device {
         vendor: VENDOR.into(),
         card: facts.hca.address.clone(),
@@ -68,7 +61,7 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
         device.note("driver", driver, host.own_path(source));
     }
     for (name, attribute) in &facts.attributes {
-        device.note(name, attribute.text(), host.own_path(attribute.path()));
+        device.note(name, word(attribute.text()), host.own_path(attribute.path()));
     }
     let ports = host.own_path(&facts.ports.path);
     if !facts.ports.states.is_empty() {

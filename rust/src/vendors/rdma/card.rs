@@ -9,7 +9,8 @@ use crate::host::attribute::Attribute;
 use crate::host::directory::Directory;
 
 /// Attributes of the class device, by the kernel's names.
-const ATTRIBUTES: [&str; 4] = ["node_guid", "hca_type", "fw_ver", "board_id"];
+const ATTRIBUTES: [&str; 5] = [NODE_TYPE, "node_guid", "hca_type", "fw_ver", "board_id"];
+const NODE_TYPE: &str = "node_type";
 
 /// Everything read of an RDMA device.
 #[derive(Debug)]
@@ -48,6 +49,11 @@ impl Facts {
             hca,
         }
     }
+
+    /// `1: CA`.
+    pub(super) fn node_type(&self) -> Option<&str> {
+        self.attributes.iter().find(|(name, _)| *name == NODE_TYPE).map(|(_, attribute)| attribute.text())
+    }
 }
 
 impl Ports {
@@ -58,15 +64,15 @@ impl Ports {
             let text = |name: &str| {
                 directory.attribute(&format!("{port}/{name}")).map_or("unknown".to_owned(), |it| it.text().to_owned())
             };
-            ports.states.push(state(&text("state")).to_owned());
+            ports.states.push(word(&text("state")).to_owned());
             ports.link_layers.push(text("link_layer"));
         }
         ports
     }
 }
 
-/// `4: ACTIVE` is `ACTIVE`.
-fn state(text: &str) -> &str {
+/// `4: ACTIVE` is `ACTIVE`, `1: CA` is `CA`.
+pub(super) fn word(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(_, word)| word)
 }
 
@@ -81,7 +87,7 @@ mod tests {
     #[test]
     fn a_state_is_its_word() {
         for (text, word) in [("4: ACTIVE", "ACTIVE"), ("1: DOWN", "DOWN"), ("unknown", "unknown"), ("", "")] {
-            assert_eq!(state(text), word);
+            assert_eq!(super::word(text), word);
         }
     }
 }

@@ -3,17 +3,14 @@
 //!
 //! The kernel's documentation: ABI/stable/sysfs-class-infiniband.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
 use super::VENDOR;
+use super::companion::{ByDevice, Companion, names, of_class};
 use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
-use crate::host::attribute::{Attribute, AttributeError, Cause};
-use crate::host::directory::{Directory, is_numbered};
+use crate::host::attribute::AttributeError;
 
 /// One RDMA device.
 #[derive(Debug)]
@@ -33,14 +30,6 @@ pub(super) struct Hca {
     pub(super) mads: Vec<Companion>,
 }
 
-/// A character device that speaks for an RDMA device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Companion {
-    pub(super) name: String,
-    /// Major and minor number; `None` where the kernel does not say.
-    pub(super) number: Option<(u32, u32)>,
-}
-
 /// `/sys/class/infiniband`.
 pub(super) fn class_directory(host: &Host) -> PathBuf {
     host.sys("class/infiniband")
@@ -48,7 +37,7 @@ pub(super) fn class_directory(host: &Host) -> PathBuf {
 
 /// Every device of the class that is on PCI. Software-only devices are skipped.
 pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
-    let (names, mut verbs, mut mads) = match classes(host) {
+    let (names, mut verbs, mut mads) = match classes(host, &mut found.problems) {
         Ok(classes) => classes,
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause));
@@ -65,16 +54,13 @@ pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
     devices
 }
 
-/// Character devices, by the RDMA device that each names.
-type ByDevice = BTreeMap<String, Vec<Companion>>;
-
 /// The names of all devices, and their character devices.
-fn classes(host: &Host) -> Result<(Vec<String>, ByDevice, ByDevice), AttributeError> {
+fn classes(host: &Host, problems: &mut Vec<Problem>) -> Result<(Vec<String>, ByDevice, ByDevice), AttributeError> {
     let class = |name: &str| host.sys("class").join(name);
     Ok((
         names(&class_directory(host))?,
-        companions(&class("infiniband_verbs"), &["uverbs"])?,
-        companions(&class("infiniband_mad"), &["umad", "issm"])?,
+        of_class(host, &class("infiniband_verbs"), &["uverbs"], problems)?,
+        of_class(host, &class("infiniband_mad"), &["umad", "issm"], problems)?,
     ))
 }
 
@@ -93,25 +79,6 @@ fn moved(host: &Host, verbs_left: &ByDevice) -> Vec<NotExamined> {
     let paths = verbs_left.values().flatten().map(|verbs| behind_entry(host, &class, &verbs.name));
     let addresses = paths.filter_map(|path| pci::address_of(pci::function_of(&path)?).map(str::to_owned));
     addresses.map(|address| NotExamined { vendor: VENDOR, card: Some(address), finding: None }).collect()
-}
-
-fn companions(class: &Path, prefixes: &[&str]) -> Result<ByDevice, AttributeError> {
-    let mut by_device = ByDevice::new();
-    for name in names(class)?.into_iter().filter(|name| prefixes.iter().any(|prefix| is_numbered(name, prefix))) {
-        let attribute = |attribute: &str| Attribute::read(class.join(&name).join(attribute));
-        let Ok(owner) = attribute("ibdev") else { continue };
-        let number = attribute("dev").and_then(|dev| dev.device_number()).ok();
-        by_device.entry(owner.text().to_owned()).or_default().push(Companion { name, number });
-    }
-    Ok(by_device)
-}
-
-/// Entries of a class directory; empty while its module is not loaded.
-fn names(class: &Path) -> Result<Vec<String>, AttributeError> {
-    match Directory::open(class).and_then(|directory| directory.names()) {
-        Err(error) if error.cause == Cause::System(Errno::NOENT) => Ok(Vec::new()),
-        read => read,
-    }
 }
 
 /// What an entry of a class leads to.

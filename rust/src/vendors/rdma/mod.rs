@@ -8,7 +8,7 @@
 
 mod advertise;
 mod card;
-mod connection_manager;
+mod companion;
 mod locate;
 mod options;
 
@@ -51,19 +51,13 @@ impl Vendor for Rdma {
         if hcas.is_empty() {
             return found;
         }
-        let connection_manager = match connection_manager::read(host) {
-            Ok(companion) => companion,
-            Err(problem) => {
-                found.problems.push(problem);
-                return found;
-            }
-        };
+        let connection_manager = companion::connection_manager(host);
         let (behind_fence, shares) = (host.clone(), self.options.shared_devices);
         let cards = hcas.into_iter().map(|hca| ((hca.address.clone(), host.own_path(&hca.path)), hca)).collect();
         let work = move |hca| {
             let facts = Facts::read(&behind_fence, hca);
             let is_network = facts.function.class.as_ref().is_none_or(|(class, _)| class >> 16 == NETWORK);
-            is_network.then(|| advertise::devices(&behind_fence, &facts, &connection_manager, shares))
+            is_network.then(|| advertise::devices(&behind_fence, &facts, connection_manager.as_ref(), shares))
         };
         for answer in per_card(VENDOR, &mut found, fence, cards, work).into_iter().flatten() {
             match answer {
