@@ -160,8 +160,8 @@ vendors! {
     xilinx_fpga: XilinxFpgaOptions => |options, _| options.enabled.then(|| XilinxFpga::new(options.clone())), Row {
         name: xilinx_fpga::VENDOR,
         title: "Xilinx FPGAs",
-        facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "serial_num", "mgmt_pf", "driver"],
-        model: &["vbnv"],
+        facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "mgmt_pf", "driver"],
+        model: &["vbnv", "product_name"],
         ..BLANK
     };
     rdma: RdmaOptions => |options, _| options.enabled.then(|| Rdma::new(options.clone())), Row {
