@@ -139,3 +139,15 @@ def test_more_than_one_shared_device_is_refused_where_that_is_configured():
     with pytest.raises(RefusedError, match=r"2 devices of example\.com/gpu\.shared requested.*request 1") as refusal:
         container_response(snapshot, ["gpu::0", "gpu::1"])
     assert refusal.value.status is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_json_objects_of_several_devices_become_one():
+    """As PCIDEVICE_…_INFO of sriov-network-device-plugin has every function of the container; lists stay lists."""
+    devices = [
+        spool_pb2.Device(
+            id=name, edits=spool_pb2.Edits(envs={"INFO": f'{{"{name}":{{"x":"1,2"}}}}', "LIST": name, "SAME": "{}"})
+        )
+        for name in ("a", "b")
+    ]
+    response = container_response(Snapshot(spool_pb2.Resource(devices=devices)), ["a", "b"])
+    assert dict(response.envs) == {"INFO": '{"a":{"x":"1,2"},"b":{"x":"1,2"}}', "LIST": "a,b", "SAME": "{}"}

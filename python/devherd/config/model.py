@@ -11,6 +11,7 @@ from devherd.config.section import Section
 from devherd.config.values import (
     Count,
     Duration,
+    HexadecimalId,
     HostPath,
     Listen,
     Patterns,
@@ -19,7 +20,6 @@ from devherd.config.values import (
     ProbeTimeout,
     ResourceName,
     UsablePath,
-    UsbId,
 )
 from devherd.config.vendors import Vendors
 from devherd.settings import RegistrationWay, Settings
@@ -103,8 +103,8 @@ class GenericPath(Section):
 class GenericUsb(Section):
     """A member of a group by USB id."""
 
-    vendor: UsbId
-    product: UsbId
+    vendor: HexadecimalId
+    product: HexadecimalId
     serial: str | None = None
 
 

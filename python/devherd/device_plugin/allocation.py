@@ -1,5 +1,6 @@
 """Device ids → what a container gets: its device nodes, mounts, environment, annotations and CDI devices. Pure."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import grpc
@@ -64,18 +65,22 @@ def _check_device(snapshot: Snapshot, device_id: str) -> None:
 
 
 def _merge_texts(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Different values are joined by commas, each member once, as in NVIDIA_VISIBLE_DEVICES."""
+    """Different values are joined: JSON objects (PCIDEVICE_…_INFO), or lists with commas (NVIDIA_VISIBLE_DEVICES)."""
     values: dict[str, dict[str, None]] = {}
     for texts in maps:
         for key, value in texts.items():
             values.setdefault(key, {})[value] = None
-    return {key: _list(values[key]) for key in sorted(values)}
+    return {key: _joined(values[key]) for key in sorted(values)}
 
 
-def _list(values: Iterable[str]) -> str:
+def _joined(values: Iterable[str]) -> str:
     different = [*values]
     if len(different) == 1:
         return different[0]
+    if all(value.startswith("{") for value in different):
+        return json.dumps(
+            {key: one for value in different for key, one in json.loads(value).items()}, separators=(",", ":")
+        )
     return ",".join(dict.fromkeys(member for value in different for member in value.split(",") if member))
 
 

@@ -23,7 +23,17 @@ pub(super) struct Facts {
     pub(super) attributes: Vec<(&'static str, Attribute)>,
     pub(super) ports: Ports,
     /// Its network interfaces, as far as they are in this network namespace.
-    pub(super) interfaces: Vec<String>,
+    pub(super) interfaces: Vec<Interface>,
+    /// Whether its PCI function has virtual ones.
+    pub(super) has_virtual_functions: bool,
+}
+
+/// A network interface.
+#[derive(Debug)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    /// `type`: a number of the kernel's if_arp.h.
+    kind: Option<i64>,
 }
 
 /// The ports of a device, in their order.
@@ -45,7 +55,8 @@ impl Facts {
             physical: physical.as_deref().and_then(pci::address_of).map(str::to_owned),
             attributes: ATTRIBUTES.into_iter().filter_map(attribute).collect(),
             ports: Ports::read(hca.path.join("ports")),
-            interfaces: entries(hca.device.join("net")),
+            interfaces: Interface::of(hca.device.join("net")),
+            has_virtual_functions: pci::has_virtual_functions(&hca.function).unwrap_or_default(),
             hca,
         }
     }
@@ -76,8 +87,22 @@ pub(super) fn word(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(_, word)| word)
 }
 
-fn entries(directory: PathBuf) -> Vec<String> {
-    Directory::open(directory).and_then(|directory| directory.names()).unwrap_or_default()
+impl Interface {
+    fn of(directory: PathBuf) -> Vec<Self> {
+        let Ok(directory) = Directory::open(directory) else { return Vec::new() };
+        let kind = |name: &str| directory.attribute(&format!("{name}/type")).and_then(|kind| kind.decimal()).ok();
+        let names = directory.names().unwrap_or_default();
+        names.into_iter().map(|name| Self { kind: kind(&name), name }).collect()
+    }
+
+    /// As netlink calls it.
+    pub(super) fn link_type(&self) -> Option<&'static str> {
+        match self.kind {
+            Some(1) => Some("ether"),
+            Some(32) => Some("infiniband"),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::VENDOR;
+use super::card::Facts;
+use super::options::RdmaMode;
 use crate::device::Problem;
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
@@ -67,7 +69,7 @@ pub(super) fn connection_manager(host: &Host) -> Option<Companion> {
 
 /// A kind of character device.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Kind {
+struct Kind {
     /// What its names begin with.
     prefix: &'static str,
     /// What of /sys/class is there while its module is loaded.
@@ -81,25 +83,28 @@ const CONNECTIONS: Kind = Kind { prefix: CONNECTION_MANAGER, sign: "misc/rdma_cm
 
 /// What a device of this `node_type` is nothing without; one that does not say is a channel adapter of `InfiniBand` or `RoCE`.
 /// An iWARP card (4) has no management datagrams, and one of a protocol of its own, as EFA (5 and more), no connection
-/// manager either.
-pub(super) fn needed(node_type: Option<&str>) -> &'static [Kind] {
+/// manager either. Whether a virtual function is more than its verbs is left to its user, as sriov-network-device-plugin does.
+fn needed(mode: RdmaMode, node_type: Option<&str>) -> &'static [Kind] {
     match node_type.and_then(|text| text.split(':').next()) {
+        _ if mode == RdmaMode::Sriov => &[VERBS],
         Some("4") => &[VERBS, CONNECTIONS],
         Some("5" | "6" | "7") => &[VERBS],
         _ => &[VERBS, MANAGEMENT, CONNECTIONS],
     }
 }
 
-/// What is wrong where a device has no node of a kind that it needs.
-pub(super) fn lack(host: &Host, companions: &[Companion], kinds: &[Kind]) -> Option<String> {
-    let Kind { prefix, sign, module } =
-        kinds.iter().find(|kind| !companions.iter().any(|companion| companion.name.starts_with(kind.prefix)))?;
+/// A problem where a device has no node of a kind that it needs.
+pub(super) fn lack(host: &Host, mode: RdmaMode, facts: &Facts) -> Option<Problem> {
+    let companions = &facts.hca.companions;
+    let is_there = |kind: &&Kind| companions.iter().any(|companion| companion.name.starts_with(kind.prefix));
+    let Kind { prefix, sign, module } = needed(mode, facts.node_type()).iter().find(|kind| !is_there(kind))?;
     let cure = if exists(&host.sys("class").join(sign)) {
         format!("none in /sys/class/{sign} is its own; see the kernel log")
     } else {
         format!("load the kernel module {module}")
     };
-    Some(format!("the device has no {prefix} node, which RDMA workloads need: {cure}"))
+    let error = format!("the device has no {prefix} node, which RDMA workloads need: {cure}");
+    Some(Problem::new(VENDOR, host.own_path(&facts.hca.path), error).of(&facts.hca.name))
 }
 
 #[cfg(test)]
@@ -108,14 +113,15 @@ mod tests {
 
     #[test]
     fn what_a_device_needs_follows_from_its_type() {
-        for (node_type, expected) in [
-            (None, &[VERBS, MANAGEMENT, CONNECTIONS][..]),
-            (Some("1: CA"), &[VERBS, MANAGEMENT, CONNECTIONS]),
-            (Some("4: RNIC"), &[VERBS, CONNECTIONS]),
-            (Some("7: unspecified"), &[VERBS]),
-            (Some("nonsense"), &[VERBS, MANAGEMENT, CONNECTIONS]),
+        for (mode, node_type, expected) in [
+            (RdmaMode::Device, None, &[VERBS, MANAGEMENT, CONNECTIONS][..]),
+            (RdmaMode::Shared, Some("1: CA"), &[VERBS, MANAGEMENT, CONNECTIONS]),
+            (RdmaMode::Sriov, Some("1: CA"), &[VERBS]),
+            (RdmaMode::Device, Some("4: RNIC"), &[VERBS, CONNECTIONS]),
+            (RdmaMode::Device, Some("7: unspecified"), &[VERBS]),
+            (RdmaMode::Device, Some("nonsense"), &[VERBS, MANAGEMENT, CONNECTIONS]),
         ] {
-            assert_eq!(needed(node_type), expected, "{node_type:?}");
+            assert_eq!(needed(mode, node_type), expected, "{mode:?} {node_type:?}");
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::VENDOR;
-use super::companion::{ByDevice, Companion, names, of_class};
+use super::companion::{ByDevice, Companion, connection_manager, names, of_class};
 use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
@@ -24,10 +24,8 @@ pub(super) struct Hca {
     /// The PCI function, and its address.
     pub(super) function: PathBuf,
     pub(super) address: String,
-    /// `uverbsN`.
-    pub(super) verbs: Vec<Companion>,
-    /// `umadN` and `issmN`, one of each for a port.
-    pub(super) mads: Vec<Companion>,
+    /// Its character devices: `uverbsN`, `umadN` and `issmN` for each port, and the connection manager of all devices.
+    pub(super) companions: Vec<Companion>,
 }
 
 /// `/sys/class/infiniband`.
@@ -45,9 +43,12 @@ pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
             return Vec::new();
         }
     };
+    let connection_manager = connection_manager(host);
     let devices = names.into_iter().filter_map(|name| {
-        let (verbs, mads) = (verbs.remove(&name).unwrap_or_default(), mads.remove(&name).unwrap_or_default());
-        device(host, name, verbs, mads)
+        let mut companions = verbs.remove(&name).unwrap_or_default();
+        companions.extend(mads.remove(&name).unwrap_or_default());
+        companions.extend(connection_manager.clone());
+        device(host, name, companions)
     });
     let devices = devices.collect();
     found.unseen.extend(moved(host, &verbs));
@@ -64,12 +65,12 @@ fn classes(host: &Host, problems: &mut Vec<Problem>) -> Result<(Vec<String>, ByD
     ))
 }
 
-fn device(host: &Host, name: String, verbs: Vec<Companion>, mads: Vec<Companion>) -> Option<Hca> {
+fn device(host: &Host, name: String, companions: Vec<Companion>) -> Option<Hca> {
     let path = behind_entry(host, &class_directory(host), &name);
     let function = pci::function_of(&path)?.to_path_buf();
     let address = pci::address_of(&function)?.to_owned();
     let device = path.parent().and_then(Path::parent).unwrap_or(&function).to_path_buf();
-    Some(Hca { name, path, device, function, address, verbs, mads })
+    Some(Hca { name, path, device, function, address, companions })
 }
 
 /// A device that went into a container's network namespace leaves this class, which shows those of one namespace, and not
