@@ -81,7 +81,9 @@ def _host_path_text(text: str) -> str:
 
 
 def _permissions(text: str) -> str:
-    if not text or set(text) - set("rwm") or len(set(text)) < len(text):
+    if not text:
+        return "mrw"  # as generic-device-plugin has it
+    if set(text) - set("rwm") or len(set(text)) < len(text):
         raise ValueError(f"{text!r} are not permissions; use `r`, `w` and `m`, each at most once, like `rw`")
     return text
 
@@ -132,4 +134,6 @@ HostPathText = Annotated[
 ]
 Permissions = Annotated[str, AfterValidator(_permissions)]
 Count = Annotated[int, Field(strict=True)]
+Times = Annotated[Count, Field(ge=0), AfterValidator(lambda times: times or 1)]
+"""0 is 1, as generic-device-plugin has it."""
 HexadecimalId = Annotated[str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int)]
