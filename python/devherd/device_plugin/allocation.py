@@ -44,14 +44,17 @@ def merge(edits: Sequence[spool_pb2.Edits]) -> v1beta1.ContainerAllocateResponse
 
 
 def _check_amount(snapshot: Snapshot, device_ids: Sequence[str]) -> None:
+    """Whole devices beside shared ones may be had together; where nothing has replicas, the ids are the shares."""
     asked = set(device_ids)
     if not snapshot.resource.fail_requests_greater_than_one or len(asked) < 2:
         return
-    if any(snapshot.devices[device_id].replicas for device_id in asked & snapshot.devices.keys()):
+    devices = snapshot.devices
+    has_replicas = any(device.replicas for device in snapshot.resource.devices)
+    if not has_replicas or any(devices[device_id].replicas for device_id in asked & devices.keys()):
         raise RefusedError(
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"{len(asked)} devices of {snapshot.name} requested, but they are shared and more than one gives no more"
-            " of the hardware: request 1, or turn off fail_requests_greater_than_one",
+            f"{len(asked)} devices of {snapshot.name} requested, but a container may have one of them only:"
+            " request 1, or turn off fail_requests_greater_than_one",
         )
 
 
