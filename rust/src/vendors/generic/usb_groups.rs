@@ -55,7 +55,7 @@ fn distinct<'s>(sticks: &[&'s UsbDevice]) -> Vec<&'s UsbDevice> {
 /// The directories of USB nodes: entries come and go there also where the kernel's events do not arrive.
 pub(super) fn watched_directories(host: &Host) -> impl Iterator<Item = PathBuf> {
     let buses = glob::find(host, "/dev/bus/usb/*").unwrap_or_default().paths;
-    buses.into_iter().map(|bus| host.absolute(bus))
+    buses.into_iter().map(|bus| host.absolute(bus.path))
 }
 
 fn name(options: &GenericUsb) -> String {

@@ -32,7 +32,7 @@ pub(super) struct Facts {
 #[derive(Debug)]
 pub(super) struct Interface {
     pub(super) name: String,
-    /// `type`: a number of the kernel's if_arp.h.
+    /// `type`: a number of the kernel's `if_arp.h`.
     kind: Option<i64>,
 }
 
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn a_state_is_its_word() {
-        for (text, word) in [("4: ACTIVE", "ACTIVE"), ("1: DOWN", "DOWN"), ("unknown", "unknown"), ("", "")] {
-            assert_eq!(super::word(text), word);
+        for (text, expected) in [("4: ACTIVE", "ACTIVE"), ("1: DOWN", "DOWN"), ("unknown", "unknown"), ("", "")] {
+            assert_eq!(word(text), expected);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The character devices below /dev/infiniband that speak for RDMA devices, and which of them a device is nothing without.
 //!
-//! The kernel's documentation: Documentation/infiniband/user_verbs.rst and user_mad.rst; ABI/stable/sysfs-class-infiniband
-//! has `node_type`.
+//! The kernel's documentation: `Documentation/infiniband/user_verbs.rst` and `user_mad.rst`;
+//! ABI/stable/sysfs-class-infiniband has `node_type`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
