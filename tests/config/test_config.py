@@ -156,6 +156,26 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
             "generic: [{name: a.b/c, groups: [{}]}]",
             "generic[0].groups[0]: a group needs either `paths` or `usb`, and not both",
         ),
+        (
+            "generic: [{name: a.b/c, groups: [{separate: true, paths: [{path: /dev/x}]}]}]",
+            "generic[0].groups[0]: `separate` is for `usb`: every match of a path is a device of its own already",
+        ),
+        (
+            "vendors: {rdma: {mode: shared}}",
+            "vendors.rdma: `mode: shared` and `pools` go together: give both or neither",
+        ),
+        (
+            "vendors: {rdma: {mode: sriov, shared_devices: 2}}",
+            "vendors.rdma: `shared_devices` is an option of `mode: device`; a pool has `rdma_hca_max`",
+        ),
+        (
+            "vendors: {rdma: {mode: shared, pools: [{name: a.b/c, rdma_hca_max: 1, selectors: {}}]}}",
+            "vendors.rdma.pools[0].selectors: give one selector at least",
+        ),
+        (
+            "vendors: {rdma: {mode: shared, pools: [&a {name: a/c, rdma_hca_max: 1, selectors: {drivers: [x]}}, *a]}}",
+            "vendors.rdma: the names of `pools` must differ",
+        ),
         ("generic: [{name: a.b/c, groups: [{usb: [{vendor: xyz, product: '1'}]}]}]", None),
         ("generic: [{name: a.b/c, groups: [{paths: [{path: dev/kvm}]}]}]", None),
         ("resources: [{match: {exlude: 1, model: {}}}]", None),
@@ -223,6 +243,23 @@ def test_usb_ids_are_hexadecimal_also_when_yaml_reads_a_number(tmp_path):
             tmp_path, f"generic: [{{name: a.b/c, groups: [{{usb: [{{vendor: {written}, product: 1}}]}}]}}]"
         )
         assert loaded.generic[0].groups[0].usb[0].vendor == meant
+
+
+def test_what_generic_device_plugin_takes_for_unset_is_its_default_c2(tmp_path):
+    """No count, limit or permissions, and blanks round a path; an empty serial number is any."""
+    unset = "{count: 0, paths: [{path: ' /dev/x ', mountPath: ' /dev/y ', limit: 0, permissions: ''}]}"
+    plain = "{paths: [{path: /dev/x, mountPath: /dev/y}]}"
+    first, second = [
+        load_text(tmp_path, f"generic: [{{name: a.b/c, groups: [{group}]}}]").generic for group in (unset, plain)
+    ]
+    assert first == second
+
+
+def test_pci_ids_of_pools_are_hexadecimal_also_when_yaml_reads_a_number(tmp_path):
+    """As the shared RDMA plugin writes them, `1017`, and as this file does elsewhere, `0x1017`."""
+    pools = "[{name: a.b/c, rdma_hca_max: 1, selectors: {vendors: [15B3], device_ids: [1017, '0x1018']}}]"
+    [pool] = load_text(tmp_path, f"vendors: {{rdma: {{mode: shared, pools: {pools}}}}}").vendors.rdma.pools
+    assert (pool.selectors.vendors, pool.selectors.device_ids) == (["15b3"], ["1017", "1018"])
 
 
 def test_an_empty_variable_is_as_good_as_none(tmp_path):

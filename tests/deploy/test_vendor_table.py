@@ -55,7 +55,7 @@ def test_a_shown_import_works(command):
     Config.model_validate(yaml.safe_load(done.stdout))
 
 
-def test_the_shown_configuration_is_one_without_doubts():
+@pytest.mark.parametrize("shown", [block for kind, block in BLOCKS if kind == "yaml"])
+def test_a_shown_configuration_is_one_without_doubts(shown):
     """Every key and every fact in it is known."""
-    [shown] = [block for kind, block in BLOCKS if kind == "yaml"]
     assert list(warnings_of(Config.model_validate(yaml.safe_load(shown)))) == []

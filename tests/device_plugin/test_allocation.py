@@ -139,3 +139,35 @@ def test_more_than_one_shared_device_is_refused_where_that_is_configured():
     with pytest.raises(RefusedError, match=r"2 devices of example\.com/gpu\.shared requested.*request 1") as refusal:
         container_response(snapshot, ["gpu::0", "gpu::1"])
     assert refusal.value.status is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_more_than_one_share_of_the_vendors_own_is_refused_where_that_is_configured_w4():
+    """Ids such as `card0-0` are shares without being replicas."""
+    devices = [spool_pb2.Device(id=f"card0-{number}") for number in range(2)]
+    snapshot = Snapshot(
+        spool_pb2.Resource(name="gpu.intel.com/xe", devices=devices, fail_requests_greater_than_one=True)
+    )
+    assert container_response(snapshot, ["card0-1"])
+    with pytest.raises(RefusedError, match=r"2 devices of gpu\.intel\.com/xe requested.*request 1"):
+        container_response(snapshot, ["card0-0", "card0-1"])
+
+
+def test_whole_devices_beside_shared_ones_may_be_had_together():
+    """A name may hold both; only more than one replica is refused."""
+    devices = [spool_pb2.Device(id="gpu", replicas=3), spool_pb2.Device(id="a"), spool_pb2.Device(id="b")]
+    resource = spool_pb2.Resource(name="example.com/gpu", devices=devices, fail_requests_greater_than_one=True)
+    assert container_response(Snapshot(resource), ["a", "b"])
+    with pytest.raises(RefusedError):
+        container_response(Snapshot(resource), ["a", "gpu::1"])
+
+
+def test_json_objects_of_several_devices_become_one():
+    """As PCIDEVICE_…_INFO of sriov-network-device-plugin has every function of the container; lists stay lists."""
+    devices = [
+        spool_pb2.Device(
+            id=name, edits=spool_pb2.Edits(envs={"INFO": f'{{"{name}":{{"x":"1,2"}}}}', "LIST": name, "SAME": "{}"})
+        )
+        for name in ("a", "b")
+    ]
+    response = container_response(Snapshot(spool_pb2.Resource(devices=devices)), ["a", "b"])
+    assert dict(response.envs) == {"INFO": '{"a":{"x":"1,2"},"b":{"x":"1,2"}}', "LIST": "a,b", "SAME": "{}"}

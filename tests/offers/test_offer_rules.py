@@ -210,6 +210,20 @@ def test_whether_several_replicas_are_refused_depends_on_the_strategy_unless_it_
     assert resource.fail_requests_greater_than_one is refuses
 
 
+@pytest.mark.parametrize(
+    ("sharing", "refuses"),
+    [
+        ({"fail_requests_greater_than_one": True}, True),
+        ({"fail_requests_greater_than_one": False}, False),
+        ({"strategy": "mps"}, False),
+    ],
+)
+def test_more_than_one_device_is_refused_without_replicas_only_where_it_is_said_w4(sharing, refuses):
+    """For the shares of a vendor's own plugin, which are devices here."""
+    [resource] = built([entry("a")], MPS_CONFIG | {"resources": [{"sharing": sharing}]}).resources
+    assert resource.fail_requests_greater_than_one is refuses
+
+
 @pytest.mark.parametrize(("capability", "replicas"), [("6.1", 16), ("7.0", 20), ("9.0", 20), (None, 20)])
 def test_mps_counts_volta_as_new(capability, replicas):
     """N34: the vendor's plugin allows 16 clients on a V100 (7.0), which serves 48."""

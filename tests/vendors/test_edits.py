@@ -19,11 +19,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "nodes alone": {
         "nvidia": {"device_list_strategy": ["envvar"], "pass_device_specs": True, "mig_strategy": "mixed"},
         "intel_fpga": {"mode": "af"},
+        "rdma": {"mode": "sriov"},
     },
     "both ways": {
         "nvidia": {"device_list_strategy": ["volume-mounts", "cdi-cri"], "pass_device_specs": True},
         "intel_fpga": {"mode": "region"},
         "intel_gpu": {"shared_devices": 2, "monitoring": True},
+        "rdma": {
+            "mode": "shared",
+            "pools": [
+                {"name": f"rdma/pool_{number}", "rdma_hca_max": number, "selectors": {"vendors": ["15b3"]}}
+                for number in (1, 2)
+            ],
+        },
     },
     "all that there is": {
         "nvidia": {"device_list_strategy": ["cdi-annotations"], "mig_strategy": "single", "gds_enabled": True},

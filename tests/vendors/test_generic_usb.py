@@ -19,13 +19,13 @@ def scanner(root: Path, *groups: dict) -> AnsweringScanner:
     return AnsweringScanner(str(root), json.dumps(native_settings(root) | generic))
 
 
-def plug(root: Path, port: str, number: int, serial: str | None = None) -> str:
+def plug(root: Path, port: str, number: int, serial: str | None = None, product: str = "7523") -> str:
     """Plugs an adapter into a port; answers its node."""
     directory = f"sys/devices/pci0000:00/0000:00:14.0/usb1/{port}"
     node = f"/dev/bus/usb/001/{number:03}"
     tree = (
         f"sys/bus/usb/devices/{port} -> ../../../devices/pci0000:00/0000:00:14.0/usb1/{port}\n"
-        f"{directory}/idVendor = 1a86\n{directory}/idProduct = 7523\n"
+        f"{directory}/idVendor = 1a86\n{directory}/idProduct = {product}\n"
         f"{directory}/busnum = 1\n{directory}/devnum = {number}\n"
         f"{node.removeprefix('/')} =\n"
     )
@@ -88,3 +88,41 @@ def test_a_host_without_usb_has_no_stick_and_says_which_resource_has_none(tmp_pa
     (problem,) = scan.problems
     assert problem.path == "USB 1a86:7523"
     assert problem.error == "no device matches; example.com/stick is not advertised"
+
+
+def stick_id(instance: int, *nodes: str) -> str:
+    """The id that generic-device-plugin gives."""
+    return sha1(f"{instance}{''.join(nodes)}".encode()).hexdigest()
+
+
+def test_sticks_of_several_entries_come_by_entry_then_by_bus_b7(tmp_path):
+    """One stick for each entry is the case in which the peer's own order is no accident."""
+    third, first, second = plug(tmp_path, "1-1", 2), plug(tmp_path, "1-2", 3, None, "0002"), plug(tmp_path, "1-3", 4)
+    (device,) = scanner(tmp_path, {"usb": [ADAPTER | {"product": "0002"}, ADAPTER]}).scan().devices
+    assert [node.host_path for node in device.nodes] == [first, third, second]
+    assert device.id == stick_id(0, first, third, second)
+
+
+def test_a_stick_that_two_entries_name_counts_twice_in_the_id_and_is_given_once_b7(tmp_path):
+    """As in the peer; a runtime would make the same node of both."""
+    node = plug(tmp_path, "1-1", 2, "A")
+    (device,) = scanner(tmp_path, {"usb": [ADAPTER, ADAPTER | {"serial": "A"}]}).scan().devices
+    assert device.id == stick_id(0, node, node)
+    assert [given.host_path for given in device.nodes] == [node]
+
+
+def test_separate_sticks_are_devices_of_their_own(tmp_path):
+    """What users of the peer ask for (#70); `count` multiplies each, and two entries name a stick once."""
+    nodes = [plug(tmp_path, "1-1", 2, "A"), plug(tmp_path, "1-2", 3)]
+    group = {"separate": True, "count": 2, "usb": [ADAPTER, ADAPTER | {"serial": "A"}]}
+    devices = scanner(tmp_path, group).scan().devices
+    assert {(device.id, *(node.host_path for node in device.nodes)) for device in devices} == {
+        (stick_id(instance, node), node) for instance in (0, 1) for node in nodes
+    }
+
+
+def test_an_empty_serial_is_any_c2(tmp_path):
+    """As in the peer."""
+    node = plug(tmp_path, "1-1", 2, "A")
+    (device,) = scanner(tmp_path, {"usb": [ADAPTER | {"serial": ""}]}).scan().devices
+    assert device.id == stick_id(0, node)

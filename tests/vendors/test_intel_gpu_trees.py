@@ -379,3 +379,51 @@ def test_a_driver_that_loads_late_is_seen(tmp_path: Path) -> None:
     assert scans.scan().devices == []
     planted(tmp_path, "intel-gpu-two-cards")
     assert len(scans.scan().devices) == 2
+
+
+FAKE = """
+sys/class/drm/card0/lmem_total_bytes = 4294967296
+sys/class/drm/card0/device/drm/card0/
+sys/class/drm/card0/device/drm/renderD128/
+sys/class/drm/card0/device/vendor = 0x8086
+sys/class/drm/card0/device/numa_node = 1
+sys/class/drm/card0/gt/gt0/
+dev/dri/card0 char 1:3
+dev/dri/renderD128 char 1:3
+"""
+
+
+def test_the_trees_of_intels_own_tool_are_served_as_its_plugin_does_w7(tmp_path: Path) -> None:
+    """A card with neither device id nor driver, as gpu_fakedev makes them: the plugin takes it for one of i915."""
+    write_tree(FAKE, tmp_path)
+    scan = scanner(tmp_path, monitoring="split").scan()
+    assert (scan.problems, scan.unseen) == ([], [])
+    assert healthy(scan) == {"i915": 1, "i915_monitoring": 1}
+    [device] = [device for device in scan.devices if device.id == "card0-0"]
+    assert (nodes(device), device.numa_nodes) == (["dri/card0", "dri/renderD128"], [1])
+
+
+def test_a_list_of_ids_cannot_be_applied_to_a_card_without_one_and_says_so_w7(tmp_path: Path) -> None:
+    """The plugin skips such a card with a warning."""
+    write_tree(FAKE, tmp_path)
+    scan = scanner(tmp_path, allow_ids=["0x4905"]).scan()
+    assert scan.devices == []
+    assert [(problem.path, "device id is unknown" in problem.error) for problem in scan.problems] == [
+        ("/sys/class/drm/card0/device/device", True)
+    ]
+
+
+def test_a_class_entry_that_links_to_itself_is_a_problem_w7(tmp_path: Path) -> None:
+    """It is in the class, so somebody meant a card."""
+    write_tree("sys/class/drm/card0 -> card0\n", tmp_path)
+    scan = scanner(tmp_path).scan()
+    assert scan.devices == []
+    assert [problem.path for problem in scan.problems] == ["/sys/class/drm/card0/device/vendor"]
+
+
+def test_a_file_in_place_of_the_directory_of_nodes_is_a_problem_w7(tmp_path: Path) -> None:
+    """It is no card without nodes, which is left out without a word."""
+    write_tree(f"{CARD}/vendor = 0x8086\n{CARD}/drm = x\n", tmp_path)
+    scan = scanner(tmp_path).scan()
+    assert scan.devices == []
+    assert [problem.path for problem in scan.problems] == [f"/{CARD}/drm"]

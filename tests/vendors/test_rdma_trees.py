@@ -17,6 +17,7 @@ from devherd_sim.node.tree import write_tree
 
 TREE = Path(__file__).parent / "trees/rdma-two-ports.tree"
 PHYSICAL = "sys/devices/pci0000:3a/0000:3b:00.0"
+VIRTUAL = "sys/devices/pci0000:3a/0000:3b:00.1"
 
 
 def scanner(root: Path, **options: Any) -> AnsweringScanner:
@@ -93,9 +94,60 @@ def test_an_incomplete_set_of_nodes_names_the_module_to_load(missing: str, modul
     scan = scans.scan()
     assert scan.devices == []
     assert all(module in problem.error for problem in scan.problems)
-    assert [problem.device for problem in scan.problems] == ([None] if missing == "misc" else ["mlx4_0", "mlx4_1"])
+    assert [problem.device for problem in scan.problems] == ["mlx4_0", "mlx4_1"]
     planted(root)
     assert [device.id for device in scans.scan().devices] == ["mlx4_0", "mlx4_1"]
+
+
+@pytest.mark.parametrize(
+    ("node_type", "served", "lacking"),
+    [
+        ("1: CA", ["mlx4_0"], "umad"),
+        ("4: RNIC", ["mlx4_0", "mlx4_1"], None),
+        ("7: unspecified", ["mlx4_0", "mlx4_1"], None),
+    ],
+)
+def test_iwarp_and_efa_need_no_management_node_w6(
+    node_type: str, served: list[str], lacking: str | None, tmp_path: Path
+) -> None:
+    """The kernel makes none for them; for another device that has none, the module is there, so it is not the cure."""
+    root = planted(tmp_path, f"{VIRTUAL}/infiniband/mlx4_1/node_type = {node_type}")
+    for name in ("umad2", "issm2"):
+        (root / f"sys/class/infiniband_mad/{name}").unlink()
+    scan = scanner(root).scan()
+    assert [device.id for device in scan.devices] == served
+    if lacking is None:
+        assert scan.problems == []
+        assert [found.host_path.rpartition("/")[2] for found in scan.devices[1].nodes] == ["uverbs1", "rdma_cm"]
+    else:
+        [problem] = scan.problems
+        assert f"no {lacking} node" in problem.error
+        assert "load the kernel module" not in problem.error
+
+
+@pytest.mark.parametrize(("node_type", "count"), [("4: RNIC", 0), ("7: unspecified", 1)])
+def test_only_a_protocol_of_its_own_works_without_the_connection_manager_w6(
+    node_type: str, count: int, tmp_path: Path
+) -> None:
+    """IWARP makes every connection through it; EFA none."""
+    root = planted(tmp_path, f"{VIRTUAL}/infiniband/mlx4_1/node_type = {node_type}")
+    for path in ("sys/class/misc/rdma_cm", "dev/infiniband/rdma_cm"):
+        (root / path).unlink()
+    scan = scanner(root).scan()
+    assert [device.id for device in scan.devices] == ["mlx4_1"] * count
+    assert "load the kernel module rdma_ucm" in scan.problems[-1].error
+
+
+def test_a_node_that_does_not_say_whose_it_is_is_the_problem_and_no_module_c4(tmp_path: Path) -> None:
+    """A dangling entry of the class: its path is told, and nobody is sent to load what is loaded."""
+    root = planted(tmp_path)
+    entry = root / "sys/class/infiniband_verbs/uverbs1"
+    entry.unlink()
+    entry.symlink_to("nowhere")
+    scan = scanner(root).scan()
+    assert [device.id for device in scan.devices] == ["mlx4_0"]
+    assert scan.problems[0].path == "/sys/class/infiniband_verbs/uverbs1/ibdev"
+    assert "load the kernel module" not in scan.problems[1].error
 
 
 def test_one_device_without_its_nodes_costs_no_other(tmp_path: Path) -> None:
@@ -193,6 +245,7 @@ def preset_device(number: int, address: str, numa_node: int) -> dict[str, Any]:
             "link_layer": "InfiniBand",
             "netdev": f"ib{number}",
             "node_guid": f"b859:9f03:00a1:{number:04x}",
+            "node_type": "CA",
             "numa_node": str(numa_node),
             "pci_address": address,
             "pci_class": "0x020700",
@@ -243,3 +296,136 @@ def test_the_preset_with_virtual_functions_advertises_each(tmp_path: Path) -> No
     assert [device.id for device in scans.scan().devices] == ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_4"]
     simulated.repair(preset("rdma-sriov"))
     assert scans.scan().devices == scan.devices
+
+
+POOL = "rdma/hca_shared_devices_a"
+ALL = ("uverbs0", "issm0", "umad0", "rdma_cm", "uverbs1", "issm1", "umad1")
+
+
+def pool(name: str = POOL, rdma_hca_max: int = 4, **selectors: list[str]) -> dict[str, Any]:
+    """A pool of the shared plugin."""
+    return {"name": name, "rdma_hca_max": rdma_hca_max, "selectors": selectors}
+
+
+def pooled(root: Path, *pools: dict[str, Any]) -> dict[str, Any]:
+    """What `devherd scan` says with these pools."""
+    return inventory(root, rdma={"mode": "shared", "pools": pools})
+
+
+def test_a_pool_has_the_ids_and_nodes_of_the_shared_plugin_b1(tmp_path: Path) -> None:
+    """Numbers for the whole pool; whatever a container is given, it has every node of every card, `rwm`."""
+    SimulatedNode.create(tmp_path, preset("rdma-2"))
+    scan = pooled(tmp_path, pool(if_names=["ib0", "ib1"]))
+    assert scan["problems"] == []
+    assert by_id(scan) == {POOL: ["0", "1", "2", "3"]}
+    for device in scan["resources"][0]["devices"]:
+        assert device["nodes"] == [node(f"/dev/infiniband/{name}", "rwm") for name in ALL]
+        assert (device["envs"], device["numa_nodes"], device["reasons"]) == ({}, None, [])
+        assert device["attributes"] == {
+            "ibdev": "mlx5_0,mlx5_1",
+            "netdev": "ib0,ib1",
+            "pci_address": "0000:01:00.0,0000:81:00.0",
+        }
+
+
+@pytest.mark.parametrize(
+    ("selectors", "members"),
+    [
+        ({"vendors": ["15b3"]}, "mlx5_0,mlx5_1"),
+        ({"vendors": ["8086"]}, None),
+        ({"device_ids": ["101b"], "if_names": ["ib1", "ib9"]}, "mlx5_1"),
+        ({"device_ids": ["1017"], "if_names": ["ib1"]}, None),
+        ({"drivers": ["mlx5_core"]}, "mlx5_0,mlx5_1"),
+        ({"drivers": ["mlx4_core"]}, None),
+        ({"link_types": ["infiniband"], "if_names": ["ib0"]}, "mlx5_0"),
+        ({"link_types": ["ether"]}, None),
+    ],
+)
+def test_each_selector_of_a_pool_must_fit_b1(selectors: dict[str, list[str]], members: str | None, tmp_path: Path):
+    """One of each list; a pool that nothing fits is told."""
+    SimulatedNode.create(tmp_path, preset("rdma-2"))
+    scan = pooled(tmp_path, pool(rdma_hca_max=1, **selectors))
+    found = [device["attributes"]["ibdev"] for resource in scan["resources"] for device in resource["devices"]]
+    assert found == ([members] if members else [])
+    assert [problem["path"] for problem in scan["problems"]] == ([] if members else [POOL])
+
+
+def test_a_device_may_be_in_several_pools_b1(tmp_path: Path) -> None:
+    """As in the shared plugin; each pool has its own number of ids."""
+    SimulatedNode.create(tmp_path, preset("rdma-2"))
+    other = "rdma/hca_shared_devices_b"
+    scan = pooled(tmp_path, pool(vendors=["15b3"], rdma_hca_max=2), pool(other, rdma_hca_max=1, if_names=["ib0"]))
+    assert by_id(scan) == {POOL: ["0", "1"], other: ["0"]}
+    [device] = scan["resources"][1]["devices"]
+    assert device["attributes"]["ibdev"] == "mlx5_0"
+
+
+def test_a_pool_is_as_healthy_as_its_nodes_b1(tmp_path: Path) -> None:
+    """A missing node would keep every container from starting; what a card says on the bus is not the pool's."""
+    simulated = SimulatedNode.create(tmp_path, preset("rdma-2"))
+    (simulated.functions.path_of("0000:81:00.0") / "config").write_bytes(b"\xff" * 64)
+    alone = scanner(tmp_path)
+    alone.scan()
+    assert alone.poll() == [("rdma", "0000:81:00.0", "mlx5_1", ["off-bus"])]
+    scans = scanner(tmp_path, mode="shared", pools=[pool(vendors=["15b3"], rdma_hca_max=1)])
+    assert [device.reasons for device in scans.scan().devices] == [[]]
+    (tmp_path / "dev/infiniband/uverbs0").unlink()
+    assert scans.poll() == [("rdma", POOL, "0", ["node-missing"])]
+
+
+def test_a_pool_whose_devices_cannot_be_looked_at_stays_as_it_was_b1(tmp_path: Path) -> None:
+    """The devices went into a container's network namespace: the pool is not gone, and nothing is said of selectors."""
+    SimulatedNode.create(tmp_path, preset("rdma-2"))
+    for number in (0, 1):
+        (tmp_path / f"sys/class/infiniband/mlx5_{number}").unlink()
+    scan = scanner(tmp_path, mode="shared", pools=[pool(vendors=["15b3"])]).scan()
+    assert scan.problems == []
+    assert not_examined(scan)[-1] == (POOL, None)
+
+
+def test_virtual_functions_have_the_ids_and_variables_of_the_sriov_plugin_b2(tmp_path: Path) -> None:
+    """PCI addresses, and what CNI plugins and workloads read of them; the physical function is left for its parts."""
+    SimulatedNode.create(tmp_path, preset("rdma-sriov"))
+    scan = inventory(tmp_path, rdma={"mode": "sriov"})
+    assert scan["problems"] == []
+    assert by_id(scan) == {"rdma/hca": [f"0000:01:00.{number}" for number in range(1, 5)]}
+    device = scan["resources"][0]["devices"][1]
+    information = {
+        "0000:01:00.2": {
+            "generic": {"deviceID": "0000:01:00.2"},
+            "rdma": {
+                "issm": "/dev/infiniband/issm2",
+                "rdma_cm": "/dev/infiniband/rdma_cm",
+                "rdma_dev": "mlx5_2",
+                "umad": "/dev/infiniband/umad2",
+                "uverbs": "/dev/infiniband/uverbs2",
+            },
+        }
+    }
+    assert device["envs"] == {
+        "PCIDEVICE_RDMA_HCA": "0000:01:00.2",
+        "PCIDEVICE_RDMA_HCA_INFO": json.dumps(information, separators=(",", ":")),
+    }
+    assert device["nodes"] == [node(f"/dev/infiniband/{name}") for name in ("uverbs2", "issm2", "umad2", "rdma_cm")]
+
+
+def test_the_variables_have_the_name_that_a_rule_gives_b2(tmp_path: Path) -> None:
+    """`intel.com/mlnx_sriov-rdma`: dots and the slash are underscores, and nothing else is."""
+    SimulatedNode.create(tmp_path, preset("rdma-2"))
+    native = scanner(tmp_path, mode="sriov").native
+    scan = native.scan()
+    edits = native.edits(scan.devices[0], None, "device-plugin", "intel.com/mlnx_sriov-rdma")
+    assert edits is not None
+    assert sorted(edits.envs) == ["PCIDEVICE_INTEL_COM_MLNX_SRIOV-RDMA", "PCIDEVICE_INTEL_COM_MLNX_SRIOV-RDMA_INFO"]
+
+
+def test_the_sriov_way_demands_verbs_alone_b2(tmp_path: Path) -> None:
+    """The SR-IOV plugin gives what there is."""
+    root = planted(tmp_path)
+    shutil.rmtree(root / "sys/class/infiniband_mad")
+    for path in ("sys/class/misc/rdma_cm", "dev/infiniband/rdma_cm"):
+        (root / path).unlink()
+    scan = scanner(root, mode="sriov").scan()
+    assert scan.problems == []
+    assert [device.id for device in scan.devices] == ["0000:3b:00.0", "0000:3b:00.1"]
+    assert [found.host_path for found in scan.devices[1].nodes] == ["/dev/infiniband/uverbs1"]

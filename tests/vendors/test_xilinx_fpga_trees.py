@@ -306,3 +306,63 @@ def test_a_card_that_is_pulled_out_and_put_back_is_followed(tmp_path: Path) -> N
     assert [device.id for device in scans.scan().devices] == ["0000:01:00.1"]
     simulated.repair(preset("xilinx-2"))
     assert scans.scan().devices == before.devices
+
+
+MEDIA = """
+sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0
+sys/devices/pci0000:00/0000:01:00.0/vendor = 0x10ee
+sys/devices/pci0000:00/0000:01:00.0/device = 0x5070
+sys/devices/pci0000:00/0000:01:00.0/numa_node = 1
+sys/class/misc/ama_transcoder0/bus_id = 0000:01:00.0
+sys/class/misc/ama_transcoder0/dev = 10:120
+sys/class/misc/ama_transcoder0/device_info =
+    Product name = Alveo MA35D
+    Product serial number = XFL1ABCD
+    PCIe device ID = 0x5070
+sys/class/misc/ama_transcoder1/bus_id = 0000:02:00.0
+sys/class/misc/ama_transcoder1/dev = 10:121
+sys/class/misc/ama_transcoder_control/dev = 10:122
+dev/ama_transcoder0 char 10:120
+dev/ama_transcoder1 char 10:121
+"""
+
+
+def test_media_cards_are_advertised_as_the_vendors_plugin_does_b3(tmp_path: Path) -> None:
+    """MA35D: under one name, by PCI address, each with its own node; what a board does not tell is a problem alone."""
+    write_tree(MEDIA, tmp_path)
+    scan = scanner(tmp_path).scan()
+    assert [(device.id, device.resource_name, nodes(device), device.reasons) for device in scan.devices] == [
+        ("0000:01:00.0", "amd.com/MA35", ["ama_transcoder0"], []),
+        ("0000:02:00.0", "amd.com/MA35", ["ama_transcoder1"], []),
+    ]
+    first = scan.devices[0]
+    assert {given.permissions for given in first.nodes} == {"rwm"}
+    assert (first.numa_nodes, first.attributes["product_name"], first.attributes["serial_num"]) == (
+        [1],
+        "Alveo MA35D",
+        "XFL1ABCD",
+    )
+    assert [(problem.path, problem.device) for problem in scan.problems] == [
+        ("/sys/class/misc/ama_transcoder1/device_info", "0000:02:00.0")
+    ]
+
+
+def test_a_media_card_whose_place_is_unknown_costs_no_other_b3(tmp_path: Path) -> None:
+    """The vendor's plugin finds none then; here it stays as it was."""
+    write_tree(MEDIA, tmp_path)
+    (tmp_path / "sys/class/misc/ama_transcoder0/bus_id").unlink()
+    scan = scanner(tmp_path).scan()
+    assert [device.id for device in scan.devices] == ["0000:02:00.0"]
+    assert not_examined(scan) == [("ama_transcoder0", None)]
+    assert scan.problems[0].path == "/sys/class/misc/ama_transcoder0/bus_id"
+
+
+def test_a_media_card_without_its_node_is_unhealthy_and_back_b3(tmp_path: Path) -> None:
+    """The vendor's plugin calls it healthy."""
+    write_tree(MEDIA, tmp_path)
+    scans = scanner(tmp_path)
+    scans.scan()
+    (tmp_path / "dev/ama_transcoder0").unlink()
+    assert scans.poll() == [("xilinx-fpga", "ama_transcoder0", "0000:01:00.0", ["node-missing"])]
+    write_tree(MEDIA, tmp_path)
+    assert scans.poll() == []

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from devherd.config.host import native_settings
 from devherd.config.section import Section
 from devherd.config.values import (
     Count,
     Duration,
+    HexadecimalId,
     HostPath,
     Listen,
     Patterns,
@@ -18,8 +19,8 @@ from devherd.config.values import (
     Permissions,
     ProbeTimeout,
     ResourceName,
+    Times,
     UsablePath,
-    UsbId,
 )
 from devherd.config.vendors import Vendors
 from devherd.settings import RegistrationWay, Settings
@@ -68,7 +69,9 @@ class Sharing(Section):
     replicas: Annotated[Count, Field(ge=1, le=10_000)] = 1
     rename: ResourceName | None = None
     fail_requests_greater_than_one: bool | None = None
-    """Whether a container may have one replica only; None = where MPS shares, as NVIDIA's plugin has it."""
+    """Whether a container may have one replica only; without replicas one device only, which may be a share of its
+    vendor's plugin (`card0-0`). None = where MPS shares, as NVIDIA's plugin has it.
+    """
 
     @property
     def refuses_more_than_one(self) -> bool:
@@ -89,36 +92,42 @@ class ResourceRule(Section):
 
 
 class GenericPath(Section):
-    """A member of a group by path; the keys are generic-device-plugin's."""
+    """A member of a group by path; the keys are generic-device-plugin's, and what it takes for unset is its default."""
 
-    path: Annotated[str, Field(pattern="^/")]
-    mount_path: Annotated[str, Field(alias="mountPath", pattern="^(/.*)?$")] = ""
+    path: Annotated[str, StringConstraints(strip_whitespace=True, pattern="^/")]
+    mount_path: Annotated[
+        str, StringConstraints(strip_whitespace=True, pattern="^(/.*)?$"), Field(alias="mountPath")
+    ] = ""
     type: Literal["Device", "Mount"] = "Device"
     permissions: Permissions = "mrw"
     read_only: Annotated[bool, Field(alias="readOnly")] = False
-    limit: Annotated[Count, Field(ge=1)] = 1
+    limit: Times = 1
     optional: bool = False
 
 
 class GenericUsb(Section):
     """A member of a group by USB id."""
 
-    vendor: UsbId
-    product: UsbId
+    vendor: HexadecimalId
+    product: HexadecimalId
     serial: str | None = None
 
 
 class GenericGroup(Section):
     """Paths, or USB devices, that go into a container together."""
 
-    count: Annotated[Count, Field(ge=1, le=100_000)] = 1
+    count: Annotated[Times, Field(le=100_000)] = 1
     paths: list[GenericPath] = []
     usb: list[GenericUsb] = []
+    separate: bool = False
+    """Whether each USB device is a device of its own; generic-device-plugin always makes one of all."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> "GenericGroup":
         if bool(self.paths) == bool(self.usb):
             raise ValueError("a group needs either `paths` or `usb`, and not both")
+        if self.separate and not self.usb:
+            raise ValueError("`separate` is for `usb`: every match of a path is a device of its own already")
         return self
 
 

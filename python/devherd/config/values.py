@@ -81,16 +81,18 @@ def _host_path_text(text: str) -> str:
 
 
 def _permissions(text: str) -> str:
-    if not text or set(text) - set("rwm") or len(set(text)) < len(text):
+    if not text:
+        return "mrw"  # as generic-device-plugin has it
+    if set(text) - set("rwm") or len(set(text)) < len(text):
         raise ValueError(f"{text!r} are not permissions; use `r`, `w` and `m`, each at most once, like `rw`")
     return text
 
 
 def _hexadecimal(value: Any) -> Any:
-    """USB ids are hexadecimal; YAML reads an unquoted 7523 as a number, whose digits are what was meant."""
+    """Ids of USB and PCI are hexadecimal; YAML reads an unquoted 7523 as a number, whose digits are what was meant."""
     text = _as_written(value).lower().removeprefix("0x")
     if isinstance(value, bool) or not re.fullmatch(r"[0-9a-f]{1,4}", text):
-        raise ValueError(f"{value!r} is not a USB id; use up to four hexadecimal digits, like `0403`")
+        raise ValueError(f"{value!r} is not a vendor's or product's id; use up to four hexadecimal digits, like `0403`")
     return text.zfill(4)
 
 
@@ -132,4 +134,6 @@ HostPathText = Annotated[
 ]
 Permissions = Annotated[str, AfterValidator(_permissions)]
 Count = Annotated[int, Field(strict=True)]
-UsbId = Annotated[str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int)]
+Times = Annotated[Count, Field(ge=0), AfterValidator(lambda times: times or 1)]
+"""0 is 1, as generic-device-plugin has it."""
+HexadecimalId = Annotated[str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int)]

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from devherd.config.resolved import Preference
 from devherd.config.section import Section
-from devherd.config.values import Count, HostPathText
+from devherd.config.values import Count, HexadecimalId, HostPathText, ResourceName
 
 Enabled = Literal["auto", True, False]
 DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
@@ -132,11 +132,50 @@ class XilinxFpgaOptions(VendorOptions):
     u30_alloc_unit: Literal["card", "device"] = "card"
 
 
+class RdmaSelectors(Section):
+    """What a device of a pool must be: one of each list that is given."""
+
+    vendors: list[HexadecimalId] = []
+    device_ids: list[HexadecimalId] = []
+    drivers: list[str] = []
+    if_names: list[str] = []
+    link_types: list[Literal["ether", "infiniband"]] = []
+
+    @model_validator(mode="after")
+    def _one_at_least(self) -> "RdmaSelectors":
+        if not any(self.model_dump().values()):
+            raise ValueError("give one selector at least")
+        return self
+
+
+class RdmaPool(Section):
+    """An entry of `configList` of k8s-rdma-shared-dev-plugin."""
+
+    name: ResourceName
+    """`resourcePrefix/resourceName`."""
+    rdma_hca_max: Annotated[Count, Field(ge=1, le=10_000)]
+    selectors: RdmaSelectors
+
+
 class RdmaOptions(VendorOptions):
     """Options of RDMA devices."""
 
+    mode: Literal["device", "shared", "sriov"] = "device"
+    """RDMA devices, pools as of k8s-rdma-shared-dev-plugin, or PCI functions as of sriov-network-device-plugin."""
     shared_devices: Annotated[Count, Field(ge=0, le=10_000)] = 0
     """Ids a device, for sharing; 0 = each device goes to one container at a time."""
+    pools: list[RdmaPool] = []
+
+    @model_validator(mode="after")
+    def _of_its_mode(self) -> "RdmaOptions":
+        if bool(self.pools) != (self.mode == "shared"):
+            raise ValueError("`mode: shared` and `pools` go together: give both or neither")
+        if self.shared_devices and self.mode != "device":
+            raise ValueError("`shared_devices` is an option of `mode: device`; a pool has `rdma_hca_max`")
+        names = [pool.name for pool in self.pools]
+        if len(set(names)) < len(names):
+            raise ValueError("the names of `pools` must differ")
+        return self
 
 
 class Vendors(Section):

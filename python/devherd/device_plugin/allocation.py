@@ -1,5 +1,6 @@
 """Device ids → what a container gets: its device nodes, mounts, environment, annotations and CDI devices. Pure."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import grpc
@@ -43,14 +44,17 @@ def merge(edits: Sequence[spool_pb2.Edits]) -> v1beta1.ContainerAllocateResponse
 
 
 def _check_amount(snapshot: Snapshot, device_ids: Sequence[str]) -> None:
+    """Whole devices beside shared ones may be had together; where nothing has replicas, the ids are the shares."""
     asked = set(device_ids)
     if not snapshot.resource.fail_requests_greater_than_one or len(asked) < 2:
         return
-    if any(snapshot.devices[device_id].replicas for device_id in asked & snapshot.devices.keys()):
+    devices = snapshot.devices
+    has_replicas = any(device.replicas for device in snapshot.resource.devices)
+    if not has_replicas or any(devices[device_id].replicas for device_id in asked & devices.keys()):
         raise RefusedError(
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"{len(asked)} devices of {snapshot.name} requested, but they are shared and more than one gives no more"
-            " of the hardware: request 1, or turn off fail_requests_greater_than_one",
+            f"{len(asked)} devices of {snapshot.name} requested, but a container may have one of them only:"
+            " request 1, or turn off fail_requests_greater_than_one",
         )
 
 
@@ -64,18 +68,22 @@ def _check_device(snapshot: Snapshot, device_id: str) -> None:
 
 
 def _merge_texts(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Different values are joined by commas, each member once, as in NVIDIA_VISIBLE_DEVICES."""
+    """Different values are joined: JSON objects (PCIDEVICE_…_INFO), or lists with commas (NVIDIA_VISIBLE_DEVICES)."""
     values: dict[str, dict[str, None]] = {}
     for texts in maps:
         for key, value in texts.items():
             values.setdefault(key, {})[value] = None
-    return {key: _list(values[key]) for key in sorted(values)}
+    return {key: _joined(values[key]) for key in sorted(values)}
 
 
-def _list(values: Iterable[str]) -> str:
+def _joined(values: Iterable[str]) -> str:
     different = [*values]
     if len(different) == 1:
         return different[0]
+    if all(value.startswith("{") for value in different):
+        return json.dumps(
+            {key: one for value in different for key, one in json.loads(value).items()}, separators=(",", ":")
+        )
     return ",".join(dict.fromkeys(member for value in different for member in value.split(",") if member))
 
 

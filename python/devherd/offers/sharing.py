@@ -22,10 +22,10 @@ _VERSION = re.compile(r"(\d+)\.\d+")
 
 def feasible(sharing: Sharing, device: "Device") -> tuple[Sharing, str | None]:
     """How a device can really be shared, and a message if that differs from the configuration."""
-    if sharing.replicas == 1:
-        return UNSHARED, None
     if sharing.strategy != "mps":
         return sharing, None
+    if sharing.replicas == 1:
+        return UNSHARED, None
     if device.vendor != "nvidia":
         return UNSHARED, "MPS shares NVIDIA's GPUs only: it is advertised unshared"
     attributes = device.attributes

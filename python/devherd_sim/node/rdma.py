@@ -19,6 +19,8 @@ _NETWORK_CLASSES = {"InfiniBand": 0x020700, "Ethernet": 0x020000}
 _MAJOR, _DYNAMIC_MAJOR = 231, 509
 _FIXED_MINORS = 32
 _VERBS_BASE, _ISSM_BASE = 192, 64
+_INTERFACE_TYPES = {"InfiniBand": 32, "Ethernet": 1}
+"""Of the kernel's if_arp.h."""
 _RATES = {"InfiniBand": "200 Gb/sec (4X HDR)", "Ethernet": "100 Gb/sec (4X EDR)"}
 
 
@@ -118,4 +120,5 @@ def _character_device(
 
 def _interface(spec: RdmaSpec, function: pci.Function, number: int) -> list[Entry]:
     path = f"{function.path}/net/{'ib' if spec.link_layer == 'InfiniBand' else 'eth'}{number}"
-    return [*class_device(path, "net", function.path), *attributes(path, {"operstate": "up", "carrier": "1"})]
+    facts = {"operstate": "up", "carrier": "1", "type": str(_INTERFACE_TYPES[spec.link_layer])}
+    return [*class_device(path, "net", function.path), *attributes(path, facts)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::device::{Device, PciFunction};
 use crate::host::Host;
-use crate::host::attribute::{self, Attribute};
+use crate::host::attribute::{self, Attribute, AttributeError};
 use crate::host::directory::{self, Directory};
 
 /// The directory of the PCI function that a path of sysfs lies in: the last part that is an address.
@@ -56,6 +56,17 @@ pub fn physical_function(host: &Host, function: &Path) -> Option<PathBuf> {
     let target = directory::link(&function.join("physfn")).ok()?;
     let physical = host.behind_link(function, &target);
     address_of(&physical).is_some().then_some(physical)
+}
+
+/// Whether a function has virtual ones now; one that cannot have any has none.
+///
+/// # Errors
+/// When their number cannot be read.
+pub fn has_virtual_functions(function: &Path) -> Result<bool, AttributeError> {
+    match Attribute::read(function.join("sriov_numvfs")).and_then(|count| count.decimal()) {
+        Err(error) if error.is_absent() => Ok(false),
+        count => count.map(|count| count > 0),
+    }
 }
 
 /// Every PCI function of the host, found by walking down the bridges: for trees whose class directories hold no links.

@@ -160,15 +160,15 @@ vendors! {
     xilinx_fpga: XilinxFpgaOptions => |options, _| options.enabled.then(|| XilinxFpga::new(options.clone())), Row {
         name: xilinx_fpga::VENDOR,
         title: "Xilinx FPGAs",
-        facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "serial_num", "mgmt_pf", "driver"],
-        model: &["vbnv"],
+        facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "mgmt_pf", "driver"],
+        model: &["vbnv", "product_name"],
         ..BLANK
     };
     rdma: RdmaOptions => |options, _| options.enabled.then(|| Rdma::new(options.clone())), Row {
         name: rdma::VENDOR,
         title: "RDMA devices",
         facts: &[
-            "ibdev", "netdev", "link_layer", "port_state", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
+            "ibdev", "netdev", "link_layer", "port_state", "node_type", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
         ],
         model: &["hca_type"],
         ..BLANK

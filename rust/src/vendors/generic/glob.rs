@@ -3,20 +3,29 @@
 //! No crate has these rules: `**` is the same as `*`, a class is negated by `^`, a backslash takes the next character as it is,
 //! and a pattern without any of these is a path that exists or not, spelt as given.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::host::Host;
-use crate::host::attribute::AttributeError;
+use crate::host::attribute::{AttributeError, Cause};
 use crate::host::directory::Directory;
 use crate::host::resolve::{followed, followed_to_last};
 
-/// Paths that fit a pattern, and directories that could not be looked into.
+/// Paths that fit a pattern, and what could not be looked at.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Matches {
-    /// Paths as the host names them, sorted as strings.
-    pub paths: Vec<String>,
-    /// Absent directories are no error.
+    /// Sorted as strings.
+    pub paths: Vec<Match>,
+    /// What is absent is no error.
     pub errors: Vec<AttributeError>,
+}
+
+/// A path that fits.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Match {
+    /// As the host names it.
+    pub path: String,
+    /// As this process reaches it: links on the way followed, but not the last one.
+    pub place: PathBuf,
 }
 
 /// The paths of the host that fit a pattern.
@@ -26,52 +35,65 @@ pub(super) struct Matches {
 pub(super) fn find(host: &Host, pattern: &str) -> Result<Matches, String> {
     let mut matches = Matches::default();
     if !has_meta(pattern) {
-        matches.paths.extend(is_there(host, pattern).then(|| pattern.to_owned()));
+        matches.add_if_there(host, pattern.to_owned());
         return Ok(matches);
     }
-    matches.paths.push(String::new());
-    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+    let mut paths = vec![String::new()];
+    let mut parts = pattern.split('/').filter(|part| !part.is_empty()).peekable();
+    while let Some(part) = parts.next() {
         if has_meta(part) {
             let tokens = parse(part).map_err(|error| format!("{pattern:?}: {error}"))?;
-            matches = matches.below(host, &tokens);
+            let found = matches.below(host, &paths, &tokens);
+            if parts.peek().is_none() {
+                matches.paths = found;
+            } else {
+                paths = found.into_iter().map(|found| found.path).collect();
+            }
         } else {
-            matches.paths.iter_mut().for_each(|path| *path = format!("{path}/{part}"));
+            for path in &mut paths {
+                *path = format!("{path}/{part}");
+            }
+            if parts.peek().is_none() {
+                // What a wildcard found was listed; what was added behind it need not be there.
+                for path in paths.drain(..) {
+                    matches.add_if_there(host, path);
+                }
+            }
         }
     }
-    if !pattern.rsplit('/').find(|part| !part.is_empty()).is_some_and(has_meta) {
-        // What a wildcard found was listed; what was added behind it need not be there.
-        matches.paths.retain(|path| is_there(host, path));
-    }
-    matches.paths.sort_unstable();
+    matches.paths.sort_unstable_by(|left, right| left.path.cmp(&right.path));
     Ok(matches)
 }
 
 impl Matches {
-    /// The entries of all these paths that fit one part of a pattern.
-    fn below(mut self, host: &Host, tokens: &[Token]) -> Self {
-        let directories = std::mem::take(&mut self.paths);
+    /// The entries of all these directories that fit one part of a pattern.
+    fn below(&mut self, host: &Host, directories: &[String], tokens: &[Token]) -> Vec<Match> {
+        let mut found = Vec::new();
         for directory in directories {
-            match names(host, &directory) {
+            let place = followed(host, Path::new(if directory.is_empty() { "/" } else { directory }));
+            match Directory::open(&place).and_then(|open| open.names()) {
                 Ok(names) => {
                     let fitting = names.iter().filter(|name| fits(tokens, name));
-                    self.paths.extend(fitting.map(|name| format!("{directory}/{name}")));
+                    found.extend(
+                        fitting.map(|name| Match { path: format!("{directory}/{name}"), place: place.join(name) }),
+                    );
                 }
                 Err(error) if error.is_absent() => {}
                 Err(error) => self.errors.push(error),
             }
         }
-        self
+        found
     }
-}
 
-fn names(host: &Host, directory: &str) -> Result<Vec<String>, AttributeError> {
-    let path = if directory.is_empty() { "/" } else { directory };
-    Directory::open(followed(host, Path::new(path)))?.names()
-}
-
-/// Whether something is at the path, be it a link that leads nowhere.
-fn is_there(host: &Host, path: &str) -> bool {
-    rustix::fs::lstat(followed_to_last(host, Path::new(path))).is_ok()
+    /// Whether something is at the path, be it a link that leads nowhere.
+    fn add_if_there(&mut self, host: &Host, path: String) {
+        let place = followed_to_last(host, Path::new(&path));
+        match rustix::fs::lstat(&place).map_err(Cause::System) {
+            Ok(_) => self.paths.push(Match { path, place }),
+            Err(cause) if cause.is_absent() => {}
+            Err(cause) => self.errors.push(AttributeError { path: place, cause }),
+        }
+    }
 }
 
 fn has_meta(text: &str) -> bool {
@@ -240,7 +262,11 @@ mod tests {
         let (_root, host) = host();
         let matches = find(&host, pattern).unwrap();
         assert_eq!(matches.errors, []);
-        matches.paths
+        paths(matches)
+    }
+
+    fn paths(matches: Matches) -> Vec<String> {
+        matches.paths.into_iter().map(|found| found.path).collect()
     }
 
     #[test]
@@ -264,7 +290,12 @@ mod tests {
 
     #[test]
     fn absolute_links_are_followed_below_the_host_root() {
-        assert_eq!(found("/dev/audio/control*"), ["/dev/audio/controlC0"]);
+        let (root, host) = host();
+        for pattern in ["/dev/audio/control*", "/dev/audio/controlC0"] {
+            let path = "/dev/audio/controlC0".to_owned();
+            let place = root.path().join("dev/snd/controlC0");
+            assert_eq!(find(&host, pattern).unwrap().paths, [Match { path, place }]);
+        }
     }
 
     #[test]
@@ -272,10 +303,14 @@ mod tests {
         let (root, host) = host();
         symlink("loop", root.path().join("dev/bus/loop")).unwrap();
         let matches = find(&host, "/dev/bus/*/x").unwrap();
-        assert_eq!(matches.paths, ["/dev/bus/1/x"]);
-        let matches = find(&host, "/dev/bus/*/*").unwrap();
-        assert_eq!(matches.paths, ["/dev/bus/1/x"]);
         assert_eq!(matches.errors.len(), 1, "{:?}", matches.errors);
+        assert_eq!(paths(matches), ["/dev/bus/1/x"]);
+        let matches = find(&host, "/dev/bus/*/*").unwrap();
+        assert_eq!(matches.errors.len(), 1, "{:?}", matches.errors);
+        assert_eq!(paths(matches), ["/dev/bus/1/x"]);
+        let matches = find(&host, "/dev/bus/loop/x").unwrap();
+        assert_eq!(matches.errors.len(), 1, "{:?}", matches.errors);
+        assert_eq!(paths(matches), Vec::<String>::new());
     }
 
     proptest! {

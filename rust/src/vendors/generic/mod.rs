@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::bus::numa::{self, Near};
+use crate::bus::numa::{Near, Nears};
 use crate::bus::usb;
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way, cdi_name};
@@ -53,6 +53,8 @@ struct Seen {
     unmatched: Vec<(String, String)>,
     /// Something could not be looked at that another time can: devices not found may be there.
     is_partial: bool,
+    /// What sysfs has said already of the way up from a device.
+    nears: Nears,
 }
 
 impl Generic {
@@ -154,7 +156,7 @@ impl Group {
 impl Seen {
     /// Where the hardware behind an entry of /sys/dev/* or /sys/bus/*/devices is.
     fn near(&mut self, host: &Host, directory: &str, link: &str) -> Option<Near> {
-        numa::of(host, &host.sys(directory), link).unwrap_or_else(|error| {
+        self.nears.of(host, &host.sys(directory), link).unwrap_or_else(|error| {
             self.blame(host, &error);
             None
         })

@@ -22,11 +22,13 @@ pub struct GenericGroup {
     pub paths: Vec<GenericPath>,
     /// Members by USB id.
     pub usb: Vec<GenericUsb>,
+    /// Whether each stick is a device of its own.
+    pub separate: bool,
 }
 
 impl Default for GenericGroup {
     fn default() -> Self {
-        Self { count: 1, paths: Vec::new(), usb: Vec::new() }
+        Self { count: 1, paths: Vec::new(), usb: Vec::new(), separate: false }
     }
 }
 
@@ -83,6 +85,6 @@ pub struct GenericUsb {
     pub vendor: String,
     /// `idProduct`.
     pub product: String,
-    /// `serial`, any when absent.
+    /// `serial`, any when absent or empty.
     pub serial: Option<String>,
 }

@@ -72,7 +72,7 @@ fn find(host: &Host, options: &GenericPath, seen: &mut Seen) -> Vec<Match> {
         seen.blame(host, error);
         seen.is_partial |= is_passing(&error.cause);
     }
-    found.paths.into_iter().map(|path| examine(host, options.kind, path, seen)).collect()
+    found.paths.into_iter().map(|found| examine(host, options.kind, found, seen)).collect()
 }
 
 /// Whether another look may succeed. What is forbidden stays so, and then the other matches are all there is.
@@ -81,9 +81,13 @@ fn is_passing(cause: &Cause) -> bool {
 }
 
 /// What is at a matching path, and what must stay so.
-fn examine(host: &Host, kind: GenericKind, path: String, seen: &mut Seen) -> Match {
-    let place = followed(host, Path::new(&path));
-    let found = rustix::fs::stat(&place);
+fn examine(host: &Host, kind: GenericKind, found: glob::Match, seen: &mut Seen) -> Match {
+    let glob::Match { path, place } = found;
+    // Most nodes are no links, and then this is the only system call.
+    let found = match rustix::fs::lstat(&place) {
+        Ok(found) if !FileType::from_raw_mode(found.st_mode).is_symlink() => Ok(found),
+        _ => rustix::fs::stat(followed(host, Path::new(&path))),
+    };
     let standing = judge(kind, found.map(|found| FileType::from_raw_mode(found.st_mode)), host.is_simulated());
     if standing == Standing::NoNode {
         let error = "is not a device node; `type: Mount` is for files, directories and sockets";

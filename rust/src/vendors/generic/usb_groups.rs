@@ -1,4 +1,4 @@
-//! Groups of members by USB id: all sticks that match, of all entries, are one device, times the group's count.
+//! Groups of members by USB id: all sticks that match, of all entries, are one device, or each is one; times the group's count.
 
 use std::path::PathBuf;
 
@@ -10,31 +10,52 @@ use crate::device::{Device, HostPath};
 use crate::host::Host;
 use crate::vendors::generic::glob;
 
-/// Adds the device of a group, if any stick matches. The sticks come by bus and number, so the id does not depend on the
-/// order in which the kernel lists them.
+/// Adds the devices of a group. The sticks come by entry, then by bus and number: an id is that of generic-device-plugin
+/// wherever its own order is no accident. A stick that two entries name counts twice there.
 pub(super) fn add(host: &Host, group: &Group, sticks: &[UsbDevice], seen: &mut Seen) {
-    let is_member = |stick: &&UsbDevice| group.options.usb.iter().any(|options| is_meant(options, stick));
-    let members: Vec<&UsbDevice> = sticks.iter().filter(is_member).collect();
+    let entries = group.options.usb.iter();
+    let members: Vec<&UsbDevice> =
+        entries.flat_map(|options| sticks.iter().filter(move |stick| is_meant(options, stick))).collect();
     if members.is_empty() {
         let ids = if seen.is_partial { &[] } else { group.options.usb.as_slice() };
         seen.unmatched.extend(ids.iter().map(|options| (group.resource_name.clone(), name(options))));
-        return;
+    } else if group.options.separate {
+        for stick in distinct(&members) {
+            add_device(host, group, &[stick], seen);
+        }
+    } else {
+        add_device(host, group, &members, seen);
     }
-    let nodes: Vec<String> = members.iter().map(|stick| stick.node()).collect();
-    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
-    let mut first = group.device(0, &nodes);
+}
+
+fn add_device(host: &Host, group: &Group, members: &[&UsbDevice], seen: &mut Seen) {
+    let of_id: Vec<String> = members.iter().map(|stick| stick.node()).collect();
+    let of_id: Vec<&str> = of_id.iter().map(String::as_str).collect();
+    let members = distinct(members);
+    let mut first = group.device(0, &of_id);
     let nears: Vec<Near> = members.iter().filter_map(|stick| seen.near(host, "bus/usb/devices", &stick.name)).collect();
     place(host, &mut first, nears.iter());
     describe(host, &mut first, &members);
-    first.paths.extend(nodes.iter().map(|&node| HostPath::node(node, None)));
-    let instance = |instance| Device { id: id::of(instance, &nodes), ..first.clone() };
+    first.paths.extend(members.iter().map(|stick| HostPath::node(stick.node(), None)));
+    let instance = |instance| Device { id: id::of(instance, &of_id), ..first.clone() };
     seen.devices.extend((0..group.options.count).map(instance));
+}
+
+/// Each stick once, where it comes first.
+fn distinct<'s>(sticks: &[&'s UsbDevice]) -> Vec<&'s UsbDevice> {
+    let mut distinct: Vec<&UsbDevice> = Vec::new();
+    for stick in sticks {
+        if !distinct.contains(stick) {
+            distinct.push(stick);
+        }
+    }
+    distinct
 }
 
 /// The directories of USB nodes: entries come and go there also where the kernel's events do not arrive.
 pub(super) fn watched_directories(host: &Host) -> impl Iterator<Item = PathBuf> {
     let buses = glob::find(host, "/dev/bus/usb/*").unwrap_or_default().paths;
-    buses.into_iter().map(|bus| host.absolute(bus))
+    buses.into_iter().map(|bus| host.absolute(bus.path))
 }
 
 fn name(options: &GenericUsb) -> String {
@@ -45,7 +66,7 @@ fn name(options: &GenericUsb) -> String {
 fn is_meant(options: &GenericUsb, stick: &UsbDevice) -> bool {
     options.vendor.eq_ignore_ascii_case(&stick.vendor)
         && options.product.eq_ignore_ascii_case(&stick.product)
-        && options.serial.as_ref().is_none_or(|serial| stick.serial.as_ref() == Some(serial))
+        && options.serial.as_ref().is_none_or(|serial| serial.is_empty() || stick.serial.as_ref() == Some(serial))
 }
 
 fn describe(host: &Host, device: &mut Device, members: &[&UsbDevice]) {
@@ -87,6 +108,7 @@ mod tests {
             (options("1a86", Some("A")), stick(Some("A")), true),
             (options("1a86", Some("A")), stick(Some("a")), false),
             (options("1a86", Some("A")), stick(None), false),
+            (options("1a86", Some("")), stick(Some("A")), true),
         ] {
             assert_eq!(is_meant(&options, &stick), expected, "{options:?} {stick:?}");
         }

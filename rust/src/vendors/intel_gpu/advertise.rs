@@ -30,7 +30,7 @@ fn whole_card(host: &Host, facts: &Facts, by_path: &ByPath, problems: &mut Vec<P
         problem("the card has no PCI address; its links in /dev/dri/by-path are unknown");
     }
     describe(host, facts, &mut device);
-    if let Some((driver, source)) = &facts.function.driver {
+    if let Some((driver, source)) = facts.driver() {
         device.note("driver", driver, host.own_path(source));
         device.resource_name = Some(format!("{NAMESPACE}/{driver}"));
     } else {

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use super::hwmon;
 use super::locate::Card;
 use super::options::{IntelGpuMonitoring, IntelGpuOptions};
@@ -9,7 +11,7 @@ use super::{INTEL, VENDOR};
 use crate::bus::pci;
 use crate::device::{Problem, Reading};
 use crate::host::Host;
-use crate::host::attribute::{Attribute, AttributeError};
+use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{Directory, is_numbered};
 
 /// An Intel GPU that is to be advertised.
@@ -37,22 +39,33 @@ pub(super) struct CardNode {
 }
 
 impl Facts {
+    /// The driver, and the file that says so. A card that has neither address nor device id is one that `gpu_fakedev`,
+    /// Intel's tool for tests, has made: it names no driver, and means i915.
+    pub(super) fn driver(&self) -> Option<(&str, PathBuf)> {
+        let is_fake = self.card.address.is_none() && self.function.id.is_none();
+        match &self.function.driver {
+            Some((driver, source)) => Some((driver, source.clone())),
+            None => is_fake.then(|| ("i915", self.card.device.clone())),
+        }
+    }
+
     /// `None` for a card that is no Intel GPU, or one that is not to be advertised.
     ///
     /// # Errors
     /// When that is unknown.
     pub(super) fn read(host: &Host, card: Card, options: &IntelGpuOptions) -> Result<Option<Self>, Problem> {
         let function = pci::Function::read(&card.device);
-        let Some(((vendor, device), _)) = function.id else {
-            return if card.address.is_some() { Err(unknown_maker(host, &card)) } else { Ok(None) };
-        };
         let problem = |error: AttributeError| Problem::new(VENDOR, host.own_path(error.path), error.cause);
-        if vendor != INTEL || !is_wanted(options, device) || has_virtual_functions(&card.device).map_err(problem)? {
+        // One with virtual functions is given away in parts: they are cards of their own.
+        if maker(host, &card, &function)? != Some(INTEL)
+            || !is_wanted(host, &card, &function, options)?
+            || pci::has_virtual_functions(&card.device).map_err(problem)?
+        {
             return Ok(None);
         }
         let names = match drm_nodes(&card.device.join("drm")) {
             Ok(names) => names,
-            Err(error) if error.is_absent() => return Ok(None),
+            Err(error) if error.cause == Cause::System(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(problem(error)),
         };
         let monitored = options.monitoring != IntelGpuMonitoring::Off;
@@ -67,23 +80,29 @@ impl Facts {
     }
 }
 
-fn unknown_maker(host: &Host, card: &Card) -> Problem {
-    let error = "unknown vendor: neither uevent nor the files vendor and device can be read";
-    Problem::new(VENDOR, host.own_path(&card.device), error)
+/// The PCI vendor; `None` for a card that is on no bus.
+fn maker(host: &Host, card: &Card, function: &pci::Function) -> Result<Option<u16>, Problem> {
+    if let Some(((vendor, _), _)) = function.id {
+        return Ok(Some(vendor));
+    }
+    match Attribute::read(card.device.join("vendor")).and_then(|vendor| vendor.hexadecimal()) {
+        Ok(vendor) => Ok(u16::try_from(vendor).ok()),
+        Err(error) if error.is_absent() && card.address.is_none() => Ok(None),
+        Err(error) => Err(Problem::new(VENDOR, host.own_path(error.path), format!("unknown vendor: {}", error.cause))),
+    }
 }
 
 /// Ids are compared whole.
-fn is_wanted(options: &IntelGpuOptions, device: u16) -> bool {
-    let id = format!("0x{device:04x}");
-    (options.allow_ids.is_empty() || options.allow_ids.contains(&id)) && !options.deny_ids.contains(&id)
-}
-
-/// Such a card is given away in parts: its virtual functions are cards of their own.
-fn has_virtual_functions(function: &Path) -> Result<bool, AttributeError> {
-    match Attribute::read(function.join("sriov_numvfs")).and_then(|count| count.decimal()) {
-        Err(error) if error.is_absent() => Ok(false),
-        count => count.map(|count| count > 0),
+fn is_wanted(host: &Host, card: &Card, function: &pci::Function, options: &IntelGpuOptions) -> Result<bool, Problem> {
+    if options.allow_ids.is_empty() && options.deny_ids.is_empty() {
+        return Ok(true);
     }
+    let Some(((_, device), _)) = function.id else {
+        let error = "the PCI device id is unknown: `allow_ids` and `deny_ids` cannot be applied";
+        return Err(Problem::new(VENDOR, host.own_path(card.device.join("device")), error));
+    };
+    let id = format!("0x{device:04x}");
+    Ok((options.allow_ids.is_empty() || options.allow_ids.contains(&id)) && !options.deny_ids.contains(&id))
 }
 
 fn physical_address(host: &Host, function: &Path) -> Option<String> {

@@ -27,7 +27,7 @@ pub(super) fn watched(host: &Host, facts: &Facts, choice: IntelGpuMonitoring) ->
     let resource = match choice {
         IntelGpuMonitoring::Off => return None,
         IntelGpuMonitoring::Single => SINGLE.to_owned(),
-        IntelGpuMonitoring::Split => of_driver(&facts.function.driver.as_ref()?.0),
+        IntelGpuMonitoring::Split => of_driver(facts.driver()?.0),
     };
     let present = facts.nodes.iter().filter(|node| !host.lacks_node(&host.dev(&node.name), node.number));
     let nodes: Vec<CardNode> = present.chain(&facts.management_nodes).cloned().collect();

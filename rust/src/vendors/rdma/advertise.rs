@@ -1,11 +1,10 @@
-//! What a device's facts make: one device, or one for each share, with all the nodes that an RDMA workload needs.
+//! What the facts of devices make: one device each, or one for each share, or one for each PCI function.
 //!
 //! The state of ports is a fact and does not affect health: on a card of two ports one may well have no cable.
 
 use super::VENDOR;
-use super::card::Facts;
-use super::locate::Companion;
-use crate::device::{Device, HostPath, Problem};
+use super::card::{Facts, word};
+use crate::device::{Device, HostPath};
 use crate::host::Host;
 
 const EXCLUSIVE: &str = "rdma/hca";
@@ -13,50 +12,59 @@ const EXCLUSIVE: &str = "rdma/hca";
 const SHARED: &str = "rdma/hca_shared_devices_a";
 
 /// `mlx5_0`, or `mlx5_0-0` … `mlx5_0-<shares-1>`.
-///
-/// # Errors
-/// When a companion is missing that every workload needs: which module makes it.
-pub(super) fn devices(
-    host: &Host,
-    facts: &Facts,
-    connection_manager: &Companion,
-    shares: u32,
-) -> Result<Vec<Device>, Problem> {
-    let hca = &facts.hca;
-    require(host, facts, &hca.verbs, "uverbs", "ib_uverbs")?;
-    require(host, facts, &hca.mads, "umad", "ib_umad")?;
-    let companions = hca.verbs.iter().chain(&hca.mads).chain([connection_manager]);
-    let whole = whole_device(host, facts, companions);
+pub(super) fn devices(host: &Host, facts: &Facts, shares: u32) -> Vec<Device> {
+    let whole = whole_device(host, facts);
     if shares == 0 {
-        return Ok(vec![Device { id: hca.name.clone(), resource_name: Some(EXCLUSIVE.to_owned()), ..whole }]);
+        return vec![whole];
     }
     let share = |number: u32| Device {
-        id: format!("{}-{number}", hca.name),
+        id: format!("{}-{number}", facts.hca.name),
         resource_name: Some(SHARED.to_owned()),
         ..whole.clone()
     };
-    Ok((0..shares).map(share).collect())
+    (0..shares).map(share).collect()
 }
 
-fn require(host: &Host, facts: &Facts, companions: &[Companion], kind: &str, module: &str) -> Result<(), Problem> {
-    if companions.iter().any(|companion| companion.name.starts_with(kind)) {
-        return Ok(());
+/// `0000:3b:00.1`. A function with virtual ones is left out for them, as sriov-network-device-plugin does, and so are the
+/// RDMA devices that are parts of a function (subfunctions).
+pub(super) fn functions(host: &Host, cards: &[Facts]) -> Vec<Device> {
+    let mut devices: Vec<Device> = Vec::new();
+    for facts in cards.iter().filter(|facts| facts.hca.device == facts.hca.function && !facts.has_virtual_functions) {
+        let device = Device { id: facts.hca.address.clone(), ..whole_device(host, facts) };
+        match devices.iter_mut().find(|known| known.id == device.id) {
+            Some(known) => add_paths(known, &device.paths),
+            None => devices.push(device),
+        }
     }
-    let error = format!("the device has no {kind} node, which RDMA workloads need: load the kernel module {module}");
-    Err(Problem::new(VENDOR, host.own_path(&facts.hca.path), error).of(&facts.hca.name))
+    devices
 }
 
-fn whole_device<'a>(host: &Host, facts: &Facts, companions: impl Iterator<Item = &'a Companion>) -> Device {
+/// Adds what the device does not have yet.
+pub(super) fn add_paths(device: &mut Device, paths: &[HostPath]) {
+    for path in paths {
+        if !device.paths.contains(path) {
+            device.paths.push(path.clone());
+        }
+    }
+}
+
+/// The nodes of an RDMA device, in the order in which containers get them.
+pub(super) fn nodes(facts: &Facts) -> Vec<HostPath> {
+    let companions = facts.hca.companions.iter();
+    companions.map(|one| HostPath::node(format!("/dev/infiniband/{}", one.name), one.number)).collect()
+}
+
+fn whole_device(host: &Host, facts: &Facts) -> Device {
     let mut device = Device {
         vendor: VENDOR.into(),
         card: facts.hca.address.clone(),
+        id: facts.hca.name.clone(),
+        resource_name: Some(EXCLUSIVE.to_owned()),
         numa_nodes: facts.function.numa_node.iter().map(|(node, _)| *node).collect(),
+        paths: nodes(facts),
         ..Device::default()
     };
     describe(host, facts, &mut device);
-    for companion in companions {
-        device.paths.push(HostPath::node(format!("/dev/infiniband/{}", companion.name), companion.number));
-    }
     device
 }
 
@@ -68,7 +76,7 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
         device.note("driver", driver, host.own_path(source));
     }
     for (name, attribute) in &facts.attributes {
-        device.note(name, attribute.text(), host.own_path(attribute.path()));
+        device.note(name, word(attribute.text()), host.own_path(attribute.path()));
     }
     let ports = host.own_path(&facts.ports.path);
     if !facts.ports.states.is_empty() {
@@ -76,7 +84,8 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
         device.note("link_layer", distinct(&facts.ports.link_layers), &ports);
     }
     if !facts.interfaces.is_empty() {
-        device.note("netdev", facts.interfaces.join(","), host.own_path(hca.device.join("net")));
+        let names: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+        device.note("netdev", names.join(","), host.own_path(hca.device.join("net")));
     }
     if let Some(physical) = &facts.physical {
         device.note("physfn", physical, host.own_path(hca.function.join("physfn")));

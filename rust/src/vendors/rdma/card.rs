@@ -9,7 +9,8 @@ use crate::host::attribute::Attribute;
 use crate::host::directory::Directory;
 
 /// Attributes of the class device, by the kernel's names.
-const ATTRIBUTES: [&str; 4] = ["node_guid", "hca_type", "fw_ver", "board_id"];
+const ATTRIBUTES: [&str; 5] = [NODE_TYPE, "node_guid", "hca_type", "fw_ver", "board_id"];
+const NODE_TYPE: &str = "node_type";
 
 /// Everything read of an RDMA device.
 #[derive(Debug)]
@@ -22,7 +23,17 @@ pub(super) struct Facts {
     pub(super) attributes: Vec<(&'static str, Attribute)>,
     pub(super) ports: Ports,
     /// Its network interfaces, as far as they are in this network namespace.
-    pub(super) interfaces: Vec<String>,
+    pub(super) interfaces: Vec<Interface>,
+    /// Whether its PCI function has virtual ones.
+    pub(super) has_virtual_functions: bool,
+}
+
+/// A network interface.
+#[derive(Debug)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    /// `type`: a number of the kernel's `if_arp.h`.
+    kind: Option<i64>,
 }
 
 /// The ports of a device, in their order.
@@ -44,9 +55,15 @@ impl Facts {
             physical: physical.as_deref().and_then(pci::address_of).map(str::to_owned),
             attributes: ATTRIBUTES.into_iter().filter_map(attribute).collect(),
             ports: Ports::read(hca.path.join("ports")),
-            interfaces: entries(hca.device.join("net")),
+            interfaces: Interface::of(hca.device.join("net")),
+            has_virtual_functions: pci::has_virtual_functions(&hca.function).unwrap_or_default(),
             hca,
         }
+    }
+
+    /// `1: CA`.
+    pub(super) fn node_type(&self) -> Option<&str> {
+        self.attributes.iter().find(|(name, _)| *name == NODE_TYPE).map(|(_, attribute)| attribute.text())
     }
 }
 
@@ -58,20 +75,34 @@ impl Ports {
             let text = |name: &str| {
                 directory.attribute(&format!("{port}/{name}")).map_or("unknown".to_owned(), |it| it.text().to_owned())
             };
-            ports.states.push(state(&text("state")).to_owned());
+            ports.states.push(word(&text("state")).to_owned());
             ports.link_layers.push(text("link_layer"));
         }
         ports
     }
 }
 
-/// `4: ACTIVE` is `ACTIVE`.
-fn state(text: &str) -> &str {
+/// `4: ACTIVE` is `ACTIVE`, `1: CA` is `CA`.
+pub(super) fn word(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(_, word)| word)
 }
 
-fn entries(directory: PathBuf) -> Vec<String> {
-    Directory::open(directory).and_then(|directory| directory.names()).unwrap_or_default()
+impl Interface {
+    fn of(directory: PathBuf) -> Vec<Self> {
+        let Ok(directory) = Directory::open(directory) else { return Vec::new() };
+        let kind = |name: &str| directory.attribute(&format!("{name}/type")).and_then(|kind| kind.decimal()).ok();
+        let names = directory.names().unwrap_or_default();
+        names.into_iter().map(|name| Self { kind: kind(&name), name }).collect()
+    }
+
+    /// As netlink calls it.
+    pub(super) fn link_type(&self) -> Option<&'static str> {
+        match self.kind {
+            Some(1) => Some("ether"),
+            Some(32) => Some("infiniband"),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -80,8 +111,8 @@ mod tests {
 
     #[test]
     fn a_state_is_its_word() {
-        for (text, word) in [("4: ACTIVE", "ACTIVE"), ("1: DOWN", "DOWN"), ("unknown", "unknown"), ("", "")] {
-            assert_eq!(state(text), word);
+        for (text, expected) in [("4: ACTIVE", "ACTIVE"), ("1: DOWN", "DOWN"), ("unknown", "unknown"), ("", "")] {
+            assert_eq!(word(text), expected);
         }
     }
 }

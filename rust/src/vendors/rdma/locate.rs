@@ -3,17 +3,14 @@
 //!
 //! The kernel's documentation: ABI/stable/sysfs-class-infiniband.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
 use super::VENDOR;
+use super::companion::{ByDevice, Companion, connection_manager, names, of_class};
 use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
-use crate::host::attribute::{Attribute, AttributeError, Cause};
-use crate::host::directory::{Directory, is_numbered};
+use crate::host::attribute::AttributeError;
 
 /// One RDMA device.
 #[derive(Debug)]
@@ -27,18 +24,8 @@ pub(super) struct Hca {
     /// The PCI function, and its address.
     pub(super) function: PathBuf,
     pub(super) address: String,
-    /// `uverbsN`.
-    pub(super) verbs: Vec<Companion>,
-    /// `umadN` and `issmN`, one of each for a port.
-    pub(super) mads: Vec<Companion>,
-}
-
-/// A character device that speaks for an RDMA device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Companion {
-    pub(super) name: String,
-    /// Major and minor number; `None` where the kernel does not say.
-    pub(super) number: Option<(u32, u32)>,
+    /// Its character devices: `uverbsN`, `umadN` and `issmN` for each port, and the connection manager of all devices.
+    pub(super) companions: Vec<Companion>,
 }
 
 /// `/sys/class/infiniband`.
@@ -48,7 +35,7 @@ pub(super) fn class_directory(host: &Host) -> PathBuf {
 
 /// Every device of the class that is on PCI. Software-only devices are skipped.
 pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
-    let (names, mut verbs, mut mads) = match classes(host) {
+    let (names, mut verbs, mut mads) = match classes(host, &mut found.problems) {
         Ok(classes) => classes,
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause));
@@ -56,34 +43,34 @@ pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
             return Vec::new();
         }
     };
+    let connection_manager = connection_manager(host);
     let devices = names.into_iter().filter_map(|name| {
-        let (verbs, mads) = (verbs.remove(&name).unwrap_or_default(), mads.remove(&name).unwrap_or_default());
-        device(host, name, verbs, mads)
+        let mut companions = verbs.remove(&name).unwrap_or_default();
+        companions.extend(mads.remove(&name).unwrap_or_default());
+        companions.extend(connection_manager.clone());
+        device(host, name, companions)
     });
     let devices = devices.collect();
     found.unseen.extend(moved(host, &verbs));
     devices
 }
 
-/// Character devices, by the RDMA device that each names.
-type ByDevice = BTreeMap<String, Vec<Companion>>;
-
 /// The names of all devices, and their character devices.
-fn classes(host: &Host) -> Result<(Vec<String>, ByDevice, ByDevice), AttributeError> {
+fn classes(host: &Host, problems: &mut Vec<Problem>) -> Result<(Vec<String>, ByDevice, ByDevice), AttributeError> {
     let class = |name: &str| host.sys("class").join(name);
     Ok((
         names(&class_directory(host))?,
-        companions(&class("infiniband_verbs"), &["uverbs"])?,
-        companions(&class("infiniband_mad"), &["umad", "issm"])?,
+        of_class(host, &class("infiniband_verbs"), &["uverbs"], problems)?,
+        of_class(host, &class("infiniband_mad"), &["umad", "issm"], problems)?,
     ))
 }
 
-fn device(host: &Host, name: String, verbs: Vec<Companion>, mads: Vec<Companion>) -> Option<Hca> {
+fn device(host: &Host, name: String, companions: Vec<Companion>) -> Option<Hca> {
     let path = behind_entry(host, &class_directory(host), &name);
     let function = pci::function_of(&path)?.to_path_buf();
     let address = pci::address_of(&function)?.to_owned();
     let device = path.parent().and_then(Path::parent).unwrap_or(&function).to_path_buf();
-    Some(Hca { name, path, device, function, address, verbs, mads })
+    Some(Hca { name, path, device, function, address, companions })
 }
 
 /// A device that went into a container's network namespace leaves this class, which shows those of one namespace, and not
@@ -93,25 +80,6 @@ fn moved(host: &Host, verbs_left: &ByDevice) -> Vec<NotExamined> {
     let paths = verbs_left.values().flatten().map(|verbs| behind_entry(host, &class, &verbs.name));
     let addresses = paths.filter_map(|path| pci::address_of(pci::function_of(&path)?).map(str::to_owned));
     addresses.map(|address| NotExamined { vendor: VENDOR, card: Some(address), finding: None }).collect()
-}
-
-fn companions(class: &Path, prefixes: &[&str]) -> Result<ByDevice, AttributeError> {
-    let mut by_device = ByDevice::new();
-    for name in names(class)?.into_iter().filter(|name| prefixes.iter().any(|prefix| is_numbered(name, prefix))) {
-        let attribute = |attribute: &str| Attribute::read(class.join(&name).join(attribute));
-        let Ok(owner) = attribute("ibdev") else { continue };
-        let number = attribute("dev").and_then(|dev| dev.device_number()).ok();
-        by_device.entry(owner.text().to_owned()).or_default().push(Companion { name, number });
-    }
-    Ok(by_device)
-}
-
-/// Entries of a class directory; empty while its module is not loaded.
-fn names(class: &Path) -> Result<Vec<String>, AttributeError> {
-    match Directory::open(class).and_then(|directory| directory.names()) {
-        Err(error) if error.cause == Cause::System(Errno::NOENT) => Ok(Vec::new()),
-        read => read,
-    }
 }
 
 /// What an entry of a class leads to.

@@ -1,20 +1,26 @@
 //! RDMA devices: InfiniBand, RoCE and iWARP cards on PCI, physical and virtual functions alike.
 //!
 //! ```text
-//! locate      classes infiniband, infiniband_verbs, infiniband_mad ─► devices with their character devices
+//! locate      classes infiniband, infiniband_verbs, infiniband_mad ─► devices with their companions
+//! companion   the character devices, and which of them a device needs
 //! card        a device ─► facts: function, ports, firmware, interfaces        (behind the fence)
-//! advertise   facts ─► a device, or one for each share                        (only with a complete set of nodes)
+//! advertise   facts ─► a device, or one for each share, or one for each PCI function
+//! pool        facts of all devices ─► the ids of pools
+//! edits       a device ─► what a container gets
 //! ```
 
 mod advertise;
 mod card;
-mod connection_manager;
+mod companion;
+mod edits;
 mod locate;
 mod options;
+mod pool;
 
 use super::Vendor;
 use super::per_card::per_card;
-use crate::device::Found;
+use crate::device::{Device, Found, Platform};
+use crate::edits::{Edits, Way};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
@@ -47,31 +53,40 @@ impl Vendor for Rdma {
 
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
-        let hcas = locate::devices(host, &mut found);
-        if hcas.is_empty() {
-            return found;
-        }
-        let connection_manager = match connection_manager::read(host) {
-            Ok(companion) => companion,
-            Err(problem) => {
-                found.problems.push(problem);
-                return found;
+        let cards = self.cards(host, fence, &mut found);
+        match self.options.mode {
+            RdmaMode::Device => {
+                let devices =
+                    cards.iter().flat_map(|facts| advertise::devices(host, facts, self.options.shared_devices));
+                found.devices.extend(devices);
             }
-        };
-        let (behind_fence, shares) = (host.clone(), self.options.shared_devices);
-        let cards = hcas.into_iter().map(|hca| ((hca.address.clone(), host.own_path(&hca.path)), hca)).collect();
-        let work = move |hca| {
-            let facts = Facts::read(&behind_fence, hca);
-            let is_network = facts.function.class.as_ref().is_none_or(|(class, _)| class >> 16 == NETWORK);
-            is_network.then(|| advertise::devices(&behind_fence, &facts, &connection_manager, shares))
-        };
-        for answer in per_card(VENDOR, &mut found, fence, cards, work).into_iter().flatten() {
-            match answer {
-                Ok(devices) => found.devices.extend(devices),
-                Err(problem) => found.problems.push(problem),
-            }
+            RdmaMode::Shared => pool::add(host, &self.options.pools, &cards, &mut found),
+            RdmaMode::Sriov => found.devices.extend(advertise::functions(host, &cards)),
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
+    }
+
+    fn edits(&self, device: &Device, _platform: &Platform, way: Way, resource_name: &str) -> Edits {
+        edits::edits(device, self.options.mode, way, resource_name)
+    }
+}
+
+impl Rdma {
+    /// The network cards that have all nodes that they need, in the order of their names.
+    fn cards(&self, host: &Host, fence: &Fence, found: &mut Found) -> Vec<Facts> {
+        let hcas = locate::devices(host, found);
+        let cards = hcas.into_iter().map(|hca| ((hca.address.clone(), host.own_path(&hca.path)), hca)).collect();
+        let behind_fence = host.clone();
+        let mut cards = per_card(VENDOR, found, fence, cards, move |hca| Facts::read(&behind_fence, hca));
+        cards.retain(|facts| {
+            let is_network = facts.function.class.as_ref().is_none_or(|(class, _)| class >> 16 == NETWORK);
+            let lack = is_network.then(|| companion::lack(host, self.options.mode, facts)).flatten();
+            let is_complete = lack.is_none();
+            found.problems.extend(lack);
+            is_network && is_complete
+        });
+        cards.sort_by(|left, right| natural(&left.hca.name, &right.hca.name));
+        cards
     }
 }

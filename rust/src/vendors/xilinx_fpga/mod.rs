@@ -1,10 +1,11 @@
-//! Xilinx FPGA cards under XRT: Alveo, U30, V70, and AWS F1.
+//! Xilinx FPGA cards under XRT: Alveo, U30, V70, and AWS F1; and MA35D media cards.
 //!
 //! ```text
 //! locate      /sys/bus/pci/devices ─► pairs of user and management function    (looks for names, touches no hardware)
 //! card        a pair ─► facts: shell, serial number, nodes                     (behind the fence)
 //! advertise   facts ─► a device under the name of its shell
 //! card_group  the devices of one U30 card ─► one
+//! transcoder  /sys/class/misc/ama_transcoder* ─► MA35D, which are under a driver of their own
 //! ```
 
 mod advertise;
@@ -13,6 +14,7 @@ mod card_group;
 mod locate;
 mod name;
 mod options;
+mod transcoder;
 
 use super::Vendor;
 use super::per_card::per_card;
@@ -72,6 +74,7 @@ impl Vendor for XilinxFpga {
             U30AllocUnit::Card => card_group::add_cards(advertised, &mut found),
             U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device)),
         }
+        transcoder::add(host, fence, &mut found);
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
     }
