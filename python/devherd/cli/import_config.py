@@ -1,7 +1,8 @@
 """Print another plugin's configuration as one for devherd.
 
 FILE is a configuration file of NVIDIA's plugin (v1) or of generic-device-plugin, a list of flags of Intel's FPGA or GPU
-plugin, AMD's, NVIDIA's or generic-device-plugin's, or a manifest (DaemonSet, Pod, ConfigMap) that holds one of them.
+plugin, AMD's, NVIDIA's or generic-device-plugin's, or a manifest (DaemonSet, Pod, ConfigMap, the DeviceConfig of AMD's
+operator) that holds one of them.
 Settings without a counterpart become comments. `-` reads standard input.
 """
 

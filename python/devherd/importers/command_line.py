@@ -3,6 +3,7 @@
 <https://pkg.go.dev/flag>: one dash or two, values of switches only behind `=`.
 """
 
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,18 @@ class Invocation:
     def flag_names(self) -> set[str]:
         """The names of all flags, whatever follows them."""
         return {word.lstrip("-").partition("=")[0] for word in self.flag_words if word.startswith("-")}
+
+
+def started(words: Sequence[str]) -> Sequence[str]:
+    """The words of the command that a shell is told to run, `sh -c "./plugin -flag"`; any other words as they are.
+
+    Raises UsageError for an open quote.
+    """
+    shell, option, script = (*words, "", "", "")[:3]
+    if shell.rpartition("/")[2] not in {"sh", "bash", "dash", "ash"} or not re.fullmatch(r"-[a-z]*c", option):
+        return words
+    command = split(script)
+    return command[1:] if command[:1] == ["exec"] else command
 
 
 def split(text: str) -> list[str]:

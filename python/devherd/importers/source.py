@@ -29,6 +29,10 @@ class Plugin:
     from_command_line: Callable[[Invocation], Imported]
     file_keys: frozenset[str] = frozenset()
     from_file: Callable[[dict[str, Any]], Imported] | None = None
+    custom_resource: str = ""
+    """`GROUP/KIND` of the object from which an operator starts it."""
+    from_spec: Callable[[dict[str, Any]], Imported] | None = None
+    """Reads the `spec` of that object."""
 
 
 PLUGINS = {
@@ -60,6 +64,8 @@ PLUGINS = {
         amd.FLAGS,
         lambda program, image: (program == "k8s-device-plugin" and "nvidia" not in image) or "rocm/" in image,
         amd.from_command_line,
+        custom_resource="amd.com/DeviceConfig",
+        from_spec=amd.from_device_config,
     ),
 }
 
@@ -97,9 +103,9 @@ def _is_command_line(text: str) -> bool:
 
 def _import(document: Any, plugin: str | None) -> Iterator[Imported]:
     if isinstance(document, str):
-        yield from _of_command_line(Invocation(command_line.split(document)), plugin)
+        yield from _of_command_line(Invocation(command_line.started(command_line.split(document))), plugin)
     elif isinstance(document, list) and document and all(isinstance(word, str) for word in document):
-        yield from _of_command_line(Invocation(document), plugin)
+        yield from _of_command_line(Invocation(command_line.started(document)), plugin)
     elif isinstance(document, dict) and "kind" in document and "apiVersion" in document:
         yield from _of_manifest(document, plugin)
     elif isinstance(document, dict):
@@ -107,13 +113,17 @@ def _import(document: Any, plugin: str | None) -> Iterator[Imported]:
 
 
 def _of_manifest(manifest: dict[str, Any], plugin: str | None) -> Iterator[Imported]:
-    """A list of manifests, the containers of a DaemonSet or Pod, the files of a ConfigMap."""
+    """A list of manifests, the containers of a DaemonSet or Pod, the files of a ConfigMap, an operator's own object."""
     for item in _list(manifest.get("items")):
         yield from _import(item, plugin)
     if manifest["kind"] == "ConfigMap":
         for text in _dict(manifest.get("data")).values():
             yield from _of_embedded_file(text, plugin)
     spec = _dict(manifest.get("spec"))
+    name = f"{str(manifest['apiVersion']).partition('/')[0]}/{manifest['kind']}"
+    for one in [PLUGINS[plugin]] if plugin else PLUGINS.values():
+        if one.from_spec is not None and one.custom_resource == name:
+            yield one.from_spec(spec)
     pod = _dict(_dict(spec.get("template")).get("spec")) or spec
     for container in _list(pod.get("containers")):
         if isinstance(container, dict):
@@ -137,7 +147,7 @@ def _of_container(container: dict[str, Any], plugin: str | None) -> Iterator[Imp
         for variable in variables
         if "name" in variable and "value" in variable
     }
-    invocation = Invocation(words, environment, str(container.get("image", "")))
+    invocation = Invocation(command_line.started(words), environment, str(container.get("image", "")))
     wanted = [plugin] if plugin else list(PLUGINS)
     if invocation.program in COMPANIONS:
         return
