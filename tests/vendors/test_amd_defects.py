@@ -1,5 +1,6 @@
 """What AMD's own plugin does wrong on a host as it stands, done right: each test names the row of amd.md 6."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -203,6 +204,23 @@ def test_a_node_of_kfd_that_cannot_be_read_costs_no_device(tmp_path: Path):
     [lost] = {f"amdgpu_xcp_{number}" for number in range(14)} - {device.id for device in scan.devices}
     assert not_examined(scan) == [(lost, None)]
     assert [problem.path for problem in scan.problems] == [f"/{TOPOLOGY}/nodes/3/properties"]
+
+
+def test_partitions_are_the_same_where_the_driver_numbers_them_in_the_topmost_bits(tmp_path: Path):
+    """Of `location_id`, where other drivers have the number of the function: every partition was the first."""
+    root = host(tmp_path, CPX)
+    before = by_id(scanned(root))
+    assert {device.attributes["partition"] for device in before.values()} == set("01234567")
+    for properties in (root / TOPOLOGY / "nodes").glob("*/properties"):
+        moved = re.sub(
+            r"location_id (\d+)", lambda found: f"location_id {in_the_top(int(found[1]))}", properties.read_text()
+        )
+        properties.write_text(moved)
+    assert by_id(scanned(root)) == before
+
+
+def in_the_top(location: int) -> int:
+    return location & ~7 | (location & 7) << 28
 
 
 def refuse(root: Path, nodes: str) -> None:
