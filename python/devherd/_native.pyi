@@ -319,7 +319,10 @@ class Problem:
 
 @final
 class NotExamined:
-    """A part of the host that a scan could not look at; card None means all cards of the vendor."""
+    """A part of the host that a scan could not look at.
+
+    `card` may also be the id of a device whose card is not known; None means all devices of the vendor.
+    """
 
     @property
     def vendor(self) -> str: ...
@@ -342,6 +345,9 @@ class Scan:
     @property
     def unseen(self) -> list[NotExamined]: ...
     @property
+    def look_again(self) -> bool:
+        """Whether something was changing: a scan before the next regular one tells more."""
+    @property
     def requests(self) -> dict[str, str]: ...
     @property
     def vendors(self) -> list[str]: ...
@@ -361,7 +367,9 @@ class Scanner:
     def reconfigure(self, settings: str) -> None: ...
     def scan(self, beat: Callable[[], object] | None = None) -> Scan: ...
     def poll(self, beat: Callable[[], object] | None = None) -> list[Look]:
-        """Look again at the devices last found; only those of which there is something to say are answered."""
+        """Look again at the devices last found, and at those kept; only those with something to say are answered."""
+    def watch_also(self, devices: list[Device]) -> None:
+        """Keep an eye on devices that the last scan could not examine, in every poll until others are given."""
     @property
     def is_simulated(self) -> bool: ...
     def edits(self, device: Device, platform: Platform | None, by: str, resource_name: str) -> Edits | None:

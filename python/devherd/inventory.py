@@ -1,8 +1,8 @@
 """What is known of the host's devices: the last scan, and what it must not forget.
 
 A device keeps its resource while that is unknown (being reprogrammed, unreadable), stays in the list as
-`gone` for a while after it vanished, and stays as it was while its card cannot be looked at. A pure state machine: no
-I/O, and time is an argument.
+`gone` for a while after it vanished, and stays as it was while its card cannot be looked at; from then on it can only
+get worse. A pure state machine: no I/O, and time is an argument.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -37,6 +37,11 @@ class Entry:
     def key(self) -> DeviceKey:
         """Under which the inventory knows it."""
         return self.device.vendor, self.device.card, self.device.id
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the last scan has found it."""
+        return self.gone_since is None and self.unseen is None
 
     @property
     def findings(self) -> "list[Finding]":
@@ -102,9 +107,11 @@ def _entry_of(device: "Device", known: Mapping[DeviceKey, Entry]) -> Entry | Non
 
 
 def _kept_unseen(entry: Entry, unseen: "Mapping[tuple[str, str | None], NotExamined]") -> Entry | None:
-    for part in ((entry.vendor, entry.device.card), (entry.vendor, None)):
-        if part in unseen:
-            return replace(entry, unseen=unseen[part])
+    """None for a device that a scan did not find before: that it is gone is known, and a scan has to find it again."""
+    if entry.gone_since is None:
+        for part in (entry.device.card, entry.device.id, None):
+            if (entry.vendor, part) in unseen:
+                return replace(entry, unseen=unseen[entry.vendor, part])
     return None
 
 

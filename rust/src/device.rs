@@ -268,12 +268,12 @@ impl Problem {
     }
 }
 
-/// A part of the host that a scan could not look at: its devices stay as they were last seen.
+/// A part of the host that a scan could not look at: its devices stay as they were last seen, and are polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotExamined {
     /// The vendor concerned.
     pub vendor: &'static str,
-    /// The card, or `None` for all cards of the vendor.
+    /// The card, or a device whose card is not known; `None` for all devices of the vendor.
     pub card: Option<String>,
     /// What is the matter with its devices meanwhile; `None` where nothing can be said of them.
     pub finding: Option<Finding>,
@@ -293,4 +293,6 @@ pub struct Found {
     /// What a source is to be asked, by the source's name: the text of its request file. A source that has none here is not
     /// needed on this host.
     pub requests: Vec<(&'static str, String)>,
+    /// Whether something was changing: a look before the next regular one tells more.
+    pub look_again: bool,
 }

@@ -32,6 +32,8 @@ pub struct Scan {
     pub unseen: Vec<NotExamined>,
     /// Requests to sources, by the source's name: the text of its request file.
     pub requests: Vec<(&'static str, String)>,
+    /// Whether something was changing: a scan before the next regular one tells more.
+    pub look_again: bool,
     /// The vendors asked.
     pub vendors: Vec<&'static str>,
     /// How long it took.
@@ -48,6 +50,8 @@ pub struct Scanner {
     vendors: Vec<Arc<dyn Vendor>>,
     poller: Poller,
     last: Option<Arc<Scan>>,
+    /// Devices of earlier scans that the last one could not examine.
+    kept: Vec<Arc<Device>>,
 }
 
 impl Scanner {
@@ -57,7 +61,7 @@ impl Scanner {
         let fence = Arc::new(Fence::new(settings.patience()));
         let poller = Poller::new(host.clone(), Arc::clone(&fence));
         let vendors = settings.vendors.vendors(&settings.surroundings());
-        Self { host, settings: settings.clone(), fence, vendors, poller, last: None }
+        Self { host, settings: settings.clone(), fence, vendors, poller, last: None, kept: Vec::new() }
     }
 
     /// Uses other settings from the next scan on. A vendor whose options are the same keeps its state: cards
@@ -89,15 +93,34 @@ impl Scanner {
             scan.problems.extend(found.problems);
             scan.unseen.extend(found.unseen);
             scan.requests.extend(found.requests);
+            scan.look_again |= found.look_again;
         }
         scan.duration = start.elapsed();
         scan.changed = self.last.as_ref().is_none_or(|last| !last.says_the_same(&scan));
-        if scan.changed {
-            self.poller.watch(scan.devices.iter().map(AsRef::as_ref));
-        }
         let scan = Arc::new(scan);
         self.last = Some(Arc::clone(&scan));
+        if scan.changed {
+            self.watch();
+        }
         scan
+    }
+
+    /// Polls look at these devices, too, until others are given: the last scan could not examine them, and what goes wrong
+    /// with them meanwhile must be seen all the same.
+    pub fn watch_also(&mut self, kept: Vec<Arc<Device>>) {
+        if self.kept != kept {
+            self.kept = kept;
+            self.watch();
+        }
+    }
+
+    /// A device that a scan found again is not watched as it was.
+    fn watch(&mut self) {
+        let found: Vec<&Device> = self.last.iter().flat_map(|scan| &scan.devices).map(AsRef::as_ref).collect();
+        let identity = |device: &Device| (device.vendor.clone(), device.card.clone(), device.id.clone());
+        let identities: BTreeSet<_> = found.iter().copied().map(identity).collect();
+        let kept = self.kept.iter().map(AsRef::as_ref).filter(|&device| !identities.contains(&identity(device)));
+        self.poller.watch(found.iter().copied().chain(kept));
     }
 
     /// What a container gets for a device, by the vendor's options; `None` for a device of a vendor that is switched off.
@@ -108,7 +131,7 @@ impl Scanner {
         Some(vendor.edits(device, platform, way, resource_name))
     }
 
-    /// Looks again at the devices last found; answers those that there is something to say about. `beat` is called every half
+    /// Looks again at the devices last found, and at those kept; answers those that there is something to say about. `beat` is called every half
     /// second meanwhile.
     pub fn poll(&mut self, beat: &dyn Fn()) -> Vec<Look> {
         self.poller.poll(beat)

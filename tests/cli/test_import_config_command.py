@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd.config import Config
-from devherd.errors import DevherdError
+from devherd.errors import DevherdError, UsageError
 from devherd.importers import import_text
 
 NVIDIA = """
@@ -249,6 +249,18 @@ def test_a_daemon_set_is_read_with_its_arguments_and_variables():
             [["./k8s-node-labeller", "-vram", "-cu-count"]],
             {"amd": {"naming": "mixed"}},
         ),
+        (
+            "registry.example/mirror/k8s-device-plugin:1.31.0.9",
+            {
+                "command": [
+                    "sh",
+                    "-c",
+                    "./k8s-device-plugin -logtostderr=true -pulse=30 -resource_naming_strategy=mixed",
+                ]
+            },
+            [["/bin/bash", "-ec", "exec ./k8s-node-labeller -vram"]],
+            {"amd": {"naming": "mixed"}},
+        ),
     ],
 )
 def test_a_rendered_chart_is_read_with_labellers_and_other_companions_of_the_plugin(image, plugin, companions, vendor):
@@ -260,6 +272,43 @@ def test_a_rendered_chart_is_read_with_labellers_and_other_companions_of_the_plu
     ]
 
     assert imported(yaml.safe_dump_all(manifests)) == {"vendors": vendor}
+
+
+def device_config(**spec):
+    return yaml.safe_dump({"apiVersion": "amd.com/v1alpha1", "kind": "DeviceConfig", "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("driver_type", "arguments", "amd"),
+    [
+        ("container", {"resource_naming_strategy": "mixed"}, {"naming": "mixed"}),
+        ("vf-passthrough", {}, {"naming": "mixed"}),
+        ("pf-passthrough", {"resource_naming_strategy": "single", "driver_type": "pf-passthrough"}, None),
+    ],
+)
+def test_the_operators_device_config_is_read_as_the_operator_does(driver_type, arguments, amd):
+    """It starts the plugin for virtual machines in naming `mixed`, unless its arguments say otherwise."""
+    plugin = {"devicePluginArguments": arguments}
+    made = imported(device_config(driver={"driverType": driver_type}, devicePlugin=plugin))
+    assert made == {"vendors": {"amd": amd or {"driver_type": "pf_passthrough"}}}
+
+
+def test_what_of_a_device_config_is_to_be_done_elsewhere_is_told():
+    """Where the kubelet is, that the operator would start the plugin again, and which health is lost."""
+    plugin = {"kubeletSocketPath": "/data/kubelet/device-plugins", "enableDevicePlugin": True}
+    (made,) = import_text(device_config(devicePlugin=plugin), "x", None)
+    notes = made.notes
+    assert any("`--kubelet-dir /data/kubelet`" in note for note in notes)
+    assert any("enableDevicePlugin to false" in note for note in notes)
+    assert any("metrics exporter" in note and "is lost" in note for note in notes)
+    (off,) = import_text(device_config(devicePlugin={"enableDevicePlugin": False}), "x", None)
+    assert (off.config, [note for note in off.notes if "enableDevicePlugin" in note]) == ({}, [])
+
+
+def test_a_device_config_with_an_argument_that_the_plugin_does_not_know_is_refused():
+    """The plugin would end with it."""
+    with pytest.raises(UsageError, match="is not a flag of this plugin"):
+        imported(device_config(devicePlugin={"devicePluginArguments": {"colour": "red"}}))
 
 
 def test_mps_is_imported_with_the_root_that_the_plugins_chart_gives_it(tmp_path):

@@ -248,7 +248,13 @@ def test_objects_of_intels_operator_are_read(document, section):
 
 def test_a_key_of_an_operators_object_that_has_no_counterpart_is_named():
     """Also one that a later release of the operator brings."""
-    found = only({"apiVersion": "a/v1", "kind": "GpuDevicePlugin", "spec": {"provisioningConfig": "x", "image": "y"}})
+    found = only(
+        {
+            "apiVersion": "deviceplugin.intel.com/v1",
+            "kind": "GpuDevicePlugin",
+            "spec": {"provisioningConfig": "x", "image": "y"},
+        }
+    )
 
     assert found.notes == ["spec.provisioningConfig is left out: it has no counterpart"]
 

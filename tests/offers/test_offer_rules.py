@@ -1,6 +1,6 @@
 """Devices + configuration → offers, and offers as the kubelet's device plugins hand them out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -299,6 +299,16 @@ def test_an_id_given_twice_is_advertised_once_and_told():
 
     assert ids(result) == {"x.com/y": ["a"]}
     assert "duplicate" in result.problems[0].error
+
+
+def test_an_id_that_moved_to_another_card_is_no_duplicate():
+    """The kernel gives the numbers of partitions anew: the device of that id is the one that is there."""
+    gone = replace(entry("a", "x.com/y", "simulated"), gone_since=1.0)
+    result = built([entry("a", "x.com/y", "generic"), gone])
+
+    [resource] = result.resources
+    assert [device.vendor for device in resource.devices] == ["generic"]
+    assert result.problems == []
 
 
 def test_more_devices_than_fit_one_message_are_capped_and_told():

@@ -105,6 +105,24 @@ def test_an_unreadable_class_directory_changes_nothing():
     assert (inventory.entries[PORT].findings, inventory.entries[PORT].gone_since) == ([], None)
 
 
+def test_a_device_whose_card_is_not_known_can_be_kept_by_its_id():
+    """A partition that cannot be told from a spare one stays; the others of its vendor do not for that."""
+    kept = observed(FakeScan([port()]), FakeScan(unseen=[Hidden("intel-fpga", "dfl-port.0")]))
+    other = observed(FakeScan([port()]), FakeScan(unseen=[Hidden("intel-fpga", "dfl-port.1")]))
+
+    assert (kept.entries[PORT].gone_since, other.entries[PORT].gone_since) == (None, 1.0)
+
+
+def test_a_device_that_is_gone_does_not_come_back_because_nobody_can_look():
+    """Only a scan that finds it brings it back; the time until it is forgotten goes on."""
+    unseen = FakeScan(unseen=[Hidden("intel-fpga", None, TIMEOUT)])
+    inventory = observed(FakeScan([port()]), FakeScan(), unseen)
+
+    assert (inventory.entries[PORT].gone_since, inventory.entries[PORT].findings) == (1.0, [])
+    inventory.observe(unseen, 301.0, 300.0)
+    assert inventory.entries == {}
+
+
 def test_devices_that_the_configuration_dropped_are_forgotten_at_once():
     """A removed section or a disabled vendor is no failure of a device."""
     reconfigured = observed(FakeScan([port()]))

@@ -15,6 +15,9 @@ from devherd.config import Config, load, resolve, resolved_file
 from devherd.proto import spool_pb2
 from devherd.scanner.main import first_scan
 from devherd.spool.listing import listed
+from devherd_sim.node.amd import AmdSpec
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
 
 PROGRAM = Path(__file__).with_name("scanner_process.py")
 PATIENCE_SECONDS = 20.0
@@ -254,3 +257,18 @@ def test_a_spool_that_somebody_removed_is_written_again(scanner, what):
     shutil.rmtree(path) if what == "directory" else spool.path_of(path, "a.b_x").unlink()
 
     scanner.until(lambda: set(scanner.spooled()) == {"a.b/x"})
+
+
+def test_what_was_changing_during_a_scan_is_looked_at_again_soon(scanner):
+    """No event tells of KFD's topology, one look does not believe it, and the next regular one is a minute away."""
+    gpu = AmdSpec(model="mi300x", compute_partition="CPX")
+    before = NodeSpec(amd=[gpu])
+    node = SimulatedNode.create(scanner.host, before)
+    scanner.configure("scan: {period: 60s}\n")
+    scanner.start()
+    scanner.until(lambda: len(scanner.spooled().get("amd.com/gpu", {})) == 8)
+
+    node.change(before, NodeSpec(amd=[gpu.model_copy(update={"compute_partition": "SPX"})]))
+    scanner.signal(signal.SIGHUP)
+
+    scanner.until(lambda: list(scanner.spooled()["amd.com/gpu"].values()).count(["gone"]) == 7)

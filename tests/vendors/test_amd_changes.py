@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from amd_host import DRIVER, by_id, function, host, names, scanner
-from answering import not_examined
+from answering import AnsweredScan, AnsweringScanner, not_examined
 from remembered import remembered
 
 from devherd._native import UeventSocket
 from devherd.config import Config, resolve
+from devherd.health.policy import FINE
 from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.scan_core import vendor_options
 from devherd_sim.node.amd import AmdSpec
@@ -25,6 +26,13 @@ DRIVEN = NodeSpec(amd=[AmdSpec(cards=2)], tree=KERNEL)
 FIRST, SECOND = "0000:01:00.0", "0000:02:00.0"
 WHOLE = AmdSpec(model="mi300x", cards=2)
 SPLIT = WHOLE.model_copy(update={"compute_partition": "CPX", "memory_partition": "NPS4", "first_xcp": 14})
+
+
+def settled(native: AnsweringScanner) -> AnsweredScan:
+    """What a changed topology is believed to be: what two looks agree on."""
+    first = native.scan()
+    assert (first.look_again, first.devices, not_examined(first)) == (True, [], [(None, None)])
+    return native.scan()
 
 
 def test_a_driver_that_loads_late_is_seen(tmp_path: Path):
@@ -83,7 +91,7 @@ def test_a_repartitioned_gpu_moves_between_resources(tmp_path: Path):
     native = scanner(tmp_path, naming="mixed")
     assert names(native.scan()) == {"amd.com/spx_nps1": 2}
     node.change(before, after)
-    scan = native.scan()
+    scan = settled(native)
     assert names(scan) == {"amd.com/cpx_nps4": 16}
     assert [device.id for device in scan.devices if device.card == FIRST] == [
         FIRST,
@@ -91,7 +99,7 @@ def test_a_repartitioned_gpu_moves_between_resources(tmp_path: Path):
     ]
     assert by_id(scan)["amdgpu_xcp_14"].distances == {FIRST: 30, SECOND: 40}
     node.change(after, before)
-    assert names(native.scan()) == {"amd.com/spx_nps1": 2}
+    assert names(settled(native)) == {"amd.com/spx_nps1": 2}
 
 
 def test_one_gpu_can_be_repartitioned_beside_the_others(tmp_path: Path):
@@ -102,9 +110,60 @@ def test_one_gpu_can_be_repartitioned_beside_the_others(tmp_path: Path):
     native = scanner(tmp_path, naming="mixed")
     first = by_id(native.scan())[FIRST]
     node.change(before, after)
-    scan = native.scan()
+    scan = settled(native)
     assert by_id(scan)[FIRST] == first
     assert names(scan) == {"amd.com/spx_nps1": 1, "amd.com/dpx_nps1": 2}
+
+
+def health(pipeline: Pipeline) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Device id → resource and reasons, of every device on offer."""
+    verdicts = pipeline.policy.verdicts()
+    return {
+        entry.device.id: (entry.resource_name, verdicts.get(key, FINE).reasons)
+        for key, entry in pipeline.inventory.entries.items()
+    }
+
+
+def test_while_kfd_builds_its_topology_anew_every_device_stays_as_it_was(tmp_path: Path):
+    """For each partition of one GPU that goes or comes the kernel removes the nodes of all: a half is no news."""
+    split = WHOLE.model_copy(update={"compute_partition": "CPX", "cards": 1})
+    before = NodeSpec(amd=[split, split])
+    after = NodeSpec(amd=[split, split.model_copy(update={"compute_partition": "SPX"})])
+    node = SimulatedNode.create(tmp_path, before)
+    pipeline = Pipeline(
+        resolve(Config.model_validate({"host_root": tmp_path, "vendors": {"amd": {"naming": "mixed"}}}))
+    )
+    pipeline.scan(0.0)
+    pipeline.poll(periodic=True)
+    first, looks = health(pipeline), []
+
+    def look() -> None:
+        assert pipeline.scan(1.0 + len(looks)).look_again
+        pipeline.poll(periodic=True)
+        looks.append(health(pipeline))
+
+    node.change(before, after, look)
+    assert len(looks) > 9 * 8
+    assert all(seen == first for seen in looks)
+    pipeline.scan(100.0)
+    pipeline.poll(periodic=True)
+    gone = [device for device, (_, reasons) in health(pipeline).items() if reasons]
+    assert gone == [f"amdgpu_xcp_{number}" for number in range(7, 14)]
+
+
+def test_what_goes_while_kfd_builds_its_topology_anew_is_seen_by_the_polls(tmp_path: Path):
+    """No scan is believed meanwhile; a node that is missing is missing all the same."""
+    before, after = NodeSpec(amd=[AmdSpec(cards=2)]), NodeSpec(amd=[AmdSpec()])
+    node = SimulatedNode.create(tmp_path, before)
+    pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
+    pipeline.scan(0.0)
+    node.change(before, after)
+    pipeline.scan(1.0)
+    pipeline.poll(periodic=True)
+    assert health(pipeline) == {FIRST: ("amd.com/gpu", ()), SECOND: ("amd.com/gpu", ("node-missing",))}
+    pipeline.scan(1.5)
+    pipeline.poll(periodic=True)
+    assert health(pipeline)[SECOND][1] == ("gone", "node-missing")
 
 
 def test_links_are_read_again_when_the_topology_changes(tmp_path: Path):
@@ -117,7 +176,7 @@ def test_links_are_read_again_when_the_topology_changes(tmp_path: Path):
         shutil.rmtree(links)
     assert by_id(native.scan())[FIRST].distances == {FIRST: 30, SECOND: 40}
     (topology / "generation_id").write_text("99\n")
-    assert by_id(native.scan())[FIRST].distances == {FIRST: 30}
+    assert by_id(settled(native))[FIRST].distances == {FIRST: 30}
 
 
 def test_a_gpu_that_loses_its_driver_stays_and_says_so(tmp_path: Path):
@@ -207,7 +266,7 @@ def test_a_gpu_given_to_another_driver_is_gone(tmp_path: Path):
     native = scanner(tmp_path)
     native.scan()
     node.change(before, after)
-    scan = native.scan()
+    scan = settled(native)
     assert ([device.id for device in scan.devices], scan.unseen, scan.problems) == ([FIRST], [], [])
 
 
@@ -218,7 +277,7 @@ def test_a_gpu_pulled_out_is_gone(tmp_path: Path):
     native = scanner(tmp_path)
     native.scan()
     node.change(before, after)
-    scan = native.scan()
+    scan = settled(native)
     assert ([device.id for device in scan.devices], scan.unseen, scan.problems) == ([FIRST], [], [])
 
 

@@ -1,12 +1,20 @@
 """What AMD's own plugin does wrong on a host as it stands, done right: each test names the row of amd.md 6."""
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 from amd_host import DRIVER, TOPOLOGY, by_id, function, host, names, scanned, scanner
 from answering import not_examined
+from remembered import remembered
 
+from devherd.config import Config, resolve
+from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.scan_core import vendor_options
 from devherd_sim.node.amd import AmdSpec
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
 from devherd_sim.node.tree import write_tree
 
 CPX = AmdSpec(model="mi300x", cards=2, compute_partition="CPX")
@@ -95,7 +103,7 @@ def test_values_of_64_bits_are_read(tmp_path: Path):
     properties.write_text("cpu_simd_count 7\n" + properties.read_text() + "old_domain 9\ndomain_x 3\n")
     (device,) = scanned(root).devices
     assert (device.card, device.attributes["simd_count"]) == (FIRST, "416")
-    assert int(device.attributes["unique_id"]) > 1 << 63
+    assert device.attributes["unique_id"] == "0xf0a1000000000000"
 
 
 def test_gpus_of_different_kinds_under_one_name_are_served_and_told(tmp_path: Path):
@@ -188,13 +196,78 @@ def test_a_kind_that_cannot_be_read_is_not_made_up(tmp_path: Path):
 
 
 def test_a_node_of_kfd_that_cannot_be_read_costs_no_device(tmp_path: Path):
-    """Its partition may be there all the same, so nothing is taken for gone; the others are served."""
+    """Its partition may be there all the same, as may any that has no node; the others are served."""
     root = host(tmp_path, CPX)
     write_tree(f"{TOPOLOGY}/nodes/3/properties binary 0x41*5000", root)
     scan = scanned(root)
     assert len(scan.devices) == 15
-    assert not_examined(scan) == [(None, None)]
+    [lost] = {f"amdgpu_xcp_{number}" for number in range(14)} - {device.id for device in scan.devices}
+    assert not_examined(scan) == [(lost, None)]
     assert [problem.path for problem in scan.problems] == [f"/{TOPOLOGY}/nodes/3/properties"]
+
+
+def test_partitions_are_the_same_where_the_driver_numbers_them_in_the_topmost_bits(tmp_path: Path):
+    """Of `location_id`, where other drivers have the number of the function: every partition was the first."""
+    root = host(tmp_path, CPX)
+    before = by_id(scanned(root))
+    assert {device.attributes["partition"] for device in before.values()} == set("01234567")
+    for properties in (root / TOPOLOGY / "nodes").glob("*/properties"):
+        moved = re.sub(
+            r"location_id (\d+)", lambda found: f"location_id {in_the_top(int(found[1]))}", properties.read_text()
+        )
+        properties.write_text(moved)
+    assert by_id(scanned(root)) == before
+
+
+def in_the_top(location: int) -> int:
+    return location & ~7 | (location & 7) << 28
+
+
+def refuse(root: Path, nodes: str) -> None:
+    """Let nodes of KFD be unreadable: a directory where a file is expected, in place of the kernel's EPERM."""
+    for properties in (root / TOPOLOGY / "nodes").glob(f"{nodes}/properties"):
+        if "drm_render_minor 0" not in properties.read_text():
+            properties.unlink()
+            properties.mkdir()
+
+
+@pytest.mark.parametrize("nodes", ["*", "2"])
+def test_a_gpu_pulled_out_is_gone_whatever_kfd_refuses(nodes: str, tmp_path: Path):
+    """Spare partitions are in no node of KFD; that one cannot be read makes no GPU one that may be there."""
+    before = NodeSpec(amd=[AmdSpec(model="mi300x", cards=3)])
+    node = SimulatedNode.create(tmp_path, before)
+    refuse(tmp_path, nodes)
+    pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
+    pipeline.scan(0.0)
+    pipeline.poll(periodic=True)
+    node.functions.pull_out(FIRST)
+    for moment in range(1, 8):
+        pipeline.scan(float(moment))
+        pipeline.poll(periodic=True)
+    assert {key[2]: verdict.reasons for key, verdict in pipeline.policy.verdicts().items()} == {FIRST: ("gone",)}
+
+
+def test_partitions_known_from_before_kfd_was_refused_are_polled_and_never_recover(tmp_path: Path):
+    """A privileged container made an unprivileged one: what nobody can look at can only get worse."""
+    root = host(tmp_path, CPX)
+    config = resolve(Config(host_root=root))
+    before = Pipeline(config)
+    before.scan(0.0)
+    refuse(root, "*")
+    after = Pipeline(config, inventory=remembered(before), known_options=vendor_options(config))
+    after.scan(1.0)
+    after.poll(periodic=True)
+    assert (len(after.inventory.entries), after.policy.verdicts()) == (16, {})
+    render = root / "dev/dri" / next((root / "sys/devices/platform/amdgpu_xcp_3/drm").glob("renderD*")).name
+    render.unlink()
+    after.poll(periodic=True)
+    render.touch()
+    shutil.rmtree(root / "sys/devices/platform/amdgpu_xcp_5")
+    for moment in range(2, 9):
+        after.scan(float(moment))
+        after.poll(periodic=True)
+    reasons = {key[2]: verdict.reasons for key, verdict in after.policy.verdicts().items()}
+    assert reasons == {"amdgpu_xcp_3": ("node-missing",), "amdgpu_xcp_5": ("gone",)}
 
 
 def test_a_gpu_that_reads_as_all_ones_is_off_the_bus(tmp_path: Path):

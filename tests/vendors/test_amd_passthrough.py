@@ -83,6 +83,32 @@ def test_only_gpus_of_amd_are_given(uevent: str, tmp_path: Path):
     assert scan.problems == []
 
 
+def test_the_sound_function_in_a_gpus_group_goes_with_it(tmp_path: Path):
+    """As the vendor's plugin passes it; what else AMD made and is in a group without a GPU is none of ours."""
+    root = host(tmp_path, WHOLE.model_copy(update={"cards": 3}))
+    first, sound, third = (function.name for function in sorted((root / "sys/bus/pci/drivers/vfio-pci").glob("0*")))
+    uevent = "uevent =\n    PCI_CLASS=40300\n    PCI_ID=1002:AB28\n"
+    write_tree(f"{function(root, sound).relative_to(root)}/{uevent}", root)
+    assert [device.id for device in scanned(root).devices] == ["0", "2"]
+    for gpu, group in ((first, "0"), (third, "2")):
+        move_into_group(root, sound, group)
+        device = {device.id: device for device in scanned(root).devices}[group]
+        assert (device.card, device.envs[ADDRESSES], device.attributes["device_id"]) == (
+            gpu,
+            ",".join(sorted([gpu, sound])),
+            "0x740f",
+        )
+
+
+def test_the_variable_of_a_renamed_resource_is_the_one_that_kubevirt_reads(tmp_path: Path):
+    """Only slashes and dots become underscores in `ResourceNameToEnvVar`."""
+    native = scanner(host(tmp_path, WHOLE)).native
+    device = native.scan().devices[0]
+    edits = native.edits(device, None, "device-plugin", "amd.com/mi300x-vf_2")
+    assert edits is not None
+    assert edits.envs == {"PCI_RESOURCE_AMD_COM_MI300X-VF_2": FIRST}
+
+
 def test_a_gpu_without_an_iommu_group_is_a_problem_of_its_own(tmp_path: Path):
     """It names what to switch on, and the other GPU is served."""
     root = host(tmp_path, WHOLE)

@@ -103,7 +103,7 @@ def test_a_partition_tells_its_facts_and_where_they_were_read(tmp_path: Path):
         "simd_count": "152",
         "cu_count": "38",
         "num_xcc": "1",
-        "unique_id": "17339140040353120257",
+        "unique_id": "0xf0a1000000000001",
         "vram_bytes": "25767706624",
         "driver_version": "6.8.5",
         "driver_src_version": "8D5A2B3C4E5F60718293A4B",

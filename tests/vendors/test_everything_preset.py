@@ -106,4 +106,5 @@ def test_a_scanner_that_has_seen_vendors_come_and_go_tells_what_a_new_one_tells(
             node.change(before, spec)
             before = spec
             seen, fresh = old.scan(), Scanner(directory, told).scan()
+            seen = old.scan() if seen.look_again else seen
             assert (seen.devices, seen.problems, seen.unseen) == (fresh.devices, fresh.problems, fresh.unseen)

@@ -121,7 +121,7 @@ FPGA = Plugin(
     _fpga,
     _FPGA_FLAGS,
     frozenset({"NODE_NAME"}),
-    kinds={"FpgaDevicePlugin": _started_by({"mode": "mode", "logLevel": "v"})},
+    kinds={"deviceplugin.intel.com/FpgaDevicePlugin": _started_by({"mode": "mode", "logLevel": "v"})},
 )
 GPU = Plugin(
     "intel-gpu",
@@ -129,7 +129,7 @@ GPU = Plugin(
     _gpu,
     _GPU_FLAGS,
     kinds={
-        "GpuDevicePlugin": _started_by(
+        "deviceplugin.intel.com/GpuDevicePlugin": _started_by(
             {
                 "sharedDevNum": "shared-dev-num",
                 "preferredAllocationPolicy": "allocation-policy",

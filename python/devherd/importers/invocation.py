@@ -69,7 +69,7 @@ def split(text: str) -> list[str]:
 
 def without_shell(words: Sequence[str]) -> Sequence[str]:
     """What `sh -c "plugin -flag"` starts; a script of more than one command stays behind its shell."""
-    if len(words) < 3 or words[0].rpartition("/")[2] not in _SHELLS or words[1] != "-c":
+    if len(words) < 3 or words[0].rpartition("/")[2] not in _SHELLS or not re.fullmatch(r"-[a-z]*c", words[1]):
         return words
     script = words[2].strip()
     if not script or _MORE_THAN_ONE_COMMAND.search(script):

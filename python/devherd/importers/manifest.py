@@ -23,6 +23,11 @@ def objects(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from objects(item)
 
 
+def kind_of(item: Mapping[str, Any]) -> str:
+    """The kind of an object with its group, without the group's version: `apps/DaemonSet`."""
+    return f"{str(item['apiVersion']).partition('/')[0]}/{item['kind']}"
+
+
 def parts(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
     """The containers and the files of an object."""
     if item["kind"] == "ConfigMap":

@@ -172,7 +172,7 @@ NVIDIA = Plugin(
     _FLAGS,
     VARIABLES | frozenset(_WITHOUT_COUNTERPART.values()) | {"CONFIG_FILE", *_HEALTH_VARIABLES},
     is_file=lambda content: bool(content) and content.keys() <= _FILE_KEYS,
-    kinds={"ClusterPolicy": nvidia_operator.from_policy},
+    kinds={"nvidia.com/ClusterPolicy": nvidia_operator.from_policy},
     is_values=lambda content: nvidia_chart.is_values(content) or nvidia_operator.is_values(content),
     from_values=lambda content: (
         nvidia_operator.from_values(content)

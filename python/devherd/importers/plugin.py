@@ -40,7 +40,7 @@ class Plugin:
     is_file: Callable[[Mapping[str, Any]], bool] = lambda _: False
     """Whether a mapping is a configuration file of it."""
     kinds: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Invocation | File]]] = field(default_factory=dict)
-    """Custom resources of its operator by kind: how the operator starts the plugin for one."""
+    """Custom resources of its operator, `group/Kind`: how the operator starts the plugin for one."""
     is_values: Callable[[Mapping[str, Any]], bool] = lambda _: False
     """Whether a mapping is a values file of a chart that installs it."""
     from_values: Callable[[Mapping[str, Any]], Iterator[Invocation | File]] = lambda _: iter(())

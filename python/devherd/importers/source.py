@@ -81,7 +81,7 @@ def _of_manifest(document: Mapping[str, Any], wanted: Plugin | None) -> Iterator
     containers = []
     for item in manifest.objects(document):
         for plugin in [wanted] if wanted else PLUGINS.values():
-            if start := plugin.kinds.get(item["kind"]):
+            if start := plugin.kinds.get(manifest.kind_of(item)):
                 yield from ((plugin, part) for part in start(item))
         for part in manifest.parts(item):
             if isinstance(part, Invocation):

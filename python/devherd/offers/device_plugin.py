@@ -102,7 +102,7 @@ def _replicas(unique: list[Offered], kept: list[tuple[Offered, int]]) -> tuple[l
 
 
 def _unique(offer: Offer, result: Resources) -> list[Offered]:
-    """In natural order of id, each id once."""
+    """In natural order of id, each id once: what the last scan found, before what is only remembered by that id."""
     unique: list[Offered] = []
     known: set[str] = set()
     for offered in sorted(
@@ -112,7 +112,7 @@ def _unique(offer: Offer, result: Resources) -> list[Offered]:
         if known.isdisjoint(ids):
             known.update(ids)
             unique.append(offered)
-        else:
+        elif offered.entry.is_found:
             text = f"the device id `{ids[0]}` is a duplicate; the second device is skipped"
             result.problems.append(_problem(offer, text, ids[0]))
     return unique

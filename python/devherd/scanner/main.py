@@ -23,6 +23,8 @@ SETTLE_SECONDS = 0.02
 """Events come in bursts (a driver that binds makes dozens): a rescan waits this long for more of them."""
 EVENT_SCAN_SECONDS = 0.25
 """Between two rescans for events; health is polled at each event all the same."""
+LOOK_AGAIN_SECONDS = 0.5
+"""Until another scan of a host on which something was changing during the last."""
 RETRY_SECONDS = 0.5
 """Until an incomplete publication is tried again when no child has written its state before."""
 WAIT_SECONDS = 0.1
@@ -94,20 +96,22 @@ class Loop:
             self._next_scan = min(self._next_scan, max(now + SETTLE_SECONDS, self._earliest_event_scan))
         has_to_scan, has_to_poll = now >= self._next_scan, now >= self._next_poll
         if has_to_scan:
-            self._scan(events)
+            period = self._work.pipeline.config.scan.period
+            is_changing = self._scan(events)
             self._earliest_event_scan = now + EVENT_SCAN_SECONDS
-            self._next_scan = now + self._work.pipeline.config.scan.period
+            self._next_scan = now + (min(LOOK_AGAIN_SECONDS, period) if is_changing else period)
         if has_to_scan or has_to_poll:
             self._work.poll(periodic=has_to_poll)
         if has_to_poll:
             self._next_poll = now + self._work.pipeline.config.health.poll
         self._publish(events)
 
-    def _scan(self, events: HostEvents) -> None:
-        self._work.scan()
+    def _scan(self, events: HostEvents) -> bool:
+        is_changing = self._work.scan()
         pipeline, facts = self._work.pipeline, self._child.settings.facts_directory
         answers = [str(facts)] if facts.is_dir() else []
         events.watch([*pipeline.watched_directories(), *answers, *pipeline.findings_directories()])
+        return is_changing
 
     def _publish(self, events: HostEvents) -> None:
         """Publish; while a device waits for its move to be acknowledged, also when a child writes its state."""

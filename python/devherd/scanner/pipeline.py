@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from devherd._native import Edits, Finding, Scan
+from devherd._native import Device, Edits, Finding, Scan
 from devherd.cdi import spec
 from devherd.cdi.directory import CdiDirectory
 from devherd.config.resolved import Config
@@ -92,6 +92,7 @@ class Pipeline:
                     self._cdi.withdraw(
                         _specs(edits_by(self._native, platforms)(before[key], before[key].resource_name))
                     )
+            self._native.watch_also(self._left_to_polls())
             self.policy.forget_all_but(self.inventory.entries)
         self._unwritable = self._publish_cdi()
         self.policy.note(self._seen_without_looking(), now(self.config))
@@ -104,7 +105,8 @@ class Pipeline:
             key = look.vendor, look.card, look.id
             if key in self.inventory.entries:
                 seen.add(key, look.findings)
-                seen.not_looked[key] = look.not_looked
+                if self.inventory.entries[key].unseen is None:
+                    seen.not_looked[key] = look.not_looked
                 if ANY_SOURCE in look.not_looked and not look.findings:
                     why = look.not_looked[ANY_SOURCE]
                     self.problems.append(
@@ -140,6 +142,11 @@ class Pipeline:
     def findings_directories(self) -> list[str]:
         """Existing directories in which sources that are processes of their own write what they see."""
         return self._findings_files.directories()
+
+    def _left_to_polls(self) -> list[Device]:
+        """Devices that the last scan could not examine and said nothing against: nothing else would see them go."""
+        unseen = ((entry, entry.unseen) for entry in self.inventory.entries.values())
+        return [entry.device for entry, part in unseen if part is not None and part.finding is None]
 
     def _is_forgetting(self) -> bool:
         return any(entry.gone_since is not None for entry in self.inventory.entries.values())

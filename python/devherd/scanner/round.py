@@ -58,8 +58,8 @@ class Round:
             beat=beat,
         )
 
-    def scan(self) -> None:
-        """Look at the whole host."""
+    def scan(self) -> bool:
+        """Look at the whole host; True when something was changing, so that another look soon tells more."""
         scan = self.pipeline.scan(time.monotonic())
         self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
         self._requests.publish(scan.requests)
@@ -70,6 +70,7 @@ class Round:
         self._problems = problem_messages(scan, self.pipeline.config)
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
+        return scan.look_again
 
     def poll(self, *, periodic: bool) -> None:
         """Look at what can be looked at cheaply."""

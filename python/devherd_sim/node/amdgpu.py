@@ -28,16 +28,25 @@ def modules(groups: Sequence[AmdSpec]) -> set[str]:
 
 def entries(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> list[Entry]:
     """All AMD GPUs of a host, and the display of its management controller."""
-    made: list[Entry] = []
-    if any(spec.display for spec in groups):
-        made += _display(slots.take(0), numbers.take("drm card"))
-    all_gpus = list(gpus(groups, slots, numbers))
+    made, all_gpus = _planned(groups, slots, numbers)
     made += [entry for gpu in all_gpus for entry in pci.entries(pci.bridge_above(gpu.path, gpu.numa_node))]
     made += passed_through([gpu for gpu in all_gpus if gpu.spec.driver != "amdgpu"], numbers)
-    driven = [gpu for gpu in all_gpus if gpu.spec.driver == "amdgpu"]
-    if driven:
-        made += [*_module(), *kfd.entries(driven, numa_nodes=slots.numa_nodes)]
-    return [*made, *(entry for gpu in driven for entry in _gpu(gpu))]
+    under_amdgpu = [gpu for gpu in all_gpus if gpu.spec.driver == "amdgpu"]
+    if under_amdgpu:
+        made += [*_module(), *kfd.entries(under_amdgpu, numa_nodes=slots.numa_nodes)]
+    return [*made, *(entry for gpu in under_amdgpu for entry in _gpu(gpu))]
+
+
+def driven(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> list[Gpu]:
+    """The GPUs that KFD knows."""
+    return [gpu for gpu in _planned(groups, slots, numbers)[1] if gpu.spec.driver == "amdgpu"]
+
+
+def _planned(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> tuple[list[Entry], list[Gpu]]:
+    """The display that comes before all GPUs, and these."""
+    has_display = any(spec.display for spec in groups)
+    display = _display(slots.take(0), numbers.take("drm card")) if has_display else []
+    return display, list(gpus(groups, slots, numbers))
 
 
 def _module() -> list[Entry]:

@@ -11,7 +11,8 @@ from devherd_sim.node.class_device import class_node
 from devherd_sim.node.entry import Directory, Entry, File, attributes
 
 _KFD = "sys/devices/virtual/kfd/kfd"
-_TOPOLOGY = f"{_KFD}/topology"
+TOPOLOGY = f"{_KFD}/topology"
+NODES = f"{TOPOLOGY}/nodes"
 _HYPER_TRANSPORT, _PCIE, _XGMI = 1, 2, 11
 _PROCESSOR_WEIGHT, _PCIE_WEIGHT, _WITHIN_WEIGHT, _OTHER_HIVE_WEIGHT = 32, 20, 13, 72
 _HIVE_ID = 0xC06C_0F31_7A8D_1200  # above 2**63, as many are
@@ -19,7 +20,7 @@ _SOME_ID = 0xF0A1_0000_0000_0000
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class Node:
     """A GPU or partition: its number in the topology, and which partition of its GPU it is."""
 
     number: int
@@ -43,26 +44,28 @@ class _Link:
 def entries(gpus: Sequence[Gpu], numa_nodes: int) -> list[Entry]:
     """KFD's device and its topology."""
     sockets = max(numa_nodes, 1)
-    nodes = list(_nodes(gpus, sockets))
+    nodes = numbered(computing(gpus), sockets)
     return [
         *class_node(_KFD, "kfd", "kfd", (235, 0)),
-        *attributes(_TOPOLOGY, {"generation_id": str(len(nodes) + 1 + sum(gpu.spec.first_xcp for gpu in gpus))}),
-        File.line(f"{_TOPOLOGY}/system_properties", "platform_oem 0\nplatform_id 0\nplatform_rev 0"),
-        *(entry for socket in range(sockets) for entry in _processor(socket, sockets, nodes)),
-        *(entry for node in nodes for entry in _gpu(node, nodes, sockets)),
+        *attributes(TOPOLOGY, {"generation_id": str(len(nodes) + 1 + sum(gpu.spec.first_xcp for gpu in gpus))}),
+        File.line(f"{TOPOLOGY}/system_properties", "platform_oem 0\nplatform_id 0\nplatform_rev 0"),
+        *(entry for socket in range(sockets) for entry in processor_entries(socket, sockets, nodes)),
+        *(entry for node in nodes for entry in node_entries(node, nodes, sockets)),
     ]
 
 
-def _nodes(gpus: Iterable[Gpu], sockets: int) -> Iterator[_Node]:
-    number = sockets
+def computing(gpus: Iterable[Gpu]) -> Iterator[tuple[Gpu, int]]:
+    """Each GPU with the number of each of its partitions in use."""
     for gpu in gpus:
-        for partition, part in enumerate(gpu.parts):
-            if not part.is_spare:
-                yield _Node(number, gpu, part, partition)
-                number += 1
+        yield from ((gpu, partition) for partition, part in enumerate(gpu.parts) if not part.is_spare)
 
 
-def _processor(socket: int, sockets: int, nodes: Sequence[_Node]) -> list[Entry]:
+def numbered(parts: Iterable[tuple[Gpu, int]], sockets: int) -> list[Node]:
+    """The nodes of these partitions, behind those of the processors."""
+    return [Node(sockets + index, gpu, gpu.parts[partition], partition) for index, (gpu, partition) in enumerate(parts)]
+
+
+def processor_entries(socket: int, sockets: int, nodes: Sequence[Node]) -> list[Entry]:
     """A node of processors: no SIMDs, no render node."""
     links = [_Link(_HYPER_TRANSPORT, other, _PROCESSOR_WEIGHT) for other in range(sockets) if other != socket]
     links += [_Link(_PCIE, node.number, _PCIE_WEIGHT) for node in nodes if node.processor == socket]
@@ -88,7 +91,8 @@ def _processor(socket: int, sockets: int, nodes: Sequence[_Node]) -> list[Entry]
     return [*_node(socket, 0, facts, 270 << 30), *_links(socket, "io_links", links)]
 
 
-def _gpu(node: _Node, nodes: Sequence[_Node], sockets: int) -> list[Entry]:
+def node_entries(node: Node, nodes: Sequence[Node], sockets: int, *, is_filled_in: bool = True) -> list[Entry]:
+    """A GPU or partition among all. One that is not filled in has neither render node nor place yet."""
     gpu, model = node.gpu, node.gpu.model
     io_links = [*_xgmi(node, nodes), _Link(_PCIE, node.processor, _PCIE_WEIGHT)]
     p2p_links = list(_p2p(node, nodes, sockets)) if gpu.spec.p2p and model.gfx_target_version else []
@@ -119,6 +123,8 @@ def _gpu(node: _Node, nodes: Sequence[_Node], sockets: int) -> list[Entry]:
     if not model.gfx_target_version:
         for unknown in ("p2p_links_count", "gfx_target_version", "domain", "hive_id", "num_xcc"):
             del facts[unknown]
+    if not is_filled_in:
+        facts |= dict.fromkeys(("drm_render_minor", "location_id"), 0)
     return [
         *_node(node.number, 4096 + node.number, facts, model.memory // parts),
         *_links(node.number, "io_links", io_links),
@@ -126,7 +132,7 @@ def _gpu(node: _Node, nodes: Sequence[_Node], sockets: int) -> list[Entry]:
     ]
 
 
-def _xgmi(node: _Node, nodes: Sequence[_Node]) -> Iterator[_Link]:
+def _xgmi(node: Node, nodes: Sequence[Node]) -> Iterator[_Link]:
     for other in nodes:
         if other.gpu == node.gpu and other != node:
             yield _Link(_XGMI, other.number, _WITHIN_WEIGHT)
@@ -134,7 +140,7 @@ def _xgmi(node: _Node, nodes: Sequence[_Node]) -> Iterator[_Link]:
             yield _Link(_XGMI, other.number, node.gpu.model.xgmi_weight)
 
 
-def _p2p(node: _Node, nodes: Sequence[_Node], sockets: int) -> Iterator[_Link]:
+def _p2p(node: Node, nodes: Sequence[Node], sockets: int) -> Iterator[_Link]:
     for other in nodes:
         if other.gpu != node.gpu and (node.gpu.hive is None or other.gpu.hive != node.gpu.hive):
             yield _Link(_PCIE, other.number, _OTHER_HIVE_WEIGHT)
@@ -144,7 +150,7 @@ def _p2p(node: _Node, nodes: Sequence[_Node], sockets: int) -> Iterator[_Link]:
 
 
 def _node(number: int, gpu_id: int, facts: Mapping[str, int], memory: int) -> list[Entry]:
-    path = f"{_TOPOLOGY}/nodes/{number}"
+    path = f"{TOPOLOGY}/nodes/{number}"
     bank = {"heap_type": 1, "size_in_bytes": memory, "flags": 0, "width": 4096, "mem_clk_max": 1600}
     return [
         *attributes(path, {"gpu_id": str(gpu_id), "name": "ip discovery" if gpu_id else ""}),
@@ -154,7 +160,7 @@ def _node(number: int, gpu_id: int, facts: Mapping[str, int], memory: int) -> li
 
 
 def _links(number: int, kind: str, links: Sequence[_Link]) -> list[Entry]:
-    directory = f"{_TOPOLOGY}/nodes/{number}/{kind}"
+    directory = f"{TOPOLOGY}/nodes/{number}/{kind}"
     if not links:
         return [Directory(directory)]
     return [File(f"{directory}/{index}/properties", _record(number, link)) for index, link in enumerate(links)]

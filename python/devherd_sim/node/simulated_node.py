@@ -6,17 +6,19 @@ kernel make them do, and uevents say so where the kernel sends some: for devices
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from devherd.errors import UsageError
 from devherd.simulated_host import NVML_ANSWER
-from devherd_sim.node import pci
+from devherd_sim.node import kfd, pci
 from devherd_sim.node.entry import DeviceNode, Entry
 from devherd_sim.node.fpga_card import CardPlan, Numbers
+from devherd_sim.node.kfd_rebuild import KfdRebuild
 from devherd_sim.node.nvidia_faults import NvidiaGpus
 from devherd_sim.node.pci_faults import PciFunctions, remove_dangling
 from devherd_sim.node.pci_slots import pci_path
-from devherd_sim.node.spec import NodeSpec, card_entries, entries
+from devherd_sim.node.spec import NodeSpec, amd_gpus, card_entries, entries
 from devherd_sim.node.tree import is_simulated, put, rewrite, write_tree
 from devherd_sim.node.uevents import Uevents
 
@@ -126,16 +128,32 @@ class SimulatedNode:
             for directory in ("sys/class", "sys/bus", "sys/dev", "dev"):
                 remove_dangling(self.root / directory)
 
-    def change(self, before: NodeSpec, after: NodeSpec) -> None:
+    def change(self, before: NodeSpec, after: NodeSpec, look: Callable[[], object] = lambda: None) -> None:
         """Turn the node of one spec into that of another: a driver loads, a GPU is repartitioned.
 
-        What both have is not touched.
+        What both have is not touched, but KFD's topology: that is built anew, as the kernel does, and `look` is called
+        after each step.
         """
         old, new = ({entry.path: entry for entry in entries(spec)} for spec in (before, after))
+        rebuild = self._rebuild(before, after)
+        if rebuild is not None:
+            old, new = (
+                {path: entry for path, entry in made.items() if not path.startswith(kfd.TOPOLOGY)}
+                for made in (old, new)
+            )
         with self.uevents.of_changes():
+            for _ in rebuild.leave() if rebuild else ():
+                look()
             for path in sorted(old.keys() - new.keys(), key=_ways_in_first):
                 _remove(self.root / path, self.root)
             self._put_in_order([entry for path, entry in new.items() if old.get(path) != entry])
+            for _ in rebuild.come() if rebuild else ():
+                look()
+
+    def _rebuild(self, before: NodeSpec, after: NodeSpec) -> KfdRebuild | None:
+        """None where KFD is not there before and after, or its GPUs stay the same."""
+        (old, _), (new, sockets) = amd_gpus(before), amd_gpus(after)
+        return KfdRebuild(self.root, old, new, sockets) if old and new and old != new else None
 
     def _put_in_order(self, made: list[Entry]) -> None:
         """Attributes first, the entries by which it is found last: a device never shows up half made."""

@@ -19,7 +19,7 @@ from devherd_sim.node import (
     virtual_device,
     xilinx_fpga,
 )
-from devherd_sim.node.amd import AmdSpec
+from devherd_sim.node.amd import AmdSpec, Gpu
 from devherd_sim.node.entry import Entry
 from devherd_sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
 from devherd_sim.node.intel_gpu import IntelGpuSpec
@@ -98,16 +98,14 @@ class NodeSpec(_Section):
 
 def entries(spec: NodeSpec) -> list[Entry]:
     """Everything on the node. Raises UsageError when a line of `tree` is no entry."""
-    numbers = Numbers()
-    slots = Slots(max((cards.numa_nodes for cards in _cards(spec)), default=1))
+    before_amd, slots, numbers = _before_amd(spec)
     drivers = {fpga.driver for fpga in spec.fpga}
     modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
     modules |= intel_gpu.modules(spec.intel_gpu) | xilinx_fpga.modules(spec.xilinx_fpga) | rdma.modules(spec.rdma)
     modules |= set(nvidia.MODULES if spec.nvidia else ()) | amdgpu.modules(spec.amd)
     return [
         *machine.entries(slots.numa_nodes, modules),
-        *(entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)),
-        *nvidia.entries(spec.nvidia, slots, numbers),
+        *before_amd,
         *amdgpu.entries(spec.amd, slots, numbers),
         *intel_gpu.entries(spec.intel_gpu, slots, numbers),
         *xilinx_fpga.entries(spec.xilinx_fpga, slots, numbers),
@@ -116,6 +114,20 @@ def entries(spec: NodeSpec) -> list[Entry]:
         *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
         *text.parse(spec.tree),
     ]
+
+
+def amd_gpus(spec: NodeSpec) -> tuple[list[Gpu], int]:
+    """The GPUs that KFD knows, and the number of NUMA nodes."""
+    _, slots, numbers = _before_amd(spec)
+    return amdgpu.driven(spec.amd, slots, numbers), slots.numa_nodes
+
+
+def _before_amd(spec: NodeSpec) -> tuple[list[Entry], Slots, Numbers]:
+    """The cards that sit and are numbered before AMD's, and what they leave."""
+    numbers = Numbers()
+    slots = Slots(max((cards.numa_nodes for cards in _cards(spec)), default=1))
+    made = [entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)]
+    return made + nvidia.entries(spec.nvidia, slots, numbers), slots, numbers
 
 
 def _cards(spec: NodeSpec) -> list[FpgaSpec | NvidiaSpec | AmdSpec | IntelGpuSpec | XilinxFpgaSpec | RdmaSpec]:

@@ -102,6 +102,11 @@ impl Scan {
     }
 
     #[getter]
+    fn look_again(&self) -> bool {
+        self.0.look_again
+    }
+
+    #[getter]
     fn vendors(&self) -> Vec<&'static str> {
         self.0.vendors.clone()
     }
@@ -149,6 +154,12 @@ impl Scanner {
     fn poll(&self, py: Python<'_>, beat: Option<Py<PyAny>>) -> Vec<Look> {
         let looks = py.detach(|| lock(&self.0).poll(&|| call(beat.as_ref())));
         looks.into_iter().map(Look).collect()
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    fn watch_also(&self, py: Python<'_>, devices: Vec<Py<Device>>) {
+        let devices = devices.iter().map(|device| Arc::clone(&device.get().0)).collect();
+        py.detach(|| lock(&self.0).watch_also(devices));
     }
 
     #[getter]

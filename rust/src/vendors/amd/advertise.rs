@@ -117,7 +117,7 @@ impl<'a> Advertiser<'a> {
     }
 
     fn describe_node(&self, device: &mut Device, node: &topology::Node) {
-        const FACTS: [&str; 4] = ["gfx_target_version", "simd_count", "unique_id", "num_xcc"];
+        const FACTS: [&str; 3] = ["gfx_target_version", "simd_count", "num_xcc"];
         let properties = &node.properties;
         // Older kernels write zero for what they do not know.
         let mut facts: Vec<(&str, u64)> = FACTS
@@ -130,6 +130,10 @@ impl<'a> Advertiser<'a> {
         }
         for (name, value) in facts {
             device.note(name, value, self.host.own_path(properties.path()));
+        }
+        // As sysfs and AMD's tools have it.
+        if let Some(id @ 1..) = properties.number("unique_id") {
+            device.note("unique_id", format!("{id:#018x}"), self.host.own_path(properties.path()));
         }
         if let Some(bytes) = self.fabric.memory.get(&node.number) {
             let bank = node.path.join("mem_banks/0/properties");

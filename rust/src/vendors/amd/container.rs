@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::advertise::Advertiser;
 use super::card::Facts;
 use super::driver_type::Mode;
-use super::links::{Fabric, KnownFabric};
+use super::links::Fabric;
 use super::options::AmdOptions;
+use super::settled::Settled;
 use super::topology::{self, Topology};
 use super::{VENDOR, locate};
 use crate::device::{Found, NotExamined, Problem};
@@ -17,6 +18,8 @@ use crate::vendors::per_card::per_card;
 
 /// What the fence knows the topology by: it is of no card.
 const TOPOLOGY: &str = "amd topology";
+
+const REBUILT: &str = "KFD is building its topology anew: GPUs stay as they were until two looks see the same";
 
 /// What is known of the driver.
 #[derive(Debug)]
@@ -34,10 +37,10 @@ pub(super) fn scan(
     host: &Host,
     fence: &Fence,
     options: &AmdOptions,
-    fabric: &Arc<KnownFabric>,
+    settled: &Arc<Settled>,
     found: &mut Found,
 ) -> Option<Vec<(String, PathBuf)>> {
-    let (topology, fabric) = match topology(host, fence, fabric, found) {
+    let (topology, fabric) = match topology(host, fence, settled, found) {
         Known::Here(topology, fabric) => (Arc::new(topology), fabric),
         Known::Awaited(missing) => {
             found.problems.extend(awaited(host, &missing, options.required));
@@ -57,12 +60,16 @@ pub(super) fn scan(
     Some(functions)
 }
 
-fn topology(host: &Host, fence: &Fence, fabric: &Arc<KnownFabric>, found: &mut Found) -> Known {
-    let (behind_fence, known) = (host.clone(), Arc::clone(fabric));
-    let read = move |()| Topology::read(&behind_fence).map(|topology| (known.of(&topology), topology));
+fn topology(host: &Host, fence: &Fence, settled: &Arc<Settled>, found: &mut Found) -> Known {
+    let (behind_fence, settled) = (host.clone(), Arc::clone(settled));
+    let read = move |()| settled.look(&behind_fence);
     let outcome = fence.each(vec![()], |()| TOPOLOGY.to_owned(), read).pop().unwrap_or(Outcome::NotStarted);
     let error = match outcome {
-        Outcome::Done(Ok((fabric, topology))) => return beside_driver(host, topology, fabric, found),
+        Outcome::Done(Ok(Some((topology, fabric)))) => return beside_driver(host, topology, fabric, found),
+        Outcome::Done(Ok(None)) => {
+            found.look_again = true;
+            REBUILT.to_owned()
+        }
         Outcome::Done(Err(error)) if error.is_absent() => return Known::Awaited(Mode::Container.directory(host)),
         Outcome::Done(Err(error)) => error.cause.to_string(),
         Outcome::Overdue => "KFD does not answer: look for blocked tasks in the kernel log".to_owned(),

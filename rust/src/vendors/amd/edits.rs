@@ -16,8 +16,7 @@ pub(super) fn edits(device: &Device, way: Way, resource_name: &str) -> Edits {
     edits.given(way, || cdi_name(device))
 }
 
-/// `AMD_COM_GPU`: every character that is neither letter nor digit is an underscore.
+/// `AMD_COM_GPU`: as KubeVirt's `ResourceNameToEnvVar` has it, which leaves a hyphen alone.
 fn in_capitals(resource_name: &str) -> String {
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
-    resource_name.chars().map(plain).collect()
+    resource_name.replace(['/', '.'], "_").to_uppercase()
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::pci_slot::Place;
 use super::properties::Properties;
-use super::topology::{Node, Topology};
+use super::topology::{Node, Shape, Topology};
 use crate::host::directory::Directory;
 
 /// Kind of a link: `CRAT_IOLINK_TYPE_*` of `kfd_crat.h`.
@@ -37,26 +37,20 @@ pub(super) struct Fabric {
 /// The fabric of the last topology.
 #[derive(Debug, Default)]
 pub(super) struct KnownFabric {
-    known: Mutex<Option<(Key, Arc<Fabric>)>>,
+    known: Mutex<Option<(Shape, Arc<Fabric>)>>,
 }
-
-/// What identifies a topology: its generation, and the numbers of its nodes.
-type Key = (String, Vec<(u32, u32, Place)>);
 
 impl KnownFabric {
     /// What is known of this topology, read if need be.
     pub(super) fn of(&self, topology: &Topology) -> Arc<Fabric> {
-        let nodes = topology.nodes.iter().map(|node| (node.number, node.render_minor, node.place)).collect();
-        // Without a generation a change of links cannot be detected.
-        let Some(key) = topology.generation.clone().map(|generation| (generation, nodes)) else {
-            return Arc::new(Fabric::read(&topology.nodes));
-        };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, fabric)) = known.as_ref().filter(|(other, _)| *other == key) {
+        // Without a generation a change of links cannot be detected.
+        let is_same = |other: &Shape| other.0.is_some() && *other == topology.shape;
+        if let Some((_, fabric)) = known.as_ref().filter(|(other, _)| is_same(other)) {
             return Arc::clone(fabric);
         }
         let fabric = Arc::new(Fabric::read(&topology.nodes));
-        *known = Some((key, Arc::clone(&fabric)));
+        *known = Some((topology.shape.clone(), Arc::clone(&fabric)));
         fabric
     }
 }

@@ -89,7 +89,7 @@ pub(super) fn functions(host: &Host, driver: &Path, found: &mut Found) -> Vec<(S
             Err(error) if error.is_absent() => {}
             Err(error) => {
                 found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(&address));
-                found.unseen.push(NotExamined { vendor: VENDOR, card: Some(address), finding: None });
+                keep(address, found);
             }
         }
     }
@@ -132,13 +132,13 @@ fn partitions(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Partit
             Ok(nodes) => match nodes.render.and_then(|minor| topology.node(minor)) {
                 Some(node) => partitions.push(Partition { name, path, nodes, node: node.clone() }),
                 // Whether it is a spare is unknown: its last known state stays.
-                None if topology.incomplete => keep_all(found),
+                None if topology.incomplete => keep(name, found),
                 None => {}
             },
             Err(error) if error.is_absent() => {}
             Err(error) => {
                 found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(&name));
-                keep_all(found);
+                keep(name, found);
             }
         }
     }
@@ -151,17 +151,15 @@ fn is_partition(name: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// A directory that cannot be listed: no device is taken for gone.
 fn unseen(host: &Host, error: &AttributeError, found: &mut Found) {
     found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), &error.cause));
-    keep_all(found);
+    found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
 }
 
-/// No device is taken for gone.
-fn keep_all(found: &mut Found) {
-    let all = NotExamined { vendor: VENDOR, card: None, finding: None };
-    if !found.unseen.contains(&all) {
-        found.unseen.push(all);
-    }
+/// This card, or this partition of whichever card, is not taken for gone.
+fn keep(name: String, found: &mut Found) {
+    found.unseen.push(NotExamined { vendor: VENDOR, card: Some(name), finding: None });
 }
 
 #[cfg(test)]

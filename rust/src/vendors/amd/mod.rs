@@ -6,7 +6,8 @@
 //! ```text
 //! mode         GPUs for containers or for virtual machines
 //! container    for containers:
-//!   topology     KFD's nodes; links: how they are linked, when that changed    (behind the fence, all as one)
+//!   settled      KFD's nodes, once they are the same twice:                    (behind the fence, all as one)
+//!     topology     its nodes; links: how they are linked, when that changed
 //!   locate       functions and partitions ─► cards                             (touches no hardware)
 //!   card         a card ─► facts                                               (behind the fence, card by card)
 //!   advertise    facts of all cards ─► devices and problems
@@ -28,6 +29,7 @@ mod partition_mode;
 mod passthrough;
 mod pci_slot;
 mod properties;
+mod settled;
 mod topology;
 mod unbound;
 
@@ -41,8 +43,8 @@ use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
 use driver_type::Mode;
-use links::KnownFabric;
 pub use options::*;
+use settled::Settled;
 use unbound::BoundBefore;
 
 /// The word in `vendor` of JSON, metrics and problems.
@@ -54,8 +56,7 @@ const AMD: u16 = 0x1002;
 #[derive(Debug)]
 pub struct Amd {
     options: AmdOptions,
-    /// What is known of links.
-    fabric: Arc<KnownFabric>,
+    settled: Arc<Settled>,
     bound: BoundBefore,
 }
 
@@ -63,7 +64,7 @@ impl Amd {
     /// Advertises devices by these options.
     #[must_use]
     pub fn new(options: AmdOptions) -> Self {
-        Self { options, fabric: Arc::default(), bound: BoundBefore::default() }
+        Self { options, settled: Arc::default(), bound: BoundBefore::default() }
     }
 
     fn for_virtual_machines(&self, host: &Host, fence: &Fence, mode: Mode, found: &mut Found) {
@@ -93,7 +94,7 @@ impl Vendor for Amd {
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
         let bound = match Mode::of(self.options.driver_type, host).unwrap_or(Mode::Container) {
-            Mode::Container => container::scan(host, fence, &self.options, &self.fabric, &mut found),
+            Mode::Container => container::scan(host, fence, &self.options, &self.settled, &mut found),
             mode => {
                 self.for_virtual_machines(host, fence, mode, &mut found);
                 Some(Vec::new())

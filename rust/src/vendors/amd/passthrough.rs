@@ -25,11 +25,12 @@ pub(super) struct Card {
     given: Vec<PathBuf>,
 }
 
-/// One function that can be given.
+/// One function that can be given: a GPU, or what goes with one that is in the same group.
 #[derive(Debug)]
 pub(super) struct Given {
     card: String,
     function: pci::Function,
+    is_gpu: bool,
     /// Number of its IOMMU group.
     group: String,
 }
@@ -61,16 +62,18 @@ fn virtual_functions(host: &Host, physical: &Path) -> Result<Vec<PathBuf>, Attri
     Ok(links.map(|target| host.behind_link(physical, &target)).collect())
 }
 
-/// What can be given of one card; the driver may have functions of other makers, and other functions of this one.
+/// What can be given of one card; the driver may have functions of other makers, and the sound function of a GPU.
 pub(super) fn read(host: &Host, card: &Card) -> (Vec<Given>, Vec<Problem>) {
     let (mut given, mut problems) = (Vec::new(), Vec::new());
     for path in &card.given {
         let function = pci::Function::read(path);
-        if !is_gpu(&function) {
+        let is_gpu = is_gpu(&function);
+        if !is_made_by_amd(&function) {
             continue;
         }
         match directory::link(&path.join("iommu_group")) {
-            Ok(target) => given.push(Given { card: card.key.clone(), group: file_name(&target), function }),
+            Ok(target) => given.push(Given { card: card.key.clone(), group: file_name(&target), is_gpu, function }),
+            Err(_) if !is_gpu => {}
             Err(error) => {
                 let cause = if error.is_absent() { CURE.to_owned() } else { error.cause.to_string() };
                 problems.push(Problem::new(VENDOR, host.own_path(&error.path), cause).of(function.address()));
@@ -81,20 +84,24 @@ pub(super) fn read(host: &Host, card: &Card) -> (Vec<Given>, Vec<Problem>) {
 }
 
 fn is_gpu(function: &pci::Function) -> bool {
-    let made_by_amd = function.id.as_ref().is_some_and(|((vendor, _), _)| *vendor == AMD);
-    made_by_amd && function.class.as_ref().is_some_and(|(class, _)| is_gpu_class((*class).into()))
+    is_made_by_amd(function) && function.class.as_ref().is_some_and(|(class, _)| is_gpu_class((*class).into()))
+}
+
+fn is_made_by_amd(function: &pci::Function) -> bool {
+    function.id.as_ref().is_some_and(|((vendor, _), _)| *vendor == AMD)
 }
 
 fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// One device for each IOMMU group: a group can only be given as a whole.
+/// One device for each IOMMU group with a GPU: a group can only be given as a whole, the sound function of its GPU with it.
 pub(super) fn devices(host: &Host, given: Vec<Given>, mode: Mode, naming: AmdNaming) -> Vec<Device> {
     let mut groups: BTreeMap<String, Vec<Given>> = BTreeMap::new();
     for one in given {
         groups.entry(one.group.clone()).or_default().push(one);
     }
+    groups.retain(|_, members| members.iter().any(|one| one.is_gpu));
     groups.iter().map(|(group, members)| device(host, group, members, resource_name(mode, naming))).collect()
 }
 
@@ -109,9 +116,10 @@ fn resource_name(mode: Mode, naming: AmdNaming) -> &'static str {
 fn device(host: &Host, group: &str, members: &[Given], resource_name: &str) -> Device {
     let addresses: Vec<&str> = members.iter().map(|one| one.function.address()).collect();
     let addresses = addresses.join(",");
+    let first = members.iter().find(|one| one.is_gpu);
     let mut device = Device {
         vendor: VENDOR.into(),
-        card: members.first().map(|one| one.card.clone()).unwrap_or_default(),
+        card: first.map(|one| one.card.clone()).unwrap_or_default(),
         id: group.to_owned(),
         resource_name: Some(resource_name.to_owned()),
         numa_nodes: members.iter().filter_map(|one| one.function.numa_node.as_ref()).map(|(node, _)| *node).collect(),
@@ -120,7 +128,7 @@ fn device(host: &Host, group: &str, members: &[Given], resource_name: &str) -> D
     device.numa_nodes.sort_unstable();
     device.numa_nodes.dedup();
     device.paths.extend([group, "vfio"].map(|name| HostPath::node(format!("/dev/vfio/{name}"), None)));
-    if let Some(first) = members.first() {
+    if let Some(first) = first {
         first.function.describe(host, &mut device);
         device.note("pci_address", addresses, host.own_path(&first.function.path));
         device.note(IOMMU_GROUP, group, host.own_path(first.function.path.join("iommu_group")));

@@ -3,6 +3,7 @@
 //! <https://docs.kernel.org/gpu/amdgpu/index.html>; `drivers/gpu/drm/amd/amdkfd/kfd_topology.c`. The nodes are read on each
 //! scan. Links and memory banks are many and change only when the driver makes a new topology: see `links`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
@@ -18,13 +19,16 @@ use crate::host::directory::Directory;
 const NOT_ALLOWED: &str =
     "the kernel shows a GPU only to those who may use its device nodes: run the scanner as a privileged container";
 
+/// What tells one topology from another: its generation, and of each node, those of processors included, the render node and
+/// the place, where it has them.
+pub(super) type Shape = (Option<String>, BTreeMap<u32, Option<(u32, Place)>>);
+
 /// What KFD knows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Topology {
     /// GPUs and partitions, by number.
     pub(super) nodes: Vec<Node>,
-    /// `generation_id`: another one with each change.
-    pub(super) generation: Option<String>,
+    pub(super) shape: Shape,
     /// Number of /dev/kfd.
     pub(super) kfd_number: Option<(u32, u32)>,
     /// Whether a node could not be read: a GPU that is not among `nodes` may still exist.
@@ -59,20 +63,22 @@ impl Topology {
     pub(super) fn read(host: &Host) -> Result<Self, AttributeError> {
         let directory = Directory::open(nodes_directory(host))?;
         let kfd = host.sys("class/kfd/kfd");
+        let generation = Attribute::read(kfd.join("topology/generation_id")).map(|id| id.text().to_owned()).ok();
         let mut topology = Self {
-            nodes: Vec::new(),
-            generation: Attribute::read(kfd.join("topology/generation_id")).map(|id| id.text().to_owned()).ok(),
+            shape: (generation, BTreeMap::new()),
             kfd_number: Attribute::read(kfd.join("dev")).and_then(|dev| dev.device_number()).ok(),
-            incomplete: false,
-            problems: Vec::new(),
+            ..Self::default()
         };
         for number in directory.names()?.iter().filter_map(|name| name.parse().ok()) {
             let path = directory.path().join(format!("{number}"));
             match Properties::read(&path.join("properties")) {
-                Ok(properties) => topology.nodes.extend(Node::of(number, path, properties)),
+                Ok(properties) => topology.add(number, Node::of(number, path, properties)),
                 // It went while we looked.
                 Err(error) if error.is_absent() => {}
-                Err(error) => topology.note(host, &error),
+                Err(error) => {
+                    topology.add(number, None);
+                    topology.note(host, &error);
+                }
             }
         }
         Ok(topology)
@@ -81,6 +87,11 @@ impl Topology {
     /// The node that computes through a render node.
     pub(super) fn node(&self, render_minor: u32) -> Option<&Node> {
         self.nodes.iter().find(|node| node.render_minor == render_minor)
+    }
+
+    fn add(&mut self, number: u32, node: Option<Node>) {
+        self.shape.1.insert(number, node.as_ref().map(|node| (node.render_minor, node.place)));
+        self.nodes.extend(node);
     }
 
     fn note(&mut self, host: &Host, error: &AttributeError) {
@@ -103,6 +114,34 @@ impl Node {
         let render_minor = properties.number("drm_render_minor")?.try_into().ok().filter(|&minor| minor > 0)?;
         let location = properties.number("location_id").unwrap_or_default();
         let place = Place::of_location(properties.number("domain").unwrap_or_default(), location);
-        Some(Self { number, path, render_minor, place, partition: location & 7, properties })
+        Some(Self { number, path, render_minor, place, partition: partition(location), properties })
+    }
+}
+
+/// Which partition of its GPU a `location_id` means: drivers have it in the four bits on top, or in those of the function.
+fn partition(location: u64) -> u64 {
+    match location >> 28 & 0xf {
+        0 => location & 7,
+        partition => partition,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_partition_is_in_the_topmost_bits_or_in_those_of_the_function() {
+        for (location, expected) in [
+            (0x0a00, 0),
+            (0x0a03, 3),
+            (0x0a07, 7),
+            (0x3000_0a00, 3),
+            (0xf000_0a00, 15),
+            (0x7000_0af8, 7),
+            (0x1_0000_0a02, 2),
+        ] {
+            assert_eq!(partition(location), expected, "{location:#x}");
+        }
     }
 }
