@@ -113,7 +113,7 @@ impl<'a> Advertiser<'a> {
         let instances = parent.instances();
         for &instance in &instances {
             if !self.add_told_partition(parent, minor, instance) && !self.add_bare_partition(parent, minor, instance) {
-                nameless.push(format!("gi{}/ci{}", instance.gpu, instance.compute));
+                nameless.push(instance);
             }
         }
         if instances.is_empty() {
@@ -132,7 +132,7 @@ impl<'a> Advertiser<'a> {
         else {
             return false;
         };
-        let profile = profile::name(mig, nvml.memory_bytes.unwrap_or_default());
+        let profile = profile::name(mig, nvml.memory_bytes);
         let (Some(uuid), Some(profile)) = (&mig.uuid, profile) else { return false };
         let resource = match self.options.mig_strategy {
             MigStrategy::Mixed => profile::resource(&profile),
@@ -188,16 +188,23 @@ impl<'a> Advertiser<'a> {
         device
     }
 
-    fn report_nameless(&mut self, parent: &Parent, minor: u32, nameless: &[String]) {
+    fn report_nameless(&mut self, parent: &Parent, minor: u32, instances: &[Instance]) {
         if self.nvml_facts.is_awaited(parent.gpu.function.address()) {
             if parent.nvml.is_none() {
                 self.keep(parent.gpu);
             }
             return;
         }
-        let what = format!("MIG devices {} are not advertised", nameless.join(", "));
+        let ids: Vec<String> = instances.iter().map(|one| format!("gi{}/ci{}", one.gpu, one.compute)).collect();
+        let what = format!("MIG devices {} are not advertised", ids.join(", "));
         let error = match (parent.nvml, self.options.device_discovery_strategy) {
-            (Some(_), _) => format!("{what}: NVML does not list them yet"),
+            (Some(nvml), _) if instances.iter().all(|&one| self.nvml_facts.mig_device(nvml, one).is_some()) => {
+                format!("{what}: NVML lists them without a UUID or a profile")
+            }
+            (Some(_), _) => format!(
+                "{what}: NVML does not list them; in a container it lists those that were there when the container started: \
+                let it monitor all MIG devices (NVIDIA_MIG_MONITOR_DEVICES=all and SYS_ADMIN: the patch nvidia-mig.yaml)"
+            ),
             (None, DeviceDiscoveryStrategy::Procfs) => format!(
                 "{what}: only NVML reports their profiles, and it is not used: set `device_discovery_strategy: auto`"
             ),
