@@ -203,7 +203,7 @@ def test_the_patch_for_nvidia_cdi_adds_directories_to_read_and_nothing_else(patc
 
     assert all(mount["readOnly"] and mount["mountPath"] == f"/host{sources[mount['name']]}" for mount in added)
     assert {mount["mountPath"].removeprefix("/host") for mount in added} == {
-        "/usr", "/run/nvidia", "/run/nvidia-persistenced", "/run/nvidia-fabricmanager",
+        "/usr", "/etc", "/run/udev", "/run/nvidia", "/run/nvidia-persistenced", "/run/nvidia-fabricmanager",
     }  # fmt: skip
     changed["containers"][0]["volumeMounts"] = [mount for mount in mounts if mount not in added]
     changed["volumes"] = [volume for volume in changed["volumes"] if volume in pod["volumes"]]

@@ -147,7 +147,8 @@ def test_mig_devices_are_served_with_nvml_and_cdi_under_the_patches(directory, r
     edits = Runtime(directory / "cdi").edits(["k8s.device-plugin.nvidia.com/gpu=MIG-0-0"])
     libraries = [mount["hostPath"] for mount in edits["mounts"]]
     assert any(path.startswith("/usr/lib/x86_64-linux-gnu/libcuda.so.") for path in libraries), libraries
-    assert "/run/nvidia-persistenced/socket" in libraries
+    assert {"/run/nvidia-persistenced/socket", "/etc/OpenCL/vendors/nvidia.icd"} < set(libraries)
+    assert [problem["path"] for problem in inventory["problems"] if "hooks" in problem["error"]] == []
     assert node.pod.status()["CapEff"] == "0000000000000000"
 
 

@@ -101,7 +101,7 @@ impl<'a> Advertiser<'a> {
         self.kinds.insert("whole GPUs".to_owned());
         let mut device = self.device(parent, uuid, "gpu");
         describe::name(self.host, &mut device, parent, &parent.index.to_string());
-        self.installation.require(&mut device, &[nodes::of_gpu(minor)]);
+        self.installation.require(self.host, &mut device, &[nodes::of_gpu(minor)]);
         if self.options.asks_for_cdi() {
             self.installation.add_graphics(self.host, &mut device);
         }
@@ -143,7 +143,11 @@ impl<'a> Advertiser<'a> {
         describe::name(self.host, &mut device, parent, &index);
         describe::partition(&mut device, mig, &index, &profile);
         self.kinds.insert(profile);
-        self.installation.require(&mut device, &nodes::of_instance(minor, instance));
+        self.installation.require(self.host, &mut device, &nodes::of_instance(minor, instance));
+        // Of MIG devices, those with graphics alone use the GPU's DRM nodes.
+        if self.options.asks_for_cdi() && mig.profile_suffixes.iter().any(|suffix| suffix == "+gfx") {
+            self.installation.add_graphics(self.host, &mut device);
+        }
         self.found.devices.push(device);
         true
     }
@@ -157,7 +161,7 @@ impl<'a> Advertiser<'a> {
         let id = format!("MIG-{uuid}/{}/{}", instance.gpu, instance.compute);
         let mut device = self.partition(parent, &id, "gpu", minor, instance);
         self.kinds.insert("MIG devices".to_owned());
-        self.installation.require(&mut device, &nodes::of_instance(minor, instance));
+        self.installation.require(self.host, &mut device, &nodes::of_instance(minor, instance));
         self.found.devices.push(device);
         true
     }

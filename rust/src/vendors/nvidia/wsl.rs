@@ -50,7 +50,7 @@ pub(super) fn device(
         }
     }
     let needed = [Needed { path: NODE.to_owned(), number: None }];
-    installation.require(&mut device, &needed);
+    installation.require(host, &mut device, &needed);
     device
 }
 
