@@ -207,6 +207,22 @@ def test_a_driver_root_is_where_things_are_on_the_host_and_not_in_the_container(
     assert edits["hooks"][0]["args"][:2] == ["nvidia-cdi-hook", "create-symlinks"]
 
 
+def test_an_absolute_link_in_a_driver_root_is_followed_there(tmp_path: Path):
+    """As Debian's alternatives make them: on the host, the link would lead out of the driver root, and to nothing."""
+    node = simulated(tmp_path, gpus=1)
+    root = "run/nvidia/driver"
+    put(File(f"{root}/usr/lib64/libcuda.so.{DRIVER_VERSION}", b""), node.root)
+    put(File(f"{root}/usr/lib/nvidia/nvidia_icd.json", b""), node.root)
+    (node.root / root / "etc/vulkan/icd.d").mkdir(parents=True)
+    (node.root / root / "etc/vulkan/icd.d/nvidia_icd.json").symlink_to("/usr/lib/nvidia/nvidia_icd.json")
+
+    mounts = container(node, started(node, driver_root=f"/{root}"))["mounts"]
+
+    assert {mount["hostPath"]: mount["containerPath"] for mount in mounts}[
+        f"/{root}/usr/lib/nvidia/nvidia_icd.json"
+    ] == "/etc/vulkan/icd.d/nvidia_icd.json"
+
+
 def test_libraries_that_are_not_found_are_told(node: SimulatedNode):
     """The specs are written all the same: nodes alone serve programs that bring their own libraries."""
     made = pipeline(node.root, device_list_strategy=["cdi-cri"], driver_root="/nowhere")
@@ -431,13 +447,16 @@ def test_wsl_gives_its_node_and_windows_drivers(tmp_path: Path):
     """One node, one directory, which the dynamic linker is told of."""
     made = host(
         tmp_path,
-        "usr/lib/wsl/lib/libdxcore.so ==\nusr/lib/wsl/lib/libnvidia-ml.so.1 ==\ndev/dxg char 10:126\n",
+        "usr/lib/wsl/lib/libdxcore.so ==\nusr/lib/wsl/lib/libnvidia-ml.so.1 ==\nusr/lib/wsl/lib/nvidia-smi ==\n"
+        "dev/dxg char 10:126\n",
     )
     edits = Runtime(tmp_path / "var/run/cdi").edits(names_of(made))
 
     assert names_of(made) == [f"{CDI}/gpu=all"]
     assert paths(edits) == ["/dev/dxg"]
     assert [mount["hostPath"] for mount in edits["mounts"]] == ["/usr/lib/wsl"]
-    assert ["nvidia-ctk", "hook", "update-ldcache", "--folder", "/usr/lib/wsl/lib"] in [
-        hook["args"] for hook in edits["hooks"]
-    ]
+    hooks = [hook["args"] for hook in edits["hooks"]]
+    assert ["nvidia-ctk", "hook", "update-ldcache", "--folder", "/usr/lib/wsl/lib"] in hooks
+    assert [
+        "nvidia-ctk", "hook", "create-symlinks", "--link", "/usr/lib/wsl/lib/nvidia-smi::/usr/bin/nvidia-smi",
+    ] in hooks  # fmt: skip

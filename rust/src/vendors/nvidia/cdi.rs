@@ -120,9 +120,11 @@ fn listed(platform: &Platform, hook_program: &str) -> Edits {
     if folders.is_empty() { edits } else { edits.and(searched(folders, hook_program)) }
 }
 
-/// Windows' drivers, and how programs find their libraries.
+/// Windows' drivers, a link to their nvidia-smi, and how programs find their libraries.
 fn driver_store(platform: &Platform, hook_program: &str) -> Edits {
-    let store = of_paths(platform, platform.paths_in(DRIVER_STORE), "/");
+    let (links, there): (Vec<_>, Vec<_>) = platform.paths_in(DRIVER_STORE).partition(|path| !path.target.is_empty());
+    let links: Vec<String> = links.iter().map(|link| format!("{}::{}", link.target, link.path)).collect();
+    let store = of_paths(platform, there, "/").and(linked(&links, hook_program));
     store.and(searched([wsl::DRIVER_STORE_LIBRARIES], hook_program))
 }
 
@@ -136,10 +138,10 @@ fn searched<'f>(folders: impl IntoIterator<Item = &'f str>, hook_program: &str) 
     Edits { hooks: vec![hook(hook_program, update_ldcache(folders))], ..Edits::default() }
 }
 
-/// A container has it where the driver root has it.
+/// A container has it where the driver root has it, also if it is a link there.
 fn bound(path: &HostPath, root: &str, options: &'static [&'static str]) -> Mount {
-    let (host_path, container_path) = (path.path.clone(), below(&path.path, root).to_owned());
-    Mount { host_path, container_path, read_only: true, options }
+    let host_path = if path.target.is_empty() { &path.path } else { &path.target };
+    Mount { host_path: host_path.clone(), container_path: below(&path.path, root).to_owned(), read_only: true, options }
 }
 
 /// Loaders look for it at a place of its own.

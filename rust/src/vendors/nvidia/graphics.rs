@@ -1,5 +1,5 @@
-//! What of the driver graphics, `OpenCL` and ray tracing need beside libraries: files that name the driver to the loaders of
-//! EGL, Vulkan and `OpenCL`, the data of `OptiX`, and modules of the X server.
+//! What of the driver graphics, OpenCL and ray tracing need beside libraries: files that name the driver to the loaders of
+//! EGL, Vulkan and OpenCL, the data of OptiX, and modules of the X server.
 //!
 //! Which, and where containers have them: `internal/discover/graphics.go` of NVIDIA's container toolkit.
 

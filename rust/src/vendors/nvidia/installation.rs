@@ -26,7 +26,7 @@ pub(super) const LIBRARY: &str = "library";
 pub(super) const LIBRARY_LINK: &str = "library-link";
 /// Modules of the X server.
 pub(super) const MODULE: &str = "module";
-/// What tells loaders of graphics and `OpenCL` of the driver.
+/// What tells loaders of graphics and OpenCL of the driver.
 pub(super) const CONFIGURATION: &str = "configuration";
 /// Programs and firmware.
 pub(super) const FILE: &str = "file";
@@ -128,7 +128,11 @@ impl Installation {
             (files.plain, FILE),
             (files.sockets, SOCKET),
         ] {
-            self.platform.paths.extend(paths.into_iter().map(|path| place(path, role)));
+            let found = paths.into_iter().map(|path| {
+                let target = behind_links(&driver_root, &path).map(|target| below(&options.driver_root, &target).path);
+                HostPath { target: target.unwrap_or_default(), ..place(path, role) }
+            });
+            self.platform.paths.extend(found);
         }
         self.platform.note(DRIVER_VERSION, version, "");
         self.problems.extend(missing_hook_program(host, &options.cdi_hook_path));
@@ -172,6 +176,12 @@ fn missing_channel(channel: &HostPath) -> Problem {
     let number = nodes::imex_channel_of(&channel.path);
     let cure = "set `NVreg_CreateImexChannel0=1`, or run `nvidia-modprobe -i`";
     Problem::new(VENDOR, &channel.path, format!("IMEX channel {number} does not exist: {cure}"))
+}
+
+/// Where a path leads, if by links: what an absolute link in a driver root means, a runtime on the host would not know.
+fn behind_links(driver_root: &Host, path: &str) -> Option<String> {
+    let target = driver_root.own_path(resolve::followed(driver_root, Path::new(path)));
+    (target != Path::new(path)).then(|| target.to_string_lossy().into_owned())
 }
 
 fn below(root: &str, path: &str) -> HostPath {

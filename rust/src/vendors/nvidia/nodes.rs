@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::NvidiaOptions;
 use super::installation;
-use super::mig::Instance;
+use super::mig::Capabilities;
 use crate::device::{Access, HostPath};
 use crate::host::Host;
 use crate::host::directory::{self, Directory};
@@ -86,11 +86,10 @@ pub(super) fn of_gpu(minor: u32) -> Needed {
 }
 
 /// The node of the whole GPU and the two capability nodes of a MIG device.
-pub(super) fn of_instance(minor: u32, instance: Instance) -> Vec<Needed> {
-    let capabilities = instance.capabilities(minor).into_iter().flatten();
-    let capabilities =
+pub(super) fn of_instance(minor: u32, capabilities: Capabilities) -> [Needed; 3] {
+    let [of_instance, of_compute] =
         capabilities.map(|number| Needed { path: format!("/dev/nvidia-caps/nvidia-cap{number}"), number: None });
-    std::iter::once(of_gpu(minor)).chain(capabilities).collect()
+    [of_gpu(minor), of_instance, of_compute]
 }
 
 /// Path of a node in a directory below /dev, or in /dev itself.
