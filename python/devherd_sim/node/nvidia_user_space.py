@@ -1,7 +1,7 @@
 """The part of NVIDIA's driver that runs in user space, and the program of its container toolkit.
 
-Libraries, programs, files for graphics, firmware and a daemon's socket. All are empty: what counts is where they are and
-what they are called.
+Libraries, programs, files for graphics, firmware and a daemon's socket. All are empty: what counts is where they are
+and what they are called.
 """
 
 from devherd_sim.node.entry import Entry, File, Symlink

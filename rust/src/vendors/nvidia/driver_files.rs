@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::host::Host;
 use crate::host::attribute::Attribute;
-use crate::host::directory::{self, Directory};
+use crate::host::directory::Directory;
 use crate::host::resolve;
 
 const PROGRAMS: [&str; 8] = [
@@ -34,7 +34,7 @@ pub(super) struct DriverFiles {
 impl DriverFiles {
     /// Finds those that exist. The kernel of this `host` may have a directory of its own for firmware.
     pub(super) fn find(host: &Host, driver_root: &Host, version: &str) -> Self {
-        let is_there = |path: &str| directory::exists(&resolve::followed(driver_root, Path::new(path)));
+        let is_there = |path: &str| resolve::exists(driver_root, Path::new(path));
         let first = |name: &str| {
             let paths = PROGRAM_DIRECTORIES.map(|directory| format!("{directory}/{name}"));
             paths.into_iter().find(|path| is_there(path))
@@ -61,6 +61,9 @@ fn firmware_directories(host: &Host) -> Vec<String> {
 fn firmware(driver_root: &Host, directories: &[String], version: &str) -> Vec<String> {
     let in_directory = |directory: &String| {
         let path = format!("{}/nvidia/{version}", directory.trim_end_matches('/'));
+        if !resolve::exists(driver_root, Path::new(&path)) {
+            return Vec::new();
+        }
         let names = Directory::open(resolve::followed(driver_root, Path::new(&path))).and_then(|open| open.names());
         let names = names.unwrap_or_default().into_iter().filter(|name| name.starts_with("gsp"));
         names.map(|name| format!("{path}/{name}")).collect::<Vec<_>>()

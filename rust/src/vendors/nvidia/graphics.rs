@@ -6,7 +6,6 @@
 use std::path::Path;
 
 use crate::host::Host;
-use crate::host::directory;
 use crate::host::resolve;
 
 /// Files that loaders look for at one place, wherever the host has them: that place, and the name below it.
@@ -73,7 +72,7 @@ pub(super) fn modules<'f>(
 }
 
 fn is_there(driver_root: &Host, path: &str) -> bool {
-    directory::exists(&resolve::followed(driver_root, Path::new(path)))
+    resolve::exists(driver_root, Path::new(path))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::nodes::{self, DevRoot, Needed};
 use super::{NvidiaOptions, VENDOR, driver, graphics};
 use crate::device::{Device, HostPath, Platform, Problem};
 use crate::host::Host;
-use crate::host::directory::{self, Directory};
+use crate::host::directory::Directory;
 use crate::host::resolve;
 
 /// The fact that names the directory of the host's device nodes.
@@ -150,7 +150,7 @@ impl Installation {
             return;
         }
         let driver_root = Host::new(host.absolute(&options.driver_root));
-        let is_there = |path: &&str| directory::exists(&resolve::followed(&driver_root, Path::new(path)));
+        let is_there = |path: &&str| resolve::exists(&driver_root, Path::new(path));
         let files = class.files.iter().copied().filter(is_there).map(|path| below(&options.driver_root, path));
         self.platform.paths.extend(nodes.into_iter().chain(files).map(|path| path.in_role(class.name)));
     }
@@ -168,8 +168,7 @@ fn channel(host: &Host, dev_root: &DevRoot, number: u32) -> HostPath {
 fn missing_hook_program(host: &Host, program: &str) -> Option<Problem> {
     let error = "this program, which CDI hooks run, is not here: no container with a GPU can start; install NVIDIA's container \
         toolkit, or name its nvidia-ctk or nvidia-cdi-hook in `cdi_hook_path`";
-    let is_there = directory::exists(&resolve::followed(host, Path::new(program)));
-    (!is_there).then(|| Problem::new(VENDOR, program, error))
+    (!resolve::exists(host, Path::new(program))).then(|| Problem::new(VENDOR, program, error))
 }
 
 fn missing_channel(channel: &HostPath) -> Problem {
