@@ -43,7 +43,14 @@ class HostPath:
     """A path of the host that belongs to a device or a platform. rust/src/device.rs documents its fields."""
 
     def __new__(
-        cls, path: str, role: str, is_node: bool, number: tuple[int, int] | None, is_required: bool, target: str
+        cls,
+        path: str,
+        role: str,
+        is_node: bool,
+        number: tuple[int, int] | None,
+        is_required: bool,
+        target: str,
+        access: tuple[int, int] | None,
     ) -> HostPath: ...
     @property
     def path(self) -> str: ...
@@ -57,6 +64,9 @@ class HostPath:
     def is_required(self) -> bool: ...
     @property
     def target(self) -> str: ...
+    @property
+    def access(self) -> tuple[int, int] | None:
+        """Group and mode."""
 
 @final
 class Fact:
@@ -225,6 +235,9 @@ class Node:
     def container_path(self) -> str: ...
     @property
     def permissions(self) -> str: ...
+    @property
+    def access(self) -> tuple[int, int] | None:
+        """Group and mode."""
 
 @final
 class Mount:

@@ -23,6 +23,17 @@ pub struct HostPath {
     pub is_required: bool,
     /// Where a link points; empty for what is not a link.
     pub target: String,
+    /// Who may open the node, where that is a group; `None` where everybody may or nobody but its owner.
+    pub access: Option<Access>,
+}
+
+/// A group that may open a node that is not for everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Its id.
+    pub group: u32,
+    /// Permission bits of the node, as of chmod(2).
+    pub mode: u32,
 }
 
 impl HostPath {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::device::{Device, HostPath};
+use crate::device::{Access, Device, HostPath};
 
 /// By what a container gets a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Edits {
     pub specs: BTreeMap<String, Arc<Edits>>,
 }
 
-/// A device node. Type, numbers and mode are those of the host's node.
+/// A device node. Type and numbers are those of the host's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Path on the host, without the host root.
@@ -46,6 +46,9 @@ pub struct Node {
     pub container_path: String,
     /// Any of `r`, `w`, `m`; empty leaves it to the runtime, in specs only.
     pub permissions: String,
+    /// The group that it is for on the host, and so in the container: of this group the container's processes are, too. In specs
+    /// only; `None` leaves it to the runtime, which lets everybody in the container open it.
+    pub access: Option<Access>,
 }
 
 /// A file, directory or socket bound into a container.
@@ -128,7 +131,12 @@ impl Node {
     /// With the same path in the container.
     #[must_use]
     pub fn same(path: &str, permissions: &str) -> Self {
-        Self { host_path: path.to_owned(), container_path: path.to_owned(), permissions: permissions.to_owned() }
+        Self {
+            host_path: path.to_owned(),
+            container_path: path.to_owned(),
+            permissions: permissions.to_owned(),
+            access: None,
+        }
     }
 }
 

@@ -36,7 +36,8 @@ fn tree() -> Tree {
         let text = format!("Model: \t NVIDIA L4\nGPU UUID: \t GPU-0000000{minor}\nDevice Minor: \t {minor}\n");
         tree.write(&format!("proc/driver/nvidia/gpus/{address}/information"), &text);
     }
-    tree.add("proc/driver/nvidia/capabilities/gpu0/mig/gi1/ci0/access = 13");
+    tree.add("proc/driver/nvidia/capabilities/gpu0/mig/gi1/access = DeviceFileMinor: 12");
+    tree.add("proc/driver/nvidia/capabilities/gpu0/mig/gi1/ci0/access = DeviceFileMinor: 13");
     tree
 }
 

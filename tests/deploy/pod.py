@@ -58,6 +58,16 @@ class Pod:
         lines = Path(f"/proc/{self._supervisor()}/status").read_text().splitlines()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
+    def capabilities(self):
+        """Effective capabilities of the supervisor's children that have any, by their names."""
+        supervisor = self._supervisor()
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        effective = {}
+        for child in map(Path("/proc").joinpath, children):
+            name = (child / "comm").read_text().strip()
+            effective[name] = int((child / "status").read_text().partition("CapEff:")[2].split()[0], 16)
+        return {name: mask for name, mask in effective.items() if mask}
+
     def end(self):
         """The exit code after SIGTERM."""
         if self.runs():
@@ -96,14 +106,16 @@ def _file_system(root, container, volumes, host_files):
 
 def _start(root, container):
     security = container["securityContext"]
-    assert security["capabilities"] == {"drop": ["ALL"]}
-    assert security["allowPrivilegeEscalation"] is False
+    capabilities = security["capabilities"]
+    assert capabilities["drop"] == ["ALL"]
+    kept = ",".join(["-all", *(f"+{name.lower()}" for name in capabilities.get("add", ()))])
+    no_new_privileges = "--no-new-privs" if security.get("allowPrivilegeEscalation") is False else ""
     values = {variable["name"]: variable.get("value", "node-1") for variable in container["env"]}  # the rest are fields
     environment = " ".join(f"{name}='{value}'" for name, value in values.items())
     return (
         f'{sys.executable} -c "{LOOPBACK_UP}"\n'
         f"exec chroot {root} setpriv --reuid={security['runAsUser']} --regid={security['runAsGroup']} --clear-groups "
-        "--bounding-set=-all --inh-caps=-all --no-new-privs "
+        f"--bounding-set={kept} --inh-caps={kept} {no_new_privileges} "
         f"env --ignore-environment PATH=/usr/bin:/bin {environment} "
         f"{sys.executable} -m devherd {' '.join(container['args'])}"
     )

@@ -184,6 +184,16 @@ def test_the_patch_for_nvml_adds_nvidias_runtime_and_nothing_else(patched, pod):
     assert in_order(patched("nvidia.yaml")["spec"]["template"]["spec"]) == in_order(pod)
 
 
+def test_the_patch_for_mig_adds_the_right_to_monitor_and_nothing_else(patched, pod):
+    """M1: as NVIDIA's chart does; and takes away what Kubernetes refuses beside the capability."""
+    container = pod["containers"][0]
+    container["env"].append({"name": "NVIDIA_MIG_MONITOR_DEVICES", "value": "all"})
+    container["securityContext"]["capabilities"] = {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    del container["securityContext"]["allowPrivilegeEscalation"]
+
+    assert in_order(patched("nvidia-mig.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+
+
 def test_the_patch_for_nvidia_cdi_adds_directories_to_read_and_nothing_else(patched, pod):
     """Where the driver's files may be; a driver container's are mounted after the pod has started."""
     changed = in_order(patched("nvidia-cdi.yaml")["spec"]["template"]["spec"])
@@ -193,7 +203,7 @@ def test_the_patch_for_nvidia_cdi_adds_directories_to_read_and_nothing_else(patc
 
     assert all(mount["readOnly"] and mount["mountPath"] == f"/host{sources[mount['name']]}" for mount in added)
     assert {mount["mountPath"].removeprefix("/host") for mount in added} == {
-        "/usr", "/run/nvidia", "/run/nvidia-persistenced", "/run/nvidia-fabricmanager",
+        "/usr", "/etc", "/run/udev", "/run/nvidia", "/run/nvidia-persistenced", "/run/nvidia-fabricmanager",
     }  # fmt: skip
     changed["containers"][0]["volumeMounts"] = [mount for mount in mounts if mount not in added]
     changed["volumes"] = [volume for volume in changed["volumes"] if volume in pod["volumes"]]

@@ -32,6 +32,8 @@ EVERY_VENDOR = NodeSpec(
     xilinx_fpga=preset("xilinx-2").xilinx_fpga,
     rdma=preset("rdma-2").rdma,
 )
+SYS_ADMIN = 21
+"""Of capabilities(7)."""
 TOLD = ("id", "nodes", "mounts", "envs", "annotations", "cdi_devices", "health")
 
 
@@ -107,18 +109,31 @@ def test_whole_amd_gpus_are_served_where_the_topology_may_not_be_read(directory,
     assert problem["path"].startswith("/sys/class/kfd/kfd/topology/nodes/")
 
 
-def test_mig_devices_are_served_with_nvml_and_cdi_under_the_patches(directory, run_pod, tool):
-    """nvidia.yaml and nvidia-cdi.yaml: NVML is asked within the pod, specs name the host's own libraries."""
-    spec = NodeSpec(nvidia=NvidiaSpec(gpus=2, mig=[["3g.40gb"]]))
+@pytest.fixture
+def guarded(directory, tool):
+    """A host whose NVML refuses what it refuses to a pod: a MIG device from before, and one made since it started."""
+    spec = NodeSpec(nvidia=NvidiaSpec(gpus=2, mig=[["3g.40gb", "1g.10gb"]]))
     simulated = SimulatedNode.create(directory / "node", spec)
-    usr = simulated.root / "usr"
-    made = Host(simulated, Stub(compiled(tool("cc"), directory / "libnvidia-ml.so.1"), usr / "nvml.txt"))
-    uuid = made.mig(0, 0, (1, 0), 3, 40320, profile=2)
-    pod_spec = patched_pod_spec(tool("kubectl"), directory, "nvidia.yaml", "nvidia-cdi.yaml")
+    made = Host(simulated, Stub(compiled(tool("cc"), directory / "libnvidia-ml.so.1"), simulated.root / "usr/nvml.txt"))
+    made.mig(0, 0, (1, 0), 3, 40320, profile=2, name="3g.40gb")
+    made.mig(0, 1, (7, 0), 1, 9728, name="1g.10gb", late=1)
+    made.stub.say("guarded").write()
+    return made
+
+
+def mig_pod_spec(kubectl, directory, *patches):
+    """With these patches, and what the stub needs."""
+    pod_spec = patched_pod_spec(kubectl, directory, *patches)
     pod_spec["containers"][0]["env"].append({"name": "DEVHERD_NVML_STUB", "value": "/host/usr/nvml.txt"})
+    return pod_spec
+
+
+def test_mig_devices_are_served_with_nvml_and_cdi_under_the_patches(directory, run_pod, tool, guarded):
+    """M1: nvidia.yaml and nvidia-cdi.yaml; NVML refuses the memory of the GPU, specs name the host's own libraries."""
+    pod_spec = mig_pod_spec(tool("kubectl"), directory, "nvidia.yaml", "nvidia-cdi.yaml")
     options = {"mig_strategy": "mixed", "device_list_strategy": ["cdi-cri"]}
 
-    node = run_pod(directory, pod_spec, {"vendors": {"nvidia": options}}, simulated.root)
+    node = run_pod(directory, pod_spec, {"vendors": {"nvidia": options}}, guarded.root)
 
     node.wait_for(lambda: "nvidia.com/mig-3g.40gb" in node.http("/api/v1/inventory"))
     node.wait_until_ready()
@@ -127,8 +142,25 @@ def test_mig_devices_are_served_with_nvml_and_cdi_under_the_patches(directory, r
         "nvidia.com/gpu": 1,
         "nvidia.com/mig-3g.40gb": 1,
     }
-    edits = Runtime(directory / "cdi").edits([f"k8s.device-plugin.nvidia.com/gpu={uuid}"])
+    [late] = [problem["error"] for problem in inventory["problems"] if "MIG" in problem["error"]]
+    assert late.startswith("MIG devices gi7/ci0 are not advertised: NVML does not list them")
+    edits = Runtime(directory / "cdi").edits(["k8s.device-plugin.nvidia.com/gpu=MIG-0-0"])
     libraries = [mount["hostPath"] for mount in edits["mounts"]]
     assert any(path.startswith("/usr/lib/x86_64-linux-gnu/libcuda.so.") for path in libraries), libraries
-    assert "/run/nvidia-persistenced/socket" in libraries
+    assert {"/run/nvidia-persistenced/socket", "/etc/OpenCL/vendors/nvidia.icd"} < set(libraries)
+    assert [problem["path"] for problem in inventory["problems"] if "hooks" in problem["error"]] == []
     assert node.pod.status()["CapEff"] == "0000000000000000"
+
+
+def test_all_mig_devices_are_served_by_the_right_to_monitor_them(directory, run_pod, tool, guarded):
+    """M1: with nvidia-mig.yaml, those made since the pod started too; no child but source:nvml has the capability."""
+    pod_spec = mig_pod_spec(tool("kubectl"), directory, "nvidia.yaml", "nvidia-mig.yaml", "nvidia-cdi.yaml")
+
+    node = run_pod(directory, pod_spec, {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}, guarded.root)
+
+    node.wait_for(lambda: "nvidia.com/mig-1g.10gb" in node.http("/api/v1/inventory"))
+    inventory = json.loads(node.http("/api/v1/inventory"))
+    names = ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"]
+    assert sorted(told(inventory["resources"])) == names
+    assert [problem for problem in inventory["problems"] if "MIG" in problem["error"]] == []
+    assert node.pod.capabilities() == {"source:nvml": 1 << SYS_ADMIN}

@@ -53,6 +53,8 @@ class Host:
         """One MIG device as NVML tells of it; its UUID."""
         values |= {"gi": instance[0], "ci": instance[1], "gpu_slices": slices, "memory": mebibytes}
         values = {"compute_slices": slices, "profile": 0, "uuid": f"MIG-{gpu}-{slot}"} | values
+        if isinstance(values.get("name"), str):
+            values["name"] = f"NVIDIA H100 80GB HBM3 MIG {values['name']}"
         self.stub.say("mig", gpu=gpu, slot=slot, **values).write()
         return str(values["uuid"])
 

@@ -57,7 +57,7 @@ class Stub:
         number, compute, slices, memory = {
             "1g.5gb": (0, 1, 1, 4864), "1g.5gb+me": (7, 1, 1, 4864), "3g.20gb": (2, 3, 3, 19968),
             "1c.3g.20gb": (2, 1, 3, 19968), "1g.5gb-me": (13, 1, 1, 4864), "1g.5gb+me.all": (15, 1, 1, 4864),
-            "1g.5gb+gfx": (10, 1, 1, 4864),
+            "1g.5gb+gfx": (10, 1, 1, 4864), "3g.20gb+gfx": (17, 3, 3, 19968),
         }[profile]  # fmt: skip
         told = {
             "gpu": gpu, "slot": slot, "uuid": mig_uuid(gpu, slot), "name": f"NVIDIA A100-SXM4-40GB MIG {profile}",

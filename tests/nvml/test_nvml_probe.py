@@ -82,21 +82,23 @@ def test_mig_devices_have_their_exact_profile_and_uuid(stub):
         5: "1g.5gb-me",
         6: "1g.5gb+me.all",
         7: "1g.5gb+gfx",
+        8: "3g.20gb+gfx",
     }
-    stub.gpu(0, mig=1, slots=8).gpu(1, mig=0)
+    stub.gpu(0, mig=1, slots=9).gpu(1, mig=0)
     for slot, profile in profiles.items():
         stub.mig(0, slot, profile)
     first, second = facts(stub.write())["gpus"]
     assert (first["mig_mode"], second) == (True, gpu(1, mig_mode=False))
-    suffixes = {0: [], 2: ["+me"], 3: [], 4: [], 5: ["-me"], 6: ["+me.all"], 7: ["+gfx"]}
-    slices = {3: (3, 3), 4: (3, 1)}
+    suffixes = {0: [], 2: ["+me"], 3: [], 4: [], 5: ["-me"], 6: ["+me.all"], 7: ["+gfx"], 8: ["+gfx"]}
+    slices = {3: (3, 3), 4: (3, 1), 8: (3, 3)}
     assert first["mig_devices"] == [
         {
             "index": slot, "uuid": mig_uuid(0, slot), "gpu_instance": 7 + slot, "compute_instance": 0,
             "gpu_slices": slices.get(slot, (1, 1))[0], "compute_slices": slices.get(slot, (1, 1))[1],
             "memory_mebibytes": 19968 if slot in slices else 4864, "profile_suffixes": suffixes[slot],
+            "profile_sizes": profile.partition("gb")[0] + "gb",
         }
-        for slot in profiles
+        for slot, profile in profiles.items()
     ]  # fmt: skip
 
 
@@ -106,6 +108,14 @@ def test_without_the_right_to_see_gpu_instances_the_name_tells_the_profile(stub,
     stub.gpu(0, mig=1).mig(0, 0, "1g.5gb+me").say("fail", function, 4).write()
     told = facts(stub)
     assert (told["gpus"][0]["mig_devices"][0]["profile_suffixes"], told["problems"]) == (["+me"], [])
+
+
+def test_the_memory_of_a_gpu_that_may_not_be_asked_for_is_unknown_and_no_problem(stub):
+    """M1: without the MIG monitor capability NVML refuses it; a rule by memory does without it."""
+    stub.gpu(0, mig=1).mig(0, 0, "1g.5gb+me").say("fail", "nvmlDeviceGetMemoryInfo", 4).write()
+    told = facts(stub)
+    assert (told["gpus"][0]["memory_bytes"], told["problems"]) == (None, [])
+    assert told["gpus"][0]["mig_devices"][0]["profile_sizes"] == "1g.5gb"
 
 
 def test_nvlinks_to_gpus_and_to_switches_are_told_apart(stub):

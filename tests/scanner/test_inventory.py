@@ -136,8 +136,8 @@ def test_a_restarted_scanner_knows_what_an_earlier_one_knew():
     """A scanner killed while a port is being reprogrammed still knows the port's resource, and all facts of it."""
     device = port(
         paths=[
-            HostPath("/dev/dfl-port.0", "port", True, (243, 0), True, ""),
-            HostPath("/usr/lib/x.so", "link", False, None, False, "x.so.1"),
+            HostPath("/dev/dfl-port.0", "port", True, (243, 0), True, "", (44, 0o660)),
+            HostPath("/usr/lib/x.so", "link", False, None, False, "x.so.1", None),
         ],
         numa_nodes=[1],
         numa_source="/sys/numa_node",

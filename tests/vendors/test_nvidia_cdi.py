@@ -1,5 +1,9 @@
 """What container runtimes are told of NVIDIA's devices by CDI: nvidia.md 3.4, 3.5, judged as a runtime judges it."""
 
+import json
+import os
+import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ from nvidia_host import pipeline, planted, simulated
 from devherd.device_plugin.allocation import container_response
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.scanner.pipeline import Pipeline
+from devherd.simulated_host import NVML_ANSWER
 from devherd_sim.node.entry import DeviceNode, File
 from devherd_sim.node.nvidia import DRIVER_VERSION
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -59,7 +64,7 @@ def test_a_container_with_two_gpus_has_the_driver_once_and_both_gpus(tmp_path: P
     edits = container(node, started(node))
     mounts = {mount["hostPath"]: mount["options"] for mount in edits["mounts"]}
 
-    assert edits["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    assert edits["env"] == [f"NVIDIA_CTK_LIBCUDA_DIR={LIBRARIES}", "NVIDIA_VISIBLE_DEVICES=void"]
     assert paths(edits)[:4] == CONTROL
     assert sorted(paths(edits)[4:]) == [
         "/dev/dri/card0",
@@ -69,10 +74,13 @@ def test_a_container_with_two_gpus_has_the_driver_once_and_both_gpus(tmp_path: P
         "/dev/nvidia0",
         "/dev/nvidia1",
     ]
-    assert all(mount["hostPath"] == mount["containerPath"] for mount in edits["mounts"])
+    moved = {mount["hostPath"]: mount["containerPath"] for mount in edits["mounts"]}
+    assert {host: inside for host, inside in moved.items() if host != inside} == {
+        "/usr/share/vulkan/icd.d/nvidia_icd.json": "/etc/vulkan/icd.d/nvidia_icd.json"
+    }
     assert len(mounts) == len(edits["mounts"])
     assert mounts[f"{LIBRARIES}/libcuda.so.{DRIVER_VERSION}"] == ["ro", "nosuid", "nodev", "rbind", "rprivate"]
-    assert "noexec" in mounts["/run/nvidia-persistenced/socket"]
+    assert mounts["/run/nvidia-persistenced/socket"] == ["nosuid", "nodev", "rbind", "rprivate", "noexec"]
     assert {
         f"{LIBRARIES}/vdpau/libvdpau_nvidia.so.{DRIVER_VERSION}",
         f"/usr/lib/firmware/nvidia/{DRIVER_VERSION}/gsp_ga10x.bin",
@@ -84,6 +92,7 @@ def test_a_container_with_two_gpus_has_the_driver_once_and_both_gpus(tmp_path: P
         "enable-cuda-compat",
         "update-ldcache",
         "disable-device-node-modification",
+        "update-application-profile",
         "create-symlinks",
         "create-symlinks",
     ]
@@ -140,10 +149,12 @@ def test_what_comes_with_the_gpus_has_a_class_each(node: SimulatedNode):
 
     brought = {name: runtime(node).edits([name]) for name in names_of(made)[1:]}
 
+    away = {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
     assert brought == {
         f"{CDI}/imex-channel=3": {"deviceNodes": [{"path": "/dev/nvidia-caps-imex-channels/channel3"}]},
-        f"{CDI}/gdrcopy=all": {"deviceNodes": [{"path": "/dev/gdrdrv"}]},
-        f"{CDI}/gds=all": {
+        f"{CDI}/gdrcopy=all": away | {"deviceNodes": [{"path": "/dev/gdrdrv"}]},
+        f"{CDI}/gds=all": away
+        | {
             "deviceNodes": [{"path": "/dev/nvidia-fs0"}, {"path": "/dev/nvidia-fs1"}],
             "mounts": [
                 {
@@ -153,7 +164,8 @@ def test_what_comes_with_the_gpus_has_a_class_each(node: SimulatedNode):
                 }
             ],
         },
-        f"{CDI}/mofed=all": {"deviceNodes": [{"path": "/dev/infiniband/rdma_cm"}, {"path": "/dev/infiniband/uverbs0"}]},
+        f"{CDI}/mofed=all": away
+        | {"deviceNodes": [{"path": "/dev/infiniband/rdma_cm"}, {"path": "/dev/infiniband/uverbs0"}]},
     }
     assert sorted(path.name for path in (node.root / "var/run/cdi").glob("*.json")) == [
         f"{CDI}-gdrcopy.json",
@@ -195,6 +207,22 @@ def test_a_driver_root_is_where_things_are_on_the_host_and_not_in_the_container(
     assert edits["hooks"][0]["args"][:2] == ["nvidia-cdi-hook", "create-symlinks"]
 
 
+def test_an_absolute_link_in_a_driver_root_is_followed_there(tmp_path: Path):
+    """As Debian's alternatives make them: on the host, the link would lead out of the driver root, and to nothing."""
+    node = simulated(tmp_path, gpus=1)
+    root = "run/nvidia/driver"
+    put(File(f"{root}/usr/lib64/libcuda.so.{DRIVER_VERSION}", b""), node.root)
+    put(File(f"{root}/usr/lib/nvidia/nvidia_icd.json", b""), node.root)
+    (node.root / root / "etc/vulkan/icd.d").mkdir(parents=True)
+    (node.root / root / "etc/vulkan/icd.d/nvidia_icd.json").symlink_to("/usr/lib/nvidia/nvidia_icd.json")
+
+    mounts = container(node, started(node, driver_root=f"/{root}"))["mounts"]
+
+    assert {mount["hostPath"]: mount["containerPath"] for mount in mounts}[
+        f"/{root}/usr/lib/nvidia/nvidia_icd.json"
+    ] == "/etc/vulkan/icd.d/nvidia_icd.json"
+
+
 def test_libraries_that_are_not_found_are_told(node: SimulatedNode):
     """The specs are written all the same: nodes alone serve programs that bring their own libraries."""
     made = pipeline(node.root, device_list_strategy=["cdi-cri"], driver_root="/nowhere")
@@ -221,6 +249,113 @@ def test_old_drivers_are_tolerated(tmp_path: Path, version: str):
 
     assert edits["mounts"][0]["hostPath"] == f"/usr/lib64/libcuda.so.{version}"
     assert f"--host-driver-version={version}" in edits["hooks"][1]["args"]
+
+
+def test_graphics_and_opencl_find_the_driver_by_the_files_that_their_loaders_read(tmp_path: Path):
+    """M2: EGL, Vulkan, OpenCL and OptiX, each where its loader looks in a container; and the X server's modules."""
+    node = simulated(tmp_path, gpus=1)
+    put(File(f"{LIBRARIES[1:]}/nvidia/xorg/nvidia_drv.so", b""), node.root)
+
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in container(node, started(node))["mounts"]}
+
+    assert mounts["/etc/vulkan/icd.d/nvidia_icd.json"] == "/usr/share/vulkan/icd.d/nvidia_icd.json"
+    same = {
+        "/etc/OpenCL/vendors/nvidia.icd",
+        "/usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
+        "/usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+        "/usr/share/nvidia/nvoptix.bin",
+        f"{LIBRARIES}/nvidia/xorg/nvidia_drv.so",
+    }
+    assert {path for path in same if mounts.get(path) == path} == same
+
+
+def test_libraries_are_linked_as_on_the_host(tmp_path: Path):
+    """S7: by the names that programs load, also where no ldconfig runs."""
+    node = simulated(tmp_path, gpus=1)
+    edits = container(node, started(node))
+
+    assert f"libcuda.so.{DRIVER_VERSION}::{LIBRARIES}/libcuda.so.1" in edits["hooks"][0]["args"]
+    assert edits["hooks"][0]["args"].count(f"libcuda.so.1::{LIBRARIES}/libcuda.so") == 1
+
+
+def test_libraries_that_only_the_dynamic_linker_knows_are_found(tmp_path: Path):
+    """M12: in a directory of the host's own, named by /etc/ld.so.cache."""
+    node = simulated(tmp_path, gpus=1)
+    shutil.rmtree(node.root / LIBRARIES[1:])
+    put(File(f"opt/driver/libcuda.so.{DRIVER_VERSION}", b""), node.root)
+    put(File("etc/ld.so.cache", ld_cache("/opt/driver/libcuda.so.1")), node.root)
+
+    made = pipeline(node.root, device_list_strategy=["cdi-cri"])
+
+    assert made.scan(0.0).problems == []
+    assert container(node, made)["mounts"][0]["hostPath"] == f"/opt/driver/libcuda.so.{DRIVER_VERSION}"
+
+
+def ld_cache(path: str) -> bytes:
+    """A dynamic linker's cache of one library for this machine's architecture; glibc, sysdeps/generic/dl-cache.h."""
+    head, entry = struct.Struct("=17s3sII20x"), struct.Struct("=IIIIQ")
+    texts = f"{path}\0{path.rpartition('/')[2]}\0".encode()
+    value = head.size + entry.size
+    library = entry.pack(0x0303, value + len(path) + 1, value, 0, 0)
+    return head.pack(b"glibc-ld.so.cache", b"1.1", 1, len(texts)) + library + texts
+
+
+def test_graphics_nodes_that_dev_does_not_have_are_not_named(tmp_path: Path):
+    """M3: a node of kind shows the host's sysfs; a runtime that finds no such node starts no container."""
+    node = simulated(tmp_path, gpus=1)
+    shutil.rmtree(node.root / "dev/dri")
+
+    edits = container(node, started(node))
+
+    assert paths(edits) == [*CONTROL, "/dev/nvidia0"]
+    assert "by-path" not in str(edits["hooks"])
+
+
+def test_a_node_for_a_group_keeps_it_and_the_containers_processes_are_of_it(tmp_path: Path):
+    """M3: `video` and `render`, where these nodes are not for everybody."""
+    node = simulated(tmp_path, gpus=1)
+    group = 44 if os.geteuid() == 0 else os.getegid()
+    render = node.root / "dev/dri/renderD128"
+    os.chown(render, -1, group)
+    render.chmod(0o660)
+
+    edits = container(node, started(node))
+
+    nodes = {each["path"]: each for each in edits["deviceNodes"]}
+    assert nodes["/dev/dri/renderD128"] == {"path": "/dev/dri/renderD128", "gid": group, "fileMode": 0o660}
+    assert nodes["/dev/nvidia0"] == {"path": "/dev/nvidia0"}
+    assert edits["additionalGids"] == [group]
+
+
+def test_a_mig_device_with_graphics_has_the_gpus_graphics_nodes(tmp_path: Path):
+    """M3: profile `+gfx`, and no other."""
+    node = simulated(tmp_path, gpus=1, nvml=True, mig=[["3g.40gb", "1g.10gb"]])
+    answer = node.root / NVML_ANSWER
+    facts = json.loads(answer.read_text())
+    facts["facts"]["gpus"][0]["mig_devices"][0]["profile_suffixes"] = ["+gfx"]
+    answer.write_text(json.dumps(facts))
+    made = started(node)
+
+    assert "/dev/dri/renderD128" in paths(container(node, made, "nvidia.com/mig-3g.40gb.gfx"))
+    assert "/dev/dri/renderD128" not in paths(container(node, made, "nvidia.com/mig-1g.10gb"))
+
+
+def test_a_missing_hook_program_is_told(node: SimulatedNode):
+    """Every container would fail to start: `fork/exec /usr/bin/nvidia-ctk: no such file or directory`."""
+    (node.root / "usr/bin/nvidia-ctk").unlink()
+
+    [problem] = pipeline(node.root, device_list_strategy=["cdi-cri"]).scan(0.0).problems
+    assert problem.path == "/usr/bin/nvidia-ctk"
+    assert "which CDI hooks run, is not here: no container with a GPU can start; install" in problem.error
+    assert pipeline(node.root, device_list_strategy=["envvar"]).scan(0.0).problems == []
+
+
+def test_the_hosts_own_mps_daemon_is_not_joined_by_every_container(tmp_path: Path):
+    """M9: CUDA looks for a daemon in /tmp/nvidia-mps by default."""
+    node = simulated(tmp_path, gpus=1)
+    put(File("tmp/nvidia-mps/control", b""), node.root)
+
+    assert "nvidia-mps" not in str(container(node, started(node))["mounts"])
 
 
 def test_a_driver_update_is_followed(tmp_path: Path):
@@ -272,6 +407,7 @@ def host(root: Path, tree: str) -> Pipeline:
 
 LISTS = "/etc/nvidia-container-runtime/host-files-for-container.d"
 TEGRA = """\
+usr/bin/nvidia-ctk ==
 etc/nv_tegra_release = # R36 (release), REVISION: 4.0
 dev/nvgpu/igpu0/ctrl char 507:1
 usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1.1 ==
@@ -311,13 +447,16 @@ def test_wsl_gives_its_node_and_windows_drivers(tmp_path: Path):
     """One node, one directory, which the dynamic linker is told of."""
     made = host(
         tmp_path,
-        "usr/lib/wsl/lib/libdxcore.so ==\nusr/lib/wsl/lib/libnvidia-ml.so.1 ==\ndev/dxg char 10:126\n",
+        "usr/lib/wsl/lib/libdxcore.so ==\nusr/lib/wsl/lib/libnvidia-ml.so.1 ==\nusr/lib/wsl/lib/nvidia-smi ==\n"
+        "dev/dxg char 10:126\n",
     )
     edits = Runtime(tmp_path / "var/run/cdi").edits(names_of(made))
 
     assert names_of(made) == [f"{CDI}/gpu=all"]
     assert paths(edits) == ["/dev/dxg"]
     assert [mount["hostPath"] for mount in edits["mounts"]] == ["/usr/lib/wsl"]
-    assert ["nvidia-ctk", "hook", "update-ldcache", "--folder", "/usr/lib/wsl/lib"] in [
-        hook["args"] for hook in edits["hooks"]
-    ]
+    hooks = [hook["args"] for hook in edits["hooks"]]
+    assert ["nvidia-ctk", "hook", "update-ldcache", "--folder", "/usr/lib/wsl/lib"] in hooks
+    assert [
+        "nvidia-ctk", "hook", "create-symlinks", "--link", "/usr/lib/wsl/lib/nvidia-smi::/usr/bin/nvidia-smi",
+    ] in hooks  # fmt: skip

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 from answering import not_examined
-from nvidia_host import by_resource, complaints, pipeline, scanned, scanner, simulated
+from nvidia_host import by_resource, complaints, node_paths, pipeline, scanned, scanner, simulated
 from remembered import earlier, remembered
 
 from devherd.config import Config, resolve
 from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.scan_once import scan_once
+from devherd_sim.node.entry import DeviceNode, File
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
+from devherd_sim.node.tree import put
 
 MIG = {"mig_strategy": "mixed"}
 
@@ -200,6 +202,47 @@ def test_mig_devices_come_and_go_without_a_restart(tmp_path: Path):
     assert by_resource(looking.scan()) == {"nvidia.com/mig-1g.10gb": ["0:1"], "nvidia.com/mig-7g.80gb": ["1:0"]}
 
 
+def test_a_mig_device_has_the_nodes_that_the_driver_says(tmp_path: Path):
+    """M13: another table than today's drivers have; computed numbers would be those of another instance."""
+    node = simulated(tmp_path, gpus=1, nvml=True, mig=[["3g.40gb", "1g.10gb"]])
+    instance = node.root / "proc/driver/nvidia/capabilities/gpu0/mig/gi7"
+    for file, number in ((instance / "access", 501), (instance / "ci0/access", 502)):
+        file.write_text(f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+        put(DeviceNode(f"dev/nvidia-caps/nvidia-cap{number}", "char", 506, number), node.root)
+
+    devices = {device.resource_name: device for device in scanned(node.root, **MIG, pass_device_specs=True).devices}
+
+    nodes = node_paths(devices["nvidia.com/mig-1g.10gb"])
+    assert [path for path in nodes if "cap" in path] == [
+        f"/dev/nvidia-caps/nvidia-cap{number}" for number in (501, 502)
+    ]
+
+
+def test_a_mig_device_whose_nodes_the_driver_does_not_say_is_reported(tmp_path: Path):
+    """M13: neither beside the instance nor in its table; the other one is served, by the table."""
+    node = simulated(tmp_path, gpus=1, nvml=True, mig=[["3g.40gb", "1g.10gb"]])
+    for file in (node.root / "proc/driver/nvidia/capabilities/gpu0/mig").glob("gi*/access"):
+        file.unlink()
+    put(File.line("proc/driver/nvidia-caps/mig-minors", "gpu0/gi7/access 66\ngpu0/gi7/ci0/access 67"), node.root)
+
+    scan = scanned(node.root, **MIG)
+
+    assert list(by_resource(scan)) == ["nvidia.com/mig-1g.10gb"]
+    [complaint] = complaints(scan)
+    assert "MIG devices gi1/ci0 are not advertised: the driver does not say the numbers of their nodes" in complaint
+
+
+def test_a_gpu_that_the_kernel_module_cannot_name_has_nvmls_name(tmp_path: Path):
+    """S1: procfs says `Unknown` of a board that is younger than the module; rules go by the model."""
+    node = simulated(tmp_path, gpus=1, nvml=True)
+    information = node.root / "proc/driver/nvidia/gpus/0000:01:00.0/information"
+    information.write_text(information.read_text().replace("NVIDIA H100 80GB HBM3", "Unknown"))
+
+    [device] = scanned(node.root).devices
+
+    assert device.attributes["model"] == "NVIDIA H100 80GB HBM3"
+
+
 def test_a_mig_device_that_nvml_has_not_told_of_waits(tmp_path: Path):
     """N18, N26: what is known is served, the rest is told; and one that is gone is gone, whatever NVML said before."""
     node = simulated(tmp_path, gpus=1, nvml=True, mig=[["3g.40gb", "1g.10gb"]])
@@ -212,7 +255,8 @@ def test_a_mig_device_that_nvml_has_not_told_of_waits(tmp_path: Path):
     (complaint,) = complaints(scan)
     where, _, what = complaint.partition(": ")
     assert where == "/proc/driver/nvidia/capabilities/gpu0/mig"
-    assert what == "MIG devices gi3/ci0 are not advertised: NVML does not list them yet"
+    assert what.startswith("MIG devices gi3/ci0 are not advertised: NVML does not list them; in a container it lists")
+    assert what.endswith("the patch nvidia-mig.yaml)")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_what_is_not_there_is_never_healthy_whatever_else_cannot_be_read(vendor:
                 damage(node.root / path, how)
             if restarts:
                 config = config_of(node.root)
-                known = {"known_options": vendor_options(config), "held": held(pipeline)}
+                known = {"known_options": vendor_options(config), "earlier": earlier(pipeline)}
                 pipeline = Pipeline(config, inventory=remembered(pipeline), **known)
             for moment in range(1, 6):
                 pipeline.scan(float(moment))

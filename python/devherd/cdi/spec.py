@@ -53,8 +53,10 @@ def container_edits(edits: "Edits") -> ContainerEdits:
             {"path": node.container_path}
             | ({"hostPath": node.host_path} if node.host_path != node.container_path else {})
             | ({"permissions": node.permissions} if node.permissions else {})
+            | (dict(zip(("gid", "fileMode"), node.access, strict=True)) if node.access else {})
             for node in edits.nodes
         ],
+        "additionalGids": sorted({node.access[0] for node in edits.nodes if node.access}),
         "mounts": [
             {"hostPath": mount.host_path, "containerPath": mount.container_path, "options": _options(mount)}
             for mount in edits.mounts

@@ -292,6 +292,7 @@ class HostPath(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     IS_REQUIRED_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
+    ACCESS_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """without the host root"""
     role: _builtins.str
@@ -306,6 +307,10 @@ class HostPath(_message.Message):
     def number(self) -> Global___Number:
         """that the node must have; absent if any is accepted"""
 
+    @_builtins.property
+    def access(self) -> Global___Access:
+        """absent where everybody may open the node, or nobody but its owner"""
+
     def __init__(
         self,
         *,
@@ -315,14 +320,40 @@ class HostPath(_message.Message):
         number: Global___Number | None = ...,
         is_required: _builtins.bool = ...,
         target: _builtins.str = ...,
+        access: Global___Access | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "number", b"number"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_node", b"is_node", "is_required", b"is_required", "number", b"number", "path", b"path", "role", b"role", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "is_node", b"is_node", "is_required", b"is_required", "number", b"number", "path", b"path", "role", b"role", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HostPath: _TypeAlias = HostPath  # noqa: Y015
+
+@_typing.final
+class Access(_message.Message):
+    """A group that may open a node that is not for everybody."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    group: _builtins.int
+    mode: _builtins.int
+    """permission bits"""
+    def __init__(
+        self,
+        *,
+        group: _builtins.int = ...,
+        mode: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "mode", b"mode"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Access: _TypeAlias = Access  # noqa: Y015
 
 @_typing.final
 class Number(_message.Message):

@@ -116,9 +116,12 @@ def _path_message(path: HostPath) -> devices_pb2.HostPath:
     )
     if path.number is not None:
         message.number.major, message.number.minor = path.number
+    if path.access is not None:
+        message.access.group, message.access.mode = path.access
     return message
 
 
 def _path_of(message: devices_pb2.HostPath) -> HostPath:
     number = (message.number.major, message.number.minor) if message.HasField("number") else None
-    return HostPath(message.path, message.role, message.is_node, number, message.is_required, message.target)
+    access = (message.access.group, message.access.mode) if message.HasField("access") else None
+    return HostPath(message.path, message.role, message.is_node, number, message.is_required, message.target, access)

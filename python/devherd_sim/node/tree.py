@@ -108,6 +108,7 @@ def _make_node(entry: DeviceNode, place: Path) -> None:
         os.mknod(place, kind | 0o660, os.makedev(entry.major, entry.minor))
     except PermissionError:
         place.touch(exist_ok=False)
+        place.chmod(0o666)  # for no group alone: it is that of whoever makes the tree
 
 
 def _walk(directory: Path, root: Path) -> Iterator[Entry]:

@@ -10,6 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, 
 use rustix::io::Errno;
 
 use crate::host::Host;
+use crate::host::directory;
 
 /// The number of links that the kernel follows before `ELOOP`.
 const MOST_LINKS: usize = 40;
@@ -27,6 +28,19 @@ pub fn followed(host: &Host, path: &Path) -> PathBuf {
     }
     by_kernel(host, path, |root, path| openat2(root, path, PATH_ONLY, Mode::empty(), ResolveFlags::IN_ROOT))
         .unwrap_or_else(|| by_hand(host, path))
+}
+
+/// Whether there is something at a path of the host, at the end of a link if it is one. Where there is nothing, this asks the
+/// kernel once.
+#[must_use]
+pub fn exists(host: &Host, path: &Path) -> bool {
+    let found = openat(CWD, host.absolute("/"), PATH_ONLY | OFlags::DIRECTORY, Mode::empty())
+        .and_then(|root| openat2(root, path, PATH_ONLY, Mode::empty(), ResolveFlags::IN_ROOT));
+    match found {
+        Ok(_) => true,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => false,
+        Err(_) => directory::exists(&followed(host, path)),
+    }
 }
 
 /// As the kernel resolves it. `None` where it cannot: what is not there, a kernel before 5.6 (`ENOSYS`), a seccomp filter
@@ -133,6 +147,19 @@ mod tests {
             assert_eq!(followed(&host, Path::new(path)), root.path().join("run/x.sock"), "{path}");
             assert_eq!(by_hand(&host, Path::new(path)), root.path().join("run/x.sock"), "{path}");
         }
+    }
+
+    #[test]
+    fn what_a_link_leads_to_exists_where_the_host_has_it() {
+        let (_root, host) = host();
+        for path in LINKS {
+            assert!(exists(&host, Path::new(path)), "{path}");
+        }
+        // The last is a file of this machine, and none of the host's.
+        for path in ["/var/lib/loop", "/var/missing/x", "/run/x.sock/below", "/proc/self/stat"] {
+            assert!(!exists(&host, Path::new(path)), "{path}");
+        }
+        assert!(exists(&Host::new("/"), Path::new("/proc/self/stat")));
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct MigDevice {
     pub compute_slices: u32,
     /// Memory in MiB.
     pub memory_mebibytes: u64,
+    /// Slices and memory as its own name has them: `1g.5gb`.
+    pub profile_sizes: Option<String>,
     /// Suffixes of the profile's name: `me`, `me.all`, `gfx`, each with its sign, as in `+me`.
     pub profile_suffixes: Vec<String>,
 }

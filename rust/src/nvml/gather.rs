@@ -13,7 +13,7 @@ use nvml_wrapper_sys::bindings::{
 
 use super::facts::{Facts, Gpu, MigDevice};
 use super::library::{Answer, Failure, Library, code, cuda_version};
-use super::profile_suffix;
+use super::profile_name;
 
 /// More than `NVML_NVLINK_MAX_LINKS` of any version so far (6, 12, 18, 36).
 const MOST_LINKS: c_uint = 64;
@@ -89,7 +89,7 @@ impl Query<'_> {
         self.is_lost = false;
         let pci_address = place.map(address).unwrap_or_default();
         let subject = format!("GPU {index} ({pci_address})");
-        let memory: Option<Memory> = self.known(&subject, library.value_of(&["nvmlDeviceGetMemoryInfo"], gpu));
+        let memory: Option<Memory> = self.permitted(&subject, library.value_of(&["nvmlDeviceGetMemoryInfo"], gpu));
         let capability: Option<(c_int, c_int)> =
             self.known(&subject, library.pair_of(&["nvmlDeviceGetCudaComputeCapability"], gpu));
         let mut facts = Gpu {
@@ -146,8 +146,8 @@ impl Query<'_> {
         let name = library.text_of(&["nvmlDeviceGetName"], device).ok();
         let profile_suffixes = profiles
             .number_of(library, gpu_instance)
-            .map(profile_suffix::of_profile)
-            .or_else(|failure| name.as_deref().and_then(profile_suffix::of_name).ok_or(failure));
+            .map(profile_name::suffixes_of_profile)
+            .or_else(|failure| name.as_deref().and_then(profile_name::suffixes_in).ok_or(failure));
         Some(MigDevice {
             index,
             uuid: self.needed(subject, library.text_of(&["nvmlDeviceGetUUID"], device)),
@@ -156,6 +156,7 @@ impl Query<'_> {
             gpu_slices: attributes.map_or(0, |attributes| attributes.gpuInstanceSliceCount),
             compute_slices: attributes.map_or(0, |attributes| attributes.computeInstanceSliceCount),
             memory_mebibytes: attributes.map_or(0, |attributes| attributes.memorySizeMB),
+            profile_sizes: name.as_deref().and_then(profile_name::sizes_in).map(str::to_owned),
             profile_suffixes: self.needed(subject, profile_suffixes).unwrap_or_default(),
         })
     }
@@ -202,6 +203,11 @@ impl Query<'_> {
             .ok()
     }
 
+    /// What NVML keeps from processes without the right to monitor MIG devices, where there are any.
+    fn permitted<T>(&mut self, subject: &str, answer: Answer<T>) -> Option<T> {
+        if answer.as_ref().is_err_and(Failure::is_forbidden) { None } else { self.known(subject, answer) }
+    }
+
     /// What must be there.
     fn needed<T>(&mut self, subject: &str, answer: Answer<T>) -> Option<T> {
         answer.inspect_err(|failure| self.complain(subject, failure)).ok()
@@ -229,7 +235,7 @@ impl Profiles {
                 library.below(&["nvmlDeviceGetGpuInstanceProfileInfo"], gpu, number);
             info.ok().map(|info| (info.id, number))
         };
-        Self { gpu, numbers: (0..profile_suffix::PROFILES).filter_map(info).collect() }
+        Self { gpu, numbers: (0..profile_name::PROFILES).filter_map(info).collect() }
     }
 
     /// The number of a GPU instance's profile. NVML may want more rights for it than for anything else here.

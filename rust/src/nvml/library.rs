@@ -26,8 +26,8 @@ pub(super) mod code {
         nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST as GPU_IS_LOST,
         nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT as INVALID_ARGUMENT,
         nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH as LIB_RM_VERSION_MISMATCH,
-        nvmlReturn_enum_NVML_ERROR_NOT_FOUND as NOT_FOUND, nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED,
-        nvmlReturn_enum_NVML_SUCCESS as SUCCESS,
+        nvmlReturn_enum_NVML_ERROR_NO_PERMISSION as NO_PERMISSION, nvmlReturn_enum_NVML_ERROR_NOT_FOUND as NOT_FOUND,
+        nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED, nvmlReturn_enum_NVML_SUCCESS as SUCCESS,
     };
 }
 
@@ -75,6 +75,11 @@ impl Failure {
     /// Whether this driver or GPU does not support it, which is not a problem.
     pub(super) fn is_unsupported(&self) -> bool {
         self.code.is_none_or(|it| matches!(it, code::NOT_SUPPORTED | code::FUNCTION_NOT_FOUND))
+    }
+
+    /// Whether this process has no right to know it.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.code == Some(code::NO_PERMISSION)
     }
 
     /// Whether there is nothing under the index that was asked for.

@@ -3,7 +3,7 @@
 //! ```text
 //! request    what the scan asks for                                  [scanner]  ─► <run-dir>/sources/nvml.json
 //! probe      finds the library, loads it, asks it                    [source:nvml]
-//!   └─► locate ─► library ─► gather (profile_suffix)
+//!   └─► locate ─► library ─► gather (profile_name)
 //! facts      what it reports
 //! answer     the facts or the failure, and for which request [source:nvml]  ─► <run-dir>/facts/nvml.json
 //! ```
@@ -14,7 +14,7 @@ mod gather;
 mod library;
 pub mod locate;
 pub mod probe;
-mod profile_suffix;
+mod profile_name;
 pub mod request;
 mod settings;
 

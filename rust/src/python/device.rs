@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::health::Finding;
-use crate::device::{self, Value};
+use crate::device::{self, Access, Value};
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(Clone, PartialEq)]
@@ -24,8 +24,10 @@ impl HostPath {
         number: Option<(u32, u32)>,
         is_required: bool,
         target: String,
+        access: Option<(u32, u32)>,
     ) -> Self {
-        Self(device::HostPath { path, role: Cow::Owned(role), is_node, number, is_required, target })
+        let access = access.map(|(group, mode)| Access { group, mode });
+        Self(device::HostPath { path, role: Cow::Owned(role), is_node, number, is_required, target, access })
     }
 
     #[getter]
@@ -56,6 +58,11 @@ impl HostPath {
     #[getter]
     fn target(&self) -> &str {
         &self.0.target
+    }
+
+    #[getter]
+    fn access(&self) -> Option<(u32, u32)> {
+        self.0.access.map(|access| (access.group, access.mode))
     }
 
     fn __repr__(&self) -> String {

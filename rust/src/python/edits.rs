@@ -29,6 +29,11 @@ impl Node {
         &self.0.permissions
     }
 
+    #[getter]
+    fn access(&self) -> Option<(u32, u32)> {
+        self.0.access.map(|access| (access.group, access.mode))
+    }
+
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }

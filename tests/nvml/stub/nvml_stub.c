@@ -6,6 +6,9 @@
  *   driver VERSION | cuda NUMBER
  *   gpu key=value ...            uuid pci name minor memory major minor_capability mig (absent: no MIG; 0, 1) slots
  *   mig gpu=N slot=N ...         uuid name gi ci gpu_slices compute_slices memory profile (its NVML number)
+ *                                late=1: made after the container of a process without rights started
+ *   guarded                      as NVIDIA's driver: without CAP_SYS_ADMIN, the memory of a GPU in MIG mode and its GPU
+ *                                instances are refused, and late MIG devices are not listed
  *   link gpu=N link=N type=N pci=ADDRESS vendor=HEX
  *   fail FUNCTION CODE [gpu=N]   it answers the code (for one GPU)
  *   hang FUNCTION                it does not answer as long as the file says so
@@ -13,16 +16,18 @@
  *
  * OLD_DRIVER leaves out what drivers before 450 did not have.
  */
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MOST 64
 #define LINE 512
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
 
 typedef struct { char lines[MOST * 8][LINE]; int count; } script_t;
 typedef struct { int gpu; const char *line; } device_t;
@@ -109,6 +114,14 @@ static const char *statement(const char *word) {
     for (int index = 0; index < script.count; index++)
         if (is(script.lines[index], word)) return script.lines[index] + strlen(word) + 1;
     return NULL;
+}
+
+/* Whether the caller may monitor all MIG devices. */
+static int monitors(void) {
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct has[_LINUX_CAPABILITY_U32S_3];
+    if (!statement("guarded")) return 1;
+    return !syscall(SYS_capget, &header, has) && has[0].effective >> CAP_SYS_ADMIN & 1;
 }
 
 static void fill(pci_t *pci, const char *address, unsigned vendor) {
@@ -209,6 +222,7 @@ int nvmlDeviceGetMinorNumber(device_t *device, unsigned *minor) {
 int nvmlDeviceGetMemoryInfo(device_t *device, memory_t *memory) {
     FATE(device->gpu);
     if (!text(device->line, "memory")) return NOT_SUPPORTED;
+    if (number(device->line, "mig") && !monitors()) return NO_PERMISSION;
     memset(memory, 0, sizeof *memory);
     memory->total = number(device->line, "memory");
     return SUCCESS;
@@ -285,6 +299,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(device_t *device, unsigned slot, device_
     FATE(device->gpu);
     for (int index = 0; index < mig_count; index++)
         if (migs[index].gpu == device->gpu && number(migs[index].line, "slot") == slot) {
+            if (number(migs[index].line, "late") && !monitors()) return NOT_FOUND;
             *mig = &migs[index];
             return SUCCESS;
         }
@@ -305,6 +320,7 @@ int nvmlDeviceGetAttributes_v2(device_t *mig, attributes_t *attributes) {
 
 int nvmlDeviceGetGpuInstanceById(device_t *device, unsigned id, device_t **instance) {
     FATE(device->gpu);
+    if (!monitors()) return NO_PERMISSION;
     for (int index = 0; index < mig_count; index++)
         if (migs[index].gpu == device->gpu && number(migs[index].line, "gi") == id) {
             *instance = &migs[index];
@@ -326,7 +342,7 @@ int nvmlGpuInstanceGetInfo(device_t *instance, instance_t *info) {
 int nvmlDeviceGetGpuInstanceProfileInfo(device_t *device, unsigned profile, profile_t *info) {
     FATE(device->gpu);
     if (profile == 5 || profile == 6) return NOT_SUPPORTED;
-    if (profile > 16) return INVALID_ARGUMENT;
+    if (profile > 17) return INVALID_ARGUMENT;
     memset(info, 0, sizeof *info);
     info->id = own_profile_id(profile);
     return SUCCESS;

@@ -23,7 +23,7 @@ fn give(edits: &mut Edits, member: &GenericPath, path: &HostPath) {
     let (host_path, container_path) = (path.path.clone(), container_path(&member.mount_path, &path.path));
     match member.kind {
         GenericKind::Device => {
-            edits.nodes.push(Node { host_path, container_path, permissions: member.permissions.clone() });
+            edits.nodes.push(Node { host_path, container_path, permissions: member.permissions.clone(), access: None });
         }
         GenericKind::Mount => {
             edits.mounts.push(Mount { host_path, container_path, read_only: member.read_only, ..Mount::default() });

@@ -7,6 +7,7 @@ use super::describe::{self, Common, Parent};
 use super::gpu::Gpu;
 use super::installation::Installation;
 use super::mig::{self, Instance};
+use super::nodes::Needed;
 use super::nvml_facts::NvmlFacts;
 use super::{DeviceDiscoveryStrategy, MigStrategy, NvidiaOptions, VENDOR, driver, nodes, profile, topology};
 use crate::device::{Device, Found, NotExamined, Problem};
@@ -17,6 +18,12 @@ pub(super) const NAMESPACE: &str = "nvidia.com";
 const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
 const UNINITIALISED: &str = "the GPU has not been initialised and its UUID is not known yet: start nvidia-persistenced, or \
     run nvidia-smi once";
+
+/// A MIG device and the nodes it needs.
+struct Part {
+    instance: Instance,
+    nodes: [Needed; 3],
+}
 
 /// Turns GPUs into devices, one after another.
 pub(super) struct Advertiser<'a> {
@@ -101,7 +108,7 @@ impl<'a> Advertiser<'a> {
         self.kinds.insert("whole GPUs".to_owned());
         let mut device = self.device(parent, uuid, "gpu");
         describe::name(self.host, &mut device, parent, &parent.index.to_string());
-        self.installation.require(&mut device, &[nodes::of_gpu(minor)]);
+        self.installation.require(self.host, &mut device, &[nodes::of_gpu(minor)]);
         if self.options.asks_for_cdi() {
             self.installation.add_graphics(self.host, &mut device);
         }
@@ -109,11 +116,17 @@ impl<'a> Advertiser<'a> {
     }
 
     fn add_partitions(&mut self, parent: &Parent, minor: u32) {
-        let mut nameless = Vec::new();
+        let (mut nameless, mut without_nodes) = (Vec::new(), Vec::new());
         let instances = parent.instances();
         for &instance in &instances {
-            if !self.add_told_partition(parent, minor, instance) && !self.add_bare_partition(parent, minor, instance) {
-                nameless.push(format!("gi{}/ci{}", instance.gpu, instance.compute));
+            let in_table = || mig::capabilities_in_table(self.host, minor, instance);
+            let Some(capabilities) = parent.gpu.capabilities.get(&instance).copied().or_else(in_table) else {
+                without_nodes.push(instance);
+                continue;
+            };
+            let part = Part { instance, nodes: nodes::of_instance(minor, capabilities) };
+            if !self.add_told_partition(parent, minor, &part) && !self.add_bare_partition(parent, minor, &part) {
+                nameless.push(instance);
             }
         }
         if instances.is_empty() {
@@ -121,18 +134,23 @@ impl<'a> Advertiser<'a> {
                 MIG mode off (nvidia-smi -mig 0)";
             self.problem(parent.gpu, error);
         }
+        if !without_nodes.is_empty() {
+            let error = "the driver does not say the numbers of their nodes below /dev/nvidia-caps";
+            self.report_partitions(parent, minor, &without_nodes, error);
+        }
         if !nameless.is_empty() {
             self.report_nameless(parent, minor, &nameless);
         }
     }
 
     /// A MIG device that NVML has said everything about; whether it has.
-    fn add_told_partition(&mut self, parent: &Parent, minor: u32, instance: Instance) -> bool {
+    fn add_told_partition(&mut self, parent: &Parent, minor: u32, part: &Part) -> bool {
+        let instance = part.instance;
         let Some((nvml, mig)) = parent.nvml.and_then(|nvml| Some((nvml, self.nvml_facts.mig_device(nvml, instance)?)))
         else {
             return false;
         };
-        let profile = profile::name(mig, nvml.memory_bytes.unwrap_or_default());
+        let profile = profile::name(mig, nvml.memory_bytes);
         let (Some(uuid), Some(profile)) = (&mig.uuid, profile) else { return false };
         let resource = match self.options.mig_strategy {
             MigStrategy::Mixed => profile::resource(&profile),
@@ -143,21 +161,26 @@ impl<'a> Advertiser<'a> {
         describe::name(self.host, &mut device, parent, &index);
         describe::partition(&mut device, mig, &index, &profile);
         self.kinds.insert(profile);
-        self.installation.require(&mut device, &nodes::of_instance(minor, instance));
+        self.installation.require(self.host, &mut device, &part.nodes);
+        // Of MIG devices, those with graphics alone use the GPU's DRM nodes.
+        if self.options.asks_for_cdi() && mig.profile_suffixes.iter().any(|suffix| suffix == "+gfx") {
+            self.installation.add_graphics(self.host, &mut device);
+        }
         self.found.devices.push(device);
         true
     }
 
     /// A MIG device that is only known to be there; whether it may be served: under `single`, where NVML is not
     /// to be asked, since its id would be another one as soon as NVML answers.
-    fn add_bare_partition(&mut self, parent: &Parent, minor: u32, instance: Instance) -> bool {
+    fn add_bare_partition(&mut self, parent: &Parent, minor: u32, part: &Part) -> bool {
+        let instance = part.instance;
         let is_wanted = self.options.mig_strategy == MigStrategy::Single
             && self.options.device_discovery_strategy == DeviceDiscoveryStrategy::Procfs;
         let Some(uuid) = parent.uuid.filter(|_| is_wanted) else { return false };
         let id = format!("MIG-{uuid}/{}/{}", instance.gpu, instance.compute);
         let mut device = self.partition(parent, &id, "gpu", minor, instance);
         self.kinds.insert("MIG devices".to_owned());
-        self.installation.require(&mut device, &nodes::of_instance(minor, instance));
+        self.installation.require(self.host, &mut device, &part.nodes);
         self.found.devices.push(device);
         true
     }
@@ -188,30 +211,41 @@ impl<'a> Advertiser<'a> {
         device
     }
 
-    fn report_nameless(&mut self, parent: &Parent, minor: u32, nameless: &[String]) {
+    fn report_nameless(&mut self, parent: &Parent, minor: u32, instances: &[Instance]) {
         if self.nvml_facts.is_awaited(parent.gpu.function.address()) {
             if parent.nvml.is_none() {
                 self.keep(parent.gpu);
             }
             return;
         }
-        let what = format!("MIG devices {} are not advertised", nameless.join(", "));
         let error = match (parent.nvml, self.options.device_discovery_strategy) {
-            (Some(_), _) => format!("{what}: NVML does not list them yet"),
-            (None, DeviceDiscoveryStrategy::Procfs) => format!(
-                "{what}: only NVML reports their profiles, and it is not used: set `device_discovery_strategy: auto`"
-            ),
-            (None, _) => format!(
-                "{what}: only NVML reports their UUIDs and profiles, and it has not answered: check that libnvidia-ml.so.1 \
-                can be loaded below the driver root, or set `mig_strategy: single` and `device_discovery_strategy: \
-                procfs` to serve them by their device nodes"
-            ),
+            (Some(nvml), _) if instances.iter().all(|&one| self.nvml_facts.mig_device(nvml, one).is_some()) => {
+                "NVML lists them without a UUID or a profile"
+            }
+            (Some(_), _) => {
+                "NVML does not list them; in a container it lists those that were there when the container started: \
+                let it monitor all MIG devices (NVIDIA_MIG_MONITOR_DEVICES=all and SYS_ADMIN: the patch nvidia-mig.yaml)"
+            }
+            (None, DeviceDiscoveryStrategy::Procfs) => {
+                "only NVML reports their profiles, and it is not used: set `device_discovery_strategy: auto`"
+            }
+            (None, _) => {
+                "only NVML reports their UUIDs and profiles, and it has not answered: check that libnvidia-ml.so.1 can be \
+                loaded below the driver root, or set `mig_strategy: single` and `device_discovery_strategy: procfs` to serve \
+                them by their device nodes"
+            }
         };
-        let path = self.host.own_path(mig::directory(self.host, minor));
-        self.found.problems.push(Problem::new(VENDOR, path, error).of(parent.gpu.function.address()));
+        self.report_partitions(parent, minor, instances, error);
         if parent.nvml.is_none() {
             self.keep(parent.gpu);
         }
+    }
+
+    fn report_partitions(&mut self, parent: &Parent, minor: u32, instances: &[Instance], why: &str) {
+        let ids: Vec<String> = instances.iter().map(|one| format!("gi{}/ci{}", one.gpu, one.compute)).collect();
+        let error = format!("MIG devices {} are not advertised: {why}", ids.join(", "));
+        let path = self.host.own_path(mig::directory(self.host, minor));
+        self.found.problems.push(Problem::new(VENDOR, path, error).of(parent.gpu.function.address()));
     }
 
     /// Not advertised now; its devices stay as they were, if it had any.

@@ -7,8 +7,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::edits::node;
-use super::installation::{CONTROL, DEVICE, DRIVER_STORE, DRIVER_VERSION, FILE, GRAPHICS, LIBRARY, LISTED, SOCKET};
-use super::{NvidiaOptions, wsl};
+use super::installation::{
+    CONFIGURATION, CONTROL, DEVICE, DRIVER_STORE, DRIVER_VERSION, FILE, GRAPHICS, LIBRARY, LIBRARY_LINK, LISTED,
+    MODULE, SOCKET,
+};
+use super::libraries::VDPAU;
+use super::{NvidiaOptions, graphics, wsl};
 use crate::device::{Device, HostPath, Platform};
 use crate::edits::{Edits, Hook, Mount};
 
@@ -16,15 +20,22 @@ use crate::edits::{Edits, Hook, Mount};
 pub(super) const VENDOR: &str = "k8s.device-plugin.nvidia.com";
 
 const READ_ONLY: &[&str] = &["ro", "nosuid", "nodev", "rbind", "rprivate"];
-const READ_ONLY_SOCKET: &[&str] = &["ro", "nosuid", "nodev", "noexec", "rbind", "rprivate"];
+/// Not read-only: container runtimes within the container may not bind anew what is.
+const BOUND_SOCKET: &[&str] = &["nosuid", "nodev", "rbind", "rprivate", "noexec"];
+
+pub(super) const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+/// Tells NVIDIA's runtime to keep away; without it, the image's own `all` would count.
+pub(super) const NO_DEVICES: &str = "void";
 
 /// Links that programs look for and that cannot be derived from the library's name: library, target, link. `{}` is the
 /// driver's version.
-const LINKS: [(&str, &str, &str); 4] = [
+const LINKS: [(&str, &str, &str); 6] = [
     ("libcuda.so.", "libcuda.so.1", "libcuda.so"),
     ("libnvidia-opticalflow.so.", "libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so"),
     ("libGLX_nvidia.so.", "libGLX_nvidia.so.{}", "libGLX_indirect.so.0"),
     ("libnvidia-allocator.so.", "../libnvidia-allocator.so.1", "gbm/nvidia-drm_gbm.so"),
+    ("libnvidia-vulkan-producer.so.", "libnvidia-vulkan-producer.so.{}", "libnvidia-vulkan-producer.so"),
+    ("libglxserver_nvidia.so.", "libglxserver_nvidia.so.{}", "libglxserver_nvidia.so"),
 ];
 
 /// `k8s.device-plugin.nvidia.com/gpu`.
@@ -36,10 +47,18 @@ pub(super) fn kind(class: &str) -> String {
 pub(super) fn common(platform: &Platform, options: &NvidiaOptions) -> Edits {
     let root = &options.driver_root;
     let hook = |arguments: Vec<String>| hook(&options.cdi_hook_path, arguments);
-    let (version, folders) = (platform.text(DRIVER_VERSION), folders(platform, root));
-    let plain = platform.paths_in(LIBRARY).chain(platform.paths_in(FILE)).map(|path| bound(path, root, READ_ONLY));
-    let sockets = platform.paths_in(SOCKET).map(|path| bound(path, root, READ_ONLY_SOCKET));
-    let links: Vec<String> = folders.iter().flat_map(|folder| links(folder, &version)).collect();
+    let version = platform.text(DRIVER_VERSION);
+    let (folders, of_modules) = (folders(platform, LIBRARY, root), folders(platform, MODULE, root));
+    let plain = [LIBRARY, MODULE, FILE].into_iter().flat_map(|role| platform.paths_in(role));
+    let plain = plain.map(|path| bound(path, root, READ_ONLY));
+    let configurations = platform.paths_in(CONFIGURATION).map(|path| configuration(path, root));
+    let sockets = platform.paths_in(SOCKET).map(|path| Mount { read_only: false, ..bound(path, root, BOUND_SOCKET) });
+    let mut links: Vec<String> = folders.iter().chain(&of_modules).flat_map(|folder| links(folder, &version)).collect();
+    for link in platform.paths_in(LIBRARY_LINK).map(|link| format!("{}::{}", link.target, below(&link.path, root))) {
+        if !links.contains(&link) {
+            links.push(link);
+        }
+    }
     let mut hooks = Vec::new();
     if !links.is_empty() {
         hooks.push(hook(create_symlinks(&links)));
@@ -49,14 +68,23 @@ pub(super) fn common(platform: &Platform, options: &NvidiaOptions) -> Edits {
         hooks.push(hook(update_ldcache(folders.iter().map(|folder| folder.path))));
     }
     hooks.push(hook(vec!["disable-device-node-modification".to_owned()]));
-    Edits {
-        // Keeps NVIDIA's own runtime from doing the same again.
-        envs: [("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned())].into(),
+    hooks.push(hook(vec!["update-application-profile".to_owned()]));
+    let of_driver: Vec<&str> =
+        folders.iter().filter(|folder| folder.is_of(&version)).map(|folder| folder.path).collect();
+    let directories = (!of_driver.is_empty()).then(|| ("NVIDIA_CTK_LIBCUDA_DIR".to_owned(), of_driver.join(":")));
+    let own = Edits {
+        envs: directories.into_iter().collect(),
         nodes: platform.paths_in(CONTROL).map(|path| node(platform, path, "")).collect(),
-        mounts: plain.chain(sockets).collect(),
+        mounts: plain.chain(configurations).chain(sockets).collect(),
         hooks,
         ..Edits::default()
-    }
+    };
+    no_devices().and(own)
+}
+
+/// Keeps NVIDIA's own runtime from doing the same again.
+pub(super) fn no_devices() -> Edits {
+    Edits { envs: [(VISIBLE_DEVICES.to_owned(), NO_DEVICES.to_owned())].into(), ..Edits::default() }
 }
 
 /// For one device: its nodes and links to them; on Tegra and WSL, what replaces them.
@@ -92,9 +120,11 @@ fn listed(platform: &Platform, hook_program: &str) -> Edits {
     if folders.is_empty() { edits } else { edits.and(searched(folders, hook_program)) }
 }
 
-/// Windows' drivers, and how programs find their libraries.
+/// Windows' drivers, a link to their nvidia-smi, and how programs find their libraries.
 fn driver_store(platform: &Platform, hook_program: &str) -> Edits {
-    let store = of_paths(platform, platform.paths_in(DRIVER_STORE), "/");
+    let (links, there): (Vec<_>, Vec<_>) = platform.paths_in(DRIVER_STORE).partition(|path| !path.target.is_empty());
+    let links: Vec<String> = links.iter().map(|link| format!("{}::{}", link.target, link.path)).collect();
+    let store = of_paths(platform, there, "/").and(linked(&links, hook_program));
     store.and(searched([wsl::DRIVER_STORE_LIBRARIES], hook_program))
 }
 
@@ -108,10 +138,16 @@ fn searched<'f>(folders: impl IntoIterator<Item = &'f str>, hook_program: &str) 
     Edits { hooks: vec![hook(hook_program, update_ldcache(folders))], ..Edits::default() }
 }
 
-/// A container has it where the driver root has it.
+/// A container has it where the driver root has it, also if it is a link there.
 fn bound(path: &HostPath, root: &str, options: &'static [&'static str]) -> Mount {
-    let (host_path, container_path) = (path.path.clone(), below(&path.path, root).to_owned());
-    Mount { host_path, container_path, read_only: true, options }
+    let host_path = if path.target.is_empty() { &path.path } else { &path.target };
+    Mount { host_path: host_path.clone(), container_path: below(&path.path, root).to_owned(), read_only: true, options }
+}
+
+/// Loaders look for it at a place of its own.
+fn configuration(path: &HostPath, root: &str) -> Mount {
+    let bound = bound(path, root, READ_ONLY);
+    Mount { container_path: graphics::place_in_container(&path.path).unwrap_or(bound.container_path), ..bound }
 }
 
 /// The path without the driver root.
@@ -125,9 +161,16 @@ struct Folder<'p> {
     libraries: Vec<&'p str>,
 }
 
-fn folders<'p>(platform: &'p Platform, root: &str) -> Vec<Folder<'p>> {
+impl Folder<'_> {
+    /// Whether the driver's own libraries are there, and not only those for VDPAU.
+    fn is_of(&self, version: &str) -> bool {
+        !self.path.ends_with(VDPAU) && self.libraries.iter().any(|name| name.ends_with(&format!(".so.{version}")))
+    }
+}
+
+fn folders<'p>(platform: &'p Platform, role: &'static str, root: &str) -> Vec<Folder<'p>> {
     let mut folders: Vec<Folder> = Vec::new();
-    for library in platform.paths_in(LIBRARY) {
+    for library in platform.paths_in(role) {
         let Some((path, name)) = below(&library.path, root).rsplit_once('/') else { continue };
         match folders.iter_mut().find(|folder| folder.path == path) {
             Some(folder) => folder.libraries.push(name),
@@ -139,8 +182,8 @@ fn folders<'p>(platform: &'p Platform, root: &str) -> Vec<Folder<'p>> {
 
 fn hook(program: &str, arguments: Vec<String>) -> Hook {
     let name = Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy());
-    // nvidia-ctk has its hooks below a command of that name; nvidia-cdi-hook has nothing else.
-    let command = (name != "nvidia-cdi-hook").then(|| "hook".to_owned());
+    // nvidia-ctk has its hooks below a command of that name; nvidia-cdi-hook, and what stands for it, has nothing else.
+    let command = (name == "nvidia-ctk").then(|| "hook".to_owned());
     let args = std::iter::once(name.into_owned()).chain(command).chain(arguments).collect();
     Hook { hook_name: "createContainer", path: program.to_owned(), args }
 }
@@ -207,8 +250,17 @@ mod tests {
             "/usr/lib64/vdpau/libvdpau_nvidia.so.580.1",
         ];
         let mut platform = platform(root, &libraries.map(str::to_owned));
-        for (path, role) in [("/usr/bin/nvidia-smi", FILE), ("/run/nvidia-persistenced/socket", SOCKET)] {
+        for (path, role) in [
+            ("/usr/lib64/nvidia/xorg/libglxserver_nvidia.so.580.1", MODULE),
+            ("/usr/share/vulkan/icd.d/nvidia_icd.json", CONFIGURATION),
+            ("/usr/bin/nvidia-smi", FILE),
+            ("/run/nvidia-persistenced/socket", SOCKET),
+        ] {
             platform.paths.push(HostPath::file(format!("{root}{path}")).in_role(role));
+        }
+        for (name, target) in [("libcuda.so", "libcuda.so.1"), ("libcuda.so.1", "libcuda.so.580.1")] {
+            let link = HostPath::file(format!("{root}/usr/lib64/{name}")).in_role(LIBRARY_LINK);
+            platform.paths.push(HostPath { target: target.to_owned(), ..link });
         }
         platform.paths.push(HostPath::node(format!("{root}/dev/nvidiactl"), None).in_role(CONTROL));
         let edits = common(&platform, &options(root, "/usr/bin/nvidia-ctk"));
@@ -221,23 +273,31 @@ mod tests {
                 "/run/nvidia/driver/usr/lib64/libcuda.so.580.1=/usr/lib64/libcuda.so.580.1",
                 "/run/nvidia/driver/usr/lib64/libnvidia-allocator.so.580.1=/usr/lib64/libnvidia-allocator.so.580.1",
                 "/run/nvidia/driver/usr/lib64/vdpau/libvdpau_nvidia.so.580.1=/usr/lib64/vdpau/libvdpau_nvidia.so.580.1",
+                "/run/nvidia/driver/usr/lib64/nvidia/xorg/libglxserver_nvidia.so.580.1\
+                 =/usr/lib64/nvidia/xorg/libglxserver_nvidia.so.580.1",
                 "/run/nvidia/driver/usr/bin/nvidia-smi=/usr/bin/nvidia-smi",
+                "/run/nvidia/driver/usr/share/vulkan/icd.d/nvidia_icd.json=/etc/vulkan/icd.d/nvidia_icd.json",
                 "/run/nvidia/driver/run/nvidia-persistenced/socket=/run/nvidia-persistenced/socket",
             ]
         );
-        assert!(edits.mounts[4].options == READ_ONLY && edits.mounts[5].options.contains(&"noexec"));
+        assert!(edits.mounts[..7].iter().all(|mount| mount.options == READ_ONLY && mount.read_only));
+        assert!(edits.mounts[7].options == BOUND_SOCKET && !edits.mounts[7].read_only);
         assert_eq!(edits.nodes[0].host_path, "/run/nvidia/driver/dev/nvidiactl");
         assert_eq!(edits.nodes[0].container_path, "/dev/nvidiactl");
         assert_eq!(edits.envs["NVIDIA_VISIBLE_DEVICES"], "void");
+        assert_eq!(edits.envs["NVIDIA_CTK_LIBCUDA_DIR"], "/usr/lib64");
         assert_eq!(
             hooks(&edits),
             [
                 "nvidia-ctk hook create-symlinks --link libcuda.so.1::/usr/lib64/libcuda.so --link \
                  libGLX_nvidia.so.580.1::/usr/lib64/libGLX_indirect.so.0 --link \
-                 ../libnvidia-allocator.so.1::/usr/lib64/gbm/nvidia-drm_gbm.so",
+                 ../libnvidia-allocator.so.1::/usr/lib64/gbm/nvidia-drm_gbm.so --link \
+                 libglxserver_nvidia.so.580.1::/usr/lib64/nvidia/xorg/libglxserver_nvidia.so --link \
+                 libcuda.so.580.1::/usr/lib64/libcuda.so.1",
                 "nvidia-ctk hook enable-cuda-compat --host-driver-version=580.1",
                 "nvidia-ctk hook update-ldcache --folder /usr/lib64 --folder /usr/lib64/vdpau",
                 "nvidia-ctk hook disable-device-node-modification",
+                "nvidia-ctk hook update-application-profile",
             ]
         );
         assert!(
@@ -249,7 +309,23 @@ mod tests {
     fn without_libraries_there_are_no_hooks_for_them() {
         let edits = common(&platform("/", &[]), &options("/", "/usr/bin/nvidia-cdi-hook"));
         assert_eq!(edits.mounts, []);
-        assert_eq!(hooks(&edits), ["nvidia-cdi-hook disable-device-node-modification"]);
+        assert_eq!(
+            hooks(&edits),
+            ["nvidia-cdi-hook disable-device-node-modification", "nvidia-cdi-hook update-application-profile"]
+        );
+        assert!(!edits.envs.contains_key("NVIDIA_CTK_LIBCUDA_DIR"));
+    }
+
+    #[test]
+    fn only_nvidia_ctk_has_its_hooks_below_a_command() {
+        for (program, begin) in [
+            ("/usr/bin/nvidia-ctk", "nvidia-ctk hook disable"),
+            ("/opt/toolkit/nvidia-ctk.real", "nvidia-ctk.real disable"),
+            ("/opt/toolkit/toolkit-hook", "toolkit-hook disable"),
+        ] {
+            let edits = common(&platform("/", &[]), &options("/", program));
+            assert!(hooks(&edits)[0].starts_with(begin), "{program}");
+        }
     }
 
     #[test]

@@ -7,16 +7,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::cdi;
+use super::cdi::{self, NO_DEVICES, VISIBLE_DEVICES};
 use super::installation::{CONTROL, DEV_ROOT, DEVICE, IMEX_CHANNEL};
 use super::nodes;
 use super::{DeviceIdStrategy, DeviceListStrategy, NvidiaOptions};
 use crate::device::{Device, HostPath, Platform};
 use crate::edits::{Edits, Mount, Node, Way};
 
-const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
-/// Tells NVIDIA's runtime to keep away; without it, the image's own `all` would count.
-const NO_DEVICES: &str = "void";
 const VOLUME_MOUNTS: &str = "/var/run/nvidia-container-devices";
 
 /// What a container gets: by the strategies that the options name, or by CDI alone.
@@ -32,7 +29,8 @@ pub(super) fn edits(device: &Device, platform: &Platform, way: Way, options: &Nv
 pub(super) fn node(platform: &Platform, path: &HostPath, permissions: &str) -> Node {
     let dev_root = platform.text(DEV_ROOT);
     let below = path.path.strip_prefix(dev_root.trim_end_matches('/')).filter(|below| below.starts_with('/'));
-    Node { container_path: below.unwrap_or(&path.path).to_owned(), ..Node::same(&path.path, permissions) }
+    let container_path = below.unwrap_or(&path.path).to_owned();
+    Node { container_path, access: path.access, ..Node::same(&path.path, permissions) }
 }
 
 struct Answer<'a> {
@@ -86,9 +84,10 @@ impl Answer<'_> {
             if paths.peek().is_some() {
                 let edits = cdi::of_paths(self.platform, paths, &self.options.driver_root);
                 named.push((format!("{}=all", cdi::kind(class)), edits));
+                named.push((cdi::kind(class), cdi::no_devices()));
             }
         }
-        let cdi_devices = named.iter().map(|(name, _)| name.clone()).collect();
+        let cdi_devices = named.iter().map(|(name, _)| name).filter(|name| name.contains('=')).cloned().collect();
         named.push((cdi::kind("gpu"), cdi::common(self.platform, self.options)));
         Edits {
             cdi_devices,

@@ -1,10 +1,11 @@
 //! One GPU as read from the driver and its PCI function, without any judgement.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::driver;
 use super::information::Information;
-use super::mig::{self, Instance};
+use super::mig::{self, Capabilities, Instance};
 use crate::bus::pci::Function;
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError};
@@ -19,6 +20,8 @@ pub(super) struct Gpu {
     pub(super) source: PathBuf,
     /// Its MIG devices; `None` if the driver shows no capabilities for it.
     pub(super) instances: Option<Vec<Instance>>,
+    /// The numbers of their nodes, where the driver says them.
+    pub(super) capabilities: BTreeMap<Instance, Capabilities>,
 }
 
 impl Gpu {
@@ -30,7 +33,10 @@ impl Gpu {
             Some(minor) => mig::instances(host, minor)?,
             None => None,
         };
-        Ok(Self { function, information, source, instances })
+        let minor = information.minor.unwrap_or_default();
+        let numbered = |&instance: &Instance| Some((instance, mig::capabilities(host, minor, instance)?));
+        let capabilities = instances.iter().flatten().filter_map(numbered).collect();
+        Ok(Self { function, information, source, instances, capabilities })
     }
 }
 

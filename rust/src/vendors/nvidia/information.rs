@@ -2,6 +2,8 @@
 
 /// The placeholder for what the driver does not know yet.
 const UNKNOWN: char = '?';
+/// The model of a GPU for which the kernel module has no name; NVML may have one.
+const NAMELESS: &str = "Unknown";
 
 /// The content of a GPU's file; unknown values are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,7 +29,7 @@ impl Information {
         for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
             let value = value.trim();
             match name.trim() {
-                "Model" => information.model = known(value),
+                "Model" => information.model = known(value).filter(|model| model != NAMELESS),
                 "GPU UUID" => information.uuid = uuid(value),
                 "Video BIOS" => information.video_bios = known(value),
                 "Device Minor" => information.minor = value.parse().ok(),
@@ -86,6 +88,7 @@ mod tests {
         let read = Information::parse(&text);
         assert_eq!((read.uuid, read.video_bios, read.minor), (None, None, Some(0)));
         assert_eq!(Information::parse("GPU Firmware: \t N/A").firmware, None);
+        assert_eq!(Information::parse("Model: \t\t Unknown").model, None);
     }
 
     #[test]

@@ -5,12 +5,12 @@
 use std::path::Path;
 
 use super::driver_files::DriverFiles;
-use super::libraries::Libraries;
+use super::libraries::{Libraries, VDPAU};
 use super::nodes::{self, DevRoot, Needed};
-use super::{NvidiaOptions, VENDOR, driver};
+use super::{NvidiaOptions, VENDOR, driver, graphics};
 use crate::device::{Device, HostPath, Platform, Problem};
 use crate::host::Host;
-use crate::host::directory::{self, Directory};
+use crate::host::directory::Directory;
 use crate::host::resolve;
 
 /// The fact that names the directory of the host's device nodes.
@@ -22,6 +22,12 @@ pub(super) const DRIVER_VERSION: &str = "driver_version";
 pub(super) const CONTROL: &str = "control";
 pub(super) const IMEX_CHANNEL: &str = "imex-channel";
 pub(super) const LIBRARY: &str = "library";
+/// Links beside libraries by which programs find them.
+pub(super) const LIBRARY_LINK: &str = "library-link";
+/// Modules of the X server.
+pub(super) const MODULE: &str = "module";
+/// What tells loaders of graphics and OpenCL of the driver.
+pub(super) const CONFIGURATION: &str = "configuration";
 /// Programs and firmware.
 pub(super) const FILE: &str = "file";
 pub(super) const SOCKET: &str = "socket";
@@ -72,40 +78,64 @@ impl Installation {
     }
 
     /// Adds these nodes to the device, as required.
-    pub(super) fn require(&self, device: &mut Device, needed: &[Needed]) {
-        let node = |node: &Needed| HostPath::node(self.dev_root.place(&node.path), node.number).in_role(DEVICE);
+    pub(super) fn require(&self, host: &Host, device: &mut Device, needed: &[Needed]) {
+        let node = |node: &Needed| {
+            let path = HostPath::node(self.dev_root.place(&node.path), node.number).in_role(DEVICE);
+            nodes::as_found(host, path)
+        };
         device.paths.extend(needed.iter().map(node));
         let channels = self.channels.iter().filter(|_| self.imex_required);
         device.paths.extend(channels.map(|channel| channel.clone().required(true)));
     }
 
-    /// Notes the GPU's nodes below /dev/dri.
+    /// Notes those of the GPU's nodes below /dev/dri that are there: sysfs names them also where /dev has none, as in a node of
+    /// kind.
     pub(super) fn add_graphics(&self, host: &Host, device: &mut Device) {
         let names = nodes::graphics(host, &device.card).into_iter();
         let places = names.map(|name| self.dev_root.place(&nodes::below_dev("dri", &name)));
-        device.paths.extend(places.map(|path| HostPath::node(path, None).in_role(GRAPHICS).required(false)));
+        let found = places.map(|path| HostPath::node(path, None).in_role(GRAPHICS).required(false));
+        let there = found.filter(|node| nodes::is_there(host, node)).map(|node| nodes::as_found(host, node));
+        device.paths.extend(there);
     }
 
     fn add_files(&mut self, host: &Host, options: &NvidiaOptions, libraries: &Libraries) {
         let driver_root = Host::new(host.absolute(&options.driver_root));
         let version = driver::version(host).map(|(version, _)| version).unwrap_or_default();
         let folders = libraries.find(&driver_root, &version);
-        if folders.is_empty() && !version.is_empty() {
+        if !folders.iter().any(|folder| folder.is_of(&version)) && !version.is_empty() {
             let error = format!(
                 "no libraries of driver {version} are found here for containers: mount the host's driver root, and name it \
                  in `driver_root`"
             );
             self.problems.push(Problem::new(VENDOR, &options.driver_root, error));
         }
-        let found = folders.iter().flat_map(|folder| {
-            folder.libraries.iter().map(|name| (format!("{}/{name}", folder.path), LIBRARY)).collect::<Vec<_>>()
-        });
-        let files = DriverFiles::find(&driver_root, &version);
-        let plain = files.plain.into_iter().map(|path| (path, FILE));
-        let sockets = files.sockets.into_iter().map(|path| (path, SOCKET));
-        let all = found.chain(plain).chain(sockets);
-        self.platform.paths.extend(all.map(|(path, role)| below(&options.driver_root, &path).in_role(role)));
+        let place = |path: String, role| below(&options.driver_root, &path).in_role(role);
+        for folder in folders.iter() {
+            let path = |name: &String| format!("{}/{name}", folder.path);
+            self.platform.paths.extend(folder.libraries.iter().map(|name| place(path(name), LIBRARY)));
+            let link = |(name, target): &(String, String)| HostPath {
+                target: target.clone(),
+                ..place(path(name), LIBRARY_LINK)
+            };
+            self.platform.paths.extend(folder.links.iter().map(link));
+        }
+        let beside = folders.iter().map(|folder| folder.path.as_str()).filter(|path| !path.ends_with(VDPAU));
+        let modules = graphics::modules(&driver_root, beside, &version);
+        let files = DriverFiles::find(host, &driver_root, &version);
+        for (paths, role) in [
+            (modules, MODULE),
+            (graphics::configurations(&driver_root), CONFIGURATION),
+            (files.plain, FILE),
+            (files.sockets, SOCKET),
+        ] {
+            let found = paths.into_iter().map(|path| {
+                let target = behind_links(&driver_root, &path).map(|target| below(&options.driver_root, &target).path);
+                HostPath { target: target.unwrap_or_default(), ..place(path, role) }
+            });
+            self.platform.paths.extend(found);
+        }
         self.platform.note(DRIVER_VERSION, version, "");
+        self.problems.extend(missing_hook_program(host, &options.cdi_hook_path));
     }
 
     /// A runtime refuses a CDI device without edits, so a class without nodes is not offered.
@@ -120,7 +150,7 @@ impl Installation {
             return;
         }
         let driver_root = Host::new(host.absolute(&options.driver_root));
-        let is_there = |path: &&str| directory::exists(&resolve::followed(&driver_root, Path::new(path)));
+        let is_there = |path: &&str| resolve::exists(&driver_root, Path::new(path));
         let files = class.files.iter().copied().filter(is_there).map(|path| below(&options.driver_root, path));
         self.platform.paths.extend(nodes.into_iter().chain(files).map(|path| path.in_role(class.name)));
     }
@@ -130,13 +160,27 @@ fn channel(host: &Host, dev_root: &DevRoot, number: u32) -> HostPath {
     let path = nodes::of_imex_channel(number);
     let node = |root: &DevRoot| HostPath::node(root.place(&path), None).in_role(IMEX_CHANNEL).required(false);
     let (own, plain) = (node(dev_root), node(&DevRoot::default()));
-    if !nodes::is_there(host, &own) && nodes::is_there(host, &plain) { plain } else { own }
+    let channel = if !nodes::is_there(host, &own) && nodes::is_there(host, &plain) { plain } else { own };
+    nodes::as_found(host, channel)
+}
+
+/// A runtime starts no container whose hooks it cannot run.
+fn missing_hook_program(host: &Host, program: &str) -> Option<Problem> {
+    let error = "this program, which CDI hooks run, is not here: no container with a GPU can start; install NVIDIA's container \
+        toolkit, or name its nvidia-ctk or nvidia-cdi-hook in `cdi_hook_path`";
+    (!resolve::exists(host, Path::new(program))).then(|| Problem::new(VENDOR, program, error))
 }
 
 fn missing_channel(channel: &HostPath) -> Problem {
     let number = nodes::imex_channel_of(&channel.path);
     let cure = "set `NVreg_CreateImexChannel0=1`, or run `nvidia-modprobe -i`";
     Problem::new(VENDOR, &channel.path, format!("IMEX channel {number} does not exist: {cure}"))
+}
+
+/// Where a path leads, if by links: what an absolute link in a driver root means, a runtime on the host would not know.
+fn behind_links(driver_root: &Host, path: &str) -> Option<String> {
+    let target = driver_root.own_path(resolve::followed(driver_root, Path::new(path)));
+    (target != Path::new(path)).then(|| target.to_string_lossy().into_owned())
 }
 
 fn below(root: &str, path: &str) -> HostPath {
@@ -187,6 +231,6 @@ impl Class {
         let names = Directory::open(path).and_then(|open| open.names()).unwrap_or_default();
         let own = names.into_iter().filter(|name| self.nodes.iter().any(|start| name.starts_with(start)));
         let places = own.map(|name| dev_root.place(&nodes::below_dev(self.directory, &name)));
-        places.map(|path| HostPath::node(path, None).required(false)).collect()
+        places.map(|path| nodes::as_found(host, HostPath::node(path, None).required(false))).collect()
     }
 }

@@ -1,18 +1,18 @@
 //! Which MIG devices exist, as procfs shows them without NVML, and the numbers of their nodes.
 //!
 //! NVIDIA's MIG user guide, "Device nodes and capabilities". A MIG device is a compute instance of a GPU instance;
-//! `/proc/driver/nvidia/capabilities/gpu<minor>/mig/gi<g>/ci<c>` is there as long as it is.
+//! `/proc/driver/nvidia/capabilities/gpu<minor>/mig/gi<g>/ci<c>` is there as long as it is. The files `access` in both
+//! directories say the numbers of the nodes by which a process gets at them; so does a table of all possible instances.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::host::Host;
-use crate::host::attribute::AttributeError;
+use crate::host::attribute::{Attribute, AttributeError};
 use crate::host::directory::Directory;
 use crate::nvml::facts::MigDevice;
 
-const MOST_GPUS: u32 = 32;
-const MOST_GPU_INSTANCES: u32 = 15;
-const MOST_COMPUTE_INSTANCES: u32 = 8;
+/// The table of all possible instances, below /proc.
+const TABLE: &str = "driver/nvidia-caps/mig-minors";
 
 /// One MIG device, by the ids of its GPU instance and of its compute instance below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,14 +27,43 @@ impl Instance {
         Self { gpu: device.gpu_instance, compute: device.compute_instance }
     }
 
-    /// Numbers of the two capability nodes, of the GPU instance and of the compute instance, below the GPU of a minor.
-    ///
-    /// `/proc/driver/nvidia-caps/mig-minors` is the same static table on every host.
-    pub(super) fn capabilities(self, minor: u32) -> Option<[u32; 2]> {
-        let fits = minor < MOST_GPUS && self.gpu < MOST_GPU_INSTANCES && self.compute < MOST_COMPUTE_INSTANCES;
-        let of_gpu = 3 + 135 * minor.min(MOST_GPUS) + 9 * self.gpu.min(MOST_GPU_INSTANCES);
-        fits.then_some([of_gpu, of_gpu + 1 + self.compute.min(MOST_COMPUTE_INSTANCES)])
+    /// Below the directory of its GPU: the directories of the GPU instance and of the compute instance.
+    fn directories(self) -> [String; 2] {
+        let of_gpu = format!("gi{}", self.gpu);
+        [of_gpu.clone(), format!("{of_gpu}/ci{}", self.compute)]
     }
+}
+
+/// Numbers of the two capability nodes, of the GPU instance and of the compute instance, of the GPU with this minor.
+pub(super) type Capabilities = [u32; 2];
+
+/// As the driver says beside the instance; `None` where it does not.
+pub(super) fn capabilities(host: &Host, minor: u32, instance: Instance) -> Option<Capabilities> {
+    let [gpu, compute] = instance.directories().map(|below| {
+        let access = Attribute::read(directory(host, minor).join(below).join("access")).ok()?;
+        let line = access.text().lines().find_map(|line| line.strip_prefix("DeviceFileMinor:"))?;
+        line.trim().parse().ok()
+    });
+    Some([gpu?, compute?])
+}
+
+/// As the driver's table says; for instances of which it shows nothing else.
+pub(super) fn capabilities_in_table(host: &Host, minor: u32, instance: Instance) -> Option<Capabilities> {
+    in_table(&text_of_table(&host.proc(TABLE)), minor, instance)
+}
+
+#[expect(clippy::disallowed_methods, reason = "no attribute: thousands of lines")]
+fn text_of_table(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Of `gpu0/gi7/access 66` and `gpu0/gi7/ci0/access 67`, the numbers.
+fn in_table(table: &str, minor: u32, instance: Instance) -> Option<Capabilities> {
+    let [gpu, compute] = instance.directories().map(|below| {
+        let begin = format!("gpu{minor}/{below}/access ");
+        table.lines().find_map(|line| line.strip_prefix(&begin)?.trim().parse().ok())
+    });
+    Some([gpu?, compute?])
 }
 
 /// `/proc/driver/nvidia/capabilities/gpu<minor>/mig`.
@@ -84,20 +113,29 @@ mod tests {
 
     use super::*;
 
+    const INSTANCE: Instance = Instance { gpu: 7, compute: 0 };
+
     #[test]
-    fn nodes_are_numbered_as_in_the_drivers_table() {
-        for (minor, gpu, compute, expected) in [
-            (0, 0, 0, [3, 4]),
-            (0, 0, 1, [3, 5]),
-            (0, 1, 0, [12, 13]),
-            (1, 0, 0, [138, 139]),
-            (31, 14, 7, [4314, 4322]),
-        ] {
-            assert_eq!(Instance { gpu, compute }.capabilities(minor), Some(expected));
-        }
-        assert_eq!(Instance { gpu: 0, compute: 0 }.capabilities(32), None);
-        assert_eq!(Instance { gpu: 15, compute: 0 }.capabilities(0), None);
-        assert_eq!(Instance { gpu: 0, compute: 8 }.capabilities(0), None);
+    fn nodes_have_the_numbers_that_the_driver_says_beside_the_instance() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::new(root.path());
+        let place = directory(&host, 1).join("gi7");
+        std::fs::create_dir_all(place.join("ci0")).unwrap();
+        std::fs::write(place.join("access"), "DeviceFileMinor: 111\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+            .unwrap();
+        assert_eq!(capabilities(&host, 1, INSTANCE), None);
+        std::fs::write(place.join("ci0/access"), "DeviceFileMinor: 112\nDeviceFileMode: 292\n").unwrap();
+        assert_eq!(capabilities(&host, 1, INSTANCE), Some([111, 112]));
+    }
+
+    #[test]
+    fn the_drivers_table_has_them_as_well() {
+        let table = "config 1\nmonitor 2\ngpu0/gi7/access 66\ngpu0/gi7/ci0/access 67\ngpu0/gi7/ci1/access 68\n\
+                     gpu10/gi7/access 111\ngpu10/gi7/ci0/access x\n";
+        assert_eq!(in_table(table, 0, INSTANCE), Some([66, 67]));
+        assert_eq!(in_table(table, 0, Instance { compute: 1, ..INSTANCE }), Some([66, 68]));
+        assert_eq!(in_table(table, 10, INSTANCE), None);
+        assert_eq!(in_table("", 0, INSTANCE), None);
     }
 
     #[test]
@@ -114,18 +152,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_instances_share_a_node(
-            a in (0_u32..32, 0_u32..15, 0_u32..8), b in (0_u32..32, 0_u32..15, 0_u32..8)
-        ) {
-            let number = |(minor, gpu, compute): (u32, u32, u32)| Instance { gpu, compute }.capabilities(minor).unwrap();
-            prop_assert_eq!(number(a)[1] == number(b)[1], a == b);
-            prop_assert_ne!(number(a)[0], number(b)[1]);
-        }
-
-        #[test]
-        fn any_ids_have_nodes_or_none(minor: u32, gpu: u32, compute: u32) {
-            let numbers = Instance { gpu, compute }.capabilities(minor);
-            prop_assert!(numbers.is_none_or(|[of_gpu, of_compute]| of_gpu < of_compute && of_compute <= 4322));
+        fn any_table_can_be_read(table: String, minor: u32, gpu: u32, compute: u32) {
+            in_table(&table, minor, Instance { gpu, compute });
         }
     }
 }

@@ -8,7 +8,8 @@
 //! lost               GPUs that it no longer lists                        (reads links, touches no hardware)
 //! nvml_query, _facts the request to NVML, and its answer                  (reads and requests by files)
 //! advertise          GPUs, facts and strategy ─► devices and problems    (with profile, topology)
-//! installation       what the driver has installed for all of them       (with nodes, libraries, driver_files)
+//! installation       what the driver has installed for all of them       (with nodes, libraries, ld_cache, driver_files,
+//!                                                                         graphics)
 //! edits, cdi         a device and the installation ─► what a container gets
 //! tegra, wsl         the two platforms that have one device and no procfs   (with tegra_lists)
 //! ```
@@ -24,8 +25,10 @@ mod driver;
 mod driver_files;
 mod edits;
 mod gpu;
+mod graphics;
 mod information;
 mod installation;
+mod ld_cache;
 mod libraries;
 mod lost;
 mod mig;
@@ -147,6 +150,6 @@ impl Vendor for Nvidia {
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
         let dev = DevRoot::of(host, &self.options).directory(host);
         // nvidia-modprobe makes these nodes, without an event of the kernel.
-        vec![dev.join("nvidia-caps"), dev.join("nvidia-caps-imex-channels"), dev]
+        vec![dev.join("nvidia-caps"), dev.join("nvidia-caps-imex-channels"), dev.join("dri"), dev]
     }
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::NvidiaOptions;
 use super::installation;
-use super::mig::Instance;
-use crate::device::HostPath;
+use super::mig::Capabilities;
+use crate::device::{Access, HostPath};
 use crate::host::Host;
 use crate::host::directory::{self, Directory};
 
@@ -48,12 +48,21 @@ impl DevRoot {
     /// Those of the nodes for every GPU that are there.
     pub(super) fn control(&self, host: &Host) -> Vec<HostPath> {
         let node = |path| HostPath::node(self.place(path), None).in_role(installation::CONTROL).required(false);
-        CONTROL.map(node).into_iter().filter(|node| is_there(host, node)).collect()
+        CONTROL.map(node).into_iter().filter(|node| is_there(host, node)).map(|node| as_found(host, node)).collect()
     }
 }
 
 pub(super) fn is_there(host: &Host, node: &HostPath) -> bool {
     directory::exists(&host.absolute(&node.path))
+}
+
+/// The node with the group that it is for, if it is for one: below /dev/dri, and all nodes where options of the driver say so.
+pub(super) fn as_found(host: &Host, node: HostPath) -> HostPath {
+    const ALL_MAY: u32 = 0o006;
+    let Ok(status) = rustix::fs::stat(host.absolute(&node.path)) else { return node };
+    let (group, mode) = (status.st_gid, status.st_mode & 0o7777);
+    let is_for_group = group != 0 && mode & ALL_MAY != ALL_MAY;
+    HostPath { access: is_for_group.then_some(Access { group, mode }), ..node }
 }
 
 impl Default for DevRoot {
@@ -77,11 +86,10 @@ pub(super) fn of_gpu(minor: u32) -> Needed {
 }
 
 /// The node of the whole GPU and the two capability nodes of a MIG device.
-pub(super) fn of_instance(minor: u32, instance: Instance) -> Vec<Needed> {
-    let capabilities = instance.capabilities(minor).into_iter().flatten();
-    let capabilities =
+pub(super) fn of_instance(minor: u32, capabilities: Capabilities) -> [Needed; 3] {
+    let [of_instance, of_compute] =
         capabilities.map(|number| Needed { path: format!("/dev/nvidia-caps/nvidia-cap{number}"), number: None });
-    std::iter::once(of_gpu(minor)).chain(capabilities).collect()
+    [of_gpu(minor), of_instance, of_compute]
 }
 
 /// Path of a node in a directory below /dev, or in /dev itself.

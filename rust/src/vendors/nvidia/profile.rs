@@ -5,15 +5,21 @@ use crate::nvml::facts::MigDevice;
 const MEBIBYTE: u128 = 1 << 20;
 const GIBIBYTE: u128 = 1 << 30;
 
-/// The profile's name on a GPU with this many bytes; `None` where a figure is missing.
-pub(super) fn name(device: &MigDevice, gpu_bytes: u64) -> Option<String> {
+/// The profile's name on a GPU with this many bytes. Where a figure is missing, it is the one in the device's own name: NVML
+/// tells a GPU's memory in MIG mode only to who may monitor all its MIG devices. `None` without either.
+pub(super) fn name(device: &MigDevice, gpu_bytes: Option<u64>) -> Option<String> {
+    let sizes = gpu_bytes.and_then(|bytes| sizes(device, bytes)).or_else(|| device.profile_sizes.clone())?;
+    Some(format!("{sizes}{}", device.profile_suffixes.concat()))
+}
+
+fn sizes(device: &MigDevice, gpu_bytes: u64) -> Option<String> {
     if device.gpu_slices == 0 || gpu_bytes == 0 {
         return None;
     }
     let memory = gigabytes(device.memory_mebibytes, gpu_bytes);
     let whole = device.compute_slices == 0 || device.compute_slices == device.gpu_slices;
     let compute = if whole { String::new() } else { format!("{}c.", device.compute_slices) };
-    Some(format!("{compute}{}g.{memory}gb{}", device.gpu_slices, device.profile_suffixes.concat()))
+    Some(format!("{compute}{}g.{memory}gb", device.gpu_slices))
 }
 
 /// `mig-1g.5gb.me`: the profile as the part of a resource name after the slash.
@@ -63,10 +69,19 @@ mod tests {
             ((3, 3), 40320, H100_80, vec![], "3g.40gb"),
             ((7, 7), 80384, H100_80, vec!["-me"], "7g.80gb-me"),
         ] {
-            assert_eq!(name(&device(slices, mebibytes, &profile_suffixes), gpu).as_deref(), Some(expected));
+            assert_eq!(name(&device(slices, mebibytes, &profile_suffixes), Some(gpu)).as_deref(), Some(expected));
         }
-        assert_eq!(name(&device((0, 0), 4864, &[]), A100_40), None);
-        assert_eq!(name(&device((1, 1), 4864, &[]), 0), None);
+        assert_eq!(name(&device((0, 0), 4864, &[]), Some(A100_40)), None);
+        assert_eq!(name(&device((1, 1), 4864, &[]), None), None);
+    }
+
+    #[test]
+    fn the_name_of_the_device_says_what_figures_do_not() {
+        let profile_sizes = Some("1g.5gb".to_owned());
+        let named = MigDevice { profile_sizes, ..device((1, 1), 4864, &["+me"]) };
+        assert_eq!(name(&named, None).as_deref(), Some("1g.5gb+me"));
+        assert_eq!(name(&named, Some(A100_40)).as_deref(), Some("1g.5gb+me"));
+        assert_eq!(name(&MigDevice { gpu_slices: 0, ..named }, Some(A100_40)).as_deref(), Some("1g.5gb+me"));
     }
 
     #[test]
@@ -85,7 +100,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_figures_have_a_name_or_none(slices: (u32, u32), mebibytes: u64, gpu: u64) {
-            let named = name(&device(slices, mebibytes, &[]), gpu);
+            let named = name(&device(slices, mebibytes, &[]), Some(gpu));
             prop_assert_eq!(named.is_none(), slices.1 == 0 || gpu == 0);
         }
     }

@@ -18,6 +18,7 @@ const NODE: &str = "/dev/dxg";
 const LIBRARIES: [&str; 2] = ["usr/lib/wsl/lib/libdxcore.so", "usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
 const STORE: &str = "/usr/lib/wsl";
+const SMI: &str = "/usr/lib/wsl/lib/nvidia-smi";
 pub(super) const DRIVER_STORE_LIBRARIES: &str = "/usr/lib/wsl/lib";
 
 /// Whether this is such a system, with an NVIDIA driver.
@@ -50,14 +51,16 @@ pub(super) fn device(
         }
     }
     let needed = [Needed { path: NODE.to_owned(), number: None }];
-    installation.require(&mut device, &needed);
+    installation.require(host, &mut device, &needed);
     device
 }
 
-/// Adds Windows' drivers.
+/// Adds Windows' drivers, and where users look for their nvidia-smi.
 pub(super) fn add_driver_store(host: &Host, platform: &mut Platform) {
-    let is_there = directory::exists(&host.absolute(STORE));
-    platform.paths.extend(is_there.then(|| HostPath::file(STORE).in_role(DRIVER_STORE)));
+    let is_there = |path: &str| directory::exists(&host.absolute(path));
+    let link = || HostPath { target: SMI.to_owned(), ..HostPath::file("/usr/bin/nvidia-smi") };
+    let found = [is_there(STORE).then(|| HostPath::file(STORE)), is_there(SMI).then(link)];
+    platform.paths.extend(found.into_iter().flatten().map(|path| path.in_role(DRIVER_STORE)));
 }
 
 fn library_path(host: &Host, options: &NvidiaOptions, library: &str) -> PathBuf {
