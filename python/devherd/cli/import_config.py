@@ -1,9 +1,9 @@
 """Print another plugin's configuration as one for devherd.
 
-FILE is a configuration file of NVIDIA's plugin (v1) or of generic-device-plugin, a list of flags of any plugin, a
-manifest (DaemonSet, Pod, ConfigMap, a patch, an operator's object) that holds one of them, or the values file of
-NVIDIA's chart or GPU operator. A manifest and its ConfigMap belong together: give them in one stream. Settings without
-a counterpart become comments. `-` reads standard input.
+FILE is a configuration file of NVIDIA's plugin (v1), of generic-device-plugin or of an RDMA plugin, a list of flags of
+any plugin, a manifest (DaemonSet, Pod, ConfigMap, a patch, an operator's object) that holds one of them, or the values
+file of NVIDIA's chart or GPU operator. A manifest and its ConfigMap belong together: give them in one stream. Settings
+without a counterpart become comments. `-` reads standard input.
 """
 
 import argparse

@@ -1,0 +1,108 @@
+"""The configurations of both RDMA plugins: pools that containers share, and functions that go to one."""
+
+import json
+
+import yaml
+
+from devherd.config import Config
+from devherd.importers import import_text
+
+SHARED = {
+    "periodicUpdateInterval": 300,
+    "configList": [
+        {"resourceName": "hca_a", "rdmaHcaMax": 1000, "devices": ["ib0", "ib1"]},
+        {
+            "resourceName": "hca_b",
+            "resourcePrefix": "example.com",
+            "rdmaHcaMax": 500,
+            "selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "ifNames": ["ib3"], "linkTypes": ["infiniband"]},
+        },
+    ],
+}
+
+
+def only(text):
+    (found,) = import_text(text, "the text", None)
+    Config.model_validate(found.config)
+    return found
+
+
+def stream(config, **container):
+    """A DaemonSet and the ConfigMap of its file, which is JSON."""
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"config.json": json.dumps(config)}}
+    pod = {"containers": [container]}
+    workload = {"apiVersion": "apps/v1", "kind": "DaemonSet", "spec": {"template": {"spec": pod}}}
+    return yaml.safe_dump_all([workload, config_map])
+
+
+def test_pools_of_the_shared_plugin_keep_their_names_sizes_and_selectors():
+    """Intel B1: `devices` are interfaces; the prefix is `rdma` where none is given."""
+    found = only(stream(SHARED, name="k8s-rdma-shared-dp-ds", image="ghcr.io/mellanox/k8s-rdma-shared-dev-plugin"))
+
+    assert found.config == {
+        "vendors": {
+            "rdma": {
+                "mode": "shared",
+                "pools": [
+                    {"name": "rdma/hca_a", "rdma_hca_max": 1000, "selectors": {"if_names": ["ib0", "ib1"]}},
+                    {
+                        "name": "example.com/hca_b",
+                        "rdma_hca_max": 500,
+                        "selectors": {
+                            "vendors": ["15b3"],
+                            "device_ids": ["1017"],
+                            "if_names": ["ib3"],
+                            "link_types": ["infiniband"],
+                        },
+                    },
+                ],
+            }
+        }
+    }
+    assert [note.partition(" is left out")[0] for note in found.notes] == ["periodicUpdateInterval"]
+
+
+def test_rdma_resources_of_the_sriov_plugin_become_rules_in_their_order():
+    """Intel B2: selectors are alternatives; what is no RDMA device is left out, and said."""
+    config = {
+        "resourceList": [
+            {"resourceName": "net", "selectors": {"vendors": ["8086"]}},
+            {
+                "resourceName": "mlnx_rdma",
+                "selectors": [
+                    {"vendors": ["15b3"], "devices": ["101E"], "isRdma": True, "linkTypes": ["ether"]},
+                    {"rootDevices": ["0000:3b:00.0"], "isRdma": True, "needVhostNet": True},
+                ],
+            },
+            {"resourceName": "picky", "selectors": {"isRdma": True, "pfNames": ["ens1f0#0-3"]}},
+        ]
+    }
+    container = {
+        "name": "kube-sriovdp",
+        "image": "ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:latest",
+        "args": ["--log-dir=sriovdp", "--log-level=10", "--resource-prefix=nvidia.com"],
+    }
+
+    found = only(stream(config, **container))
+
+    by_ids = {"vendor": "rdma", "vendor_id": ["0x15b3"], "device_id": ["0x101e"], "link_layer": ["Ethernet"]}
+    assert found.config == {
+        "vendors": {"rdma": {"mode": "sriov"}},
+        "resources": [
+            {"match": by_ids, "name": "nvidia.com/mlnx_rdma"},
+            {"match": {"vendor": "rdma", "physfn": ["0000:3b:00.0"]}, "name": "nvidia.com/mlnx_rdma"},
+            {"match": {"vendor": "rdma"}, "advertise": False},
+        ],
+    }
+    said = " ".join(found.notes)
+    assert "nvidia.com/net is left out: only its RDMA devices are served" in said
+    assert "nvidia.com/picky is left out: no fact of a device is pfNames" in said
+    assert "needVhostNet" in said
+    assert "-log-dir, -log-level are left out" in said
+
+
+def test_a_selector_that_cannot_be_said_widens_no_rule():
+    """Without it the rule would take every RDMA device of the node."""
+    config = {"resourceList": [{"resourceName": "a", "selectors": {"isRdma": True, "pfNames": ["ens1f0"]}}]}
+
+    assert only(json.dumps(config)).config == {}
