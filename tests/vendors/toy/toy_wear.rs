@@ -1,7 +1,7 @@
 //! Wear of toys: a source of health that only a test adds.
 
 use crate::device::Device;
-use crate::health::source::{About, Action, Class, Clears, Examination, Here, Meaning, Sight, Source, Subject};
+use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject};
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 
@@ -11,12 +11,7 @@ static ABOUT: About = About {
     name: "toy-wear",
     reads: Class::KernelMemory,
     document: "tests/vendors/test_toy_vendor.py",
-    meanings: &[Meaning {
-        reason: WORN,
-        action: Action::Warn,
-        clears: Clears::Level,
-        threshold: "the attribute wear of a toy is not `none`",
-    }],
+    meanings: &[Meaning::warning(WORN, "the attribute wear of a toy is not `none`")],
 };
 
 /// The source.
