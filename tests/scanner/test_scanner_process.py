@@ -14,6 +14,8 @@ from devherd import counted, spool
 from devherd.config import Config, load, resolve, resolved_file
 from devherd.proto import spool_pb2
 from devherd.scanner.main import first_scan
+from devherd.scanner.round import Round
+from devherd.settings import Settings
 from devherd.spool.listing import listed
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -209,6 +211,23 @@ def test_what_is_offered_is_known_however_early_the_scanner_is_killed(tmp_path, 
 
     assert order.index("devices.pb") < order.index("current.pb")
     assert order.index("verdicts.pb") < order.index("current.pb")
+
+
+def test_a_scanner_beats_for_each_device_while_it_publishes(tmp_path):
+    """With tens of thousands a publication takes seconds: without a beat it would be ended, and begin anew for ever."""
+    settings = Settings(run_dir=tmp_path / "run", kubelet_dir=tmp_path / "kubelet")
+    settings.run_dir.mkdir()
+    config = resolve(
+        Config.model_validate({"host_root": tmp_path, "simulated": [{"name": "example.com/a", "count": 50}]})
+    )
+    beats = []
+    work = Round(config, settings, lambda: beats.append(1))
+    work.scan()
+    before = len(beats)
+
+    assert work.publish()
+
+    assert len(beats) - before >= 50
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])

@@ -23,7 +23,8 @@ class Pipeline:
 
     `inventory`, `earlier` and `known_options` are what an earlier scanner left in the run directory; `nvml_answer` is
     the file in which process `source:nvml` answers, without one NVML is not asked; `findings` is the directory of
-    sources that are processes of their own. `beat` is called every half second while cards that hang are waited for.
+    sources that are processes of their own. `beat` is called every half second while cards that hang are waited
+    for, and between steps that take long with many devices.
     """
 
     def __init__(
@@ -203,6 +204,8 @@ class Pipeline:
         return {name: known[name] for name in specs}
 
     def _edits_of(self, entry: Entry, resource_name: str) -> Edits | None:
+        if self._beat:
+            self._beat()
         return edits_by(self._native, self.inventory.platforms)(entry, resource_name)
 
     def _specs_of(self, entry: Entry) -> Mapping[str, Edits]:

@@ -31,7 +31,8 @@ class Round:
     """What is done in a round of the scanner; `Loop` says when."""
 
     def __init__(self, config: Config, settings: Settings, beat: Callable[[], object] | None = None) -> None:
-        """`beat` is called now and then while cards that hang are waited for."""
+        """`beat` is called now and then while cards that hang are waited for, and between steps that may take long."""
+        self._beat = beat or (lambda: None)
         self._scan_file = settings.scan_file
         self._state_file = settings.scanner_state_file
         acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)
@@ -87,10 +88,14 @@ class Round:
         try:
             # First: a scanner that is killed between the two must not forget a device that is offered.
             self._devices_file.write(self.pipeline.inventory)
+            self._beat()
             self._verdicts_file.write(self.pipeline.policy, now(self.pipeline.config))
+            self._beat()
             if fingerprint != self._published or not self._publisher.stands():
                 made = self.pipeline.resources()
+                self._beat()
                 complete = self._publisher.publish(made.resources)
+                self._beat()
                 self._note_health_changes(made.resources)
                 self._published = fingerprint if complete else None
                 self._advertising_problems = made.problems
