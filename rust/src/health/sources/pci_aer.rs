@@ -183,7 +183,10 @@ mod tests {
             let detail = format!("{} counts 5 errors, 2 of them since devherd first looked", source.counter);
             let expected = source.about.finding("pci-aer").at(format!("{FUNCTION}/{}", source.counter));
             assert_eq!(watching.finding(), expected.reading("5").because(&detail).counted(2));
-            assert_eq!((source.about.meanings[0].action, source.about.meanings[0].clears), (action, Clears::Quiet(QUIET)));
+            assert_eq!(
+                (source.about.meanings[0].action, source.about.meanings[0].clears),
+                (action, Clears::Quiet(QUIET))
+            );
         }
     }
 
