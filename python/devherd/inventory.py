@@ -60,6 +60,8 @@ class Inventory:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries: dict[DeviceKey, Entry] = {entry.key: entry for entry in entries}
         self.platforms: dict[str, Platform] = {}
+        self.vendor_options: dict[str, str] = {}
+        """By vendor, the options under which its devices were found."""
         self.version = 0
         """Raised by each observation: equal versions, equal entries."""
 

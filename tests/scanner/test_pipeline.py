@@ -9,7 +9,6 @@ from remembered import remembered
 from devherd import inventory_json
 from devherd.config import Config, resolve
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.scan_core import vendor_options
 from devherd.scanner.scan_once import scan_once
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -137,7 +136,7 @@ def test_a_restarted_scanner_forgets_a_card_that_went_meanwhile_with_its_cdi_spe
     node = SimulatedNode(tmp_path / "node")
     node.remove_card("dfl-port.0")
 
-    after = Pipeline(before.config, inventory=known, known_options=vendor_options(before.config))
+    after = Pipeline(before.config, inventory=known)
     after.scan(0.0)
     assert [list(device.reasons) for one in after.resources().resources for device in one.devices] == [["gone"]]
     assert (tmp_path / REGION_SPEC).exists()

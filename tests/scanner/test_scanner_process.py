@@ -197,6 +197,21 @@ def test_a_killed_scanner_still_knows_a_device_that_is_gone(scanner):
     scanner.until(lambda: reasons(scanner) == [["gone"], ["gone"]])
 
 
+def test_a_scanner_killed_before_its_summary_is_written_still_knows_a_device_that_is_gone(scanner):
+    """The options under which a device was found stand beside it: without them it would be taken for deselected."""
+    (scanner.host / "dev/kvm").touch()
+    scanner.configure(KVM + SLOW_SCAN)
+    scanner.start()
+    scanner.until(lambda: reasons(scanner) == [[], []])
+    scanner.signal(signal.SIGKILL)
+    (scanner.run_dir / "scan.pb").unlink(missing_ok=True)
+    (scanner.host / "dev/kvm").unlink()
+
+    scanner.start()
+
+    scanner.until(lambda: reasons(scanner) == [["gone"], ["gone"]])
+
+
 def test_what_is_offered_is_known_however_early_the_scanner_is_killed(tmp_path, monkeypatch):
     """devices.pb stands before the offer: a scanner killed between the two would forget the device."""
     order = []

@@ -13,7 +13,6 @@ from devherd._native import UeventSocket
 from devherd.config import Config, resolve
 from devherd.health.policy import FINE
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.scan_core import vendor_options
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec, entries
@@ -206,7 +205,7 @@ def test_a_gpu_that_loses_its_driver_while_the_scanner_restarts_stays_and_says_s
     before = Pipeline(config)
     before.scan(0.0)
     node.change(DRIVEN, UNDRIVEN)
-    after = Pipeline(config, inventory=remembered(before), known_options=vendor_options(config))
+    after = Pipeline(config, inventory=remembered(before))
     scan = after.scan(1.0)
     [resource] = after.resources().resources
     assert [(device.id, list(device.reasons)) for device in resource.devices] == [

@@ -11,7 +11,6 @@ from remembered import remembered
 
 from devherd.config import Config, resolve
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.scan_core import vendor_options
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
@@ -254,7 +253,7 @@ def test_partitions_known_from_before_kfd_was_refused_are_polled_and_never_recov
     before = Pipeline(config)
     before.scan(0.0)
     refuse(root, "*")
-    after = Pipeline(config, inventory=remembered(before), known_options=vendor_options(config))
+    after = Pipeline(config, inventory=remembered(before))
     after.scan(1.0)
     after.poll(periodic=True)
     assert (len(after.inventory.entries), after.policy.verdicts()) == (16, {})

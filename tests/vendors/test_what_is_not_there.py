@@ -14,7 +14,6 @@ from devherd.config import Config, resolve
 from devherd.health.policy import FINE
 from devherd.inventory import DeviceKey
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.scan_core import vendor_options
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.intel_gpu import IntelGpuSpec
 from devherd_sim.node.nvidia import NvidiaSpec
@@ -105,8 +104,7 @@ def test_what_is_not_there_is_never_healthy_whatever_else_cannot_be_read(vendor:
                 damage(node.root / path, how)
             if restarts:
                 config = config_of(node.root)
-                known = {"known_options": vendor_options(config), "earlier": earlier(pipeline)}
-                pipeline = Pipeline(config, inventory=remembered(pipeline), **known)
+                pipeline = Pipeline(config, inventory=remembered(pipeline), earlier=earlier(pipeline))
             for moment in range(1, 6):
                 pipeline.scan(float(moment))
                 pipeline.poll(periodic=True)

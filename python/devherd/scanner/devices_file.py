@@ -44,6 +44,7 @@ def message_of(inventory: Inventory) -> devices_pb2.Inventory:
     for vendor, platform in inventory.platforms.items():
         _fill_facts(message.platforms[vendor].attributes, platform.facts)
         message.platforms[vendor].paths.extend(map(_path_message, platform.paths))
+    message.vendor_options.update(inventory.vendor_options)
     return message
 
 
@@ -54,6 +55,7 @@ def inventory_of(message: devices_pb2.Inventory) -> Inventory:
         inventory.platforms[vendor] = Platform(
             facts=_facts_of(platform.attributes), paths=list(map(_path_of, platform.paths))
         )
+    inventory.vendor_options.update(message.vendor_options)
     return inventory
 
 

@@ -21,7 +21,7 @@ from devherd.scanner.scan_core import edits_by, native_scanner, refusals, vendor
 class Pipeline:
     """From the host to resources, with what must be remembered between two looks.
 
-    `inventory`, `earlier` and `known_options` are what an earlier scanner left in the run directory; `nvml_answer` is
+    `inventory` and `earlier` are what an earlier scanner left in the run directory; `nvml_answer` is
     the file in which process `source:nvml` answers, without one NVML is not asked; `findings` is the directory of
     sources that are processes of their own. `beat` is called every half second while cards that hang are waited
     for, and between steps that take long with many devices.
@@ -32,7 +32,6 @@ class Pipeline:
         config: Config,
         *,
         inventory: Inventory | None = None,
-        known_options: Mapping[str, str] | None = None,
         beat: Callable[[], object] | None = None,
         nvml_answer: Path | None = None,
         earlier: Earlier | None = None,
@@ -54,7 +53,7 @@ class Pipeline:
         self._cdi = CdiDirectory(config.cdi_directory, config.host_root)
         self._cdi_for = -1  # no version of the inventory
         self._unwritable: dict[str, OSError] = {}
-        self._reconfigured = _differing(known_options or {}, vendor_options(config))
+        self._reconfigured = _differing(self.inventory.vendor_options, vendor_options(config))
         self.problems: list[spool_pb2.Problem] = []
         """What neither the scan nor the naming of resources meets: CDI specs that cannot be written, and cards that
         could not be looked at.
@@ -87,6 +86,7 @@ class Pipeline:
         if scan.changed or self._reconfigured or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
             self.inventory.observe(scan, moment, self.config.health.forget_after, self._reconfigured)
+            self.inventory.vendor_options = vendor_options(self.config)
             self._reconfigured = set()
             for key in before.keys() - self.inventory.entries.keys():
                 if before[key].gone_since is not None:  # otherwise pods may hold it: the configuration let go of it

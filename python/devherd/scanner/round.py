@@ -16,7 +16,7 @@ from devherd.scanner.devices_file import DevicesFile
 from devherd.scanner.pipeline import Pipeline, now
 from devherd.scanner.publisher import Publisher
 from devherd.scanner.requests import Requests
-from devherd.scanner.scan_core import problem_messages, vendor_options
+from devherd.scanner.scan_core import problem_messages
 from devherd.settings import Settings
 from devherd.spool import HEALTHY, UNHEALTHY
 from devherd.spool.listing import listed
@@ -52,7 +52,6 @@ class Round:
         self.pipeline = Pipeline(
             config,
             inventory=self._devices_file.read(),
-            known_options=self._summary.vendor_options,
             earlier=self._verdicts_file.read(),
             nvml_answer=settings.nvml_answer_file,
             findings=settings.findings_directory,
@@ -99,7 +98,6 @@ class Round:
                 self._note_health_changes(made.resources)
                 self._published = fingerprint if complete else None
                 self._advertising_problems = made.problems
-                self._note_vendor_options()
             self._write_summary()
             if time.monotonic() >= self._keep_counters_at:
                 self.keep_counters()
@@ -129,10 +127,6 @@ class Round:
             del self._summary.problems[:]
             self._summary.problems.extend(problems)
         spool.write(self._scan_file, self._summary)
-
-    def _note_vendor_options(self) -> None:
-        self._summary.vendor_options.clear()
-        self._summary.vendor_options.update(vendor_options(self.pipeline.config))
 
     def _note_health_changes(self, resources: list[spool_pb2.Resource]) -> None:
         health = _health_of(resources)
