@@ -90,7 +90,7 @@ def test_a_cluster_policy_becomes_what_the_operator_would_start():
         "mofed_enabled": True,
     }
     assert "the file of CONFIG_FILE is not read: import it in one stream with this" in found.notes
-    assert "devicePlugin.tolerations is left out: it is of the plugin's pods" in found.notes
+    assert "devicePlugin.tolerations is left out: a setting of the plugin's pods" in found.notes
 
 
 def test_values_of_the_operators_chart_have_a_configuration_for_each_of_theirs():
@@ -136,7 +136,7 @@ def test_values_of_nvidias_chart_are_read_with_its_configurations(plugin):
         "device_list_strategy": ["cdi-cri"],
         "gds_enabled": True,
     }
-    assert any(note.startswith("image: left out") for note in found.notes)
+    assert any(note.startswith("image left out") for note in found.notes)
 
 
 def test_values_with_a_key_that_no_chart_has_are_refused_by_name():

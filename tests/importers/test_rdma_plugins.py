@@ -96,7 +96,7 @@ def test_rdma_resources_of_the_sriov_plugin_become_rules_in_their_order():
     }
     said = " ".join(found.notes)
     assert "nvidia.com/net is left out: only its RDMA devices are served" in said
-    assert "nvidia.com/picky is left out: no fact of a device is pfNames" in said
+    assert "nvidia.com/picky is left out: no fact of a device corresponds to pfNames" in said
     assert "needVhostNet" in said
     assert "-log-dir, -log-level are left out" in said
 

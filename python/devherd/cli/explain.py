@@ -212,7 +212,7 @@ def _finding_lines(finding: Json) -> Iterator[str]:
     times = "once" if finding["count"] == 1 else f"{finding['count']} times"
     yield f"    seen:       first {finding['first_seen']}, last {finding['last_seen']}, raised {times}"
     if finding["was_there"]:
-        yield "    warning:    it stood at the first look at the device; another bit makes the device Unhealthy"
+        yield "    warning:    already set at the first look at the device; a further bit makes it Unhealthy"
     yield f"    taken back: by {finding['taken_back_by']}"
     if finding["not_yet"]:
         yield f"    not yet:    {finding['not_yet']}"

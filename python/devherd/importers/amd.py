@@ -8,6 +8,7 @@ from devherd.importers.given import Given
 from devherd.importers.go_flags import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, flags
 from devherd.importers.imported import Imported
 from devherd.importers.invocation import Invocation
+from devherd.importers.manifest import section
 from devherd.importers.plugin import File, Plugin
 
 _FLAGS = frozenset({"pulse", "resource_naming_strategy", "driver_type"}) | LOG_FLAGS
@@ -36,9 +37,9 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
 
 def _started_for(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
     """What the operator starts for a DeviceConfig: `SetDevicePluginAsDesired` of ROCm/gpu-operator."""
-    spec = _section(item, "spec")
-    plugin, driver = _section(spec, "devicePlugin"), _section(spec, "driver")
-    arguments = dict(_section(plugin, "devicePluginArguments"))
+    spec = section(item, "spec")
+    plugin, driver = section(spec, "devicePlugin"), section(spec, "driver")
+    arguments = dict(section(plugin, "devicePluginArguments"))
     if str(driver.get("driverType", "")).endswith("-passthrough"):
         arguments = {"resource_naming_strategy": "mixed"} | arguments
     notes = []
@@ -51,11 +52,6 @@ def _started_for(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
         )
     words = ["-pulse=30", *(f"-{name}={value}" for name, value in arguments.items())]
     yield Invocation(words, notes=tuple(notes))
-
-
-def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = content.get(name)
-    return section if isinstance(section, Mapping) else {}
 
 
 AMD = Plugin(

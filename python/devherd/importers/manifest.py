@@ -91,6 +91,11 @@ def patched(document: list[Mapping[str, Any]]) -> Iterator[Invocation]:
         yield Invocation(each)
 
 
+def section(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A mapping inside of another; empty where there is none."""
+    return _dict(content.get(key))
+
+
 def _content(text: Any) -> Mapping[str, Any] | None:
     try:
         document = yaml.safe_load(str(text))

@@ -62,7 +62,7 @@ def from_values(content: Mapping[str, Any]) -> Iterator[Invocation | File]:
     config.take("fallbackStrategies")
     given.section("devicePlugin").take("enabled")
     if left := ", ".join(given.left()):
-        notes.append(f"{left}: left out, as they are of the plugin's pods; see devherd's own manifests")
+        notes.append(f"{left} left out: settings of the plugin's pods; see devherd's own manifests")
     variables = environment | {name: str(value) for name, value in more.items() if value}
     yield Invocation(environment=variables, notes=tuple(notes))
     yield from files

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from devherd.importers.invocation import Invocation
+from devherd.importers.manifest import section
 from devherd.importers.nvidia_chart import files_of, text
 from devherd.importers.plugin import File
 
@@ -31,29 +32,29 @@ def from_values(spec: Mapping[str, Any]) -> Iterator[Invocation | File]:
 
     The chart's values and a ClusterPolicy have the same keys, but for `devicePlugin.config.data`.
     """
-    plugin = _section(spec, "devicePlugin")
+    plugin = section(spec, "devicePlugin")
     environment = {"PASS_DEVICE_SPECS": "true", "FAIL_ON_INIT_ERROR": "true", "DEVICE_LIST_STRATEGY": "envvar"}
-    environment["MPS_ROOT"] = _section(plugin, "mps").get("root") or "/run/nvidia/mps"
-    if strategy := _section(spec, "mig").get("strategy"):
+    environment["MPS_ROOT"] = section(plugin, "mps").get("root") or "/run/nvidia/mps"
+    if strategy := section(spec, "mig").get("strategy"):
         environment["MIG_STRATEGY"] = str(strategy)
     if _is_enabled(spec, "driver", default=True):
-        environment["NVIDIA_DRIVER_ROOT"] = _section(spec, "hostPaths").get("driverInstallDir") or _DRIVER_DIRECTORY
+        environment["NVIDIA_DRIVER_ROOT"] = section(spec, "hostPaths").get("driverInstallDir") or _DRIVER_DIRECTORY
     if _is_enabled(spec, "cdi", default=True):
         environment |= {"DEVICE_LIST_STRATEGY": "cdi-annotations,cdi-cri", "CDI_ANNOTATION_PREFIX": "cdi.k8s.io/"}
         if _is_enabled(spec, "toolkit", default=True):
-            directory = _section(spec, "toolkit").get("installDir") or _TOOLKIT_DIRECTORY
+            directory = section(spec, "toolkit").get("installDir") or _TOOLKIT_DIRECTORY
             environment["NVIDIA_CDI_HOOK_PATH"] = f"{directory}/toolkit/nvidia-cdi-hook"
     if _is_enabled(spec, "gds", default=False):
         environment |= {"GDS_ENABLED": "true", "MOFED_ENABLED": "true"}
     if _is_enabled(spec, "gdrcopy", default=False):
         environment["GDRCOPY_ENABLED"] = "true"
-    config = _section(plugin, "config")
+    config = section(plugin, "config")
     files = list(files_of(config.get("data")))
     if files or config.get("name"):
         environment["CONFIG_FILE"] = "/config/config.yaml"
     given = {str(each.get("name")): text(each.get("value", "")) for each in plugin.get("env") or ()}
     others = sorted(plugin.keys() - _OF_THE_PLUGIN)
-    notes = [f"devicePlugin.{key} is left out: it is of the plugin's pods" for key in others]
+    notes = [f"devicePlugin.{key} is left out: a setting of the plugin's pods" for key in others]
     if plugin.get("enabled") is False:
         notes.append("devicePlugin.enabled is false: the operator starts no plugin")
     words = [str(word) for word in plugin.get("args") or ()]
@@ -61,11 +62,6 @@ def from_values(spec: Mapping[str, Any]) -> Iterator[Invocation | File]:
     yield from files
 
 
-def _section(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    section = content.get(key)
-    return section if isinstance(section, Mapping) else {}
-
-
 def _is_enabled(spec: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    enabled = _section(spec, key).get("enabled")
+    enabled = section(spec, key).get("enabled")
     return default if enabled is None else bool(enabled)

@@ -64,8 +64,8 @@ def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator
             imported.note(f"{name} is left out: {_NOT_SERVED}")
         elif unknown := sorted(key for key in _WITHOUT_FACT & selector.keys() if selector[key]):
             imported.note(
-                f"{name} is left out: no fact of a device is {', '.join(unknown)}; write a rule for it, with `physfn`,"
-                " the PCI address of the physical function"
+                f"{name} is left out: no fact of a device corresponds to {', '.join(unknown)}; write a rule for"
+                " it, with `physfn`, the PCI address of the physical function"
             )
         else:
             chosen = Given(selector, f"resourceList[{number}].selectors[{place}].")
