@@ -77,6 +77,15 @@ def read(settings: Settings) -> Herd:
     )
 
 
+def read_children(settings: Settings) -> Herd:
+    """The processes of the instance alone: the least that tells whether it is alive."""
+    children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
+    return Herd(
+        children={child.name: child for child in children.children},
+        supervisor_pid=children.supervisor_pid,
+    )
+
+
 def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
     """The inventory's JSON with each resource's registration and each device's holders, null when those are unknown."""
     summary = herd.scan or spool_pb2.ScanSummary()
