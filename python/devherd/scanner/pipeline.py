@@ -119,6 +119,10 @@ class Pipeline:
         else:
             self.policy.note(seen, now(self.config))
 
+    def hear(self, seen: Seen) -> None:
+        """Take in what is told in between: events of the kernel, evidence."""
+        self.policy.note(seen, now(self.config))
+
     def resources(self) -> device_plugin.Resources:
         """The resources that result under the configuration. Health changes often, the rest seldom."""
         arranged_for = (self._configured, self.inventory.version)
