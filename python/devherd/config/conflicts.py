@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from devherd.config import selectors
+from devherd.config import unknown_names
 from devherd.config.model import Config, ResourceRule
 
 MOST_MPS_REPLICAS = 48
@@ -16,7 +16,7 @@ def conflicts(config: Config) -> list[str]:
 
 def _unknown_names(config: Config) -> Iterator[str]:
     for number, rule in enumerate(config.resources):
-        yield from selectors.errors(f"resources[{number}].match", rule.match)
+        yield from unknown_names.errors(f"resources[{number}].match", rule.match)
 
 
 def _sharing(config: Config) -> Iterator[str]:

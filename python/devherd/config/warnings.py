@@ -5,7 +5,7 @@
 
 from collections.abc import Collection, Iterator
 
-from devherd.config import selectors
+from devherd.config import unknown_names
 from devherd.config.model import Config, ResourceRule
 
 
@@ -20,7 +20,7 @@ def warnings_of(config: Config) -> Iterator[str]:
             yield f"{place}: unreachable: {catch_all} already matches every device — move the narrower rule first"
         elif _matches_everything(rule):
             catch_all = place
-        yield from selectors.doubts(f"{place}.match", rule.match)
+        yield from unknown_names.doubts(f"{place}.match", rule.match)
 
 
 def _of_strategies(strategies: Collection[str]) -> Iterator[str]:
