@@ -8,7 +8,7 @@ from devherd._native import Scanner
 from devherd.config import facts
 from devherd.config.model import Config, Vendors
 from devherd.config.warnings import warnings_of
-from devherd.offers.rules import matches
+from devherd.selection import matches
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode
 

@@ -44,6 +44,8 @@ class Meaning:
     """Whether it is held for longer when it comes often: coming and going is a fault of its own."""
     by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
     """What certain values of the finding mean instead, each held by itself: the codes of an Xid."""
+    rule: str = ""
+    """Where the configuration says so: `health.rules[0]`."""
 
 
 def _clears_of(meaning: "NativeMeaning") -> Clears:
