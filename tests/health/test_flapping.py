@@ -7,8 +7,10 @@ from health.meanings import finding, registered
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devherd._native import Finding
 from devherd.health.flapping import Record
 from devherd.health.policy import FINE, Policy, Verdict
+from devherd.health.registry import GONE, INVENTORY
 from devherd.health.seen import Now, Seen
 from devherd.health.verdicts_file import VerdictsFile
 
@@ -112,11 +114,12 @@ def test_where_the_configuration_says_so_nothing_is_held_for_longer():
 
 
 def test_what_is_no_fault_may_come_and_go():
-    """A warning, and what comes and goes in use: an FPGA that is programmed anew."""
+    """What is ignored, an FPGA that is programmed anew, a node or a driver that is seen to be there again."""
     policy = Policy(1)
-    usual = type(finding("level"))(source="scan", reason="unprogrammed")
+    usual = [("scan", "unprogrammed"), ("node", "node-missing"), ("pci-driver", "driver-unbound"), (INVENTORY, GONE)]
+    found = [finding("noted"), *(Finding(source=source, reason=reason) for source, reason in usual)]
     for second in range(0, 100, 2):
-        policy.observe(Seen({GPU: [finding("noted"), usual]}), at(second))
+        policy.observe(Seen({GPU: found}), at(second))
         policy.observe(Seen(), at(second + 1))
 
     assert policy.verdict(GPU) == FINE

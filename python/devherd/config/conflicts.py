@@ -1,11 +1,9 @@
-"""Keys of a configuration that cannot go together, each of them valid by itself. Pure."""
+"""What is wrong with a configuration of valid keys: some cannot go together, some name what does not exist. Pure."""
 
-import difflib
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 
+from devherd.config import unknown_names, unknown_reasons
 from devherd.config.model import Config, ResourceRule
-from devherd.health.registry import MEANINGS
 
 MOST_MPS_REPLICAS = 48
 """MPS clients of one GPU, <https://docs.nvidia.com/deploy/mps/>."""
@@ -13,32 +11,15 @@ MOST_MPS_REPLICAS = 48
 
 def conflicts(config: Config) -> list[str]:
     """One line each: key path and what is wrong."""
-    return [*_sharing(config), *_repeated_names(config), *_health_rules(config)]
+    return [*_unknown_names(config), *_sharing(config), *_repeated_names(config)]
 
 
-def _health_rules(config: Config) -> Iterator[str]:
-    """A rule for a source or a reason that there is not would never be heard of."""
-    for number, rule in enumerate(config.health.rules):
-        place = f"health.rules[{number}]"
-        meant = [source for source in dict.fromkeys(source for source, _ in MEANINGS) if _fits(source, rule.source)]
-        for glob in rule.source:
-            known = sorted({source for source, _ in MEANINGS})
-            if not any(fnmatchcase(source, glob) for source in known):
-                yield f"{place}.source: no source is called `{glob}`{_suggestion(glob, known)}"
-        for glob in rule.reason if meant else ():
-            known = sorted({reason for source, reason in MEANINGS if source in meant})
-            if not any(fnmatchcase(reason, glob) for reason in known):
-                whose = f"source `{meant[0]}`" if len(meant) == 1 else "any source"
-                yield f"{place}.reason: `{glob}` is no reason of {whose}{_suggestion(glob, known)}"
-
-
-def _fits(word: str, globs: list[str]) -> bool:
-    return not globs or any(fnmatchcase(word, glob) for glob in globs)
-
-
-def _suggestion(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean `{close[0]}`?" if close else f"; known: {', '.join(f'`{name}`' for name in known)}"
+def _unknown_names(config: Config) -> Iterator[str]:
+    for number, rule in enumerate(config.resources):
+        yield from unknown_names.errors(f"resources[{number}].match", rule.match)
+    for number, health_rule in enumerate(config.health.rules):
+        yield from unknown_names.errors(f"health.rules[{number}].match", health_rule.match)
+    yield from unknown_reasons.errors(config.health)
 
 
 def _sharing(config: Config) -> Iterator[str]:

@@ -32,14 +32,14 @@ class Rules:
 
 def _is_about(rule: "HealthRule", finding: "Finding") -> bool:
     said = ((finding.source, rule.source), (finding.reason, rule.reason), (finding.value, rule.value))
-    return all(not globs or selection.fits(word, globs) for word, globs in said)
+    return all(not globs or selection.fits_any(word, globs) for word, globs in said)
 
 
 def _means(rule: "HealthRule", entries: Mapping["DeviceKey", "Entry"], key: "DeviceKey") -> bool:
     """A rule for certain devices is about none that is not known."""
     if not (rule.match.facts or rule.match.exclude):
         return True
-    return key in entries and selection.is_meant(rule.match, selection.facts_of(entries[key]))
+    return key in entries and selection.selects(rule.match, selection.facts_of(entries[key]))
 
 
 def _changed(meaning: Meaning, rule: "HealthRule", name: str) -> Meaning:

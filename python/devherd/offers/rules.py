@@ -74,7 +74,7 @@ def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, Reso
     if rules:
         facts = selection.facts_of(entry)
         for number, rule in enumerate(rules):
-            if selection.is_meant(rule.match, facts):
+            if selection.selects(rule.match, facts):
                 return number, rule
     return None, _DEFAULT_RULE
 
