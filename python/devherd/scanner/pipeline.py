@@ -12,6 +12,7 @@ from devherd.config.resolved import Config
 from devherd.health.findings_files import FindingsFiles, take_in
 from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import CDI, CDI_UNWRITABLE, EVENT_SOURCES, GONE, INVENTORY
+from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.inventory import Entry, Inventory
 from devherd.offers import device_plugin, rules
@@ -46,6 +47,7 @@ class Pipeline:
         self._native = native_scanner(config, nvml_answer)
         self.inventory = inventory or Inventory()
         self.policy = Policy(config.health.recover_after)
+        self._judge_by(config)
         self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
         self._findings_files = FindingsFiles(findings)
         self._sources: list[str] = []
@@ -73,9 +75,14 @@ class Pipeline:
             self._cdi = CdiDirectory(config.cdi_directory, config.host_root)
             self._cdi_for = -1
         self._reconfigured |= changed
-        self.policy.recover_after = config.health.recover_after
+        self._judge_by(config)
         self.config = config
         self._configured += 1
+
+    def _judge_by(self, config: Config) -> None:
+        health = config.health
+        meaning_of = Rules(health.rules, self.inventory).meaning_of
+        self.policy.use(health.recover_after, meaning_of, has_breaker=health.breaker, damps=health.flapping)
 
     def scan(self, moment: float) -> Scan:
         """Look at the whole host at monotonic second `moment`; what is found wrong counts at once.
