@@ -16,6 +16,8 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+MPS = "mps"
+MPS_DAEMON = "mps-daemon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ _OURS = {
     (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more"),
     (CDI, CDI_UNWRITABLE): Meaning("unhealthy", "the CDI spec that names the device cannot be written"),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
+    (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
 }
 
 MEANINGS = MappingProxyType(
