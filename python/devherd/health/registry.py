@@ -23,6 +23,8 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+MPS = "mps"
+MPS_DAEMON = "mps-daemon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ _OURS = {
         "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False
     ),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
+    (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
 }
 
 MEANINGS = MappingProxyType(

@@ -15,6 +15,7 @@ from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import CDI, CDI_UNWRITABLE, EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, INVENTORY
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
+from devherd.health.sources import mps
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
@@ -67,6 +68,8 @@ class Pipeline:
         """
         self._arranged = device_plugin.Resources()
         self._arranged_for: tuple[int, int] | None = None
+        self._by_mps: dict[str, list[DeviceKey]] = {}
+        """By resource: the devices that it shares through NVIDIA's MPS control daemon."""
 
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next scan on; what it does not change is left alone."""
@@ -127,7 +130,7 @@ class Pipeline:
             if key in self.inventory.entries:
                 seen.add(key, look.findings)
                 if self.inventory.entries[key].unseen is None:
-                    seen.not_looked[key] = look.not_looked
+                    seen.not_looked.setdefault(key, {}).update(look.not_looked)
                 if ANY_SOURCE in look.not_looked and not look.findings:
                     why = look.not_looked[ANY_SOURCE]
                     self.problems.append(
@@ -156,12 +159,20 @@ class Pipeline:
 
     def resources(self) -> device_plugin.Resources:
         """The resources that result under the configuration. Health changes often, the rest seldom."""
+        return self._arrange().judged(self.policy.verdicts())
+
+    def _arrange(self) -> device_plugin.Resources:
         arranged_for = (self._configured, self.inventory.version)
         if arranged_for != self._arranged_for:
             offers = rules.arrange(self.config, self.inventory.entries.values())
             self._arranged = device_plugin.resources(offers, self._edits_of, self.config.mps_root or "")
+            self._by_mps = {
+                offer.name: keys
+                for offer in offers.offers
+                if (keys := [one.entry.key for one in offer.devices if one.by_mps])
+            }
             self._arranged_for = arranged_for
-        return self._arranged.judged(self.policy.verdicts())
+        return self._arranged
 
     def fingerprint(self) -> object:
         """Equal for as long as `resources` answers the same."""
@@ -204,6 +215,9 @@ class Pipeline:
             if errors:
                 seen.add(entry.key, [_cdi_finding(errors[0])])
                 self.problems.append(_cdi_problem(entry, errors[0]))
+        if self.config.mps_root is not None:
+            self._arrange()
+            self.problems += mps.take_in(seen, self._by_mps, self.config.host_root, self.config.mps_root)
         take_in(seen, self._findings_files.read(self._sources, now(self.config)), entries)
         return seen
 
