@@ -50,7 +50,7 @@ class FindingsFiles:
         """Existing directories in which files change."""
         if self._directory is None or not self._directory.is_dir():
             return []
-        return [str(self._directory / source) for source in sorted(spool.keys_in(self._directory))]
+        return [str(path) for path in sorted(self._directory.iterdir()) if path.is_dir() and path.name[0] != "."]
 
 
 def take_in(seen: Seen, said: Mapping[str, health_pb2.Findings], entries: Collection[Entry]) -> None:

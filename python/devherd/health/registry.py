@@ -16,6 +16,8 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+CORDON = "cordon"
+CORDONED = "cordoned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Meaning:
 _OURS = {
     (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more"),
     (CDI, CDI_UNWRITABLE): Meaning("unhealthy", "the CDI spec that names the device cannot be written"),
+    (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device"),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
 }
 

@@ -11,7 +11,7 @@ from devherd.cdi.directory import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.findings_files import FindingsFiles, take_in
 from devherd.health.policy import ANY_SOURCE, Earlier, Now, Policy, Seen
-from devherd.health.registry import CDI, CDI_UNWRITABLE, EVENT_SOURCES, GONE, INVENTORY
+from devherd.health.registry import CDI, CDI_UNWRITABLE, CORDON, EVENT_SOURCES, GONE, INVENTORY
 from devherd.inventory import Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
@@ -168,7 +168,7 @@ class Pipeline:
             if errors:
                 seen.add(entry.key, [_cdi_finding(errors[0])])
                 self.problems.append(_cdi_problem(entry, errors[0]))
-        take_in(seen, self._findings_files.read(self._sources, now(self.config)), entries)
+        take_in(seen, self._findings_files.read([CORDON, *self._sources], now(self.config)), entries)
         return seen
 
     def _noted_by_the_scan(self) -> list[tuple[Entry, list[Finding]]]:
