@@ -35,7 +35,7 @@ def put(directory, *findings, boot_id="boot-1", failed=""):
 
 def looked(files: FindingsFiles, sources=("nvml",)) -> Seen:
     seen = Seen()
-    take_in(seen, files.read(sources, NOW), [FIRST, SECOND])
+    take_in(seen, files.read(sources, NOW), [FIRST, SECOND], {})
     return seen
 
 

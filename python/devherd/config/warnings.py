@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 
 from devherd.config import facts
-from devherd.config.model import Config, ResourceRule, Selector
+from devherd.config.model import Config, ResourceRule
+from devherd.config.selectors import Match, Selector
 
 
 def warnings_of(config: Config) -> Iterator[str]:
@@ -22,9 +23,9 @@ def warnings_of(config: Config) -> Iterator[str]:
             yield f"{place}: unreachable: {catch_all} already matches every device — move the narrower rule first"
         elif _matches_everything(rule):
             catch_all = place
-        yield from _of_selector(f"{place}.match", rule.match)
-        for index, exception in enumerate(rule.match.exclude):
-            yield from _of_selector(f"{place}.match.exclude[{index}]", exception)
+        yield from _of_match(f"{place}.match", rule.match)
+    for number, external in enumerate(config.health.external):
+        yield from _of_match(f"health.external[{number}].match", external.match)
 
 
 def _of_strategies(strategies: Collection[str]) -> Iterator[str]:
@@ -49,6 +50,12 @@ def _of_generic(config: Config) -> Iterator[str]:
 
 def _matches_everything(rule: ResourceRule) -> bool:
     return not rule.match.patterns() and not rule.match.exclude
+
+
+def _of_match(place: str, match: Match) -> Iterator[str]:
+    yield from _of_selector(place, match)
+    for index, exception in enumerate(match.exclude):
+        yield from _of_selector(f"{place}.exclude[{index}]", exception)
 
 
 def _of_selector(place: str, selector: Selector) -> Iterator[str]:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from devherd import spool
 from devherd._native import Finding
+from devherd.config.resolved import Match
 from devherd.health.policy import Now, Seen
 from devherd.health.registry import MEANINGS
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
+from devherd.selection import facts_of, selects
 from devherd.spool.identity import Identity, identity_of
 
 log = logging.getLogger(__name__)
@@ -53,14 +55,22 @@ class FindingsFiles:
         return [str(path) for path in sorted(self._directory.iterdir()) if path.is_dir() and path.name[0] != "."]
 
 
-def take_in(seen: Seen, said: Mapping[str, health_pb2.Findings], entries: Collection[Entry]) -> None:
-    """Add what sources say to what is seen on these devices; a source that cannot look adds nothing."""
+def take_in(
+    seen: Seen, said: Mapping[str, health_pb2.Findings], entries: Collection[Entry], scopes: Mapping[str, Match]
+) -> None:
+    """Add what sources say to what is seen on these devices; a source that cannot look adds nothing.
+
+    A source of `scopes` may speak of these devices only, and means all of them where it names none.
+    """
     for source, findings in said.items():
         if findings.failed:
             seen.failed[source] = findings.failed
             continue
+        scope = scopes.get(source) if findings.findings else None
+        known = entries if scope is None else [entry for entry in entries if selects(scope, facts_of(entry))]
         for finding in findings.findings:
-            for key in targets(finding.at, entries):
+            is_said_of_all = scope is not None and not finding.at.ByteSize()
+            for key in [entry.key for entry in known] if is_said_of_all else targets(finding.at, known):
                 seen.add(key, [_finding(source, finding)])
 
 

@@ -18,6 +18,7 @@ CDI = "cdi"
 NVML = "nvml"
 CORDON = "cordon"
 CORDONED = "cordoned"
+EXTERNAL = "external"
 
 
 @dataclass(frozen=True, slots=True)
