@@ -22,7 +22,7 @@ def _absolute_program(command: list[str]) -> list[str]:
 
 def _names_devices(match: Match) -> Match:
     if not match.patterns():
-        raise ValueError("it names no device; give a fact, like `{vendor: nvidia}`, or `{id: '*'}` for all devices")
+        raise ValueError("it names no device; give a fact like `{vendor: nvidia}`, or `{id: '*'}`")
     return match
 
 

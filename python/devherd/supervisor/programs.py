@@ -15,7 +15,7 @@ from devherd.child import Child, ChildMain
 from devherd.config import resolved_file
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
-from devherd.health.sources import EXTERNAL
+from devherd.health.sources import EXTERNAL, temporary_directory
 from devherd.settings import Settings
 from devherd.supervisor.access import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
@@ -153,8 +153,8 @@ def _external_access(settings: Settings, name: str) -> Access:
     findings = settings.findings_directory / name
     return Access(
         read=(Path("/"),),
-        write=(findings, Path("/tmp")),  # noqa: S108 - shells put what they are given there
-        made=(findings,),
+        write=(findings,),
+        made=(findings, temporary_directory(findings)),
         follows=(settings.requests_directory, findings),
         devices=(Path("/dev"),),
         execute=(Path("/"),),

@@ -4,6 +4,7 @@ What is slow, hangs, floods or ends is the program's trouble and never a device'
 """
 
 import logging
+import os
 import signal
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.health.sources import temporary_directory
 from devherd.health.sources.external.file import ReadFile
 from devherd.health.sources.external.intervals import RunAtIntervals
 from devherd.health.sources.external.order import Order, order_in
@@ -27,7 +29,9 @@ _WRITE_AGAIN_SECONDS = 30.0
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until its request changes."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    return Source(child).run()
+    source = Source(child)
+    os.environ["TMPDIR"] = str(temporary_directory(source.directory))  # of the programs: they may write nowhere else
+    return source.run()
 
 
 class Source:
@@ -38,6 +42,7 @@ class Source:
         self._name = child.name.partition(":")[2]
         self._request_file = child.settings.requests_directory / f"{self._name}.json"
         self._findings_file = spool.path_of(child.settings.findings_directory, self._name)
+        self.directory = self._findings_file.parent
         self._written: health_pb2.Findings | None = None
         self._written_at = 0.0
         self._is_unwritable = False
