@@ -7,6 +7,7 @@ from devherd.config import model, resolved
 from devherd.config.external import External
 from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
+from devherd.config.warnings import warnings_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -25,6 +26,7 @@ def resolve(config: model.Config) -> resolved.Config:
         mps_root=config.vendors.nvidia.mps_root,
         resources=[_rule(rule) for rule in config.resources],
         native=config.native_json(),
+        warnings=list(warnings_of(config)),
     )
 
 
