@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from devherd.config import unknown_names
+from devherd.config import unknown_names, unknown_reasons
 from devherd.config.model import Config, ResourceRule
 
 MOST_MPS_REPLICAS = 48
@@ -17,6 +17,9 @@ def conflicts(config: Config) -> list[str]:
 def _unknown_names(config: Config) -> Iterator[str]:
     for number, rule in enumerate(config.resources):
         yield from unknown_names.errors(f"resources[{number}].match", rule.match)
+    for number, health_rule in enumerate(config.health.rules):
+        yield from unknown_names.errors(f"health.rules[{number}].match", health_rule.match)
+    yield from unknown_reasons.errors(config.health)
 
 
 def _sharing(config: Config) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """From the configuration as it is written to the configuration in force. Pure."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from devherd.config import model, resolved
@@ -19,7 +19,9 @@ def resolve(config: model.Config) -> resolved.Config:
         common=config.settings(),
         cdi_dir=config.cdi_dir,
         scan=_part(resolved.ScanOptions, config.scan),
-        health=_part(resolved.HealthOptions, config.health),
+        health=replace(
+            _part(resolved.HealthOptions, config.health), rules=[_health_rule(rule) for rule in config.health.rules]
+        ),
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
         resources=[_rule(rule) for rule in config.resources],
@@ -28,12 +30,20 @@ def resolve(config: model.Config) -> resolved.Config:
     )
 
 
+def _match(match: model.Match) -> resolved.Match:
+    return resolved.Match(
+        facts=match.patterns(),
+        exclude=[resolved.Selector(facts=exception.patterns()) for exception in match.exclude],
+    )
+
+
+def _health_rule(rule: model.HealthRule) -> resolved.HealthRule:
+    return replace(_part(resolved.HealthRule, rule), match=_match(rule.match))
+
+
 def _rule(rule: model.ResourceRule) -> resolved.ResourceRule:
     return resolved.ResourceRule(
-        match=resolved.Match(
-            facts=rule.match.patterns(),
-            exclude=[resolved.Selector(facts=exception.patterns()) for exception in rule.match.exclude],
-        ),
+        match=_match(rule.match),
         name=rule.name,
         advertise=rule.advertise,
         sharing=_part(resolved.Sharing, rule.sharing),

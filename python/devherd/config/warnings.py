@@ -13,6 +13,8 @@ def warnings_of(config: Config) -> Iterator[str]:
     """One line each: key path, what has no effect — what to do."""
     yield from _of_strategies(config.vendors.nvidia.device_list_strategy)
     yield from _of_generic(config)
+    for number, health_rule in enumerate(config.health.rules):
+        yield from unknown_names.doubts(f"health.rules[{number}].match", health_rule.match)
     catch_all = None
     for number, rule in enumerate(config.resources):
         place = f"resources[{number}]"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from devherd.config.resolved import Config
 from devherd.health.held import Held
 from devherd.health.policy import Policy
+from devherd.health.rules import Rules
 from devherd.health.seen import Seen
 from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import device_plugin, rules
@@ -38,6 +39,7 @@ def scan_once(config: Config) -> ScanReport:
     inventory = Inventory()
     inventory.observe(scan, 0.0, config.health.forget_after)
     policy = Policy(config.health.recover_after)
+    policy.use(config.health.recover_after, Rules(config.health.rules, inventory).meaning_of)
     seen = Seen({key: entry.findings for key, entry in inventory.entries.items()})
     for look in settled_looks(native):
         seen.add((look.vendor, look.card, look.id), look.findings)

@@ -204,7 +204,7 @@ impl Meaning {
         Self { after: seconds, ..self }
     }
 
-    /// The same, for what comes and goes in use.
+    /// The same, for what comes and goes in use, or as an operator wants it.
     #[must_use]
     pub const fn undamped(self) -> Self {
         Self { is_damped: false, ..self }

@@ -14,7 +14,8 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         super::scan::NODE_MISSING,
         "a required device node is absent, is no device node, or has another number",
-    )],
+    )
+    .undamped()],
 };
 
 /// The source.
