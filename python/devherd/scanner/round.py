@@ -69,7 +69,7 @@ class Round:
         for vendor in scan.vendors:
             self.counters.add(counted.SCANS, vendor)
             self.counters.add(counted.SCAN_FAILURES, vendor, amount=vendor in failed)
-        self._problems = problem_messages(scan, self.pipeline.config)
+        self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
         return scan.look_again
