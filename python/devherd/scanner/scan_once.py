@@ -11,7 +11,7 @@ from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
 from devherd.scanner.pipeline import now
-from devherd.scanner.scan_core import edits_by, native_scanner, problem_messages
+from devherd.scanner.scan_core import edits_by, native_scanner, problem_messages, settled_looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def scan_once(config: Config) -> ScanReport:
     policy = Policy(config.health.recover_after)
     policy.use(config.health.recover_after, Rules(config.health.rules, inventory).meaning_of)
     seen = Seen({key: entry.findings for key, entry in inventory.entries.items()})
-    for look in native.poll():
+    for look in settled_looks(native):
         seen.add((look.vendor, look.card, look.id), look.findings)
     policy.note(seen, now(config))
     offers = rules.arrange(config, inventory.entries.values())

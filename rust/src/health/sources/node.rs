@@ -73,7 +73,7 @@ mod tests {
         let subject = subject(&HostPath::node(path, number));
         let keeping = crate::health::kept_file::Keeping { open: true, check_links: true };
         let (host, mut examination) = (Host::new("/"), subject.examination);
-        examination.look(Here { host: &host, file: &subject.file, keeping })
+        examination.look(Here { host: &host, file: &subject.file, keeping, now: std::time::Instant::now() })
     }
 
     fn value(sight: Sight) -> String {
