@@ -135,3 +135,16 @@ def test_it_is_never_held_longer_than_two_hours_and_only_when_it_came_three_time
         assert record.hold <= (7200 if number >= 3 else 0)
         if pause >= 7200 + 3600:
             assert record.hold == 0
+
+
+def test_an_operators_word_is_heard_once_however_long_its_file_stands():
+    """Flapping that begins anew after it is flapping."""
+    policy, seen = Policy(1), Seen()
+    come_and_gone(policy, 0, 100, 200)
+    seen.cleared_by_operator(GPU, "level", 300)
+    policy.note(seen, at(300))
+    seen_at(policy, 301, is_bad=False)
+    come_and_gone(policy, 400, 500, 600)
+    policy.note(seen, at(650))
+
+    assert policy.verdict(GPU) == FLAPS

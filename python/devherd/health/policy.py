@@ -123,7 +123,8 @@ class Policy:
 
     def _state(self, key: DeviceKey, statement: Statement, monotonic: float, now: Now) -> None:
         """Take in a statement; what it ends of the device is taken back."""
-        self._stated.note(key, statement, monotonic)
+        if not self._stated.note(key, statement, monotonic):
+            return
         for one in self._held.get(key, {}).values():
             if statement.evidence is Evidence.OPERATOR and statement.reason in {"", one.finding.reason}:
                 one.damped = 0.0

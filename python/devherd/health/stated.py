@@ -17,10 +17,13 @@ class Stated:
     def __init__(self) -> None:
         self._latest: dict[DeviceKey, dict[Statement, float]] = {}
 
-    def note(self, key: "DeviceKey", statement: Statement, monotonic: float) -> None:
-        """Take in a statement of that CLOCK_MONOTONIC second."""
+    def note(self, key: "DeviceKey", statement: Statement, monotonic: float) -> bool:
+        """Take in a statement of that CLOCK_MONOTONIC second; whether it is news."""
         latest = self._latest.setdefault(key, {})
-        latest[statement] = max(monotonic, latest.get(statement, monotonic))
+        if statement in latest and latest[statement] >= monotonic:
+            return False
+        latest[statement] = monotonic
+        return True
 
     def ends(self, key: "DeviceKey", finding: "Finding", clears: Clears, monotonic: float) -> bool:
         """Whether an event that happened at that second is over."""
