@@ -12,6 +12,7 @@ from devherd.health.policy import FINE, Policy, Verdict
 from devherd.health.registry import GONE, INVENTORY
 from devherd.health.seen import Now, Seen
 from devherd.health.verdicts_file import earlier_in, message_of
+from devherd.proto import health_pb2
 
 GPU = ("nvidia", "0000:01:00.0", "GPU-1")
 BOOT = "boot-1"
@@ -54,7 +55,7 @@ def started_again(policy: Policy, second: float, boot_id: str = BOOT) -> Policy:
     """Another scanner's, by way of the bytes of the file."""
     content = message_of(policy, at(second)).SerializeToString()
     after = undamped()
-    after.restore(earlier_in(type(message_of(policy, at(0))).FromString(content)), [GPU], at(second, boot_id))
+    after.restore(earlier_in(health_pb2.Verdicts.FromString(content)), [GPU], at(second, boot_id))
     return after
 
 

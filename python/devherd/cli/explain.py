@@ -76,7 +76,7 @@ def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
 def _verdict(settings: Settings, key: "DeviceKey") -> tuple[health_pb2.Verdict, dict[str, str]]:
     """What is held against a device, and which sources cannot look."""
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
-    failed = {source.source: source.failed for source in verdicts.sources}
+    failed = {source.source: source.failed for source in verdicts.sources if source.failed}
     for verdict in verdicts.verdicts:
         if (verdict.vendor, verdict.card, verdict.device) == key:
             return verdict, failed

@@ -4,7 +4,7 @@ What it says is a warning until another source agrees about the device, or a min
 nothing to be doubted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from devherd.health.held import Held, Place
 from devherd.inventory import DeviceKey
@@ -30,18 +30,27 @@ PRESENCE = frozenset(
 """Reasons that say what is there, what answers, or what an operator wants."""
 
 
-def judge(all_held: Mapping[DeviceKey, Mapping[Place, Held]], devices: int, monotonic: float) -> None:
-    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with so many devices."""
+def judge(
+    all_held: Mapping[DeviceKey, Mapping[Place, Held]],
+    devices: int,
+    monotonic: float,
+    is_blind: Callable[[DeviceKey, str], bool],
+) -> None:
+    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with so many devices.
+
+    `is_blind`: whether a source cannot look at a device now. What it said meanwhile becomes no truer.
+    """
     condemning = {key: [one for one in held.values() if one.counts and one.condemns] for key, held in all_held.items()}
     for source, doubted_until in _doubted(condemning, devices, monotonic).items():
         for held in condemning.values():
             for one in held:
                 if one.finding.source == source and _is_fresh(one, monotonic):
                     one.doubted_until = max(one.doubted_until, doubted_until)
-    for held in condemning.values():
-        sources = {one.finding.source for one in held}
+    for key, held in condemning.items():
+        is_alone = len({one.finding.source for one in held}) == 1
         for one in held:
-            one.is_doubted = monotonic < one.doubted_until and len(sources) == 1
+            goes_on = one.is_doubted and is_blind(key, one.finding.source)
+            one.is_doubted = is_alone and (goes_on or monotonic < one.doubted_until)
 
 
 def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], devices: int, monotonic: float) -> dict[str, float]:

@@ -8,7 +8,7 @@ from devherd import spool
 from devherd._native import Finding
 from devherd.config.resolved import Match
 from devherd.health.clears import Evidence, Level
-from devherd.health.registry import MEANINGS, OPERATOR, meaning_of
+from devherd.health.registry import MEANINGS, OF_OPERATORS, OPERATOR, meaning_of
 from devherd.health.seen import Now, Seen
 from devherd.health.targets import targets
 from devherd.inventory import DeviceKey, Entry
@@ -65,6 +65,8 @@ def take_in(
     A source of `scopes` may speak of these devices only, and means all of them where it names none.
     """
     for source, findings in files.items():
+        if source not in OF_OPERATORS:
+            seen.reported[source] = findings.timestamp_seconds
         if findings.failed:
             seen.failed[source] = findings.failed
             if findings.lets_go:

@@ -68,6 +68,8 @@ class Policy:
         self._devices = 0
         """How many there are."""
         self._flapping = Flapping()
+        self.raised: dict[tuple[str, str], int] = {}
+        """By source and reason: how often it was raised against a device since this began."""
 
     def use(
         self,
@@ -115,7 +117,10 @@ class Policy:
 
     def _judge(self, now: Now) -> None:
         if self._has_breaker:
-            breaker.judge(self._held, self._devices, now.monotonic)
+            breaker.judge(self._held, self._devices, now.monotonic, self._is_blind)
+
+    def _is_blind(self, key: DeviceKey, source: str) -> bool:
+        return bool(self.seen.why_not_looked(key, source))
 
     def _hear(self, seen: Seen, now: Now) -> None:
         for key, statement, monotonic in seen.stated:
@@ -166,6 +171,7 @@ class Policy:
         if held is None:
             self._raise(key, finding, now.monotonic, max(1, finding.count), now)
             return
+        self._count(finding, int(held.good_looks > 0))
         held.count += held.good_looks > 0
         held.good_looks = 0
         held.renew(finding, now)
@@ -192,12 +198,14 @@ class Policy:
         if held is None or held.is_over:
             self._raise(key, finding, monotonic, times, now)
             return
+        self._count(finding, times)
         held.count += times
         if monotonic >= held.last_monotonic:
             held.is_taken_back = False
             held.renew(finding, Now(now.wall_at(monotonic), monotonic, now.boot_id))
 
     def _raise(self, key: DeviceKey, finding: "Finding", monotonic: float, times: int, now: Now) -> None:
+        self._count(finding, times)
         meaning = self._meaning_of(key, finding)
         wall = now.wall_at(monotonic)
         held = Held(finding, meaning, wall, wall, monotonic, monotonic, now.boot_id, times)
@@ -206,6 +214,10 @@ class Policy:
         if self._damps and meaning.is_damped and held.condemns:
             held.damped = self._flapping.raised(key, held.place, monotonic)
         self._held.setdefault(key, {})[held.place] = held
+
+    def _count(self, finding: "Finding", times: int) -> None:
+        word = finding.source, finding.reason
+        self.raised[word] = self.raised.get(word, 0) + times
 
     def _may_be_old(self, key: DeviceKey, finding: "Finding", meaning: Meaning) -> bool:
         """Whether it is from before the first look: it has bits set, and nobody knows of a time when it had not."""

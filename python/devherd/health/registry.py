@@ -28,6 +28,8 @@ CORDON = "cordon"
 OPERATOR = "operator"
 """It gives no reason, and takes back those of others."""
 CORDONED = "cordoned"
+OF_OPERATORS = (CORDON, OPERATOR)
+"""Sources without a process: an operator's commands write what they say."""
 EXTERNAL = "external"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"

@@ -15,12 +15,11 @@ from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import (
     CDI,
     CDI_UNWRITABLE,
-    CORDON,
     EVENT_SOURCES,
     FIRST_SIGHT_SOURCES,
     GONE,
     INVENTORY,
-    OPERATOR,
+    OF_OPERATORS,
 )
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
@@ -229,7 +228,7 @@ class Pipeline:
         if self.config.mps_root is not None:
             self._arrange()
             self.problems += mps.take_in(seen, self._by_mps, self.config.host_root, self.config.mps_root)
-        said = self._findings_files.read([CORDON, OPERATOR, *sorted(self.requests)], now(self.config))
+        said = self._findings_files.read([*OF_OPERATORS, *sorted(self.requests)], now(self.config))
         take_in(seen, said, entries, {f"{EXTERNAL}{one.name}": one.match for one in self.config.health.external})
         return seen
 
