@@ -44,7 +44,7 @@ class HealthOptions(Section):
     recover_after: Annotated[Count, Field(ge=1)] = 3
     forget_after: Duration = 300.0
     breaker: bool = True
-    """Whether a source that condemns most devices of the node at once is doubted for a minute."""
+    """Whether a source that condemns most cards of the node at once is doubted for a minute."""
     flapping: bool = True
     """Whether what comes and goes is held for longer."""
     rules: list[HealthRule] = []

@@ -118,9 +118,7 @@ class Pipeline:
                     self._cdi.withdraw(
                         _specs(edits_by(self._native, platforms)(before[key], before[key].resource_name))
                     )
-            self._strange = (
-                self._strange | self.inventory.entries.keys() - before.keys()
-            ) & self.inventory.entries.keys()
+            self._strange = {key for key in self.inventory.entries if key in self._strange or key not in before}
             self._native.watch_also(self._left_to_polls())
             self.policy.forget_all_but(self.inventory.entries, now(self.config))
         self._unwritable = self._publish_cdi()
