@@ -286,3 +286,12 @@ def test_an_event_is_held_exactly_until_its_evidence_whatever_comes_between(step
         everything.stated += seen.stated
     replayed.observe(everything, at(len(steps) + 1))
     assert replayed.verdict(GPU) == policy.verdict(GPU)
+
+
+def test_times_that_have_not_come_yet_are_now():
+    """A clock that runs ahead neither hides events to come nor holds one for ever."""
+    policy = Policy(3)
+    told(policy, 10, evidence=[(Evidence.REBOUND, 1_000)])
+
+    assert told(policy, 11, (BROKEN, 2_000)) == Verdict(("broken",))
+    assert told(policy, 12, evidence=[(Evidence.RECOVERY_NONE, 12)]) == FINE

@@ -148,3 +148,15 @@ def test_an_operators_word_is_heard_once_however_long_its_file_stands():
     policy.note(seen, at(650))
 
     assert policy.verdict(GPU) == FLAPS
+
+
+def test_what_never_stood_for_its_time_is_no_flapping():
+    """A port that is down for a moment each minute, and once for long."""
+    policy = Policy(1)
+    for second in range(0, 600, 60):
+        policy.observe(Seen({GPU: [finding("late")]}), at(second))
+        policy.observe(Seen(), at(second + 1))
+    for second in (600, 630):
+        policy.observe(Seen({GPU: [finding("late")]}), at(second))
+
+    assert policy.verdict(GPU) == Verdict(("late",))

@@ -96,6 +96,7 @@ def _finding(held: health_pb2.Held) -> Json:
         "count": held.count,
         "only_warned": held.only_warned or None,
         "rule": held.rule or None,
+        "waiting": held.is_waiting,
         "taken_back_by": held.taken_back_by,
         "not_yet": held.not_yet or None,
     }
@@ -192,4 +193,5 @@ def _finding_lines(finding: Json) -> Iterator[str]:
         yield f"    judged by:  {finding['rule']}"
     yield f"    taken back: by {finding['taken_back_by']}"
     if finding["not_yet"]:
-        yield f"    not yet:    {finding['not_yet']}"
+        label = "waiting:  " if finding["waiting"] else "not yet:  "
+        yield f"    {label}  {finding['not_yet']}"

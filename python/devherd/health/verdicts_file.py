@@ -51,7 +51,7 @@ class VerdictsFile:
         held = [
             (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
         ]
-        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, list(policy.all_stated())
+        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version
         if evidence == self._written and (not held or now.monotonic < self._written_at + LATEST_SECONDS):
             return
         spool.write(self._path, message_of(policy, now))
