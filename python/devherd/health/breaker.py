@@ -45,6 +45,9 @@ def judge(
 
     `is_blind`: whether a source cannot look at a device now. What it said meanwhile becomes no truer.
     """
+    everything = (one for held in all_held.values() for one in held.values())
+    if not any(one.is_doubted or one.doubted_until > monotonic or _is_fresh(one, monotonic) for one in everything):
+        return
     condemning = {key: [one for one in held.values() if one.counts and one.condemns] for key, held in all_held.items()}
     for source, doubted_until in _doubted(condemning, cards, monotonic).items():
         for held in condemning.values():
@@ -79,5 +82,5 @@ def _card_of(key: DeviceKey) -> tuple[str, ...]:
 
 def _is_fresh(held: Held, monotonic: float) -> bool:
     """Whether it has begun to count a moment ago."""
-    is_doubtful = held.finding.reason not in PRESENCE
-    return is_doubtful and monotonic - (held.since + held.meaning.after) < AT_ONCE_SECONDS
+    is_new = monotonic - (held.since + held.meaning.after) < AT_ONCE_SECONDS
+    return is_new and held.finding.reason not in PRESENCE
