@@ -24,11 +24,15 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+CORDON = "cordon"
+OPERATOR = "operator"
+"""It gives no reason, and takes back those of others."""
+CORDONED = "cordoned"
+OF_OPERATORS = (CORDON, OPERATOR)
+"""Sources without a process: an operator's commands write what they say."""
+EXTERNAL = "external"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
-CORDON = "cordon"
-CORDONED = "cordoned"
-EXTERNAL = "external"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,9 @@ _OURS = {
     (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
     (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
-    (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
+    (MPS, MPS_DAEMON): Meaning(
+        "unhealthy", "no MPS control daemon listens for the resource that shares the GPU", is_damped=False
+    ),
 }
 
 _OF_THE_SCAN_CORE = {
