@@ -23,6 +23,10 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+PCI_AER = "pci-aer"
+PCI_AER_FATAL = "pci-aer-fatal"
+PCI_RECOVERY = "pci-recovery"
+WEDGED = "wedged"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
 
@@ -75,6 +79,19 @@ _OURS = {
         "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False
     ),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
+    (PCI_RECOVERY, PCI_RECOVERY): Meaning(
+        "unhealthy",
+        "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY or FAILED_RECOVERY",
+        Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
+    ),
+    (WEDGED, WEDGED): Meaning(
+        "unhealthy",
+        "a uevent of the DRM device has WEDGED, with something that may help",
+        Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
+        by_value={
+            "none": Meaning("warn", "a uevent of the DRM device has WEDGED=none: a reset has helped", Quiet(600))
+        },
+    ),
     (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
 }
 

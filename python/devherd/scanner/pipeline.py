@@ -15,7 +15,7 @@ from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import CDI, CDI_UNWRITABLE, EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, INVENTORY
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
-from devherd.health.sources import mps
+from devherd.health.sources import mps, uevents
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
@@ -141,6 +141,8 @@ class Pipeline:
             self.policy.observe(seen, now(self.config))
         else:
             self.policy.note(seen, now(self.config))
+        if happened.events:
+            self.hear(uevents.told(happened.events, self.inventory.entries.values(), time.monotonic()))
 
     def hear(self, seen: Seen) -> None:
         """Take in what is told in between: events of the kernel, evidence."""
