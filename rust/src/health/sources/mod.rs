@@ -9,6 +9,7 @@ mod pci_driver;
 mod pci_link;
 mod pci_power;
 pub mod probe;
+mod rdma_port;
 pub mod scan;
 pub mod temperature;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub static ALL: &[&dyn Source] = &[
     &pci_link::PciLink,
     &temperature::Temperature,
     &fpga_errors::FpgaErrors,
+    &rdma_port::RdmaPort,
 ];
 
 #[cfg(test)]
@@ -69,6 +71,7 @@ mod tests {
             "node-missing",
             "off-bus",
             "pci-aer",
+            "port-down",
             "port-error",
             "power-state",
             "probe-timeout",
