@@ -1,5 +1,6 @@
 //! The registry of sources: one file and one line each.
 
+mod amd_ras;
 pub mod fpga_errors;
 mod node;
 mod path;
@@ -14,6 +15,7 @@ pub mod scan;
 pub mod temperature;
 #[cfg(test)]
 pub(super) mod testing;
+mod xe_health;
 
 use super::source::Source;
 
@@ -34,6 +36,10 @@ pub static ALL: &[&dyn Source] = &[
     &temperature::Temperature,
     &fpga_errors::FpgaErrors,
     &rdma_port::RdmaPort,
+    &amd_ras::Errors,
+    &amd_ras::BadPages,
+    &xe_health::XeHealth::CRITICAL,
+    &xe_health::XeHealth::WARNING,
 ];
 
 #[cfg(test)]
@@ -66,6 +72,8 @@ mod tests {
             ALL.iter().flat_map(|source| source.about().meanings).map(|meaning| meaning.reason).collect();
         let expected = [
             "driver-unbound",
+            "ecc",
+            "firmware",
             "fme-error",
             "link-degraded",
             "node-missing",
