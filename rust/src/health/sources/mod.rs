@@ -99,7 +99,7 @@ mod tests {
         let readings = [
             fpga_errors::of_port("x"),
             fpga_errors::of_engine("x"),
-            temperature::below("x", 1),
+            temperature::below("x", 1, None),
             temperature::alarm("x"),
         ];
         for reading in readings {
