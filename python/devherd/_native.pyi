@@ -238,6 +238,10 @@ class Device:
     @property
     def sources(self) -> dict[str, str]: ...
     @property
+    def functions(self) -> list[str]:
+        """The directories of its PCI functions, as the host names them; none of a device that no scan of it made."""
+
+    @property
     def distances(self) -> dict[str, int]: ...
 
 @final

@@ -31,6 +31,10 @@ CORDONED = "cordoned"
 OF_OPERATORS = (CORDON, OPERATOR)
 """Sources without a process: an operator's commands write what they say."""
 EXTERNAL = "external"
+PCI_AER = "pci-aer"
+PCI_AER_FATAL = "pci-aer-fatal"
+PCI_RECOVERY = "pci-recovery"
+WEDGED = "wedged"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
 
@@ -85,6 +89,19 @@ _OURS = {
     (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
     (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
+    (PCI_RECOVERY, PCI_RECOVERY): Meaning(
+        "unhealthy",
+        "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY or FAILED_RECOVERY",
+        Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
+    ),
+    (WEDGED, WEDGED): Meaning(
+        "unhealthy",
+        "a uevent of the DRM device has WEDGED, with something that may help",
+        Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
+        by_value={
+            "none": Meaning("warn", "a uevent of the DRM device has WEDGED=none: a reset has helped", Quiet(600))
+        },
+    ),
     (MPS, MPS_DAEMON): Meaning(
         "unhealthy", "no MPS control daemon listens for the resource that shares the GPU", is_damped=False
     ),

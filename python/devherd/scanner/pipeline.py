@@ -23,7 +23,7 @@ from devherd.health.registry import (
 )
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
-from devherd.health.sources import EXTERNAL, mps
+from devherd.health.sources import EXTERNAL, mps, uevents
 from devherd.health.sources.external.order import requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, rules
@@ -151,6 +151,8 @@ class Pipeline:
             self.policy.observe(seen, now(self.config))
         else:
             self.policy.note(seen, now(self.config))
+        if happened.events:
+            self.hear(uevents.told(happened.events, self.inventory.entries.values(), time.monotonic()))
 
     def hear(self, seen: Seen) -> None:
         """Take in what is told in between: events of the kernel, evidence."""
