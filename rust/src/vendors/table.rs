@@ -169,6 +169,7 @@ vendors! {
         title: "RDMA devices",
         facts: &[
             "ibdev", "netdev", "link_layer", "port_state", "node_type", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
+            "pf_name", "vf_index", "pkey",
         ],
         model: &["hca_type"],
         ..BLANK
