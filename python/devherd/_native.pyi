@@ -128,10 +128,21 @@ class Meaning:
     @property
     def reason(self) -> str: ...
     @property
-    def action(self) -> Literal["unhealthy", "warn"]: ...
+    def action(self) -> Literal["unhealthy", "warn", "ignore"]: ...
+    @property
+    def clears(self) -> Literal["level", "quiet", "until", "never"]: ...
     @property
     def quiet_seconds(self) -> int | None:
-        """After how many seconds without a further event it is over; None for what holds as long as it is seen."""
+        """Of `quiet`: after how many seconds without a further event it is over."""
+    @property
+    def evidence(self) -> list[str]:
+        """Of `until`: what ends it."""
+    @property
+    def after(self) -> int:
+        """For how many seconds it must stand before it counts."""
+    @property
+    def is_damped(self) -> bool:
+        """Whether it is held for longer when it comes often."""
     @property
     def only_when_new(self) -> bool:
         """Whether what stands at the first look at a device is a warning only."""
@@ -174,6 +185,10 @@ class Look:
 
         The name is empty where no source looked: the card does not answer, nobody was left to ask, or a look failed.
         """
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether another look in a second tells more."""
 
 @final
 class Device:
@@ -380,7 +395,25 @@ class Scanner:
     def reconfigure(self, settings: str) -> None: ...
     def scan(self, beat: Callable[[], object] | None = None) -> Scan: ...
     def poll(self, beat: Callable[[], object] | None = None) -> list[Look]:
-        """Look again at the devices last found, and at those kept; only those with something to say are answered."""
+        """Look again, at everything, at the devices last found, and at those kept.
+
+        Only those with something to say are answered. What is not looked at by one of the following two is as it was.
+        """
+
+    def poll_due(
+        self,
+        awaited: Sequence[tuple[tuple[str, str, str], set[str]]] = ...,
+        beat: Callable[[], object] | None = None,
+    ) -> list[Look]:
+        """Look, as one of the regular polls, at what is due.
+
+        Where something has to be found in order before a finding goes, at all that its sources look at: `awaited` has
+        these devices by vendor, card and id, and the names of the sources.
+        """
+
+    def poll_named(self, named: Sequence[str], paths: bool, beat: Callable[[], object] | None = None) -> list[Look]:
+        """Look, between regular polls, at the cards at these places of sysfs; on wish at all nodes and other paths."""
+
     def watch_also(self, devices: list[Device]) -> None:
         """Keep an eye on devices that the last scan could not examine, in every poll until others are given."""
     @property

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd._native import Finding
-from devherd.health.policy import ANY_SOURCE, FINE, Earlier, Now, Policy, Seen, Verdict
+from devherd.health.clears import Quiet, Until
+from devherd.health.policy import FINE, Earlier, Policy, Verdict
 from devherd.health.registry import MEANINGS
+from devherd.health.seen import ANY_SOURCE, Now, Seen
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
 OTHER = ("generic", "a.b/c group 0", "x")
@@ -199,7 +201,7 @@ def test_a_device_that_is_forgotten_takes_its_findings_along():
     """Nothing is held against a device that no longer exists."""
     policy = observed(seen(port=[GONE]))
 
-    policy.forget_all_but(set())
+    policy.forget_all_but(set(), at(1))
 
     assert policy.verdicts() == {}
 
@@ -227,9 +229,10 @@ def test_events_of_another_boot_are_over_and_what_stands_is_looked_at_again():
 
 def test_every_meaning_is_one_that_the_policy_can_take_back():
     """A word without an action, a threshold or a way back would be a riddle to whoever meets it."""
-    assert {meaning.action for meaning in MEANINGS.values()} == {"unhealthy", "warn"}
+    assert {meaning.action for meaning in MEANINGS.values()} <= {"unhealthy", "warn", "ignore"}
     assert all(meaning.threshold for meaning in MEANINGS.values())
-    assert all(meaning.quiet_seconds is None or meaning.quiet_seconds > 0 for meaning in MEANINGS.values())
+    assert all(meaning.clears.seconds > 0 for meaning in MEANINGS.values() if isinstance(meaning.clears, Quiet))
+    assert all(meaning.clears.evidence for meaning in MEANINGS.values() if isinstance(meaning.clears, Until))
 
 
 def register(value, file="/sys/errors"):
@@ -315,7 +318,9 @@ LOOKS = st.lists(st.dictionaries(st.sampled_from(["port", "other"]), st.sets(st.
 def test_a_finding_is_held_exactly_while_one_of_the_last_looks_found_it(recover_after, looks):
     """The definition of a level: held if and only if it was found in the last `recover_after` looks."""
     all_seen = [seen(**{name: list(found) for name, found in look.items()}) for look in looks]
-    policy = observed(*all_seen, recover_after=recover_after)
+    policy = Policy(recover_after)
+    policy.use(recover_after, damps=False)
+    observed(*all_seen, policy=policy)
 
     recent = looks[-recover_after:]
     for name, key in (("port", PORT), ("other", OTHER)):
@@ -327,6 +332,7 @@ def test_a_finding_is_held_exactly_while_one_of_the_last_looks_found_it(recover_
 def test_an_event_is_held_exactly_until_it_was_quiet_for_its_time(rises, pauses):
     """Whatever the looks in between: the last rise decides, and no event is counted twice or lost."""
     policy, count, moment, last_rise = Policy(3), 0, 0.0, None
+    policy.use(3, damps=False)
     for rise, pause in zip(rises, pauses, strict=False):
         moment += pause
         count += rise

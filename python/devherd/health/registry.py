@@ -3,21 +3,32 @@
 The scan core registers its own sources (rust/src/health/sources); those of Python are added here, a line each.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
+from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
+from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
 
-Action = Literal["unhealthy", "warn"]
+if TYPE_CHECKING:
+    from devherd._native import Finding
+    from devherd._native import Meaning as NativeMeaning
+
+Action = Literal["unhealthy", "warn", "ignore"]
 
 GONE = "gone"
+DRIVER_UNBOUND = "driver-unbound"
 CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
+CORDON = "cordon"
+CORDONED = "cordoned"
+EXTERNAL = "external"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,36 +36,91 @@ class Meaning:
     """What a reason of a source means for a device."""
 
     action: Action
-    """`unhealthy` takes the device out of the kubelet's hands, `warn` only says so."""
+    """`unhealthy` takes the device out of the kubelet's hands, `warn` only says so, `ignore` counts it."""
     threshold: str
     """When it is raised, for people."""
-    quiet_seconds: float | None = None
-    """For an event: it is taken back when none has followed for so long. None: it stands while it is seen."""
+    clears: Clears = LEVEL
+    after: float = 0.0
+    """For how many seconds it must stand before it counts."""
+    hold: float = 0.0
+    """For how many seconds after it was seen last it is held at least."""
     only_when_new: bool = False
     """What stands at the first look at a device is a warning: it may have worked with it since the boot."""
+    is_damped: bool = True
+    """Whether it is held for longer when it comes often: not what is seen to be there again, or wanted."""
+    by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
+    """What certain values of the finding mean instead, each held by itself: the codes of an Xid."""
+    rule: str = ""
+    """Where the configuration says so: `health.rules[0]`."""
+
+
+def _clears_of(meaning: "NativeMeaning") -> Clears:
+    if meaning.clears == "until":
+        return Until(frozenset(map(Evidence, meaning.evidence)))
+    if meaning.clears == "never":
+        return Never()
+    return LEVEL if meaning.quiet_seconds is None else Quiet(meaning.quiet_seconds)
+
+
+def _meaning_of(meaning: "NativeMeaning") -> Meaning:
+    return Meaning(
+        meaning.action,
+        meaning.threshold,
+        _clears_of(meaning),
+        after=meaning.after,
+        only_when_new=meaning.only_when_new,
+        is_damped=meaning.is_damped,
+    )
 
 
 _OURS = {
-    (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more"),
-    (CDI, CDI_UNWRITABLE): Meaning("unhealthy", "the CDI spec that names the device cannot be written"),
+    (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more", is_damped=False),
+    (CDI, CDI_UNWRITABLE): Meaning(
+        "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False
+    ),
+    (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
+    (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
     (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
 }
 
-MEANINGS = MappingProxyType(
-    {
-        (source.name, meaning.reason): Meaning(
-            meaning.action, meaning.threshold, meaning.quiet_seconds, meaning.only_when_new
-        )
-        for source in health_sources()
-        for meaning in source.meanings
-    }
-    | _OURS
-)
+_OF_THE_SCAN_CORE = {
+    (source.name, meaning.reason): _meaning_of(meaning) for source in health_sources() for meaning in source.meanings
+}
+
+
+class _Meanings(dict[tuple[str, str], Meaning]):
+    """What is said of source `external` holds for each `external-<name>` of the configuration."""
+
+    def __missing__(self, key: tuple[str, str]) -> Meaning:
+        source, reason = key
+        if not source.startswith(EXTERNAL_PREFIX):
+            raise KeyError(key)
+        return self[EXTERNAL, reason]
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            return bool(self[key])  # type: ignore[index]
+        except KeyError:
+            return False
+
+
+MEANINGS = MappingProxyType(_Meanings(_OF_THE_SCAN_CORE | _OURS))
 """By source and reason. A word that is not registered for its source is refused where it is read."""
+
+
+def meaning_of(finding: "Finding") -> Meaning:
+    """What a finding means, by value where its reason has meanings for values. Raises KeyError for an unknown word."""
+    meaning = MEANINGS[finding.source, finding.reason]
+    return meaning.by_value.get(finding.value, meaning)
+
+
+def _is_event(meaning: Meaning) -> bool:
+    return any(not isinstance(one.clears, Level) for one in (meaning, *meaning.by_value.values()))
+
 
 FIRST_SIGHT_SOURCES = frozenset(source for (source, _), meaning in MEANINGS.items() if meaning.only_when_new)
 """Sources whose first look at a device is a base to compare with."""
 
-EVENT_SOURCES = frozenset(source for (source, _), meaning in MEANINGS.items() if meaning.quiet_seconds is not None)
+EVENT_SOURCES = frozenset(source for (source, _), meaning in MEANINGS.items() if _is_event(meaning))
 """Sources that go on counting what is over."""

@@ -4,6 +4,7 @@
 //! meanings that a source registers are the defaults for that.
 
 use std::fmt::Debug;
+use std::time::Instant;
 
 use rustix::io::Errno;
 
@@ -22,6 +23,8 @@ pub enum Class {
     ConfigSpace,
     /// Registers of the device, some behind a slow bus.
     DeviceRegisters,
+    /// A question to the card's firmware: up to milliseconds each, one after another.
+    Firmware,
     /// Nodes and other paths of the host.
     Filesystem,
     /// It makes none of its own.
@@ -36,6 +39,7 @@ impl Class {
             Self::KernelMemory => "kernel memory",
             Self::ConfigSpace => "config space",
             Self::DeviceRegisters => "device registers",
+            Self::Firmware => "firmware",
             Self::Filesystem => "filesystem",
             Self::None => "none",
         }
@@ -49,6 +53,8 @@ pub enum Action {
     Unhealthy,
     /// A warning stands beside the device's health.
     Warn,
+    /// Nothing: it is counted and shown where somebody asks for it.
+    Ignore,
 }
 
 impl Action {
@@ -58,6 +64,39 @@ impl Action {
         match self {
             Self::Unhealthy => "unhealthy",
             Self::Warn => "warn",
+            Self::Ignore => "ignore",
+        }
+    }
+}
+
+/// What shows that the cause of an event is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// A driver has been bound to the device anew.
+    Rebound,
+    /// The device was gone and is there again.
+    Readded,
+    /// The host has booted since.
+    Rebooted,
+    /// The driver says that the device needs no recovery.
+    RecoveryNone,
+    /// The source takes its word back.
+    SourceCleared,
+    /// An operator says so.
+    Operator,
+}
+
+impl Evidence {
+    /// The word users meet.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rebound => "rebound",
+            Self::Readded => "readded",
+            Self::Rebooted => "rebooted",
+            Self::RecoveryNone => "recovery-none",
+            Self::SourceCleared => "source-cleared",
+            Self::Operator => "operator",
         }
     }
 }
@@ -69,6 +108,23 @@ pub enum Clears {
     Level,
     /// It is an event that was counted, and is over after this many seconds without a further one.
     Quiet(u32),
+    /// It is an event, and is over when one of these is seen after it.
+    Until(&'static [Evidence]),
+    /// It is an event that only its source or an operator can take back.
+    Never,
+}
+
+impl Clears {
+    /// The word for the kind.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Level => "level",
+            Self::Quiet(_) => "quiet",
+            Self::Until(_) => "until",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// A reason that a source may give, and what it means by default.
@@ -83,6 +139,10 @@ pub struct Meaning {
     /// Whether what stands at the first look at a device is a warning only: nobody saw it come, and the device may have
     /// worked with it since the last boot.
     pub only_when_new: bool,
+    /// For how many seconds it must stand before it counts.
+    pub after: u32,
+    /// Whether coming and going is a fault of its own, so that it is held for longer when it comes often.
+    pub is_damped: bool,
     /// What it takes for the source to say it, for people.
     pub threshold: &'static str,
 }
@@ -91,13 +151,27 @@ impl Meaning {
     /// A reason that makes a device Unhealthy as long as it is seen.
     #[must_use]
     pub const fn unhealthy(reason: &'static str, threshold: &'static str) -> Self {
-        Self { reason, action: Action::Unhealthy, clears: Clears::Level, only_when_new: false, threshold }
+        Self {
+            reason,
+            action: Action::Unhealthy,
+            clears: Clears::Level,
+            only_when_new: false,
+            after: 0,
+            is_damped: true,
+            threshold,
+        }
     }
 
     /// A reason that stands beside a device's health as a warning for as long as it is seen.
     #[must_use]
     pub const fn warning(reason: &'static str, threshold: &'static str) -> Self {
         Self { action: Action::Warn, ..Self::unhealthy(reason, threshold) }
+    }
+
+    /// A reason that does nothing to a device unless the configuration says otherwise.
+    #[must_use]
+    pub const fn ignored(reason: &'static str, threshold: &'static str) -> Self {
+        Self { action: Action::Ignore, ..Self::unhealthy(reason, threshold) }
     }
 
     /// The same, for what a device may have had before anybody looked.
@@ -110,6 +184,30 @@ impl Meaning {
     #[must_use]
     pub const fn until_quiet_for(self, seconds: u32) -> Self {
         Self { clears: Clears::Quiet(seconds), ..self }
+    }
+
+    /// The same, for an event that is over when one of these is seen after it.
+    #[must_use]
+    pub const fn until(self, evidence: &'static [Evidence]) -> Self {
+        Self { clears: Clears::Until(evidence), ..self }
+    }
+
+    /// The same, for an event that only its source or an operator can take back.
+    #[must_use]
+    pub const fn for_good(self) -> Self {
+        Self { clears: Clears::Never, ..self }
+    }
+
+    /// The same, counting only when it has stood for this many seconds.
+    #[must_use]
+    pub const fn after(self, seconds: u32) -> Self {
+        Self { after: seconds, ..self }
+    }
+
+    /// The same, for what comes and goes in use, or as an operator wants it.
+    #[must_use]
+    pub const fn undamped(self) -> Self {
+        Self { is_damped: false, ..self }
     }
 }
 
@@ -179,6 +277,11 @@ pub trait Examination: Debug + Send {
         0
     }
 
+    /// Whether what it finds is worth a look with each poll, where the class of its reads allows that.
+    fn is_urgent(&self) -> bool {
+        true
+    }
+
     /// Whether it has counted something, so that it must be kept while nobody looks.
     fn has_counted(&self) -> bool {
         false
@@ -197,17 +300,23 @@ pub struct Here<'a> {
     pub file: &'a str,
     /// Whether files stay open.
     pub keeping: Keeping,
+    /// This moment.
+    pub now: Instant,
 }
 
 /// What a look came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sight {
-    /// All is well, or nothing is there that could say otherwise.
+    /// All is well.
     Fine,
+    /// Nothing is there that could say otherwise.
+    Nothing,
     /// Something is the matter.
     Seen(Finding),
     /// It did not look, or could not; why.
     NotLooked(String),
+    /// It looked, and has to look once more, soon, before it can say anything; why.
+    Unsure(String),
 }
 
 /// Whether a failed read is itself a sign that the hardware fails.
@@ -222,7 +331,7 @@ pub(super) fn no_statement(cause: &Cause) -> Sight {
         Cause::System(
             Errno::ACCESS | Errno::PERM | Errno::BUSY | Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM,
         ) => Sight::NotLooked(format!("cannot be read: {cause}")),
-        _ => Sight::Fine,
+        _ => Sight::Nothing,
     }
 }
 
@@ -237,7 +346,7 @@ mod tests {
         }
         for errno in [Errno::NOENT, Errno::NODEV, Errno::NODATA, Errno::OPNOTSUPP, Errno::INVAL, Errno::ISDIR] {
             let cause = Cause::System(errno);
-            assert_eq!((is_failure(&cause), no_statement(&cause)), (false, Sight::Fine), "{errno}");
+            assert_eq!((is_failure(&cause), no_statement(&cause)), (false, Sight::Nothing), "{errno}");
         }
         for errno in [Errno::BUSY, Errno::AGAIN, Errno::ACCESS, Errno::PERM, Errno::MFILE] {
             let cause = Cause::System(errno);

@@ -14,7 +14,7 @@ use standing::{Seen, Standing};
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way};
 use crate::fence::{Fence, Outcome};
-use crate::health::{Look, Poller};
+use crate::health::{Look, Occasion, Poller};
 use crate::host::Host;
 use crate::settings::Settings;
 use crate::vendors::Vendor;
@@ -140,10 +140,10 @@ impl Scanner {
         Some(vendor.edits(device, platform, way, resource_name))
     }
 
-    /// Looks again at the devices last found, and at those kept; answers those that there is something to say about. `beat` is called every half
-    /// second meanwhile.
-    pub fn poll(&mut self, beat: &dyn Fn()) -> Vec<Look> {
-        self.poller.poll(beat)
+    /// Looks again at the devices last found, and at those kept; answers those that there is something to say about. `beat` is
+    /// called every half second meanwhile.
+    pub fn poll(&mut self, occasion: &Occasion, beat: &dyn Fn()) -> Vec<Look> {
+        self.poller.poll(occasion, beat)
     }
 
     /// Whether the host is a simulated node.

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from devherd._native import Finding
-from devherd.health.policy import Seen
 from devherd.health.registry import MPS, MPS_DAEMON
+from devherd.health.seen import Seen
 from devherd.inventory import DeviceKey
 from devherd.proto import spool_pb2
 

@@ -7,6 +7,7 @@ mod pci_aer;
 mod pci_config;
 mod pci_driver;
 mod pci_link;
+mod pci_power;
 pub mod probe;
 pub mod scan;
 pub mod temperature;
@@ -22,8 +23,11 @@ pub static ALL: &[&dyn Source] = &[
     &node::Node,
     &path::Path,
     &pci_driver::PciDriver,
+    &pci_power::PciPower,
     &pci_aer::PciAer::FATAL,
     &pci_aer::PciAer::NONFATAL,
+    &pci_aer::PciAer::CORRECTABLE,
+    &pci_aer::PciAer::CORRECTABLE_RATE,
     &pci_config::PciConfig,
     &pci_link::PciLink,
     &temperature::Temperature,
@@ -49,7 +53,7 @@ mod tests {
             for meaning in about.meanings {
                 let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
                 assert!(meaning.reason.bytes().all(is_word) && !meaning.threshold.is_empty(), "{meaning:?}");
-                assert!(meaning.clears != Clears::Quiet(0), "{meaning:?}");
+                assert!(meaning.clears != Clears::Quiet(0) && meaning.clears != Clears::Until(&[]), "{meaning:?}");
             }
         }
     }
@@ -66,6 +70,7 @@ mod tests {
             "off-bus",
             "pci-aer",
             "port-error",
+            "power-state",
             "probe-timeout",
             "shell-unreadable",
             "temperature",
