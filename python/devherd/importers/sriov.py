@@ -33,7 +33,6 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
     if rules:
         imported.say("vendors.rdma", {"mode": "sriov"})
         imported.config["resources"] = [*rules, {"match": {"vendor": "rdma"}, "advertise": False}]
-        imported.note("device-info files for Multus are not written: see deploy/vendors.md, RDMA devices")
     imported.note_left_out([*given.left(), *content.left()], _REASONS, "the plugin does not know it")
     return imported
 
