@@ -20,6 +20,7 @@ PRESENCE = frozenset(
         "cordoned",
         "driver-unbound",
         "gone",
+        "mps-daemon",
         "node-missing",
         "off-bus",
         "probe-timeout",

@@ -81,7 +81,9 @@ _OURS = {
     (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
     (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
-    (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
+    (MPS, MPS_DAEMON): Meaning(
+        "unhealthy", "no MPS control daemon listens for the resource that shares the GPU", is_damped=False
+    ),
 }
 
 _OF_THE_SCAN_CORE = {
