@@ -24,11 +24,15 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+CORDON = "cordon"
+OPERATOR = "operator"
+"""It gives no reason, and takes back those of others."""
+CORDONED = "cordoned"
+OF_OPERATORS = (CORDON, OPERATOR)
+"""Sources without a process: an operator's commands write what they say."""
+EXTERNAL = "external"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
-CORDON = "cordon"
-CORDONED = "cordoned"
-EXTERNAL = "external"
 
 
 @dataclass(frozen=True, slots=True)

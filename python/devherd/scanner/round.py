@@ -52,6 +52,7 @@ class Round:
         kept = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
         self.counters = Counters(counted.BY_THE_SCANNER, kept.counters)
         self._keep_counters_at = 0.0
+        self._raised: dict[tuple[str, str], int] = {}
         self._requests = Requests(settings)
         self.pipeline = Pipeline(
             config,
@@ -71,7 +72,7 @@ class Round:
         for vendor in scan.vendors:
             self.counters.add(counted.SCANS, vendor)
             self.counters.add(counted.SCAN_FAILURES, vendor, amount=vendor in failed)
-        self._problems = problem_messages(scan, self.pipeline.config)
+        self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
         return scan.look_again
@@ -81,6 +82,14 @@ class Round:
         began = time.perf_counter()
         self.pipeline.poll(periodic=periodic, happened=happened)
         self.counters.observe(counted.POLL_DURATION, time.perf_counter() - began)
+        self._count_findings()
+
+    def _count_findings(self) -> None:
+        for word, total in self.pipeline.policy.raised.items():
+            news = total - self._raised.get(word, 0)
+            if news:
+                self.counters.add(counted.FINDINGS, *word, amount=news)
+        self._raised = dict(self.pipeline.policy.raised)
 
     def publish(self) -> bool:
         """Bring the spool up to date; False when it must be called again: a device waits for its move.
