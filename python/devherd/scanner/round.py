@@ -13,6 +13,7 @@ from devherd.health.verdicts_file import VerdictsFile
 from devherd.inventory import DeviceKey, key_of
 from devherd.proto import spool_pb2
 from devherd.scanner.acknowledgements import Acknowledgements
+from devherd.scanner.device_info import DeviceInfo
 from devherd.scanner.devices_file import DevicesFile
 from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.pipeline import Pipeline, now
@@ -39,6 +40,7 @@ class Round:
         self._state_file = settings.scanner_state_file
         acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)
         self._publisher = Publisher(settings.resources_directory, acknowledgements)
+        self._device_info = DeviceInfo()
         self._devices_file = DevicesFile(settings.devices_file)
         self._verdicts_file = VerdictsFile(settings.verdicts_file)
         self._health = _health_of(self._publisher.published)
@@ -101,14 +103,15 @@ class Round:
             self._beat()
             self._verdicts_file.write(self.pipeline.policy, now(self.pipeline.config))
             self._beat()
-            if fingerprint != self._published or not self._publisher.stands():
+            if fingerprint != self._published or not (self._publisher.stands() and self._device_info.stands()):
                 made = self.pipeline.resources()
                 self._beat()
+                unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.resources)
                 complete = self._publisher.publish(made.resources)
                 self._beat()
                 self._note_health_changes(made.resources)
                 self._published = fingerprint if complete else None
-                self._advertising_problems = made.problems
+                self._advertising_problems = made.problems + unwritten
             self._write_summary()
             if time.monotonic() >= self._keep_counters_at:
                 self.keep_counters()

@@ -223,6 +223,7 @@ vendors! {
         found_in: "/sys/class/infiniband",
         facts: &[
             "ibdev", "netdev", "link_layer", "port_state", "node_type", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
+            "pf_name", "vf_index", "pkey",
         ],
         model: &["hca_type"],
         hardware: &[Hardware { maker: 0x15b3, devices: ANY, classes: &[0x0200, 0x0207], driver: "`mlx5_core`" }],
