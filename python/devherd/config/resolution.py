@@ -1,6 +1,6 @@
 """From the configuration as it is written to the configuration in force. Pure."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from devherd.config import model, resolved
@@ -18,12 +18,19 @@ def resolve(config: model.Config) -> resolved.Config:
         common=config.settings(),
         cdi_dir=config.cdi_dir,
         scan=_part(resolved.ScanOptions, config.scan),
-        health=_part(resolved.HealthOptions, config.health),
+        health=_health(config.health),
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
         resources=[_rule(rule) for rule in config.resources],
         native=config.native_json(),
     )
+
+
+def _health(options: model.HealthOptions) -> resolved.HealthOptions:
+    log = options.kernel_log
+    rules = [_part(resolved.KernelLogRule, rule) for rule in log.rules]
+    kept = resolved.KernelLogOptions(enabled=log.enabled, optional=log.optional, rules=rules)
+    return replace(_part(resolved.HealthOptions, options), kernel_log=kept)
 
 
 def _rule(rule: model.ResourceRule) -> resolved.ResourceRule:

@@ -26,12 +26,31 @@ class ScanOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogRule:
+    """A rule of the user's own: health/kernel_log_rules.toml says what its parts are."""
+
+    name: str
+    contains: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogOptions:
+    """Whether the kernel log is read, and what is looked for beside the rules that are always in force."""
+
+    enabled: bool = True
+    optional: list[str] = field(default_factory=list)
+    rules: list[KernelLogRule] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthOptions:
     """How health is polled, and how long a device that vanished is remembered; times in seconds."""
 
     poll: float = 1.0
     recover_after: int = 3
     forget_after: float = 300.0
+    kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

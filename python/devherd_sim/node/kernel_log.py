@@ -29,6 +29,11 @@ class KernelLog:
         self._root = root
         self._file = root / "dev/kmsg"
 
+    def begin(self) -> None:
+        """Let there be a log, if there is none yet."""
+        self._file.parent.mkdir(exist_ok=True)
+        self._file.touch()
+
     def write(
         self, text: str, *, pci_address: str = "", facility: int = KERNEL, level: int = ERROR, monotonic: float = 0
     ) -> None:

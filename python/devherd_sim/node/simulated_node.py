@@ -15,6 +15,7 @@ from devherd_sim.node import kfd, pci
 from devherd_sim.node.entry import DeviceNode, Entry
 from devherd_sim.node.fpga_card import CardPlan, Numbers
 from devherd_sim.node.kfd_rebuild import KfdRebuild
+from devherd_sim.node.kernel_log import KernelLog
 from devherd_sim.node.nvidia_faults import NvidiaGpus
 from devherd_sim.node.pci_faults import PciFunctions, remove_dangling
 from devherd_sim.node.pci_slots import pci_path
@@ -41,6 +42,7 @@ class SimulatedNode:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.uevents = Uevents(root)
+        self.kernel_log = KernelLog(root)
         self.functions = PciFunctions(root)
         self.nvidia = NvidiaGpus(root)
 
@@ -52,7 +54,9 @@ class SimulatedNode:
         """
         _make_room(root)
         write_tree(entries(spec), root)
-        return cls(root)
+        node = cls(root)
+        node.kernel_log.begin()
+        return node
 
     def repair(self, spec: NodeSpec) -> None:
         """Put back whatever the node is to have and has lost, and every attribute's first value."""
