@@ -33,13 +33,25 @@ def families(herd: Herd, allocations: Allocations | None, heartbeats: Heartbeats
     yield from scan_gauges(herd, next((family for family in counted if family.name == "devherd_scans"), None))
     yield from registration_gauges(herd)
     yield from child_metrics(herd, heartbeats)
-    yield from config_counters(herd)
+    yield from configuration(herd)
     yield from counted
 
 
-def config_counters(herd: Herd) -> Iterator[Family]:
-    """Reloads of the configuration, as the supervisor counts them; no series before there is one."""
+def configuration(herd: Herd) -> Iterator[Family]:
+    """The configuration in force and its reloads, as the supervisor knows them; no series before there is one."""
     if herd.supervisor_pid:
+        successful = Family(
+            "devherd_config_last_reload_successful",
+            "1 when the configuration in force is the last one that was asked for, 0 when that one was refused.",
+        )
+        successful.add(not herd.configuration.refusal)
+        loaded = Family(
+            "devherd_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded."
+        )
+        loaded.add(herd.configuration.loaded_timestamp_seconds)
+        warnings = Family("devherd_config_warnings", "Settings of the configuration in force that have no effect.")
+        warnings.add(len(herd.configuration.warnings))
+        yield from (successful, loaded, warnings)
         reloads = Family("devherd_config_reloads", "Requests to reload the configuration.", "counter")
         reloads.add(herd.config_reloads)
         failures = Family(
