@@ -1,6 +1,9 @@
-"""What the shipped rules make of the texts that drivers print: each form on a log with records as the kernel writes them."""
+"""What the shipped rules make of the texts that drivers print, in records as the kernel writes them."""
+
+import time
 
 import pytest
+from not_tested import not_tested
 
 from devherd._native import KernelLog
 from devherd.config.resolved import KernelLogOptions, KernelLogRule
@@ -165,8 +168,7 @@ def test_what_a_process_writes_into_the_log_is_not_the_kernel_s(tmp_path, log):
         ("mlx5_core 0000:5e:00.0: poll_health:825:(pid 0): device's health compromised", "mlx5-health-compromised"),
         ("mlx5_core 0000:5e:00.0: print_health_info: unrecoverable hardware error", "mlx5-unrecoverable"),
         (
-            "mlx5_core 0000:5e:00.0: wait_func:1137:(pid 9): ENABLE_HCA(0x104) timeout. Will cause a leak of a command"
-            " resource",
+            "mlx5_core 0000:5e:00.0: wait_func: ENABLE_HCA(0x104) timeout. Will cause a leak of a command resource",
             "mlx5-command-timeout",
         ),
         (
@@ -193,6 +195,20 @@ def test_a_rule_that_is_off_is_switched_on_by_its_name(tmp_path, log, text, rule
     log.write(text)
     assert said(tmp_path) == []
     assert said(tmp_path, KernelLogOptions(optional=[rule])) == [(rule, NOTHING | {"pci_address": "0000:5e:00.0"})]
+
+
+def test_the_log_of_this_machine_is_read():
+    """The device itself: the kernel's first record is among what it keeps, or has been overwritten."""
+    rule = ("any", "", "^(?P<value>.)")
+    try:
+        reader = KernelLog("/", [rule])
+    except OSError as error:
+        not_tested(f"/dev/kmsg: {error}")
+    events, lost, _ = reader.drain(100_000)
+    reader.close()
+    assert events
+    assert lost == 0
+    assert all(event.monotonic <= time.monotonic() for event in events)
 
 
 def test_every_rule_that_is_off_is_among_those(tmp_path):

@@ -38,7 +38,7 @@ class ScanOptions(Section):
 
 
 class KernelLogRule(Section):
-    """A rule of the user's own: a record that matches raises the warning `kernel-log` with the rule's name as its value."""
+    """A rule of the user's own: a record that matches raises `kernel-log`, with the rule's name or what it finds."""
 
     name: Annotated[str, StringConstraints(pattern="^[a-z0-9]+(-[a-z0-9]+)*$", max_length=63)]
     contains: Annotated[str, StringConstraints(min_length=4)]

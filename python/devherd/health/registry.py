@@ -4,7 +4,7 @@ The scan core registers its own sources (rust/src/health/sources); those of Pyth
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +23,9 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+KERNEL_LOG = "kernel-log"
+EVENT_SECONDS = 600.0
+"""For how long an event that has no other end is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,27 @@ def _meaning_of(meaning: "NativeMeaning") -> Meaning:
     )
 
 
+_UNTIL_STARTED_ANEW = Until(
+    frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.RECOVERY_NONE, Evidence.OPERATOR})
+)
+_UNTIL_RESET = Until(_UNTIL_STARTED_ANEW.evidence | {Evidence.SOURCE_CLEARED})
+_XID = Meaning("warn", "the NVIDIA driver prints an Xid", _UNTIL_STARTED_ANEW)
+_RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_STARTED_ANEW)
+
 _OURS = {
     (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more"),
     (CDI, CDI_UNWRITABLE): Meaning("unhealthy", "the CDI spec that names the device cannot be written"),
+    (KERNEL_LOG, "xid"): replace(_XID, by_value={"79": replace(_XID, action="unhealthy")}),
+    (KERNEL_LOG, "recovery-action"): replace(_RECOVERY, by_value={"3": replace(_RECOVERY, action="warn")}),
+    (KERNEL_LOG, "gpu-lost"): Meaning(
+        "unhealthy", "the NVIDIA driver prints that the GPU has fallen off the bus", _UNTIL_STARTED_ANEW
+    ),
+    (KERNEL_LOG, "wedged"): Meaning("unhealthy", "the kernel prints that the GPU is wedged", _UNTIL_RESET),
+    (KERNEL_LOG, "fabric"): Meaning("warn", "an NVSwitch prints an SXid", Quiet(EVENT_SECONDS)),
+    (KERNEL_LOG, "firmware"): Meaning(
+        "unhealthy", "the driver prints that the NIC's firmware does not answer", _UNTIL_STARTED_ANEW
+    ),
+    (KERNEL_LOG, "kernel-log"): Meaning("warn", "a rule of the user's own matches", Quiet(EVENT_SECONDS)),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
 }
 

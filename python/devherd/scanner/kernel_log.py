@@ -1,7 +1,6 @@
 """The kernel log as the scanner reads it: opened when it can be, read a part at a time, its position kept."""
 
 import errno
-import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,25 +8,16 @@ from pathlib import Path
 from devherd._native import KernelLog, KernelLogEvent
 from devherd.config.resolved import Config
 from devherd.health.kernel_log_rules import Rule, compiled_from, in_force
+from devherd.health.registry import KERNEL_LOG
+from devherd.health.seen import KernelLogPosition
 from devherd.proto import spool_pb2
-
-log = logging.getLogger(__name__)
 
 RECORDS_A_ROUND = 10_000
 """How many are read before the scanner beats and looks at anything else."""
-OWNER = "kernel-log"
 _CURE = (
     "give devherd the device and CAP_SYSLOG (deploy/kubernetes/kernel-log.yaml does), or set"
     " health.kernel_log.enabled to false"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a reader is: the next record, and by how many seconds the log's clock lags."""
-
-    next: int = 0
-    lag: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +32,7 @@ class Heard:
 class KernelLogReader:
     """The log of the host, as far as it may be read."""
 
-    def __init__(self, config: Config, *, simulated: bool, position: Position | None = None) -> None:
+    def __init__(self, config: Config, *, simulated: bool, position: KernelLogPosition | None = None) -> None:
         """`position` is where an earlier reader was, in this boot."""
         self._simulated = simulated
         self._position = position
@@ -61,10 +51,11 @@ class KernelLogReader:
         """Open it, if it is to be read and is not open yet."""
         if self._log is not None or not self._config.health.kernel_log.enabled:
             return
-        after = (self._position.next, self._position.lag) if self._position else None
         try:
             root = str(self._config.host_root.absolute())
-            self._log = KernelLog(root, compiled_from(self.rules.values()), simulated=self._simulated, after=after)
+            self._log = KernelLog(
+                root, compiled_from(self.rules.values()), simulated=self._simulated, after=self._position
+            )
             self._refusal = None
         except OSError as error:
             self._refusal = error
@@ -77,12 +68,12 @@ class KernelLogReader:
         self._refusal = None
 
     @property
-    def descriptor(self) -> int | None:
-        """Readable when there are records; None while the log is not open."""
-        return None if self._log is None else self._log.fileno()
+    def readable(self) -> KernelLog | None:
+        """What is readable when there are records; None while the log is not open."""
+        return self._log
 
     @property
-    def position(self) -> Position | None:
+    def position(self) -> KernelLogPosition | None:
         """Where it is by now; None where nothing was ever read."""
         return self._position
 
@@ -96,7 +87,7 @@ class KernelLogReader:
             self.close()
             self._refusal = error
             return Heard()
-        self._position = Position(*self._log.position())
+        self._position = KernelLogPosition(*self._log.position())
         return Heard(tuple(events), lost, more)
 
     def problems(self) -> list[spool_pb2.Problem]:
@@ -128,4 +119,4 @@ def _why(refusal: OSError) -> str:
 
 
 def _problem(path: str, error: str) -> spool_pb2.Problem:
-    return spool_pb2.Problem(vendor=OWNER, path=path, error=error)
+    return spool_pb2.Problem(vendor=KERNEL_LOG, path=path, error=error)

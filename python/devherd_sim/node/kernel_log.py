@@ -86,6 +86,4 @@ def _next_sequence(log: int) -> int:
 
 def _escaped(text: str) -> str:
     """As the kernel has it: what is not printable, and the backslash, by their numbers."""
-    return "".join(
-        chr(byte) if 32 <= byte < 127 and byte != ord("\\") else f"\\x{byte:02x}" for byte in text.encode()
-    )
+    return "".join(chr(byte) if 32 <= byte < 127 and byte != ord("\\") else f"\\x{byte:02x}" for byte in text.encode())

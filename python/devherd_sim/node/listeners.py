@@ -1,4 +1,4 @@
-"""Programs that listen to a simulated node, each on datagram sockets with abstract names (rust/src/events/simulated.rs).
+"""Programs that listen to a simulated node, on datagram sockets with abstract names (rust/src/events/simulated.rs).
 
 A name is `devherd-<what>-<device>-<inode>-<number>`, with device and inode of the node's root.
 """

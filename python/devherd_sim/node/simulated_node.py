@@ -14,8 +14,8 @@ from devherd.simulated_host import NVML_ANSWER
 from devherd_sim.node import kfd, pci
 from devherd_sim.node.entry import DeviceNode, Entry
 from devherd_sim.node.fpga_card import CardPlan, Numbers
-from devherd_sim.node.kfd_rebuild import KfdRebuild
 from devherd_sim.node.kernel_log import KernelLog
+from devherd_sim.node.kfd_rebuild import KfdRebuild
 from devherd_sim.node.nvidia_faults import NvidiaGpus
 from devherd_sim.node.pci_faults import PciFunctions, remove_dangling
 from devherd_sim.node.pci_slots import pci_path

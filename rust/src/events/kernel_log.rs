@@ -33,7 +33,7 @@ pub struct Event {
     pub said: Said,
     /// The newest text, for people.
     pub text: String,
-    /// CLOCK_MONOTONIC second of the newest.
+    /// `CLOCK_MONOTONIC` second of the newest.
     pub monotonic: f64,
     /// How many records said so.
     pub times: u64,
@@ -55,7 +55,7 @@ pub struct Batch {
 pub struct Position {
     /// The number of the first record that it has not read.
     pub next: u64,
-    /// Seconds that the clock of the log lags behind CLOCK_MONOTONIC, which time servers correct.
+    /// Seconds that the clock of the log lags behind `CLOCK_MONOTONIC`, which time servers correct.
     pub lag: f64,
 }
 

@@ -94,7 +94,11 @@ impl Rules {
 fn compiled(name: &str, pattern: &str) -> io::Result<Regex> {
     let mut builder = RegexBuilder::new(pattern);
     builder.unicode(false).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN);
-    builder.build().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("rule {name}: {error}")))
+    builder.build().map_err(|error| {
+        let error = error.to_string(); // a picture of the pattern, and in the last line what is wrong
+        let wrong = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        io::Error::new(io::ErrorKind::InvalidInput, format!("rule {name}: its pattern: {wrong}"))
+    })
 }
 
 fn group(groups: &Captures, name: &str) -> String {
@@ -161,7 +165,10 @@ mod tests {
     fn a_pattern_that_is_none_or_too_large_is_refused_with_its_rule() {
         for pattern in ["(", r"(?P<bdf>\w{1000}){1000}"] {
             let error = rules(&[("mine", "", pattern)]).unwrap_err();
-            assert!(error.kind() == io::ErrorKind::InvalidInput && error.to_string().starts_with("rule mine: "));
+            assert!(
+                error.kind() == io::ErrorKind::InvalidInput
+                    && error.to_string().starts_with("rule mine: its pattern: ")
+            );
         }
     }
 }

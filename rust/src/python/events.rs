@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::Mutex;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use super::lock;
@@ -118,8 +118,8 @@ impl KernelLog {
     ) -> PyResult<Self> {
         let host = if simulated { Host::simulated(host_root) } else { Host::new(host_root) };
         let after = after.map(|(next, lag)| kernel_log::Position { next, lag });
-        let log = kernel_log::KernelLog::of_host(&host, Path::new(host_root), compiled(rules)?, after)?;
-        Ok(Self(Mutex::new(Some(log))))
+        let log = kernel_log::KernelLog::of_host(&host, Path::new(host_root), compiled(rules)?, after);
+        Ok(Self(Mutex::new(Some(log.map_err(numbered)?))))
     }
 
     fn fileno(&self) -> PyResult<RawFd> {
@@ -127,7 +127,7 @@ impl KernelLog {
     }
 
     fn drain(&self, python: Python<'_>, most: usize) -> PyResult<(Vec<KernelLogEvent>, u64, bool)> {
-        let batch = python.detach(|| open(&mut lock(&self.0)).map(|log| log.drain(most)))??;
+        let batch = python.detach(|| open(&mut lock(&self.0)).map(|log| log.drain(most)))?.map_err(numbered)?;
         Ok((batch.events.into_iter().map(KernelLogEvent::from).collect(), batch.lost, batch.more))
     }
 
@@ -149,6 +149,14 @@ pub(super) fn check_kernel_log_rules(rules: Vec<(String, String, String)>) -> Py
 fn compiled(rules: Vec<(String, String, String)>) -> PyResult<Rules> {
     let rows = rules.into_iter().map(|(name, contains, pattern)| Row { name, contains, pattern });
     Rules::new(rows.collect()).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// With its number, which the conversion of `pyo3` leaves out.
+fn numbered(error: std::io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(number) => PyOSError::new_err((number, error.to_string())),
+        None => error.into(),
+    }
 }
 
 fn open<T>(resource: &mut Option<T>) -> PyResult<&mut T> {
