@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from devherd._native import check_kernel_log_rules
 from devherd.config.host import native_settings
+from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.section import Section
 from devherd.config.values import (
     Count,
@@ -24,7 +24,6 @@ from devherd.config.values import (
     UsablePath,
 )
 from devherd.config.vendors import Vendors
-from devherd.health.kernel_log_rules import shipped
 from devherd.settings import RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
@@ -35,49 +34,6 @@ class ScanOptions(Section):
     period: Duration = 5.0
     events: bool = True
     probe_timeout: ProbeTimeout = 2.0
-
-
-class KernelLogRule(Section):
-    """A rule of the user's own: a record that matches raises `kernel-log`, with the rule's name or what it finds."""
-
-    name: Annotated[str, StringConstraints(pattern="^[a-z0-9]+(-[a-z0-9]+)*$", max_length=63)]
-    contains: Annotated[str, StringConstraints(min_length=4)]
-    """What a text must contain before the pattern is tried."""
-    pattern: str
-    """A regular expression with the group `bdf`, or `uuid`, where the driver's record does not name the device."""
-
-    @model_validator(mode="after")
-    def _compiles(self) -> "KernelLogRule":
-        check_kernel_log_rules([(self.name, self.contains, self.pattern)])
-        return self
-
-
-class KernelLogOptions(Section):
-    """Whether the kernel log is read, and what is looked for beside the rules that are always in force."""
-
-    enabled: bool = True
-    optional: list[str] = []
-    """Shipped rules that are off unless they are named here."""
-    rules: list[KernelLogRule] = []
-
-    @model_validator(mode="after")
-    def _names(self) -> "KernelLogOptions":
-        optional = {rule.name for rule in shipped() if rule.optional}
-        if unknown := sorted(set(self.optional) - optional):
-            raise ValueError(f"optional: no rule {unknown[0]}: there are {', '.join(sorted(optional))}")
-        taken = [rule.name for rule in shipped()] + [rule.name for rule in self.rules]
-        if twice := next((rule.name for rule in self.rules if taken.count(rule.name) > 1), None):
-            raise ValueError(f"rules: there is another rule {twice}: give it a name of its own")
-        return self
-
-
-class HealthOptions(Section):
-    """How health is polled, and how long a device that vanished is remembered."""
-
-    poll: Duration = 1.0
-    recover_after: Annotated[Count, Field(ge=1)] = 3
-    forget_after: Duration = 300.0
-    kernel_log: KernelLogOptions = KernelLogOptions()
 
 
 class Selector(BaseModel):
@@ -97,6 +53,43 @@ class Match(Selector):
     """A selector with exceptions."""
 
     exclude: list[Selector] = []
+
+
+class HealthRule(Section):
+    """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
+
+    match: Match = Match()
+    source: Patterns = []
+    """Globs; a rule without any is about every source. The same for reason and value."""
+    reason: Patterns = []
+    value: Patterns = []
+    """What was read: the code of an Xid."""
+    action: Literal["unhealthy", "warn", "ignore"] | None = None
+    """None = as the source has it. The same for after and hold."""
+    after: Period | None = None
+    """How long it must stand before it counts."""
+    hold: Period | None = None
+    """How long after it was seen last it is held at least."""
+
+    @model_validator(mode="after")
+    def _does_something(self) -> "HealthRule":
+        if self.action is None and self.after is None and self.hold is None:
+            raise ValueError("a rule needs `action`, `after` or `hold`: without them it changes nothing")
+        return self
+
+
+class HealthOptions(Section):
+    """How health is polled and judged, and how long a device that vanished is remembered."""
+
+    poll: Duration = 1.0
+    recover_after: Annotated[Count, Field(ge=1)] = 3
+    forget_after: Duration = 300.0
+    breaker: bool = True
+    """Whether a source that condemns most devices of the node at once is doubted for a minute."""
+    flapping: bool = True
+    """Whether what comes and goes is held for longer."""
+    kernel_log: KernelLogOptions = KernelLogOptions()
+    rules: list[HealthRule] = []
 
 
 class Sharing(Section):

@@ -32,15 +32,24 @@ def _health(options: model.HealthOptions) -> resolved.HealthOptions:
     log = options.kernel_log
     rules = [_part(resolved.KernelLogRule, rule) for rule in log.rules]
     kept = resolved.KernelLogOptions(enabled=log.enabled, optional=log.optional, rules=rules)
-    return replace(_part(resolved.HealthOptions, options), kernel_log=kept)
+    judged = [_health_rule(rule) for rule in options.rules]
+    return replace(_part(resolved.HealthOptions, options), kernel_log=kept, rules=judged)
+
+
+def _match(match: model.Match) -> resolved.Match:
+    return resolved.Match(
+        facts=match.patterns(),
+        exclude=[resolved.Selector(facts=exception.patterns()) for exception in match.exclude],
+    )
+
+
+def _health_rule(rule: model.HealthRule) -> resolved.HealthRule:
+    return replace(_part(resolved.HealthRule, rule), match=_match(rule.match))
 
 
 def _rule(rule: model.ResourceRule) -> resolved.ResourceRule:
     return resolved.ResourceRule(
-        match=resolved.Match(
-            facts=rule.match.patterns(),
-            exclude=[resolved.Selector(facts=exception.patterns()) for exception in rule.match.exclude],
-        ),
+        match=_match(rule.match),
         name=rule.name,
         advertise=rule.advertise,
         sharing=_part(resolved.Sharing, rule.sharing),

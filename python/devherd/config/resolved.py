@@ -44,16 +44,6 @@ class KernelLogOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthOptions:
-    """How health is polled, and how long a device that vanished is remembered; times in seconds."""
-
-    poll: float = 1.0
-    recover_after: int = 3
-    forget_after: float = 300.0
-    kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
     """Device facts to match, each with globs; one of them must fit."""
 
@@ -69,6 +59,36 @@ class Match(Selector):
     """A selector with exceptions."""
 
     exclude: list[Selector] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthRule:
+    """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
+
+    match: Match = field(default_factory=Match)
+    source: list[str] = field(default_factory=list)
+    """Globs; none: every one. The same for reason and value."""
+    reason: list[str] = field(default_factory=list)
+    value: list[str] = field(default_factory=list)
+    action: Literal["unhealthy", "warn", "ignore"] | None = None
+    """None: as the source has it. The same for after and hold, in seconds."""
+    after: float | None = None
+    hold: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthOptions:
+    """How health is polled and judged, and how long a device that vanished is remembered; times in seconds."""
+
+    poll: float = 1.0
+    recover_after: int = 3
+    forget_after: float = 300.0
+    breaker: bool = True
+    """Whether a source that condemns most devices of the node at once is doubted for a minute."""
+    flapping: bool = True
+    """Whether what comes and goes is held for longer."""
+    rules: list[HealthRule] = field(default_factory=list)
+    kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

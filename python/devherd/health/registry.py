@@ -24,6 +24,9 @@ INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
 KERNEL_LOG = "kernel-log"
+MPS = "mps"
+MPS_DAEMON = "mps-daemon"
+
 EVENT_SECONDS = 600.0
 """For how long an event that has no other end is held."""
 
@@ -44,9 +47,11 @@ class Meaning:
     only_when_new: bool = False
     """What stands at the first look at a device is a warning: it may have worked with it since the boot."""
     is_damped: bool = True
-    """Whether it is held for longer when it comes often: coming and going is a fault of its own."""
+    """Whether it is held for longer when it comes often: not what is seen to be there again, or wanted."""
     by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
     """What certain values of the finding mean instead, each held by itself: the codes of an Xid."""
+    rule: str = ""
+    """Where the configuration says so: `health.rules[0]`."""
 
 
 def _clears_of(meaning: "NativeMeaning") -> Clears:
@@ -76,8 +81,6 @@ _XID = Meaning("warn", "the NVIDIA driver prints an Xid", _UNTIL_STARTED_ANEW)
 _RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_STARTED_ANEW)
 
 _OURS = {
-    (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more"),
-    (CDI, CDI_UNWRITABLE): Meaning("unhealthy", "the CDI spec that names the device cannot be written"),
     (KERNEL_LOG, "xid"): replace(_XID, by_value={"79": replace(_XID, action="unhealthy")}),
     (KERNEL_LOG, "recovery-action"): replace(_RECOVERY, by_value={"3": replace(_RECOVERY, action="warn")}),
     (KERNEL_LOG, "gpu-lost"): Meaning(
@@ -89,7 +92,12 @@ _OURS = {
         "unhealthy", "the driver prints that the NIC's firmware does not answer", _UNTIL_STARTED_ANEW
     ),
     (KERNEL_LOG, "kernel-log"): Meaning("warn", "a rule of the user's own matches", Quiet(EVENT_SECONDS)),
+    (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more", is_damped=False),
+    (CDI, CDI_UNWRITABLE): Meaning(
+        "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False
+    ),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
+    (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
 }
 
 MEANINGS = MappingProxyType(
