@@ -32,6 +32,8 @@ _NUMBERED = {
     "opae port": ("sys/bus/platform/devices", "intel-fpga-port."),
     "hwmon": ("sys/class/hwmon", "hwmon"),
 }
+FAULTS_DIRECTORY = ".devherd-faults"
+"""In the root of the tree: what faults have changed (faults.py)."""
 _WAYS_IN = ("sys/class/", "sys/bus/", "sys/dev/", "dev/")
 """Where those who look for devices begin."""
 
@@ -60,8 +62,12 @@ class SimulatedNode:
 
     def repair(self, spec: NodeSpec) -> None:
         """Put back whatever the node is to have and has lost, and every attribute's first value."""
+        self.put_back(entries(spec))
+
+    def put_back(self, made: list[Entry]) -> None:
+        """Put these entries back, whatever has become of them."""
         with self.uevents.of_changes():
-            self._put_in_order(entries(spec))
+            self._put_in_order(made)
 
     def ports(self) -> list[str]:
         """The names of all FPGA ports."""
@@ -193,6 +199,7 @@ def _make_room(root: Path) -> None:
         if (root / top).exists():
             shutil.rmtree(root / top)
     (root / NVML_ANSWER).unlink(missing_ok=True)
+    shutil.rmtree(root / FAULTS_DIRECTORY, ignore_errors=True)
 
 
 def _ways_in_first(path: str) -> tuple[bool, str]:
