@@ -164,6 +164,35 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
             "cdi_dir: var/run/cdi",
             "cdi_dir: 'var/run/cdi' is not an absolute host path; start it with `/`, without `..`",
         ),
+        (
+            "health: {external: [{name: a, match: {id: x}}]}",
+            "health.external[0]: it needs either `command` or `file`, and not both",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, command: [check]}]}",
+            "health.external[0].command: 'check' is not an absolute path; a program is not looked for",
+        ),
+        (
+            "health: {external: [{name: a, match: {}, file: /run/a}]}",
+            "health.external[0].match: it names no device; give a fact like `{vendor: nvidia}`, or `{id: '*'}`",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, command: [/a], interval: 1s}]}",
+            "health.external[0].interval: input should be greater than or equal to 10",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, command: [/a], interval: 10s, timeout: 10s}]}",
+            "health.external[0]: `timeout` must be shorter than `interval`",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, file: /run/a, interval: 10s}]}",
+            "health.external[0]: `interval` is for `command`: a file is read when it changes",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, file: /a}, {name: a, match: {id: x}, file: /b}]}",
+            "health.external[1].name: `a` is already that of health.external[0]; rename one",
+        ),
+        ("health: {external: [{name: A/b, match: {id: x}, file: /a}]}", None),
         ("log_level: loud", "log_level: input should be 'debug', 'info', 'warning' or 'error'"),
         ("simulated: [{name: gpu, count: 1}]", None),
         (

@@ -72,6 +72,16 @@ def test_half_of_them_and_two_devices_and_over_a_longer_time_are_believed():
     assert looked(slow, 11, 0, 1, 2)[:3] == [SICK] * 3
 
 
+def test_one_card_that_takes_all_its_partitions_with_it_is_believed():
+    """On a node with this card alone they are most devices, and there is nothing to be doubted."""
+    partitions = [("amd", "0000:0c:00.0", f"amdgpu_xcp_{number}") for number in range(8)]
+    policy = Policy(1)
+    policy.restore(Earlier(), partitions, at(0))
+    policy.observe(Seen({partition: [finding("level")] for partition in partitions}), at(1))
+
+    assert {policy.verdict(partition) for partition in partitions} == {SICK}
+
+
 def test_what_another_source_agrees_on_counts():
     """For that device alone."""
     verdicts = looked(policy_of(), 1, 0, 1, 2, also=[(1, FATAL)])

@@ -36,7 +36,7 @@ def at(seconds: float) -> Now:
 def judging(policy: Policy, *rules: dict[str, Any]) -> Policy:
     """A policy under these rules of the configuration, which the test's own reasons are not checked against."""
     from devherd.config import resolution
-    from devherd.config.model import HealthRule
+    from devherd.config.health_rule import HealthRule
 
     resolved = [resolution._health_rule(HealthRule.model_validate(rule)) for rule in rules]
     policy.use(1, Rules(resolved, Inventory([H100, L4])).meaning_of)

@@ -38,6 +38,7 @@ CASES = [
         said=["i915 {at}.0: [drm] device wedged, needs recovery"],
         unsaid=["i915 {at}.0: [drm] device wedged, but recovered through reset"],
         sent=[("change", "WEDGED", "rebind")],
+        unsent=[("bind", "DRIVER", "i915")],
     ),
     Case(
         "recovery",

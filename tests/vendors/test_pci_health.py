@@ -99,6 +99,22 @@ def test_a_narrow_link_is_a_warning_on_the_devices_of_every_vendor(root: Path) -
     assert MEANINGS["pci-link", "link-degraded"].action == "warn"
 
 
+def test_an_error_that_only_the_port_above_has_counted_is_seen_on_the_devices_below_it(root: Path) -> None:
+    """The port is the other end of the link, and many a function does not see its own errors."""
+    scanner, devices = watched(root)
+    [function, *_] = functions(root, devices)
+    port = function.resolve().parent
+    below = {device.id for device in devices if f"/{port.name}/" in str(functions(root, [device])[0].resolve())}
+
+    (port / "aer_dev_fatal").write_text("TOTAL_ERR_FATAL 0\n")
+    assert found(scanner) == {}
+    count_fatal(port)
+
+    seen = found(scanner)
+    assert {device_id for _, device_id in seen} == below
+    assert set.union(*seen.values()) == {("pci-aer-fatal", "pci-aer")}
+
+
 def test_all_ones_for_a_moment_are_the_reset_of_a_function_and_no_loss(root: Path) -> None:
     """While a function is reset, configuration space reads as if nothing were there."""
     scanner, devices = watched(root)

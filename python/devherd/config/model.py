@@ -4,18 +4,20 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
+from devherd.config.external import External
+from devherd.config.health_rule import HealthRule
 from devherd.config.host import native_settings
 from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.section import Section
+from devherd.config.selectors import Match
 from devherd.config.values import (
     Count,
     Duration,
     HexadecimalId,
     HostPath,
     Listen,
-    Patterns,
     Period,
     Permissions,
     ProbeTimeout,
@@ -36,48 +38,6 @@ class ScanOptions(Section):
     probe_timeout: ProbeTimeout = 2.0
 
 
-class Selector(BaseModel):
-    """Device facts to match: `vendor`, `id`, `resource_name` or any attribute, each a glob or a list of globs."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, Patterns] = Field(init=False)
-
-    def patterns(self) -> dict[str, list[str]]:
-        """Fact name to globs, one of which must match; vendors may be spelt as in this file or as in the output."""
-        facts = self.__pydantic_extra__ or {}
-        spelt = {"vendor": [vendor.replace("-", "_") for vendor in facts["vendor"]]} if "vendor" in facts else {}
-        return facts | spelt
-
-
-class Match(Selector):
-    """A selector with exceptions."""
-
-    exclude: list[Selector] = []
-
-
-class HealthRule(Section):
-    """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
-
-    match: Match = Match()
-    source: Patterns = []
-    """Globs; a rule without any is about every source. The same for reason and value."""
-    reason: Patterns = []
-    value: Patterns = []
-    """What was read: the code of an Xid."""
-    action: Literal["unhealthy", "warn", "ignore"] | None = None
-    """None = as the source has it. The same for after and hold."""
-    after: Period | None = None
-    """How long it must stand before it counts."""
-    hold: Period | None = None
-    """How long after it was seen last it is held at least."""
-
-    @model_validator(mode="after")
-    def _does_something(self) -> "HealthRule":
-        if self.action is None and self.after is None and self.hold is None:
-            raise ValueError("a rule needs `action`, `after` or `hold`: without them it changes nothing")
-        return self
-
-
 class HealthOptions(Section):
     """How health is polled and judged, and how long a device that vanished is remembered."""
 
@@ -85,11 +45,12 @@ class HealthOptions(Section):
     recover_after: Annotated[Count, Field(ge=1)] = 3
     forget_after: Duration = 300.0
     breaker: bool = True
-    """Whether a source that condemns most devices of the node at once is doubted for a minute."""
+    """Whether a source that condemns most cards of the node at once is doubted for a minute."""
     flapping: bool = True
     """Whether what comes and goes is held for longer."""
     kernel_log: KernelLogOptions = KernelLogOptions()
     rules: list[HealthRule] = []
+    external: list[External] = []
 
 
 class Sharing(Section):

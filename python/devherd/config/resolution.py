@@ -1,9 +1,13 @@
 """From the configuration as it is written to the configuration in force. Pure."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
 from devherd.config import model, resolved
+from devherd.config.external import External
+from devherd.config.health_rule import HealthRule
+from devherd.config.kernel_log import KernelLogOptions
+from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
 from devherd.config.warnings import warnings_of
 
@@ -29,22 +33,51 @@ def resolve(config: model.Config) -> resolved.Config:
 
 
 def _health(options: model.HealthOptions) -> resolved.HealthOptions:
-    log = options.kernel_log
-    rules = [_part(resolved.KernelLogRule, rule) for rule in log.rules]
-    kept = resolved.KernelLogOptions(enabled=log.enabled, optional=log.optional, rules=rules)
-    judged = [_health_rule(rule) for rule in options.rules]
-    return replace(_part(resolved.HealthOptions, options), kernel_log=kept, rules=judged)
-
-
-def _match(match: model.Match) -> resolved.Match:
-    return resolved.Match(
-        facts=match.patterns(),
-        exclude=[resolved.Selector(facts=exception.patterns()) for exception in match.exclude],
+    return resolved.HealthOptions(
+        poll=options.poll,
+        recover_after=options.recover_after,
+        forget_after=options.forget_after,
+        breaker=options.breaker,
+        flapping=options.flapping,
+        rules=[_health_rule(rule) for rule in options.rules],
+        kernel_log=_kernel_log(options.kernel_log),
+        external=[_external(external) for external in options.external],
     )
 
 
-def _health_rule(rule: model.HealthRule) -> resolved.HealthRule:
-    return replace(_part(resolved.HealthRule, rule), match=_match(rule.match))
+def _health_rule(rule: HealthRule) -> resolved.HealthRule:
+    return resolved.HealthRule(
+        match=_match(rule.match),
+        source=rule.source,
+        reason=rule.reason,
+        value=rule.value,
+        action=rule.action,
+        after=rule.after,
+        hold=rule.hold,
+    )
+
+
+def _kernel_log(options: KernelLogOptions) -> resolved.KernelLogOptions:
+    rules = [_part(resolved.KernelLogRule, rule) for rule in options.rules]
+    return resolved.KernelLogOptions(enabled=options.enabled, optional=options.optional, rules=rules)
+
+
+def _external(external: External) -> resolved.External:
+    return resolved.External(
+        name=external.name,
+        match=_match(external.match),
+        command=external.command,
+        file=external.file,
+        interval=external.interval,
+        timeout=external.timeout,
+        max_age=external.silence_seconds,
+        on_silence=external.on_silence,
+    )
+
+
+def _match(match: Match) -> resolved.Match:
+    exceptions = [resolved.Selector(facts=exception.patterns()) for exception in match.exclude]
+    return resolved.Match(facts=match.patterns(), exclude=exceptions)
 
 
 def _rule(rule: model.ResourceRule) -> resolved.ResourceRule:

@@ -77,6 +77,25 @@ class HealthRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class External:
+    """A program or a file of the operator's that says how devices are; times in seconds."""
+
+    name: str
+    match: Match
+    """The devices that it may speak of."""
+    command: list[str] | None = None
+    file: Path | None = None
+    interval: float | None = None
+    """Between two runs; None for a program that goes on running."""
+    timeout: float = 10.0
+    """Of a run."""
+    max_age: float = 90.0
+    """After how much silence it counts as silent."""
+    on_silence: Literal["keep", "drop"] = "keep"
+    """Whether a silent one's last word stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthOptions:
     """How health is polled and judged, and how long a device that vanished is remembered; times in seconds."""
 
@@ -89,6 +108,7 @@ class HealthOptions:
     """Whether what comes and goes is held for longer."""
     rules: list[HealthRule] = field(default_factory=list)
     kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
+    external: list[External] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

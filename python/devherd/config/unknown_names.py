@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from devherd.config import facts
-from devherd.config.model import Match, Selector
+from devherd.config.selectors import Match, Selector
 
 
 def errors(place: str, match: Match) -> Iterator[str]:

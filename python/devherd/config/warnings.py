@@ -23,6 +23,8 @@ def warnings_of(config: Config) -> Iterator[str]:
         elif _matches_everything(rule):
             catch_all = place
         yield from unknown_names.doubts(f"{place}.match", rule.match)
+    for number, external in enumerate(config.health.external):
+        yield from unknown_names.doubts(f"health.external[{number}].match", external.match)
 
 
 def _of_strategies(strategies: Collection[str]) -> Iterator[str]:

@@ -1,10 +1,10 @@
-"""A source that condemns most devices of a node at once is doubted: more likely it is broken than they are.
+"""A source that condemns most cards of a node at once is doubted: more likely it is broken than they are.
 
 What it says is a warning until another source agrees about the device, or a minute has passed. What is there or not is
-nothing to be doubted.
+nothing to be doubted. Cards are counted, not devices: one that fails takes all its ports and partitions with it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from devherd.health.held import Held, Place
 from devherd.inventory import DeviceKey
@@ -12,7 +12,7 @@ from devherd.inventory import DeviceKey
 AT_ONCE_SECONDS = 10.0
 DOUBTED_SECONDS = 60.0
 FEWEST = 3
-"""Devices that a source has to condemn."""
+"""Cards that a source has to condemn."""
 
 PRESENCE = frozenset(
     {
@@ -29,10 +29,15 @@ PRESENCE = frozenset(
 """Reasons that say what is there, what answers, or what an operator wants."""
 
 
-def judge(all_held: Mapping[DeviceKey, Mapping[Place, Held]], devices: int, monotonic: float) -> None:
-    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with so many devices."""
+def cards_of(devices: Collection[DeviceKey]) -> int:
+    """How many cards these devices are on; a device without one is one."""
+    return len(set(map(_card_of, devices)))
+
+
+def judge(all_held: Mapping[DeviceKey, Mapping[Place, Held]], cards: int, monotonic: float) -> None:
+    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with so many cards."""
     condemning = {key: [one for one in held.values() if one.counts and one.condemns] for key, held in all_held.items()}
-    for source, doubted_until in _doubted(condemning, devices, monotonic).items():
+    for source, doubted_until in _doubted(condemning, cards, monotonic).items():
         for held in condemning.values():
             for one in held:
                 if one.finding.source == source and _is_fresh(one, monotonic):
@@ -43,18 +48,23 @@ def judge(all_held: Mapping[DeviceKey, Mapping[Place, Held]], devices: int, mono
             one.is_doubted = monotonic < one.doubted_until and len(sources) == 1
 
 
-def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], devices: int, monotonic: float) -> dict[str, float]:
-    """Sources that condemn too many devices at once or did so, and until when each is doubted."""
-    fresh: dict[str, int] = {}
+def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], cards: int, monotonic: float) -> dict[str, float]:
+    """Sources that condemn too many cards at once or did so, and until when each is doubted."""
+    fresh: dict[str, set[tuple[str, ...]]] = {}
     until: dict[str, float] = {}
-    for held in condemning.values():
-        for source in {one.finding.source for one in held if _is_fresh(one, monotonic)}:
-            fresh[source] = fresh.get(source, 0) + 1
+    for key, held in condemning.items():
         for one in held:
+            if _is_fresh(one, monotonic):
+                fresh.setdefault(one.finding.source, set()).add(_card_of(key))
             until[one.finding.source] = max(one.doubted_until, until.get(one.finding.source, 0.0))
     doubted = {source: moment for source, moment in until.items() if monotonic < moment}
-    news = {source for source, count in fresh.items() if count >= FEWEST and 2 * count > devices}
+    news = {source for source, sick in fresh.items() if len(sick) >= FEWEST and 2 * len(sick) > cards}
     return dict.fromkeys(news, monotonic + DOUBTED_SECONDS) | doubted
+
+
+def _card_of(key: DeviceKey) -> tuple[str, ...]:
+    vendor, card, _ = key
+    return (vendor, card) if card else key
 
 
 def _is_fresh(held: Held, monotonic: float) -> bool:

@@ -67,7 +67,7 @@ class Policy:
         """The last periodic look."""
         self._known: set[tuple[DeviceKey, str]] = set()
         """The devices that each source of `FIRST_SIGHT_SOURCES` has looked at."""
-        self._devices = 0
+        self._cards = 0
         """How many there are."""
         self._flapping = Flapping()
 
@@ -117,7 +117,7 @@ class Policy:
 
     def _judge(self, now: Now) -> None:
         if self._has_breaker:
-            breaker.judge(self._held, self._devices, now.monotonic)
+            breaker.judge(self._held, self._cards, now.monotonic)
 
     def _hear(self, seen: Seen, now: Now) -> None:
         for key, statement, monotonic in seen.stated:
@@ -256,14 +256,14 @@ class Policy:
         self._held = {key: held for key, held in self._held.items() if held}
         self._stated.forget_all_but({*known, *self._held})
         self._known = {(key, source) for key, source in self._known if key in known}
-        self._devices = len(known)
+        self._cards = breaker.cards_of(known)
 
     def restore(self, earlier: Earlier, known: Collection[DeviceKey], now: Now) -> None:
         """Go on with what an earlier scanner held and knew.
 
         A boot ends events but those that need more, and gives error registers another past: the device has been reset.
         """
-        self._devices = len(known)
+        self._cards = breaker.cards_of(known)
         is_same_boot = earlier.boot_id == now.boot_id
         if is_same_boot:
             self._known.update((key, source) for key in known for source in FIRST_SIGHT_SOURCES)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
+from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
 
 if TYPE_CHECKING:
     from devherd._native import Finding
@@ -26,6 +27,9 @@ NVML = "nvml"
 KERNEL_LOG = "kernel-log"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
+CORDON = "cordon"
+CORDONED = "cordoned"
+EXTERNAL = "external"
 
 EVENT_SECONDS = 600.0
 """For how long an event that has no other end is held."""
@@ -96,14 +100,34 @@ _OURS = {
     (CDI, CDI_UNWRITABLE): Meaning(
         "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False
     ),
+    (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
+    (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
     (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
 }
 
-MEANINGS = MappingProxyType(
-    {(source.name, meaning.reason): _meaning_of(meaning) for source in health_sources() for meaning in source.meanings}
-    | _OURS
-)
+_OF_THE_SCAN_CORE = {
+    (source.name, meaning.reason): _meaning_of(meaning) for source in health_sources() for meaning in source.meanings
+}
+
+
+class _Meanings(dict[tuple[str, str], Meaning]):
+    """What is said of source `external` holds for each `external-<name>` of the configuration."""
+
+    def __missing__(self, key: tuple[str, str]) -> Meaning:
+        source, reason = key
+        if not source.startswith(EXTERNAL_PREFIX):
+            raise KeyError(key)
+        return self[EXTERNAL, reason]
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            return bool(self[key])  # type: ignore[index]
+        except KeyError:
+            return False
+
+
+MEANINGS = MappingProxyType(_Meanings(_OF_THE_SCAN_CORE | _OURS))
 """By source and reason. A word that is not registered for its source is refused where it is read."""
 
 

@@ -52,6 +52,7 @@ class Findings(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     FINDINGS_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
+    LETS_GO_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """the file's name without its suffix, a registered source"""
     boot_id: _builtins.str
@@ -60,6 +61,8 @@ class Findings(_message.Message):
     """wall clock: when the source last looked"""
     failed: _builtins.str
     """why it cannot look; meanwhile it neither adds nor ends findings"""
+    lets_go: _builtins.bool
+    """with `failed`: what the source said before no longer counts"""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]: ...
     @_builtins.property
@@ -73,10 +76,11 @@ class Findings(_message.Message):
         failed: _builtins.str = ...,
         findings: _abc.Iterable[Global___Finding] | None = ...,
         evidence: _abc.Iterable[Global___Evidence] | None = ...,
+        lets_go: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "lets_go", b"lets_go", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

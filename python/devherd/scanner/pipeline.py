@@ -12,10 +12,11 @@ from devherd.cdi.directory import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.findings_files import FindingsFiles, take_in
 from devherd.health.policy import Earlier, Policy
-from devherd.health.registry import CDI, CDI_UNWRITABLE, EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, INVENTORY
+from devherd.health.registry import CDI, CDI_UNWRITABLE, CORDON, EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, INVENTORY
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
-from devherd.health.sources import mps
+from devherd.health.sources import EXTERNAL, mps
+from devherd.health.sources.external.order import requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
@@ -53,7 +54,8 @@ class Pipeline:
         self._judge_by(config)
         self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
         self._findings_files = FindingsFiles(findings)
-        self._sources: list[str] = []
+        self.requests: dict[str, str] = {}
+        """What each source that is a process of its own is to be asked, by source."""
         self._standing: list[tuple[Entry, list[Finding]]] = []
         self._standing_for = -1  # no version of the inventory
         self._cdi = CdiDirectory(config.cdi_directory, config.host_root)
@@ -97,7 +99,7 @@ class Pipeline:
         A poll has to follow: it looks at the devices that are found here.
         """
         scan = self._native.scan(self._beat)
-        self._sources = sorted(scan.requests)
+        self.requests = scan.requests | requests_for(self.config.health.external, now(self.config).boot_id)
         if scan.changed or self._reconfigured or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
             self.inventory.observe(scan, moment, self.config.health.forget_after, self._reconfigured)
@@ -108,9 +110,7 @@ class Pipeline:
                     self._cdi.withdraw(
                         _specs(edits_by(self._native, platforms)(before[key], before[key].resource_name))
                     )
-            self._strange = (
-                self._strange | self.inventory.entries.keys() - before.keys()
-            ) & self.inventory.entries.keys()
+            self._strange = {key for key in self.inventory.entries if key in self._strange or key not in before}
             self._native.watch_also(self._left_to_polls())
             self.policy.forget_all_but(self.inventory.entries, now(self.config))
         self._unwritable = self._publish_cdi()
@@ -218,7 +218,8 @@ class Pipeline:
         if self.config.mps_root is not None:
             self._arrange()
             self.problems += mps.take_in(seen, self._by_mps, self.config.host_root, self.config.mps_root)
-        take_in(seen, self._findings_files.read(self._sources, now(self.config)), entries)
+        said = self._findings_files.read([CORDON, *sorted(self.requests)], now(self.config))
+        take_in(seen, said, entries, {f"{EXTERNAL}{one.name}": one.match for one in self.config.health.external})
         return seen
 
     def _noted_by_the_scan(self) -> list[tuple[Entry, list[Finding]]]:

@@ -81,7 +81,7 @@ class Round:
         """Look at the whole host; True when something was changing, so that another look soon tells more."""
         scan = self.pipeline.scan(time.monotonic())
         self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
-        self._requests.publish(scan.requests)
+        self._requests.publish(self.pipeline.requests)
         failed = {part.vendor for part in scan.unseen if part.card is None}
         for vendor in scan.vendors:
             self.counters.add(counted.SCANS, vendor)

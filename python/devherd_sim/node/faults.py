@@ -104,7 +104,11 @@ def _wedged(node: SimulatedNode, at: str, value: str) -> None:
 
 
 def _no_longer_wedged(node: SimulatedNode, at: str, _value: str) -> None:
+    """The driver has been bound anew, as WEDGED says that it helps."""
     _say_of(node, at, "device wedged, but recovered through reset")
+    function = node.functions.path_of(at)
+    node.uevents.send("unbind", function)
+    node.uevents.send("bind", function)
 
 
 def _say_of(node: SimulatedNode, at: str, text: str) -> None:

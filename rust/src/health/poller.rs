@@ -535,7 +535,7 @@ mod tests {
         let mut poller = poller(&tree);
         poller.watch(&[with_function("card", "gpu.0"), device("other", "port.0", vec![fpga_errors::of_port(PORT)])]);
         let most: Vec<u64> = poller.cards.iter().map(|card| card.most_open()).collect();
-        // Two counters, the state of power, configuration space and the width of the link, the last two with two power attributes each.
+        // The counter of fatal errors at both ends, the state of power, configuration space and the width of the link, the last two with two power attributes each.
         assert_eq!(most, [9, 1]);
         assert!(poller.cards.iter().all(|card| card.keeping.open));
     }

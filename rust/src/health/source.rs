@@ -277,6 +277,11 @@ pub trait Examination: Debug + Send {
         0
     }
 
+    /// Whether what it finds is worth a look with each poll, where the class of its reads allows that.
+    fn is_urgent(&self) -> bool {
+        true
+    }
+
     /// Whether it has counted something, so that it must be kept while nobody looks.
     fn has_counted(&self) -> bool {
         false

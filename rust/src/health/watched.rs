@@ -57,7 +57,10 @@ impl Watched {
     /// Whether it is time to look. What hangs is due, so that it is not forgotten that it does.
     pub(super) fn is_due(&self, moment: Moment) -> bool {
         let Some(state) = self.try_lock() else { return true };
-        state.last.as_ref().is_none_or(|(sight, last)| is_over(*last, moment, period(self.source.reads, sight)))
+        state.last.as_ref().is_none_or(|(sight, last)| {
+            let period = period(self.source.reads, sight, state.examination.is_urgent());
+            is_over(*last, moment, period)
+        })
     }
 
     /// Whether its last look found something, so that there is nothing to confirm until it is due.
@@ -105,11 +108,12 @@ const SELDOM: u32 = 10;
 const VERY_SELDOM: u32 = 60;
 
 /// Regular polls from one look to the next; where polls are rarer than one a second, as many seconds.
-fn period(reads: Class, sight: &Sight) -> u32 {
+fn period(reads: Class, sight: &Sight, is_urgent: bool) -> u32 {
     match (reads, sight) {
         (_, Sight::Unsure(_)) => 1,
         (Class::Firmware, _) => VERY_SELDOM,
         (Class::ConfigSpace | Class::DeviceRegisters | Class::Filesystem, _) | (_, Sight::Nothing) => SELDOM,
+        _ if !is_urgent => SELDOM,
         (Class::KernelMemory | Class::None, _) => 1,
     }
 }
@@ -146,7 +150,9 @@ mod tests {
             (Class::Firmware, Sight::Fine, 60),
             (Class::Firmware, Sight::Nothing, 60),
         ] {
-            assert_eq!(period(reads, &sight), expected, "{reads:?} {sight:?}");
+            assert_eq!(period(reads, &sight, true), expected, "{reads:?} {sight:?}");
+            assert!(period(reads, &sight, false) >= expected);
         }
+        assert_eq!(period(Class::KernelMemory, &Sight::Fine, false), 10);
     }
 }

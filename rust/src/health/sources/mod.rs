@@ -26,6 +26,8 @@ pub static ALL: &[&dyn Source] = &[
     &pci_power::PciPower,
     &pci_aer::PciAer::FATAL,
     &pci_aer::PciAer::NONFATAL,
+    &pci_aer::PciAer::CORRECTABLE,
+    &pci_aer::PciAer::CORRECTABLE_RATE,
     &pci_config::PciConfig,
     &pci_link::PciLink,
     &temperature::Temperature,

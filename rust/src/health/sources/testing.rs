@@ -81,11 +81,13 @@ impl Watching<'_> {
         self.subjects.iter_mut().map(look).collect()
     }
 
-    /// What the one subject comes to.
+    /// What the one subject comes to of which there is anything.
     pub(in crate::health) fn sight(&mut self) -> Sight {
         let mut sights = self.sights();
-        assert_eq!(sights.len(), 1);
-        sights.remove(0)
+        assert!(!sights.is_empty());
+        sights.retain(|sight| *sight != Sight::Nothing);
+        assert!(sights.len() <= 1, "{sights:?}");
+        sights.pop().unwrap_or(Sight::Nothing)
     }
 
     /// What the one subject is found to be.
