@@ -77,23 +77,23 @@ def _meaning_of(meaning: "NativeMeaning") -> Meaning:
     )
 
 
-_UNTIL_STARTED_ANEW = Until(
-    frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.RECOVERY_NONE, Evidence.OPERATOR})
-)
-_UNTIL_RESET = Until(_UNTIL_STARTED_ANEW.evidence | {Evidence.SOURCE_CLEARED})
-_XID = Meaning("warn", "the NVIDIA driver prints an Xid", _UNTIL_STARTED_ANEW)
-_RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_STARTED_ANEW)
+_NEW_START = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR})
+_UNTIL_RECOVERED = Until(_NEW_START | {Evidence.RECOVERY_NONE})
+_XID = Meaning("warn", "the NVIDIA driver prints an Xid", _UNTIL_RECOVERED)
+_RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_RECOVERED)
 
 _OURS = {
     (KERNEL_LOG, "xid"): replace(_XID, by_value={"79": replace(_XID, action="unhealthy")}),
     (KERNEL_LOG, "recovery-action"): replace(_RECOVERY, by_value={"3": replace(_RECOVERY, action="warn")}),
     (KERNEL_LOG, "gpu-lost"): Meaning(
-        "unhealthy", "the NVIDIA driver prints that the GPU has fallen off the bus", _UNTIL_STARTED_ANEW
+        "unhealthy", "the NVIDIA driver prints that the GPU has fallen off the bus", _UNTIL_RECOVERED
     ),
-    (KERNEL_LOG, "wedged"): Meaning("unhealthy", "the kernel prints that the GPU is wedged", _UNTIL_RESET),
+    (KERNEL_LOG, "wedged"): Meaning(
+        "unhealthy", "the kernel prints that the GPU is wedged", Until(_NEW_START | {Evidence.SOURCE_CLEARED})
+    ),
     (KERNEL_LOG, "fabric"): Meaning("warn", "an NVSwitch prints an SXid", Quiet(EVENT_SECONDS)),
     (KERNEL_LOG, "firmware"): Meaning(
-        "unhealthy", "the driver prints that the NIC's firmware does not answer", _UNTIL_STARTED_ANEW
+        "unhealthy", "the driver prints that the NIC's firmware does not answer", Until(_NEW_START)
     ),
     (KERNEL_LOG, "kernel-log"): Meaning("warn", "a rule of the user's own matches", Quiet(EVENT_SECONDS)),
     (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more", is_damped=False),
