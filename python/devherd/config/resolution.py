@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from devherd.config import model, resolved
 from devherd.config.external import External
 from devherd.config.health_rule import HealthRule
+from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
 from devherd.config.warnings import warnings_of
@@ -41,6 +42,7 @@ def _health(options: model.HealthOptions) -> resolved.HealthOptions:
         breaker=options.breaker,
         flapping=options.flapping,
         rules=[_health_rule(rule) for rule in options.rules],
+        kernel_log=_kernel_log(options.kernel_log),
         external=[_external(external) for external in options.external],
     )
 
@@ -55,6 +57,11 @@ def _health_rule(rule: HealthRule) -> resolved.HealthRule:
         after=rule.after,
         hold=rule.hold,
     )
+
+
+def _kernel_log(options: KernelLogOptions) -> resolved.KernelLogOptions:
+    rules = [_part(resolved.KernelLogRule, rule) for rule in options.rules]
+    return resolved.KernelLogOptions(enabled=options.enabled, optional=options.optional, rules=rules)
 
 
 def _external(external: External) -> resolved.External:

@@ -4,7 +4,7 @@ The scan core registers its own sources (rust/src/health/sources); those of Pyth
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -35,8 +35,12 @@ PCI_AER = "pci-aer"
 PCI_AER_FATAL = "pci-aer-fatal"
 PCI_RECOVERY = "pci-recovery"
 WEDGED = "wedged"
+KERNEL_LOG = "kernel-log"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
+
+EVENT_SECONDS = 600.0
+"""For how long an event that has no other end is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,25 @@ def _meaning_of(meaning: "NativeMeaning") -> Meaning:
     )
 
 
+_NEW_START = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR})
+_UNTIL_RECOVERED = Until(_NEW_START | {Evidence.RECOVERY_NONE})
+_XID = Meaning("warn", "the NVIDIA driver prints an Xid", _UNTIL_RECOVERED)
+_RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_RECOVERED)
+
 _OURS = {
+    (KERNEL_LOG, "xid"): replace(_XID, by_value={"79": replace(_XID, action="unhealthy")}),
+    (KERNEL_LOG, "recovery-action"): replace(_RECOVERY, by_value={"3": replace(_RECOVERY, action="warn")}),
+    (KERNEL_LOG, "gpu-lost"): Meaning(
+        "unhealthy", "the NVIDIA driver prints that the GPU has fallen off the bus", _UNTIL_RECOVERED
+    ),
+    (KERNEL_LOG, "wedged"): Meaning(
+        "unhealthy", "the kernel prints that the GPU is wedged", Until(_NEW_START | {Evidence.SOURCE_CLEARED})
+    ),
+    (KERNEL_LOG, "fabric"): Meaning("warn", "an NVSwitch prints an SXid", Quiet(EVENT_SECONDS)),
+    (KERNEL_LOG, "firmware"): Meaning(
+        "unhealthy", "the driver prints that the NIC's firmware does not answer", Until(_NEW_START)
+    ),
+    (KERNEL_LOG, "kernel-log"): Meaning("warn", "a rule of the user's own matches", Quiet(EVENT_SECONDS)),
     (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more", is_damped=False),
     (CDI, CDI_UNWRITABLE): Meaning(
         "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False
