@@ -210,6 +210,19 @@ def test_the_patch_for_nvidia_cdi_adds_directories_to_read_and_nothing_else(patc
     assert changed == in_order(pod)
 
 
+@pytest.mark.parametrize(
+    ("patch", "name", "place"),
+    [("amd-exporter.yaml", "amd-exporter", "/var/lib/amd-metrics-exporter"), ("xpumd.yaml", "xpumd", "/run/xpumd")],
+)
+def test_the_patch_for_a_vendors_monitor_adds_the_directory_of_its_socket(patched, pod, patch, name, place):
+    """Where devherd looks for it below the host's root; and nothing else."""
+    mount = {"name": name, "mountPath": f"/host{place}", "readOnly": True}
+    pod["containers"][0]["volumeMounts"].append(mount)
+    pod["volumes"].append({"name": name, "hostPath": {"path": place, "type": "DirectoryOrCreate"}})
+
+    assert in_order(patched(patch)["spec"]["template"]["spec"]) == in_order(pod)
+
+
 def test_the_patch_for_amd_makes_the_container_privileged_and_nothing_else(patched, pod):
     """And takes away what Kubernetes refuses beside it."""
     security = pod["containers"][0]["securityContext"]

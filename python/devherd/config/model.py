@@ -43,6 +43,10 @@ class HealthOptions(Section):
     recover_after: Annotated[Count, Field(ge=1)] = 3
     forget_after: Duration = 300.0
     external: list[External] = []
+    amd_exporter: Literal["auto", False] | HostPath = "auto"
+    """The socket of AMD's metrics exporter: auto = at its usual place, if it is there; false = never."""
+    xpumd: Literal["auto", False] | HostPath = "auto"
+    """The socket of Intel's xpumd, likewise."""
 
 
 class Sharing(Section):

@@ -8,6 +8,7 @@ from devherd.config.external import External
 from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
 from devherd.config.warnings import warnings_of
+from devherd.health.sources import AMD_EXPORTER, XPUMD
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -36,6 +37,7 @@ def _health(options: model.HealthOptions) -> resolved.HealthOptions:
         recover_after=options.recover_after,
         forget_after=options.forget_after,
         external=[_external(external) for external in options.external],
+        monitors={AMD_EXPORTER: str(options.amd_exporter or ""), XPUMD: str(options.xpumd or "")},
     )
 
 

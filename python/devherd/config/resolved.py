@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from devherd.config.host import native_settings
+from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.settings import Settings
 
 Enabled = Literal["auto", True, False]
@@ -70,6 +71,10 @@ class HealthOptions:
     recover_after: int = 3
     forget_after: float = 300.0
     external: list[External] = field(default_factory=list)
+    monitors: dict[str, str] = field(default_factory=lambda: dict.fromkeys((AMD_EXPORTER, XPUMD), "auto"))
+    """The vendors' monitors, by source: where each listens on the host, `auto` = if it is at its usual place, or not
+    to be asked: empty.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,6 +179,7 @@ class Target(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     PCI_ADDRESS_FIELD_NUMBER: _builtins.int
     UUID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
     vendor: _builtins.str
     """nvidia"""
     card: _builtins.str
@@ -189,6 +190,8 @@ class Target(_message.Message):
     """0000:3b:00.0, or without its function: every function of 0000:3b:00"""
     uuid: _builtins.str
     """the device's attribute `uuid`"""
+    partition: _builtins.str
+    """the device's attribute `partition`"""
     def __init__(
         self,
         *,
@@ -197,10 +200,11 @@ class Target(_message.Message):
         device: _builtins.str = ...,
         pci_address: _builtins.str = ...,
         uuid: _builtins.str = ...,
+        partition: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "partition", b"partition", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

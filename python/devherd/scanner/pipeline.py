@@ -14,7 +14,7 @@ from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import CDI, CDI_UNWRITABLE, CORDON, EVENT_SOURCES, GONE, INVENTORY
 from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.health.sources import EXTERNAL
-from devherd.health.sources.external.order import requests_for
+from devherd.health.sources.order import requests_for
 from devherd.inventory import Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
@@ -49,6 +49,7 @@ class Pipeline:
         self.inventory = inventory or Inventory()
         self.policy = Policy(config.health.recover_after)
         self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
+        self._findings = findings
         self._findings_files = FindingsFiles(findings)
         self.requests: dict[str, str] = {}
         """What each source that is a process of its own is to be asked, by source."""
@@ -86,7 +87,7 @@ class Pipeline:
         A poll has to follow: it looks at the devices that are found here.
         """
         scan = self._native.scan(self._beat)
-        self.requests = scan.requests | requests_for(self.config.health.external, now(self.config).boot_id)
+        self.requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
         if scan.changed or self._reconfigured or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
             self.inventory.observe(scan, moment, self.config.health.forget_after, self._reconfigured)

@@ -62,11 +62,10 @@ def _exporter(child: Child) -> int:
 
 
 def _source(child: Child) -> int:
-    source = child.name.partition(":")[2]
-    if source.startswith(EXTERNAL):
-        from devherd.health.sources.external.main import main  # noqa: PLC0415 - nobody else needs it
+    if child.name == "source:nvml":
+        from devherd.health.sources.nvml import main  # noqa: PLC0415 - nobody else needs it
     else:
-        from devherd.health.sources.nvml import main  # noqa: PLC0415 - likewise
+        from devherd.health.sources.listener import main  # noqa: PLC0415 - likewise
 
     return main(child)
 
@@ -130,7 +129,9 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
 
 def _source_access(settings: Settings, name: str) -> Access:
     """By the source."""
-    return _external_access(settings, name) if name.startswith(EXTERNAL) else _nvml_access(settings, name)
+    if name == "nvml":
+        return _nvml_access(settings, name)
+    return _external_access(settings, name) if name.startswith(EXTERNAL) else _monitor_access(settings, name)
 
 
 def _nvml_access(settings: Settings, name: str) -> Access:
@@ -160,6 +161,17 @@ def _external_access(settings: Settings, name: str) -> Access:
         execute=(Path("/"),),
         families=(socket.AF_UNIX, socket.AF_NETLINK),
         capabilities=(Capability.DAC_READ_SEARCH,),
+    )
+
+
+def _monitor_access(settings: Settings, name: str) -> Access:
+    """Reads its request, and writes its findings. Connecting is free."""
+    findings = settings.findings_directory / name
+    return Access(
+        read=(settings.requests_directory,),
+        write=(findings,),
+        made=(findings,),
+        follows=(settings.requests_directory, findings),
     )
 
 
