@@ -1,6 +1,6 @@
 """Which devices a selector of the configuration means: by facts, each with globs. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,12 @@ def selects(match: Match, facts: Mapping[str, str]) -> bool:
 
 def fits(selector: Selector, facts: Mapping[str, str]) -> bool:
     """Whether the device has every fact of the selector, and each fits one of its globs; case-sensitive."""
-    return all(
-        fact in facts and any(fnmatchcase(facts[fact], pattern) for pattern in patterns)
-        for fact, patterns in selector.patterns().items()
-    )
+    return all(fact in facts and fits_any(facts[fact], globs) for fact, globs in selector.patterns().items())
+
+
+def fits_any(word: str, globs: Iterable[str]) -> bool:
+    """Whether a word fits one of these globs; case-sensitive."""
+    return any(fnmatchcase(word, glob) for glob in globs)
 
 
 def facts_of(entry: "Entry") -> dict[str, str]:

@@ -94,7 +94,8 @@ def _finding(held: health_pb2.Held) -> Json:
         "first_seen": _time(held.first_timestamp_seconds),
         "last_seen": _time(held.last_timestamp_seconds),
         "count": held.count,
-        "was_there": held.was_there,
+        "only_warned": held.only_warned or None,
+        "rule": held.rule or None,
         "taken_back_by": held.taken_back_by,
         "not_yet": held.not_yet or None,
     }
@@ -185,8 +186,10 @@ def _finding_lines(finding: Json) -> Iterator[str]:
         yield f"    read:       {finding['file']}" + (f": {finding['value']}" if finding["value"] else "")
     times = "once" if finding["count"] == 1 else f"{finding['count']} times"
     yield f"    seen:       first {finding['first_seen']}, last {finding['last_seen']}, raised {times}"
-    if finding["was_there"]:
-        yield "    warning:    already set at the first look at the device; a further bit makes it Unhealthy"
+    if finding["only_warned"]:
+        yield f"    warning:    {finding['only_warned']}"
+    if finding["rule"]:
+        yield f"    judged by:  {finding['rule']}"
     yield f"    taken back: by {finding['taken_back_by']}"
     if finding["not_yet"]:
         yield f"    not yet:    {finding['not_yet']}"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from devherd.config.external import External
+from devherd.config.health_rule import HealthRule
 from devherd.config.host import native_settings
 from devherd.config.section import Section
 from devherd.config.selectors import Match
@@ -37,11 +38,16 @@ class ScanOptions(Section):
 
 
 class HealthOptions(Section):
-    """How health is polled, and how long a device that vanished is remembered."""
+    """How health is polled and judged, and how long a device that vanished is remembered."""
 
     poll: Duration = 1.0
     recover_after: Annotated[Count, Field(ge=1)] = 3
     forget_after: Duration = 300.0
+    breaker: bool = True
+    """Whether a source that condemns most cards of the node at once is doubted for a minute."""
+    flapping: bool = True
+    """Whether what comes and goes is held for longer."""
+    rules: list[HealthRule] = []
     external: list[External] = []
     amd_exporter: Literal["auto", False] | HostPath = "auto"
     """The socket of AMD's metrics exporter: auto = at its usual place, if it is there; false = never."""

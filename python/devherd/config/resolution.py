@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from devherd.config import model, resolved
 from devherd.config.external import External
+from devherd.config.health_rule import HealthRule
 from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
 from devherd.config.warnings import warnings_of
@@ -36,8 +37,23 @@ def _health(options: model.HealthOptions) -> resolved.HealthOptions:
         poll=options.poll,
         recover_after=options.recover_after,
         forget_after=options.forget_after,
+        breaker=options.breaker,
+        flapping=options.flapping,
+        rules=[_health_rule(rule) for rule in options.rules],
         external=[_external(external) for external in options.external],
         monitors={AMD_EXPORTER: str(options.amd_exporter or ""), XPUMD: str(options.xpumd or "")},
+    )
+
+
+def _health_rule(rule: HealthRule) -> resolved.HealthRule:
+    return resolved.HealthRule(
+        match=_match(rule.match),
+        source=rule.source,
+        reason=rule.reason,
+        value=rule.value,
+        action=rule.action,
+        after=rule.after,
+        hold=rule.hold,
     )
 
 

@@ -45,6 +45,21 @@ class Match(Selector):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HealthRule:
+    """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
+
+    match: Match = field(default_factory=Match)
+    source: list[str] = field(default_factory=list)
+    """Globs; none: every one. The same for reason and value."""
+    reason: list[str] = field(default_factory=list)
+    value: list[str] = field(default_factory=list)
+    action: Literal["unhealthy", "warn", "ignore"] | None = None
+    """None: as the source has it. The same for after and hold, in seconds."""
+    after: float | None = None
+    hold: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class External:
     """A program or a file of the operator's that says how devices are; times in seconds."""
 
@@ -65,11 +80,16 @@ class External:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthOptions:
-    """How health is polled, and how long a device that vanished is remembered; times in seconds."""
+    """How health is polled and judged, and how long a device that vanished is remembered; times in seconds."""
 
     poll: float = 1.0
     recover_after: int = 3
     forget_after: float = 300.0
+    breaker: bool = True
+    """Whether a source that condemns most devices of the node at once is doubted for a minute."""
+    flapping: bool = True
+    """Whether what comes and goes is held for longer."""
+    rules: list[HealthRule] = field(default_factory=list)
     external: list[External] = field(default_factory=list)
     monitors: dict[str, str] = field(default_factory=lambda: dict.fromkeys((AMD_EXPORTER, XPUMD), "auto"))
     """The vendors' monitors, by source: where each listens on the host, `auto` = if it is at its usual place, or not

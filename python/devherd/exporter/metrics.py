@@ -18,7 +18,6 @@ from devherd.version import revision, version
 
 RESTART_CAUSES = ("exit", "signal", "heartbeat", "operator", "renewal")
 
-_ACTIONS = {health_pb2.UNHEALTHY: "unhealthy", health_pb2.WARN: "warn"}
 
 # A vendor's name for the kind of device, best one first; every card has the PCI device id.
 _MODEL_FACTS = {row.name: (*row.model, "device_id") for row in vendors()}
@@ -88,15 +87,15 @@ def device_gauges(herd: Herd) -> Iterator[Family]:
 
 
 def findings(herd: Herd) -> Family:
-    """What is held against each device, warnings as well, and which source saw it."""
+    """What is held against each device, warnings and what is ignored as well, and which source saw it."""
     family = Family("devherd_device_finding", "What a source holds against a device.")
     by_device = {(verdict.vendor, verdict.card, verdict.device): verdict.held for verdict in herd.verdicts}
     for resource in herd.resources if by_device else ():
         for device_id, device in listed(resource):
             held = by_device.get((device.vendor, device.card, device.id), ())
-            standing = {(one.source, one.reason, one.action) for one in held if not one.is_over}
+            standing = {(one.source, one.reason, one.action) for one in held if not (one.is_over or one.is_waiting)}
             for source, reason, action in sorted(standing):
-                labels = {"source": source, "reason": reason, "action": _ACTIONS[action]}
+                labels = {"source": source, "reason": reason, "action": health_pb2.Action.Name(action).lower()}
                 family.add(1, resource_name=resource.name, device_id=device_id, **labels)
     return family
 

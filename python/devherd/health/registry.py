@@ -25,6 +25,8 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+MPS = "mps"
+MPS_DAEMON = "mps-daemon"
 CORDON = "cordon"
 CORDONED = "cordoned"
 EXTERNAL = "external"
@@ -48,9 +50,11 @@ class Meaning:
     only_when_new: bool = False
     """What stands at the first look at a device is a warning: it may have worked with it since the boot."""
     is_damped: bool = True
-    """Whether it is held for longer when it comes often: coming and going is a fault of its own."""
+    """Whether it is held for longer when it comes often: not what is seen to be there again, or wanted."""
     by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
     """What certain values of the finding mean instead, each held by itself: the codes of an Xid."""
+    rule: str = ""
+    """Where the configuration says so: `health.rules[0]`."""
 
 
 def _clears_of(meaning: "NativeMeaning") -> Clears:
@@ -73,8 +77,10 @@ def _meaning_of(meaning: "NativeMeaning") -> Meaning:
 
 
 _OURS = {
-    (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more"),
-    (CDI, CDI_UNWRITABLE): Meaning("unhealthy", "the CDI spec that names the device cannot be written"),
+    (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more", is_damped=False),
+    (CDI, CDI_UNWRITABLE): Meaning(
+        "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False
+    ),
     (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
     (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
     (AMD_EXPORTER, EXTERNAL): Meaning(
@@ -88,6 +94,7 @@ _OURS = {
         by_value={"warning": Meaning("warn", "xpumd warns of a domain of the GPU")},
     ),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
+    (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
 }
 
 _OF_THE_SCAN_CORE = {

@@ -7,13 +7,12 @@ How a front end gives devices to containers is decided there: `device_plugin` fo
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from devherd import resource_name
+from devherd import resource_name, selection
 from devherd._native import vendors
 from devherd.config.resolved import Config, ResourceRule, Sharing, VendorOptions
 from devherd.inventory import DeviceKey, Entry
 from devherd.offers import sharing
 from devherd.proto import spool_pb2
-from devherd.selection import facts_of, selects
 
 _DEFAULT_RULE = ResourceRule()
 _DEFAULT_OPTIONS = VendorOptions()
@@ -73,9 +72,9 @@ def arrange(config: Config, entries: Iterable[Entry]) -> Offers:
 
 def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, ResourceRule]:
     if rules:
-        facts = facts_of(entry)
+        facts = selection.facts_of(entry)
         for number, rule in enumerate(rules):
-            if selects(rule.match, facts):
+            if selection.selects(rule.match, facts):
                 return number, rule
     return None, _DEFAULT_RULE
 
