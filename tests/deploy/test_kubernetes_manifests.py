@@ -233,6 +233,20 @@ def test_the_patch_for_a_vendors_monitor_adds_the_directory_of_its_socket(patche
     assert in_order(patched(patch)["spec"]["template"]["spec"]) == in_order(pod)
 
 
+def test_events_take_a_token_and_the_rights_to_tell_and_nothing_else(patched, pod):
+    """It reads no secret, and changes nothing but the node's condition."""
+    role, binding = yaml.safe_load_all((KUBERNETES / "events-rbac.yaml").read_text())
+    pod["automountServiceAccountToken"] = True
+
+    assert in_order(patched("events.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+    assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == {
+        ("events", "create"),
+        ("pods", "get"),
+        ("nodes/status", "patch"),
+    }
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
+
+
 def test_the_patch_for_amd_makes_the_container_privileged_and_nothing_else(patched, pod):
     """And takes away what Kubernetes refuses beside it."""
     security = pod["containers"][0]["securityContext"]

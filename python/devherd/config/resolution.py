@@ -24,6 +24,7 @@ def resolve(config: model.Config) -> resolved.Config:
         cdi_dir=config.cdi_dir,
         scan=_part(resolved.ScanOptions, config.scan),
         health=_health(config.health),
+        kubernetes=_part(resolved.KubernetesOptions, config.kubernetes),
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
         resources=[_rule(rule) for rule in config.resources],

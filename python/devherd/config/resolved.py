@@ -132,6 +132,14 @@ class VendorOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesOptions:
+    """What the API server is told, where this pod may talk to it."""
+
+    events: bool = True
+    node_condition: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole configuration. Paths in `common` are absolute."""
 
@@ -140,6 +148,7 @@ class Config:
     """Where CDI specs are written, as the host names it."""
     scan: ScanOptions = field(default_factory=ScanOptions)
     health: HealthOptions = field(default_factory=HealthOptions)
+    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
     vendors: dict[str, VendorOptions] = field(default_factory=dict)
     """By section of the configuration file; a vendor without a section has no such options."""
     mps_root: str | None = None

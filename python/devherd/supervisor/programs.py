@@ -16,6 +16,7 @@ from devherd.config import resolved_file
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
 from devherd.health.sources import EXTERNAL, temporary_directory
+from devherd.kubernetes.access import SERVICE_ACCOUNT
 from devherd.settings import Settings
 from devherd.supervisor.access import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
@@ -66,6 +67,12 @@ def _source(child: Child) -> int:
         from devherd.health.sources.nvml import main  # noqa: PLC0415 - nobody else needs it
     else:
         from devherd.health.sources.listener import main  # noqa: PLC0415 - likewise
+
+    return main(child)
+
+
+def _kubernetes(child: Child) -> int:
+    from devherd.kubernetes.reporter import main  # noqa: PLC0415 - nobody else needs it
 
     return main(child)
 
@@ -175,6 +182,18 @@ def _monitor_access(settings: Settings, name: str) -> Access:
     )
 
 
+def _kubernetes_access(settings: Settings, _name: str) -> Access:
+    """Reads offers, verdicts and its token, writes what it has told, and alone may call out."""
+    return Access(
+        read=(settings.run_dir, SERVICE_ACCOUNT),
+        write=(settings.told_directory,),
+        made=(settings.told_directory,),
+        follows=(settings.run_dir, settings.told_directory, SERVICE_ACCOUNT),
+        families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
+        connects=True,
+    )
+
+
 def _resource_access(settings: Settings, key: str) -> Access:
     """Reads its offer and what the kubelet has of it, writes its state, serves its socket. Connecting is free."""
     offer, state, answer = (
@@ -211,6 +230,13 @@ DEVHERD = Programs(
             may=_source_access,
             per_file=lambda settings: settings.requests_directory,
             suffix=".json",
+        ),
+        Program(
+            group="kubernetes",
+            main=_kubernetes,
+            may=_kubernetes_access,
+            per_file=lambda settings: settings.requests_directory,
+            suffix=".api",
         ),
         Program(
             group="resource",
