@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
+from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ WEDGED = "wedged"
 KERNEL_LOG = "kernel-log"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
+ALL_AT_ONCE = "unhealthy, as all at once"
+"""What AMD's exporter says of a GPU that it calls unhealthy together with all others."""
 
 EVENT_SECONDS = 600.0
 """For how long an event that has no other end is held."""
@@ -110,6 +113,16 @@ _OURS = {
     ),
     (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
     (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
+    (AMD_EXPORTER, EXTERNAL): Meaning(
+        "unhealthy",
+        "AMD's metrics exporter calls the GPU unhealthy",
+        by_value={ALL_AT_ONCE: Meaning("warn", "AMD's metrics exporter calls all GPUs unhealthy at once")},
+    ),
+    (XPUMD, EXTERNAL): Meaning(
+        "unhealthy",
+        "xpumd calls a domain of the GPU critical or failed",
+        by_value={"warning": Meaning("warn", "xpumd warns of a domain of the GPU")},
+    ),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
     (PCI_RECOVERY, PCI_RECOVERY): Meaning(
         "unhealthy",
