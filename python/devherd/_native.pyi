@@ -129,10 +129,21 @@ class Meaning:
     @property
     def reason(self) -> str: ...
     @property
-    def action(self) -> Literal["unhealthy", "warn"]: ...
+    def action(self) -> Literal["unhealthy", "warn", "ignore"]: ...
+    @property
+    def clears(self) -> Literal["level", "quiet", "until", "never"]: ...
     @property
     def quiet_seconds(self) -> int | None:
-        """After how many seconds without a further event it is over; None for what holds as long as it is seen."""
+        """Of `quiet`: after how many seconds without a further event it is over."""
+    @property
+    def evidence(self) -> list[str]:
+        """Of `until`: what ends it."""
+    @property
+    def after(self) -> int:
+        """For how many seconds it must stand before it counts."""
+    @property
+    def is_damped(self) -> bool:
+        """Whether it is held for longer when it comes often."""
     @property
     def only_when_new(self) -> bool:
         """Whether what stands at the first look at a device is a warning only."""

@@ -41,6 +41,7 @@ class Herd:
     scanner_counters: Sequence[spool_pb2.Series] = ()
     config_reloads: int = 0
     config_reload_failures: int = 0
+    configuration: spool_pb2.Configuration = field(default_factory=spool_pb2.Configuration)
     verdicts: Sequence[health_pb2.Verdict] = ()
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
@@ -73,7 +74,17 @@ def read(settings: Settings) -> Herd:
         scanner_counters=list(scanner.counters),
         config_reloads=children.config_reloads,
         config_reload_failures=children.config_reload_failures,
+        configuration=children.configuration,
         verdicts=list(spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts).verdicts),
+    )
+
+
+def read_children(settings: Settings) -> Herd:
+    """The processes of the instance alone: the least that tells whether it is alive."""
+    children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
+    return Herd(
+        children={child.name: child for child in children.children},
+        supervisor_pid=children.supervisor_pid,
     )
 
 

@@ -10,7 +10,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 class _TextFormatter(logging.Formatter):
     def __init__(self, process: str) -> None:
-        super().__init__(f"%(asctime)s.%(msecs)03d %(levelname)-7s {process}: %(message)s", "%Y-%m-%dT%H:%M:%S")
+        super().__init__(f"%(asctime)s.%(msecs)03dZ %(levelname)-7s {process}: %(message)s", "%Y-%m-%dT%H:%M:%S")
         self.converter = time.gmtime
 
 

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.exporter import http_server
-from devherd.exporter.http_server import HEAD_BYTES, Answer, Connections, Request, RequestError, parse
+from devherd.exporter import connections as connections_module
+from devherd.exporter.connections import Connections
+from devherd.exporter.http_message import HEAD_BYTES, Answer, Request, RequestError, parse
+
+PAGE_BYTES = 32 << 20
 
 
 async def echo(request):
@@ -20,9 +23,9 @@ async def echo(request):
 
 
 @asynccontextmanager
-async def serving():
-    """The port of a server that echoes."""
-    connections = Connections(echo)
+async def serving(handler=echo):
+    """The port of a server that echoes, or answers otherwise."""
+    connections = Connections(handler)
     server = await asyncio.start_server(connections.serve, "127.0.0.1", 0, limit=HEAD_BYTES)
     try:
         yield server.sockets[0].getsockname()[1]
@@ -38,6 +41,31 @@ async def ask(port, sent):
     answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
     return answer
+
+
+async def half_a_request(port, **options):
+    """A connection whose first byte has been read by the server: it has been accepted."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, **options)
+    writer.write(b"G")
+    await asyncio.sleep(0)
+    return reader, writer
+
+
+async def ended(connection):
+    """That the server ends a connection."""
+    try:
+        return await asyncio.wait_for(connection[0].read(1), 20) == b""
+    except ConnectionError:
+        return True
+
+
+async def lost(connection):
+    """Whether a connection ends before the whole of its page has come."""
+    try:
+        await asyncio.wait_for(connection[0].readexactly(PAGE_BYTES), 20)
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return True
+    return False
 
 
 def bodies(answer):
@@ -102,35 +130,79 @@ async def test_head_gets_the_length_and_no_body():
 
 
 async def test_a_connection_that_does_nothing_ends(monkeypatch):
-    """A request that is never finished holds its connection for a minute at most."""
-    monkeypatch.setattr(http_server, "IDLE_SECONDS", 0.2)
+    """A request that is never finished holds a connection for a while only, and so does none after an answer."""
+    monkeypatch.setattr(connections_module, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(connections_module, "IDLE_SECONDS", 0.2)
     async with serving() as port:
+        assert await ask(port, b"") == b""
         assert await ask(port, b"GET / HTTP/1.1\r\nHost") == b""
         assert await ask(port, b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf") == b""
+        assert bodies(await ask(port, b"GET / HTTP/1.1\r\n\r\n")) == [(200, "GET / ")]
 
 
-async def test_more_connections_than_there_may_be_are_turned_away_and_the_others_served(monkeypatch):
-    """One too many is closed at once; a connection that ends makes room."""
-    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 2)
+async def test_a_newcomer_takes_the_place_of_the_connection_that_waits_longest(monkeypatch):
+    """For its client: one whose request is complete is not the one to go."""
+    monkeypatch.setattr(connections_module, "MOST_CONNECTIONS", 3)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(request):
+        if request.path == "/slow":
+            begun.set()
+            await may_end.wait()
+        return await echo(request)
+
     request = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
+    async with serving(slow) as port:
+        asked_first = asyncio.create_task(ask(port, request.replace(b"/ ", b"/slow ", 1)))
+        await begun.wait()
+        older, newer = [await half_a_request(port) for _ in range(2)]
+        assert bodies(await ask(port, request)) == [(200, "GET / ")]
+        assert await ended(older)
+        newer[1].write(request[1:])
+        assert bodies(await asyncio.wait_for(newer[0].read(), 20)) == [(200, "GET / ")]
+        may_end.set()
+        assert bodies(await asked_first) == [(200, "GET /slow ")]
+        older[1].close()
+        newer[1].close()
+
+
+async def test_one_client_takes_its_own_places_only(monkeypatch):
+    """A pod that opens connections without end ends its own."""
+    monkeypatch.setattr(connections_module, "MOST_OF_A_CLIENT", 2)
     async with serving() as port:
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-        while True:
-            try:
-                if not await ask(port, request):
-                    break
-            except ConnectionError:
-                break  # reset
-        idle[0][1].write(request)
-        assert bodies(await asyncio.wait_for(idle[0][0].read(), 20)) == [(200, "GET / ")]
-        for _, writer in idle:
+        other = await half_a_request(port, local_addr=("127.0.0.2", 0))
+        opened = [await half_a_request(port) for _ in range(4)]
+        assert [await ended(each) for each in opened[:2]] == [True, True]
+        for _, writer in (other, opened[2], opened[3]):
+            writer.write(b"ET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        for reader, writer in (other, opened[2], opened[3]):
+            assert bodies(await asyncio.wait_for(reader.read(), 20)) == [(200, "GET / ")]
             writer.close()
-        while True:
-            try:
-                if await ask(port, request):
-                    break
-            except ConnectionError:
-                await asyncio.sleep(0.01)
+
+
+async def test_answers_that_nobody_reads_give_way_to_one_that_is_read(monkeypatch):
+    """Their bytes are bounded, all together; the one that is read comes whole."""
+    # The kernel takes some megabytes of each for itself: 24 to 32 are unread.
+    monkeypatch.setattr(connections_module, "MOST_UNREAD_BYTES", 70 << 20)
+    page = Answer(HTTPStatus.OK, "text/plain", b"x" * PAGE_BYTES)
+
+    async def large(_):
+        return page
+
+    request = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
+    async with serving(large) as port:
+        slow = []
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 10)
+            writer.write(request)
+            await reader.readexactly(100)
+            slow.append((reader, writer))
+        answer = await ask(port, request)
+        assert len(answer.partition(b"\r\n\r\n")[2]) == len(page.body)
+        assert await lost(slow[0])
+        assert not await lost(slow[1])
+        for _, writer in slow:
+            writer.close()
 
 
 @given(st.binary(max_size=80))

@@ -1,5 +1,6 @@
 """The status page as HTML: whatever devices, pods, children and errors are called, it is shown and changes nothing."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -9,7 +10,17 @@ from hypothesis import strategies as st
 from devherd.exporter import status_page
 from devherd.heartbeat import Heartbeats
 from devherd.instance import Herd
-from devherd.proto.spool_pb2 import Child, Device, Edits, Node, Problem, Resource, ResourceState, ScanSummary
+from devherd.proto.spool_pb2 import (
+    Child,
+    Configuration,
+    Device,
+    Edits,
+    Node,
+    Problem,
+    Resource,
+    ResourceState,
+    ScanSummary,
+)
 
 HEARTBEATS = Heartbeats(1)
 
@@ -60,3 +71,32 @@ def test_every_text_is_shown_as_it_is_and_none_becomes_html(name):
 def test_no_name_changes_the_tags(name):
     """Of any characters."""
     assert page_of(name).tags == page_of("plain").tags
+
+
+WELL = Herd(
+    [Resource(name="example.com/gpu", devices=[Device(id="0"), Device(id="1", warnings=["link-degraded"])])],
+    {"example.com/gpu": ResourceState(name="example.com/gpu", registered=True)},
+    ScanSummary(),
+    {"scanner": Child(name="scanner", state="RUNNING", pid=1)},
+    1,
+)
+GPU_LOST = Resource(name="example.com/gpu", devices=[Device(id="0", reasons=["off-bus"]), Device(id="1")])
+REFUSED = Configuration(refusal="simulatde: unknown key")
+
+
+@pytest.mark.parametrize(
+    ("herd", "said"),
+    [
+        (replace(WELL, resources=[GPU_LOST]), "example.com/gpu: 1 of 2 devices Unhealthy"),
+        (replace(WELL, scan=ScanSummary(problems=[Problem(error="x")])), "problems of the last scan: 1"),
+        (replace(WELL, children={"source:nvml": Child(name="source:nvml", state="FATAL")}), "source:nvml: FATAL"),
+        (replace(WELL, configuration=REFUSED), "the old one stays: simulatde: unknown key"),
+    ],
+    ids=["device", "problem", "process", "configuration"],
+)
+def test_all_is_well_only_when_nothing_is_wrong(herd, said):
+    """An instance that is alive and ready may have devices that are not: the first line says so."""
+    assert "All is well." in status_page.render(WELL, None, [], HEARTBEATS)
+    page = status_page.render(herd, None, [], HEARTBEATS)
+    assert "All is well." not in page
+    assert said in page.partition("<h2>")[0]

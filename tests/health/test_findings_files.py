@@ -4,8 +4,9 @@ import logging
 
 from devherd import spool
 from devherd._native import Device, Fact
-from devherd.health.findings_files import FindingsFiles, take_in, targets
-from devherd.health.policy import Now, Seen
+from devherd.health.findings_files import FindingsFiles, take_in
+from devherd.health.seen import Now, Seen
+from devherd.health.targets import targets
 from devherd.inventory import Entry
 from devherd.proto import health_pb2
 

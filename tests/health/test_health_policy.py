@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd._native import Finding
-from devherd.health.policy import ANY_SOURCE, FINE, Earlier, Now, Policy, Seen, Verdict
+from devherd.health.clears import Quiet, Until
+from devherd.health.policy import FINE, Earlier, Policy, Verdict
 from devherd.health.registry import MEANINGS
+from devherd.health.seen import ANY_SOURCE, Now, Seen
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
 OTHER = ("generic", "a.b/c group 0", "x")
@@ -199,7 +201,7 @@ def test_a_device_that_is_forgotten_takes_its_findings_along():
     """Nothing is held against a device that no longer exists."""
     policy = observed(seen(port=[GONE]))
 
-    policy.forget_all_but(set())
+    policy.forget_all_but(set(), at(1))
 
     assert policy.verdicts() == {}
 
@@ -227,9 +229,10 @@ def test_events_of_another_boot_are_over_and_what_stands_is_looked_at_again():
 
 def test_every_meaning_is_one_that_the_policy_can_take_back():
     """A word without an action, a threshold or a way back would be a riddle to whoever meets it."""
-    assert {meaning.action for meaning in MEANINGS.values()} == {"unhealthy", "warn"}
+    assert {meaning.action for meaning in MEANINGS.values()} <= {"unhealthy", "warn", "ignore"}
     assert all(meaning.threshold for meaning in MEANINGS.values())
-    assert all(meaning.quiet_seconds is None or meaning.quiet_seconds > 0 for meaning in MEANINGS.values())
+    assert all(meaning.clears.seconds > 0 for meaning in MEANINGS.values() if isinstance(meaning.clears, Quiet))
+    assert all(meaning.clears.evidence for meaning in MEANINGS.values() if isinstance(meaning.clears, Until))
 
 
 def register(value, file="/sys/errors"):

@@ -2,7 +2,8 @@
 
 from devherd import spool
 from devherd._native import Finding
-from devherd.health.policy import ANY_SOURCE, Now, Policy, Seen
+from devherd.health.policy import Policy
+from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.health.verdicts_file import LATEST_SECONDS, VerdictsFile
 from devherd.proto import health_pb2
 
@@ -84,7 +85,7 @@ def test_it_says_what_takes_a_finding_back_and_why_not_yet():
 
     assert [(one.reason, one.taken_back_by, one.not_yet) for one in held(policy)] == [
         ("node-missing", "3 good looks in a row", "1 of 3 good looks"),
-        ("pci-aer", "600 s without another event", "the last event is not that long ago"),
+        ("pci-aer", "600 s without another event", "the last event was 9 s ago"),
     ]
 
 

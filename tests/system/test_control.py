@@ -126,6 +126,27 @@ async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(t
     failed = "devherd_config_reload_failures_total 1.0"
     metrics = await until_page(testbed, "/metrics", lambda _, page: failed in page)
     assert "devherd_config_reloads_total 2.0" in metrics
+    assert "devherd_config_last_reload_successful 0.0" in metrics
+    said = "configuration not reloaded, the old one stays"
+    assert said in (await until_page(testbed, "/", lambda status, _: status == 200))
+    assert "simulatde: unknown key" in configuration(testbed)["refusal"]
+
+    testbed.configure({"resources": [{"match": {"vendor": "nvdia"}}]})
+    await supervisorctl(testbed, "reload")
+    await until_page(testbed, "/metrics", lambda _, page: "devherd_config_last_reload_successful 1.0" in page)
+    warning = "resources[0].match.vendor: no vendor matches `nvdia` — did you mean `nvidia`?"
+    assert warning in testbed.log
+    shown = configuration(testbed)
+    assert shown.pop("loaded").endswith("Z")
+    assert shown == {"source": str(testbed.settings.config_path), "refusal": None, "warnings": [warning]}
+    page = await until_page(testbed, "/", lambda status, _: status == 200)
+    assert "Settings without an effect" in page
+
+
+def configuration(testbed):
+    """What `devherd status` says of the configuration in force."""
+    shown = devherd("status", "--run-dir", str(testbed.settings.run_dir), "--output", "json").stdout
+    return json.loads(shown)["configuration"]
 
 
 def counted(metrics: str, series: str) -> float:

@@ -127,9 +127,9 @@ def test_every_source_is_described_and_a_finding_is_a_value():
     sources = {source.name: source for source in health_sources()}
     assert len(sources) == len(health_sources())
     [fatal] = sources["pci-aer-fatal"].meanings
-    assert (fatal.reason, fatal.action, fatal.quiet_seconds) == ("pci-aer", "unhealthy", 600)
+    assert (fatal.reason, fatal.action, fatal.clears, fatal.quiet_seconds) == ("pci-aer", "unhealthy", "quiet", 600)
     [link] = sources["pci-link"].meanings
-    assert (link.reason, link.action, link.quiet_seconds) == ("link-degraded", "warn", None)
+    assert (link.reason, link.action, link.clears, link.evidence) == ("link-degraded", "warn", "level", [])
     assert all(source.reads and source.document and source.meanings for source in sources.values())
     made = [Finding(source="nvml", reason="xid", detail="fallen off the bus", value="79", count=2) for _ in range(2)]
     assert len(set(made)) == 1

@@ -112,7 +112,7 @@ def _verdict(settings: Settings, key: "DeviceKey") -> tuple[health_pb2.Verdict, 
 def _finding(held: health_pb2.Held) -> Json:
     return {
         "reason": held.reason,
-        "action": "warn" if held.action == health_pb2.WARN else "unhealthy",
+        "action": health_pb2.Action.Name(held.action).lower(),
         "source": held.source,
         "detail": held.detail,
         "file": held.file or None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from devherd.config import Config
-    from devherd.health.policy import Held
+    from devherd.health.held import Held
     from devherd.scanner.scan_once import ScanReport
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import time
 from typing import TYPE_CHECKING
 
 from devherd import instance
@@ -48,8 +49,14 @@ def _look(settings: Settings) -> tuple[Herd, Allocations | None]:
 
 
 def _status_json(herd: Herd, allocations: Allocations | None) -> Json:
-    """The live inventory with every child; each resource names its own."""
+    """The live inventory with the configuration and every child; each resource names its own."""
     status = instance.live_inventory(herd, allocations)
+    status["configuration"] = {
+        "source": herd.configuration.source or None,
+        "loaded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(herd.configuration.loaded_timestamp_seconds)),
+        "refusal": herd.configuration.refusal or None,
+        "warnings": list(herd.configuration.warnings),
+    }
     for resource in status["resources"]:
         child = herd.child_of(resource["name"])
         resource["child"] = child.name if child else None

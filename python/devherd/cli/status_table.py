@@ -14,18 +14,29 @@ from devherd.spool.listing import listed, size_of
 
 
 def parts(herd: Herd, allocations: Allocations | None) -> Iterator[RenderableType]:
-    """Resources; devices that are unhealthy or warned of; problems of the last scan; processes."""
+    """Resources; devices that are unhealthy or warned of; what is wrong with configuration and scan; processes."""
     yield _resources(herd, allocations) if herd.resources else "No device has been found."
     noted = [_only_noted(resource) for resource in herd.resources]
     if any(resource.devices for resource in noted):
         yield ""
         yield inventory_table.devices(noted)
         yield "why: devherd explain RESOURCE DEVICE"
+    complaints = list(_about_the_configuration(herd))
+    if complaints:
+        yield ""
+        yield from complaints
     if herd.scan and herd.scan.problems:
         yield ""
         yield inventory_table.problems(herd.scan.problems)
     yield ""
     yield _children(herd)
+
+
+def _about_the_configuration(herd: Herd) -> Iterator[Text]:
+    if herd.configuration.refusal:
+        yield Text(plain(f"configuration not reloaded, the old one stays: {herd.configuration.refusal}"), "red")
+    for warning in herd.configuration.warnings:
+        yield Text(plain(f"configuration: {warning}"), "yellow")
 
 
 def _resources(herd: Herd, allocations: Allocations | None) -> Table:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from devherd.config import model, resolved
 from devherd.config.vendors import VendorOptions, Vendors
+from devherd.config.warnings import warnings_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -23,6 +24,7 @@ def resolve(config: model.Config) -> resolved.Config:
         mps_root=config.vendors.nvidia.mps_root,
         resources=[_rule(rule) for rule in config.resources],
         native=config.native_json(),
+        warnings=list(warnings_of(config)),
     )
 
 

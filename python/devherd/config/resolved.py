@@ -101,6 +101,8 @@ class Config:
     """Where the MPS control daemon is."""
     resources: list[ResourceRule] = field(default_factory=list)
     native: str = "{}"
+    warnings: list[str] = field(default_factory=list)
+    """Settings that are valid and have no effect: key path, what has none, what to do."""
 
     def settings(self) -> Settings:
         """The common options."""

@@ -1,17 +1,18 @@
-"""The pages by path. Each request reads the run directory again."""
+"""The pages by path. Each request reads the run directory again, or shares with others what was read after it came."""
 
 import gzip
 import json
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
 from devherd import instance
 from devherd.exporter import exposition, health, metrics, status_page
-from devherd.exporter.http_server import Answer, Request
+from devherd.exporter.http_message import Answer, Request
+from devherd.exporter.rendering import Rendering
 from devherd.heartbeat import Heartbeats
-from devherd.instance import Herd
+from devherd.instance import Allocations, Herd
 from devherd.kubelet.pod_resources import PodResources
 from devherd.settings import Settings
 
@@ -31,6 +32,7 @@ class Application:
         self._settings = settings
         self._heartbeats = heartbeats
         self._pod_resources = pod_resources
+        self._rendering: Rendering[Answer] = Rendering()
         self._pages: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "/": self._status_page,
             "/healthz": self._alive,
@@ -57,35 +59,60 @@ class Application:
 
     async def _metrics(self, request: Request) -> Answer:
         """In the format and encoding that the scraper prefers; `name[]` in the query selects samples by name."""
-        found: Iterable[exposition.Family] = metrics.families(
-            self._herd(), await self._pod_resources.allocations(), self._heartbeats
+        wanted = _Wanted(
+            names=frozenset(parse_qs(request.query).get("name[]", ())),
+            openmetrics=exposition.prefers_openmetrics(request.headers.get("accept", "")),
+            gzip="gzip" in request.headers.get("accept-encoding", "").lower(),
         )
-        names = parse_qs(request.query).get("name[]")
-        if names:
-            found = exposition.only(found, frozenset(names))
-        if exposition.prefers_openmetrics(request.headers.get("accept", "")):
+        allocations = await self._pod_resources.allocations()
+        return await self._rendering.shared(wanted, lambda: self._metrics_page(wanted, allocations))
+
+    def _metrics_page(self, wanted: "_Wanted", allocations: Allocations | None) -> Answer:
+        found: Iterable[exposition.Family] = metrics.families(self._herd(), allocations, self._heartbeats)
+        if wanted.names:
+            found = exposition.only(found, wanted.names)
+        if wanted.openmetrics:
             answer = Answer(HTTPStatus.OK, exposition.OPENMETRICS, exposition.openmetrics(found).encode())
         else:
             answer = Answer(HTTPStatus.OK, exposition.TEXT, exposition.text(found).encode())
-        if "gzip" not in request.headers.get("accept-encoding", "").lower():
+        if not wanted.gzip:
             return answer
         return replace(answer, body=gzip.compress(answer.body, _GZIP_LEVEL), headers={"Content-Encoding": "gzip"})
 
     async def _status_page(self, _: Request) -> Answer:
-        herd = self._herd()
-        reasons = [*health.reasons_not_alive(herd, self._heartbeats), *health.reasons_not_ready(herd)]
-        page = status_page.render(herd, await self._pod_resources.allocations(), reasons, self._heartbeats)
-        return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
+        allocations = await self._pod_resources.allocations()
+
+        def make() -> Answer:
+            herd = self._herd()
+            reasons = [*health.reasons_not_alive(herd, self._heartbeats), *health.reasons_not_ready(herd)]
+            page = status_page.render(herd, allocations, reasons, self._heartbeats)
+            return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
+
+        return await self._rendering.shared("page", make)
 
     async def _alive(self, _: Request) -> Answer:
-        return _verdict(health.reasons_not_alive(self._herd(), self._heartbeats))
+        return _verdict(health.reasons_not_alive(instance.read_children(self._settings), self._heartbeats))
 
     async def _ready(self, _: Request) -> Answer:
         return _verdict(health.reasons_not_ready(self._herd()))
 
     async def _inventory(self, _: Request) -> Answer:
-        inventory = instance.live_inventory(self._herd(), await self._pod_resources.allocations())
-        return Answer(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
+        allocations = await self._pod_resources.allocations()
+
+        def make() -> Answer:
+            inventory = instance.live_inventory(self._herd(), allocations)
+            return Answer(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
+
+        return await self._rendering.shared("inventory", make)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a scraper asks for."""
+
+    names: frozenset[str]
+    openmetrics: bool
+    gzip: bool
 
 
 def _verdict(reasons: Iterable[str]) -> Answer:

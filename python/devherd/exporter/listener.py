@@ -7,12 +7,15 @@ import socket
 import time
 
 from devherd.backoff import Backoff
-from devherd.exporter.http_server import HEAD_BYTES, Connections, Handler
+from devherd.exporter.connections import Connections
+from devherd.exporter.http_message import HEAD_BYTES, Handler
 
 log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 30.0
+BACKLOG = 1024
+"""Connections that wait to be accepted: a probe must not wait behind a flood for the next attempt of its kernel."""
 
 # getaddrinfo offers it and the host does not have it: mostly IPv6, switched off.
 _NOT_HERE = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
@@ -38,7 +41,9 @@ class Listener:
             self._try_later(error)
             return
         for listening in bound:
-            server = await asyncio.start_server(self._connections.serve, sock=listening, limit=HEAD_BYTES)
+            server = await asyncio.start_server(
+                self._connections.serve, sock=listening, limit=HEAD_BYTES, backlog=BACKLOG
+            )
             self._servers.append(server)
             log.info("serving http://%s", _printed(*listening.getsockname()[:2]))
 

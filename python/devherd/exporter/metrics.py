@@ -18,7 +18,6 @@ from devherd.version import revision, version
 
 RESTART_CAUSES = ("exit", "signal", "heartbeat", "operator", "renewal")
 
-_ACTIONS = {health_pb2.UNHEALTHY: "unhealthy", health_pb2.WARN: "warn"}
 
 # A vendor's name for the kind of device, best one first; every card has the PCI device id.
 _MODEL_FACTS = {row.name: (*row.model, "device_id") for row in vendors()}
@@ -33,13 +32,25 @@ def families(herd: Herd, allocations: Allocations | None, heartbeats: Heartbeats
     yield from scan_gauges(herd, next((family for family in counted if family.name == "devherd_scans"), None))
     yield from registration_gauges(herd)
     yield from child_metrics(herd, heartbeats)
-    yield from config_counters(herd)
+    yield from configuration(herd)
     yield from counted
 
 
-def config_counters(herd: Herd) -> Iterator[Family]:
-    """Reloads of the configuration, as the supervisor counts them; no series before there is one."""
+def configuration(herd: Herd) -> Iterator[Family]:
+    """The configuration in force and its reloads, as the supervisor knows them; no series before there is one."""
     if herd.supervisor_pid:
+        successful = Family(
+            "devherd_config_last_reload_successful",
+            "1 when the configuration in force is the last one that was asked for, 0 when that one was refused.",
+        )
+        successful.add(not herd.configuration.refusal)
+        loaded = Family(
+            "devherd_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded."
+        )
+        loaded.add(herd.configuration.loaded_timestamp_seconds)
+        warnings = Family("devherd_config_warnings", "Settings of the configuration in force that have no effect.")
+        warnings.add(len(herd.configuration.warnings))
+        yield from (successful, loaded, warnings)
         reloads = Family("devherd_config_reloads", "Requests to reload the configuration.", "counter")
         reloads.add(herd.config_reloads)
         failures = Family(
@@ -76,15 +87,15 @@ def device_gauges(herd: Herd) -> Iterator[Family]:
 
 
 def findings(herd: Herd) -> Family:
-    """What is held against each device, warnings as well, and which source saw it."""
+    """What is held against each device, warnings and what is ignored as well, and which source saw it."""
     family = Family("devherd_device_finding", "What a source holds against a device.")
     by_device = {(verdict.vendor, verdict.card, verdict.device): verdict.held for verdict in herd.verdicts}
     for resource in herd.resources if by_device else ():
         for device_id, device in listed(resource):
             held = by_device.get((device.vendor, device.card, device.id), ())
-            standing = {(one.source, one.reason, one.action) for one in held if not one.is_over}
+            standing = {(one.source, one.reason, one.action) for one in held if not (one.is_over or one.is_waiting)}
             for source, reason, action in sorted(standing):
-                labels = {"source": source, "reason": reason, "action": _ACTIONS[action]}
+                labels = {"source": source, "reason": reason, "action": health_pb2.Action.Name(action).lower()}
                 family.add(1, resource_name=resource.name, device_id=device_id, **labels)
     return family
 

@@ -20,6 +20,8 @@ from devherd.version import version
 MAX_DEVICE_ROWS = 500
 """A page of ten thousand rows is of no use; the JSON has all devices."""
 
+PROBLEMS = "Problems of the last scan"
+
 _FRAME = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 
 
@@ -47,11 +49,11 @@ class Table:
 
 
 def render(herd: Herd, allocations: Allocations | None, reasons: Sequence[str], heartbeats: Heartbeats) -> str:
-    """The page; `reasons` are those for which the instance is not alive or not ready."""
+    """The page; `reasons` are those for which the instance is not alive or not ready: more may be wrong than these."""
     return _FRAME.substitute(
         host=escape(host_name()),
         version=escape(version()),
-        verdict=_verdict(reasons),
+        verdict=_verdict([*reasons, *what_is_wrong(herd)]),
         sections="".join(map(_section, tables(herd, allocations, heartbeats))),
     )
 
@@ -60,12 +62,32 @@ def tables(herd: Herd, allocations: Allocations | None, heartbeats: Heartbeats) 
     """The sections, in the order of the page."""
     headings: Sequence[str] = ("Resource", "Vendor", "Healthy", "Total", "Allocated", "Registered")
     yield Table("Resources", headings, _resource_rows(herd, allocations), "No device has been found.")
-    for resource in herd.resources:
-        yield _devices(resource, allocations)
     headings = ("Vendor", "Device", "Path", "Error")
-    yield Table("Problems of the last scan", headings, _problem_rows(herd), "None.")
+    yield Table(PROBLEMS, headings, _problem_rows(herd), "None.")
+    if herd.configuration.warnings:
+        yield Table(
+            "Settings without an effect", ("Setting",), ((warning,) for warning in herd.configuration.warnings), ""
+        )
     headings = ("Process", "State", "Process id", "Last heartbeat", "Restarts", "Last exit")
     yield Table("Processes", headings, _child_rows(herd, heartbeats), "None is known.")
+    for resource in herd.resources:
+        yield _devices(resource, allocations)
+
+
+def what_is_wrong(herd: Herd) -> Iterator[str]:
+    """What an operator has to look at, though the instance may be alive and ready."""
+    if herd.configuration.refusal:
+        yield f"configuration not reloaded, the old one stays: {herd.configuration.refusal}"
+    for resource in herd.resources:
+        unhealthy = sum(bool(device.reasons) for _, device in listed(resource))
+        if unhealthy:
+            yield f"{resource.name}: {unhealthy} of {size_of(resource)} devices Unhealthy"
+    problems = len(herd.scan.problems) if herd.scan else 0
+    if problems:
+        yield f"problems of the last scan: {problems}"
+    for name, child in sorted(herd.children.items()):
+        if child.state not in {RUNNING, "STARTING"}:
+            yield f"{name}: {child.state}"
 
 
 def _resource_rows(herd: Herd, allocations: Allocations | None) -> Iterator[Sequence[Cell]]:

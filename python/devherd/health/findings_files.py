@@ -6,8 +6,10 @@ from pathlib import Path
 
 from devherd import spool
 from devherd._native import Finding
-from devherd.health.policy import Now, Seen
-from devherd.health.registry import MEANINGS
+from devherd.health.clears import Evidence, Level
+from devherd.health.registry import MEANINGS, meaning_of
+from devherd.health.seen import Now, Seen
+from devherd.health.targets import targets
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.spool.identity import Identity, identity_of
@@ -53,49 +55,45 @@ class FindingsFiles:
         return [str(self._directory / source) for source in sorted(spool.keys_in(self._directory))]
 
 
-def take_in(seen: Seen, said: Mapping[str, health_pb2.Findings], entries: Collection[Entry]) -> None:
+def take_in(seen: Seen, files: Mapping[str, health_pb2.Findings], entries: Collection[Entry]) -> None:
     """Add what sources say to what is seen on these devices; a source that cannot look adds nothing."""
-    for source, findings in said.items():
+    for source, findings in files.items():
         if findings.failed:
             seen.failed[source] = findings.failed
             continue
-        for finding in findings.findings:
-            for key in targets(finding.at, entries):
-                seen.add(key, [_finding(source, finding)])
+        for said in findings.findings:
+            finding = _finding(source, said)
+            is_dated = said.last_monotonic_seconds and not isinstance(meaning_of(finding).clears, Level)
+            for key in targets(said.at, entries):
+                seen.add(key, [finding])
+                if is_dated:
+                    seen.last_at[key, finding] = said.last_monotonic_seconds
+        for statement in findings.evidence:
+            for key in targets(statement.at, entries):
+                _state(seen, key, source, statement)
 
 
-def targets(at: health_pb2.Target, entries: Iterable[Entry]) -> list[DeviceKey]:
-    """The devices for which every part holds that a target gives; none for a target that gives no part."""
-    if not at.ByteSize():
-        return []
-    return [entry.key for entry in entries if _is_target(at, entry)]
-
-
-def _is_target(at: health_pb2.Target, entry: Entry) -> bool:
-    device = entry.device
-    return (
-        at.vendor in {"", device.vendor}
-        and at.card in {"", device.card}
-        and at.device in {"", device.id}
-        and (not at.uuid or at.uuid == device.attributes.get("uuid"))
-        and (not at.pci_address or _is_at(at.pci_address, device.attributes.get("pci_address", "")))
-    )
-
-
-def _is_at(wanted: str, addresses: str) -> bool:
-    """Whether one of a device's functions, with commas between, is the wanted one, or of the wanted PCI device."""
-    known = addresses.split(",")
-    return any(address == wanted or address.rpartition(".")[0] == wanted for address in known)
+def _state(seen: Seen, key: DeviceKey, source: str, statement: health_pb2.Evidence) -> None:
+    if statement.evidence == Evidence.SOURCE_CLEARED:
+        seen.cleared(key, source, statement.reason, statement.monotonic_seconds)
+    else:
+        seen.evident(key, Evidence(statement.evidence), statement.monotonic_seconds)
 
 
 def _registered(source: str, findings: health_pb2.Findings) -> health_pb2.Findings:
-    """The findings whose words are registered for the source."""
+    """What the source says in words that are registered."""
     unknown = {finding.reason for finding in findings.findings if (source, finding.reason) not in MEANINGS}
     if unknown:
         log.error("source %s: unknown reasons: %s; they are ignored", source, ", ".join(sorted(unknown)))
         kept = [finding for finding in findings.findings if finding.reason not in unknown]
         del findings.findings[:]
         findings.findings.extend(kept)
+    strange = {statement.evidence for statement in findings.evidence} - set(Evidence)
+    if strange:
+        log.error("source %s: unknown evidence: %s; it is ignored", source, ", ".join(sorted(strange)))
+        known = [statement for statement in findings.evidence if statement.evidence not in strange]
+        del findings.evidence[:]
+        findings.evidence.extend(known)
     return findings
 
 

@@ -1,104 +1,42 @@
 """From what sources see to what is held against each device: Unhealthy or a warning, since when, until when.
 
-Pure: findings and times come in, verdicts come out. A finding counts at once. One that stands while it is seen is taken
-back by a run of good looks, an event by a quiet time. Where a source cannot look, what it said stays as it was. What
-error registers hold at the first look at a device is a warning: nobody knows since when, and the device may have worked
-with it.
+Pure: findings and times come in, verdicts come out. A finding counts at once, or when it has stood for as long as its
+meaning wants. What stands while it is seen is taken back by a run of good looks, an event by what `clears.py` lists.
+Where a source cannot look, what it said stays as it was. What error registers hold at the first look at a device is a
+warning: nobody knows since when, and the device may have worked with it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devherd.health.registry import FIRST_SIGHT_SOURCES, MEANINGS, Action, Meaning
+from devherd.health import registry
+from devherd.health.clears import Evidence, Level, Quiet, Until
+from devherd.health.held import Held, Place, bits_of, place_of
+from devherd.health.registry import FIRST_SIGHT_SOURCES, Action, Meaning
+from devherd.health.seen import Now, Seen, Statement
+from devherd.health.stated import Stated, is_about
 from devherd.inventory import DeviceKey
 
 if TYPE_CHECKING:
     from devherd._native import Finding
 
-ANY_SOURCE = ""
-"""In `Seen.not_looked`: no source has looked at the device."""
+MeaningOf = Callable[[DeviceKey, "Finding"], Meaning]
 
-HeldKey = tuple[str, str, str]
-"""Source, reason and file: two nodes of a device may be missing, and each comes back by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Now:
-    """A moment: wall-clock seconds to show, CLOCK_MONOTONIC seconds to reckon with, and the boot that they are of."""
-
-    wall: float
-    monotonic: float
-    boot_id: str = ""
-
-
-@dataclass(slots=True)
-class Seen:
-    """One look at all devices."""
-
-    findings: dict[DeviceKey, list["Finding"]] = field(default_factory=dict)
-    not_looked: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
-    """By device and source: why the source has not looked."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """By source: why it can look at no device."""
-
-    def add(self, key: DeviceKey, findings: Iterable["Finding"]) -> None:
-        """Take in what a source sees on a device."""
-        self.findings.setdefault(key, []).extend(findings)
-
-    def why_not_looked(self, key: DeviceKey, source: str) -> str:
-        """Why a source has not looked at a device; empty when it has."""
-        not_looked = self.not_looked.get(key, {})
-        return self.failed.get(source) or not_looked.get(source) or not_looked.get(ANY_SOURCE) or ""
-
-
-@dataclass(slots=True)
-class Held:
-    """A finding that counts."""
-
-    finding: "Finding"
-    """As it was seen last."""
-    first: float
-    """Wall-clock second at which it was raised."""
-    last: float
-    """Wall-clock second at which it was seen last; of an event, at which it happened last."""
-    last_monotonic: float
-    boot_id: str
-    count: int = 1
-    """How often it was raised."""
-    good_looks: int = 0
-    """Since it was seen last."""
-    seen_count: int = 0
-    """Of an event: the source's own count when it was seen last. The same count again is the same event."""
-    is_over: bool = False
-    """An event that was quiet for long enough; remembered for as long as its source goes on counting it."""
-
-    was_there: bool = False
-    """It stood at the first look at the device."""
-
-    def renew(self, finding: "Finding", now: Now) -> None:
-        """It is seen again."""
-        self.was_there &= not _has_more(finding.value, self.finding.value)
-        self.finding = finding
-        self.last, self.last_monotonic, self.boot_id = now.wall, now.monotonic, now.boot_id
-
-    @property
-    def meaning(self) -> Meaning:
-        """What its source and reason are registered with."""
-        return MEANINGS[self.finding.source, self.finding.reason]
-
-    @property
-    def action(self) -> Action:
-        """What it does to the device."""
-        return "warn" if self.was_there else self.meaning.action
+_SHOWN_BY_ITS_END = {
+    registry.GONE: (Evidence.READDED, Evidence.REBOUND),
+    registry.DRIVER_UNBOUND: (Evidence.REBOUND,),
+}
+"""What it shows that a reason is not seen any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier scanner left: all that it held, and the boot in which it wrote that."""
+    """What an earlier scanner left: all that it held and was told, and the boot in which it wrote that."""
 
     held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
     boot_id: str = ""
+    stated: Sequence[tuple[DeviceKey, Statement, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,52 +57,120 @@ class Policy:
     def __init__(self, recover_after: int) -> None:
         """`recover_after`: how many good looks in a row take back what stands while it is seen."""
         self.recover_after = recover_after
-        self._held: dict[DeviceKey, dict[HeldKey, Held]] = {}
+        self._meaning_of: MeaningOf = lambda _, finding: registry.meaning_of(finding)
+        self._held: dict[DeviceKey, dict[Place, Held]] = {}
+        self._stated = Stated()
         self.seen = Seen()
         """The last periodic look."""
         self._known: set[tuple[DeviceKey, str]] = set()
         """The devices that each source of `FIRST_SIGHT_SOURCES` has looked at."""
 
     def note(self, seen: Seen, now: Now) -> None:
-        """Hold what is seen from now on; nothing is taken back by it (a look between two periodic ones)."""
-        for key, findings in seen.findings.items():
-            held = self._held.setdefault(key, {})
-            for finding in findings:
-                _raise(held, finding, now, was_there=self._may_be_old(key, finding))
-            if not held:
-                del self._held[key]
-        for key in seen.not_looked:
-            self._known.update((key, source) for source in FIRST_SIGHT_SOURCES if not seen.why_not_looked(key, source))
-
-    def _may_be_old(self, key: DeviceKey, finding: "Finding") -> bool:
-        """Whether it is from before the first look: it has bits set, and nobody knows of a time when it had not."""
-        meaning = MEANINGS[finding.source, finding.reason]
-        is_first = (key, finding.source) not in self._known
-        return meaning.only_when_new and is_first and _bits(finding.value) is not None
+        """Hold what is seen from now on. What was not seen is no good look: it is a look between two periodic ones."""
+        self._hear(seen, now)
+        self._take_in(seen, now)
 
     def observe(self, seen: Seen, now: Now) -> None:
         """Take in a periodic look: what is seen is held, and what is not seen is one look nearer to its end."""
         self.seen = seen
+        self._hear(seen, now)
         for key, held in list(self._held.items()):
-            standing = {_key_of(finding) for finding in seen.findings.get(key, ())}
-            for place in held.keys() - standing:
-                if self._ends_unseen(key, held[place], now):
+            standing = {place_of(finding) for finding in seen.findings.get(key, ())}
+            for place, one in list(held.items()):
+                if self._ends(key, one, now, is_seen=place in standing):
                     del held[place]
-            for one in held.values():
-                one.is_over |= _is_quiet(one, now)
             if not held:
                 del self._held[key]
-        self.note(seen, now)
+        self._take_in(seen, now)
 
-    def _ends_unseen(self, key: DeviceKey, held: Held, now: Now) -> bool:
-        """Whether a finding that is not seen any more is over."""
+    def _hear(self, seen: Seen, now: Now) -> None:
+        for key, statement, monotonic in seen.stated:
+            self._state(key, statement, monotonic, now)
+
+    def _state(self, key: DeviceKey, statement: Statement, monotonic: float, now: Now) -> None:
+        """Take in a statement; what it ends of the device is taken back."""
+        self._stated.note(key, statement, monotonic)
+        for one in self._held.get(key, {}).values():
+            if monotonic > one.last_monotonic and is_about(statement, one.finding, one.meaning.clears):
+                one.is_taken_back = True
+                one.is_over |= statement.evidence is Evidence.OPERATOR or _was_held_long_enough(one, now)
+
+    def _ends(self, key: DeviceKey, held: Held, now: Now, *, is_seen: bool) -> bool:
+        """Whether a look leaves nothing of a finding to be remembered."""
         if self.seen.why_not_looked(key, held.finding.source):
             return False
-        if held.meaning.quiet_seconds is not None:
-            held.seen_count = 0  # the source has been started again: whatever it counts next is new
-            return _is_quiet(held, now)
+        if not isinstance(held.meaning.clears, Level):
+            return _event_ends(held, now, is_seen=is_seen)
+        if is_seen:
+            held.is_waiting &= now.monotonic - held.since < held.meaning.after
+            return False
         held.good_looks += 1
-        return held.good_looks >= self.recover_after
+        if held.good_looks == 1:
+            for evidence in _SHOWN_BY_ITS_END.get(held.finding.reason, ()):
+                self._state(key, Statement(evidence), now.monotonic, now)
+        has_recovered = held.good_looks >= self.recover_after and _was_held_long_enough(held, now)
+        return held.is_waiting or has_recovered
+
+    def _take_in(self, seen: Seen, now: Now) -> None:
+        for key, findings in seen.findings.items():
+            for finding in findings:
+                if isinstance(self._meaning_of(key, finding).clears, Level):
+                    self._stands(key, finding, now)
+                else:
+                    self._counted(key, finding, seen.last_at.get((key, finding), now.monotonic), now)
+        for event in seen.events:
+            self._happened(event.key, event.finding, event.monotonic, event.times, now)
+        for key in seen.not_looked:
+            self._known.update((key, source) for source in FIRST_SIGHT_SOURCES if not seen.why_not_looked(key, source))
+
+    def _stands(self, key: DeviceKey, finding: "Finding", now: Now) -> None:
+        held = self._held.get(key, {}).get(place_of(finding))
+        if held is None:
+            self._raise(key, finding, now.monotonic, max(1, finding.count), now)
+            return
+        held.count += held.good_looks > 0
+        held.good_looks = 0
+        held.renew(finding, now)
+
+    def _counted(self, key: DeviceKey, finding: "Finding", monotonic: float, now: Now) -> None:
+        """Take in an event that its source counts; one that has been started again counts from one."""
+        before = self._held.get(key, {}).get(place_of(finding))
+        known = before.seen_count if before else 0
+        if before is not None and finding.count == known:
+            return
+        news = finding.count - (known if finding.count > known else 0)
+        self._happened(key, finding, monotonic, max(1, news), now)
+        held = self._held.get(key, {}).get(place_of(finding))
+        if held is not None:
+            held.seen_count = finding.count
+
+    def _happened(self, key: DeviceKey, finding: "Finding", monotonic: float, times: int, now: Now) -> None:
+        """Take in an event of that second, unless it is read so late that it is over."""
+        clears = self._meaning_of(key, finding).clears
+        is_past = isinstance(clears, Quiet) and now.monotonic - monotonic >= clears.seconds
+        if is_past or self._stated.ends(key, finding, clears, monotonic):
+            return
+        held = self._held.get(key, {}).get(place_of(finding))
+        if held is None or held.is_over:
+            self._raise(key, finding, monotonic, times, now)
+            return
+        held.count += times
+        if monotonic >= held.last_monotonic:
+            held.is_taken_back = False
+            held.renew(finding, Now(now.wall_at(monotonic), monotonic, now.boot_id))
+
+    def _raise(self, key: DeviceKey, finding: "Finding", monotonic: float, times: int, now: Now) -> None:
+        meaning = self._meaning_of(key, finding)
+        wall = now.wall_at(monotonic)
+        held = Held(finding, meaning, wall, wall, monotonic, monotonic, now.boot_id, times)
+        held.is_waiting = now.monotonic - monotonic < meaning.after
+        held.was_there = self._may_be_old(key, finding, meaning)
+        self._held.setdefault(key, {})[held.place] = held
+
+    def _may_be_old(self, key: DeviceKey, finding: "Finding", meaning: Meaning) -> bool:
+        """Whether it is from before the first look: it has bits set, and nobody knows of a time when it had not."""
+        is_first = (key, finding.source) not in self._known
+        return meaning.only_when_new and is_first and bits_of(finding.value) is not None
 
     def verdict(self, key: DeviceKey) -> Verdict:
         """What comes of all that is held against a device."""
@@ -185,75 +191,75 @@ class Policy:
         """What is held against one device, sorted by reason and source."""
         return sorted(self._held.get(key, {}).values(), key=_order)
 
-    def forget_all_but(self, known: Collection[DeviceKey]) -> None:
-        """Drop what is held against devices that are no longer known."""
-        self._held = {key: held for key, held in self._held.items() if key in known}
+    def all_stated(self) -> Iterator[tuple[DeviceKey, Statement, float]]:
+        """What was stated about devices, and when last: sorted."""
+        return self._stated.everything()
+
+    def forget_all_but(self, known: Collection[DeviceKey], now: Now) -> None:
+        """Drop what stands against devices that are no longer known.
+
+        An event goes on being held: the device that the configuration lets go of and takes again is no other for it.
+        One that was gone is another for what ends with that.
+        """
+        for key in self._held.keys() - known:
+            held = self._held[key]
+            if any(one.finding.reason == registry.GONE for one in held.values()):
+                self._state(key, Statement(Evidence.READDED), now.monotonic, now)
+            self._held[key] = {
+                place: one for place, one in held.items() if one.counts and not isinstance(one.meaning.clears, Level)
+            }
+        self._held = {key: held for key, held in self._held.items() if held}
+        self._stated.forget_all_but({*known, *self._held})
         self._known = {(key, source) for key, source in self._known if key in known}
 
     def restore(self, earlier: Earlier, known: Iterable[DeviceKey], now: Now) -> None:
         """Go on with what an earlier scanner held and knew.
 
-        Events of another boot are over, and error registers have another past: the device has been reset since.
+        A boot ends events but those that need more, and gives error registers another past: the device has been reset.
         """
         is_same_boot = earlier.boot_id == now.boot_id
         if is_same_boot:
             self._known.update((key, source) for key in known for source in FIRST_SIGHT_SOURCES)
+            for key, statement, monotonic in earlier.stated:
+                self._stated.note(key, statement, monotonic)
         for key, all_held in earlier.held:
             for one in all_held:
-                if is_same_boot or (one.meaning.quiet_seconds is None and not one.meaning.only_when_new):
-                    self._held.setdefault(key, {})[_key_of(one.finding)] = one
+                if is_same_boot or _outlives_a_boot(one):
+                    one.meaning = self._meaning_of(key, one.finding)
+                    if not is_same_boot:
+                        one.since = one.last_monotonic = now.monotonic
+                    self._held.setdefault(key, {})[one.place] = one
 
 
-def _raise(held: dict[HeldKey, Held], finding: "Finding", now: Now, *, was_there: bool) -> None:
-    place = _key_of(finding)
-    before = held.get(place)
-    if before is None:
-        count = max(1, finding.count)
-        held[place] = Held(finding, now.wall, now.wall, now.monotonic, now.boot_id, count, was_there=was_there)
-    elif before.meaning.quiet_seconds is None:
-        before.count += before.good_looks > 0
-        before.good_looks = 0
-        before.renew(finding, now)
-    elif finding.count != before.seen_count:
-        # A source that has been started again counts from one.
-        news = finding.count - (before.seen_count if finding.count > before.seen_count else 0)
-        before.count = news if before.is_over else before.count + news
-        before.first = now.wall if before.is_over else before.first
-        before.is_over = False
-        before.renew(finding, now)
-    held[place].seen_count = finding.count
+def _event_ends(held: Held, now: Now, *, is_seen: bool) -> bool:
+    clears = held.meaning.clears
+    held.is_waiting &= now.monotonic - held.since < held.meaning.after
+    held.is_taken_back |= isinstance(clears, Quiet) and now.monotonic - held.last_monotonic >= clears.seconds
+    held.is_over |= held.is_taken_back and _was_held_long_enough(held, now)
+    if not is_seen:
+        held.seen_count = 0  # the source does not count it, or has been started again: whatever it counts next is new
+    return held.is_over and not is_seen
 
 
-def _has_more(value: str, before: str) -> bool:
-    """Whether a register has bits set that it had not; also where it can no longer be read as one."""
-    bits, known = _bits(value), _bits(before)
-    return bits is None or known is None or bool(bits & ~known)
+def _was_held_long_enough(held: Held, now: Now) -> bool:
+    return now.monotonic - held.last_monotonic >= held.meaning.hold
 
 
-def _bits(value: str) -> int | None:
-    """The bits of a register, decimal or with 0x; None for anything else."""
-    try:
-        return int(value, 0)
-    except ValueError:
-        return None
-
-
-def _is_quiet(held: Held, now: Now) -> bool:
-    quiet_seconds = held.meaning.quiet_seconds
-    return quiet_seconds is not None and now.monotonic - held.last_monotonic >= quiet_seconds
+def _outlives_a_boot(held: Held) -> bool:
+    clears = held.meaning.clears
+    if isinstance(clears, Level):
+        return not held.meaning.only_when_new
+    is_ended_by_it = isinstance(clears, Quiet) or (isinstance(clears, Until) and Evidence.REBOOTED in clears.evidence)
+    return held.counts and not is_ended_by_it
 
 
 def _verdict(held: Iterable[Held]) -> Verdict:
-    words: dict[Action, set[str]] = {"unhealthy": set(), "warn": set()}
+    words: dict[Action, set[str]] = {"unhealthy": set(), "warn": set(), "ignore": set()}
     for one in held:
-        if not one.is_over:
+        if one.counts:
             words[one.action].add(one.finding.reason)
     return Verdict(tuple(sorted(words["unhealthy"])), tuple(sorted(words["warn"])))
 
 
-def _key_of(finding: "Finding") -> HeldKey:
-    return finding.source, finding.reason, finding.file
-
-
-def _order(held: Held) -> tuple[str, str, str]:
-    return held.finding.reason, held.finding.source, held.finding.file
+def _order(held: Held) -> tuple[str, str, str, str]:
+    return held.finding.reason, held.finding.source, held.finding.file, held.finding.value

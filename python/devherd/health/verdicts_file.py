@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 
 from devherd import spool
 from devherd._native import Finding, health_sources
-from devherd.health.policy import ANY_SOURCE, Earlier, Held, Now, Policy
-from devherd.health.registry import MEANINGS, Meaning
+from devherd.health import words
+from devherd.health.clears import Evidence
+from devherd.health.held import Held
+from devherd.health.policy import Earlier, Policy
+from devherd.health.registry import MEANINGS, Action, meaning_of
+from devherd.health.seen import ANY_SOURCE, Now, Statement
 from devherd.proto import health_pb2
 
 if TYPE_CHECKING:
@@ -21,6 +25,12 @@ LATEST_SECONDS = 5.0
 
 _SCAN_CORE = frozenset(source.name for source in health_sources())
 """Sources that count from one again with each scanner."""
+
+_ACTIONS: dict[Action, health_pb2.Action.ValueType] = {
+    "unhealthy": health_pb2.UNHEALTHY,
+    "warn": health_pb2.WARN,
+    "ignore": health_pb2.IGNORE,
+}
 
 
 class VerdictsFile:
@@ -38,10 +48,9 @@ class VerdictsFile:
     def write(self, policy: Policy, now: Now) -> None:
         """Bring the file up to date with what is held. Raises OSError."""
         held = [
-            (key, _frozen(policy, key), [(one.finding, one.count, one.good_looks, one.is_over) for one in all_held])
-            for key, all_held in policy.all_held()
+            (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
         ]
-        evidence = dict(policy.seen.failed), held
+        evidence = dict(policy.seen.failed), held, list(policy.all_stated())
         if evidence == self._written and (not held or now.monotonic < self._written_at + LATEST_SECONDS):
             return
         spool.write(self._path, message_of(policy, now))
@@ -50,7 +59,7 @@ class VerdictsFile:
 
 def earlier_in(verdicts: health_pb2.Verdicts) -> Earlier:
     """What was held when this was written; words that are not registered any more are left out."""
-    return Earlier(list(_held_in(verdicts)), verdicts.boot_id)
+    return Earlier(list(_held_in(verdicts)), verdicts.boot_id, list(_stated_in(verdicts)))
 
 
 def _held_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", list[Held]]]:
@@ -58,6 +67,13 @@ def _held_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", list[
         known = [held for held in verdict.held if (held.source, held.reason) in MEANINGS]
         if known:
             yield (verdict.vendor, verdict.card, verdict.device), list(map(_held_of, known))
+
+
+def _stated_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", Statement, float]]:
+    for stated in verdicts.stated:
+        if stated.evidence in set(Evidence):
+            statement = Statement(Evidence(stated.evidence), stated.source, stated.reason)
+            yield (stated.vendor, stated.card, stated.device), statement, stated.monotonic_seconds
 
 
 def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
@@ -68,9 +84,14 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
         verdict = message.verdicts.add(vendor=vendor, card=card, device=device, frozen=_frozen(policy, key))
         for held in all_held:
             not_looked = policy.seen.why_not_looked(key, held.finding.source)
-            verdict.held.append(_message_of(held, policy.recover_after, not_looked))
+            verdict.held.append(_message_of(held, policy.recover_after, not_looked, now))
     for source, why in sorted(policy.seen.failed.items()):
         message.sources.add(source=source, failed=why)
+    for key, statement, monotonic in policy.all_stated():
+        vendor, card, device = key
+        about = health_pb2.Stated(vendor=vendor, card=card, device=device, monotonic_seconds=monotonic)
+        about.evidence, about.source, about.reason = statement
+        message.stated.append(about)
     return message
 
 
@@ -79,12 +100,18 @@ def _frozen(policy: Policy, key: "DeviceKey") -> str:
     return policy.seen.not_looked.get(key, {}).get(ANY_SOURCE, "")
 
 
-def _message_of(held: Held, recover_after: int, not_looked: str) -> health_pb2.Held:
-    finding, meaning = held.finding, held.meaning
+def _state_of(held: Held) -> object:
+    """All that is written at once when it changes."""
+    progress = held.count, held.good_looks, held.is_waiting, held.is_taken_back, held.is_over
+    return held.finding, held.action, progress
+
+
+def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> health_pb2.Held:
+    finding = held.finding
     return health_pb2.Held(
         source=finding.source,
         reason=finding.reason,
-        action=health_pb2.WARN if held.action == "warn" else health_pb2.UNHEALTHY,
+        action=_ACTIONS[held.action],
         detail=finding.detail,
         file=finding.file,
         value=finding.value,
@@ -96,25 +123,12 @@ def _message_of(held: Held, recover_after: int, not_looked: str) -> health_pb2.H
         source_count=held.seen_count,
         is_over=held.is_over,
         was_there=held.was_there,
-        taken_back_by=_way_back(meaning, recover_after),
-        not_yet=_not_yet(held, recover_after, not_looked),
+        taken_back_by=words.way_back(held.meaning, recover_after),
+        not_yet=words.not_yet(held, recover_after, not_looked, now),
+        since_monotonic_seconds=held.since,
+        is_waiting=held.is_waiting,
+        is_taken_back=held.is_taken_back,
     )
-
-
-def _way_back(meaning: Meaning, recover_after: int) -> str:
-    if meaning.quiet_seconds is not None:
-        return f"{meaning.quiet_seconds:g} s without another event"
-    return "1 good look" if recover_after == 1 else f"{recover_after} good looks in a row"
-
-
-def _not_yet(held: Held, recover_after: int, not_looked: str) -> str:
-    if held.is_over:
-        return ""
-    if held.meaning.quiet_seconds is not None:
-        return "the last event is not that long ago"
-    if not_looked:
-        return f"not looked at: {not_looked}"
-    return f"{held.good_looks} of {recover_after} good looks" if held.good_looks else "it is still seen"
 
 
 def _held_of(message: health_pb2.Held) -> Held:
@@ -128,9 +142,13 @@ def _held_of(message: health_pb2.Held) -> Held:
     )
     return Held(
         finding=finding,
+        meaning=meaning_of(finding),
         first=message.first_timestamp_seconds,
         last=message.last_timestamp_seconds,
+        since=message.since_monotonic_seconds,
         last_monotonic=message.last_monotonic_seconds,
+        is_waiting=message.is_waiting,
+        is_taken_back=message.is_taken_back,
         boot_id=message.boot_id,
         count=message.count,
         seen_count=0 if message.source in _SCAN_CORE else message.source_count,

@@ -29,11 +29,13 @@ class _ActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Action.ValueTy
     DESCRIPTOR: _descriptor.EnumDescriptor
     UNHEALTHY: _Action.ValueType  # 0
     WARN: _Action.ValueType  # 1
+    IGNORE: _Action.ValueType  # 2
 
 class Action(_Action, metaclass=_ActionEnumTypeWrapper): ...
 
 UNHEALTHY: Action.ValueType  # 0
 WARN: Action.ValueType  # 1
+IGNORE: Action.ValueType  # 2
 Global___Action: _TypeAlias = Action  # noqa: Y015
 
 @_typing.final
@@ -49,6 +51,7 @@ class Findings(_message.Message):
     TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     FINDINGS_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """the file's name without its suffix, a registered source"""
     boot_id: _builtins.str
@@ -59,6 +62,8 @@ class Findings(_message.Message):
     """why it cannot look; meanwhile it neither adds nor ends findings"""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]: ...
+    @_builtins.property
+    def evidence(self) -> _containers.RepeatedCompositeFieldContainer[Global___Evidence]: ...
     def __init__(
         self,
         *,
@@ -67,10 +72,11 @@ class Findings(_message.Message):
         timestamp_seconds: _builtins.float = ...,
         failed: _builtins.str = ...,
         findings: _abc.Iterable[Global___Finding] | None = ...,
+        evidence: _abc.Iterable[Global___Evidence] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "failed", b"failed", "findings", b"findings", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -88,7 +94,7 @@ class Finding(_message.Message):
     FILE_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
-    LAST_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    LAST_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """a word that is registered for the source: gpu-lost"""
     detail: _builtins.str
@@ -98,11 +104,11 @@ class Finding(_message.Message):
     value: _builtins.str
     """what was read there, shortened"""
     count: _builtins.int
-    """For a reason that an event raises (its way back is quiet or until): how often it happened since the source started, and
+    """For a reason that an event raises (its way back is not level): how often it happened since the source started, and
     when it did last. The same count again is the same event. A reason of another kind holds for as long as it is listed.
     """
-    last_timestamp_seconds: _builtins.float
-    """wall clock"""
+    last_monotonic_seconds: _builtins.float
+    """CLOCK_MONOTONIC; 0: when the reader first sees this count"""
     @_builtins.property
     def at(self) -> Global___Target: ...
     def __init__(
@@ -114,15 +120,49 @@ class Finding(_message.Message):
         file: _builtins.str = ...,
         value: _builtins.str = ...,
         count: _builtins.int = ...,
-        last_timestamp_seconds: _builtins.float = ...,
+        last_monotonic_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "count", b"count", "detail", b"detail", "file", b"file", "last_timestamp_seconds", b"last_timestamp_seconds", "reason", b"reason", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "count", b"count", "detail", b"detail", "file", b"file", "last_monotonic_seconds", b"last_monotonic_seconds", "reason", b"reason", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finding: _TypeAlias = Finding  # noqa: Y015
+
+@_typing.final
+class Evidence(_message.Message):
+    """What a source sees that ends events which were raised before it. It may be listed for as long as the source likes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    evidence: _builtins.str
+    """a word: rebound, readded, recovery-none, source-cleared"""
+    reason: _builtins.str
+    """of source-cleared: which of the source's own reasons it takes back"""
+    monotonic_seconds: _builtins.float
+    """CLOCK_MONOTONIC"""
+    @_builtins.property
+    def at(self) -> Global___Target: ...
+    def __init__(
+        self,
+        *,
+        at: Global___Target | None = ...,
+        evidence: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        monotonic_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "evidence", b"evidence", "monotonic_seconds", b"monotonic_seconds", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Evidence: _TypeAlias = Evidence  # noqa: Y015
 
 @_typing.final
 class Target(_message.Message):
@@ -172,6 +212,7 @@ class Verdicts(_message.Message):
     TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
     VERDICTS_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
+    STATED_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
     timestamp_seconds: _builtins.float
     """wall clock"""
@@ -183,6 +224,10 @@ class Verdicts(_message.Message):
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceState]:
         """sources that cannot look"""
 
+    @_builtins.property
+    def stated(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stated]:
+        """what ends events that are read late: a kernel log that is replayed"""
+
     def __init__(
         self,
         *,
@@ -190,14 +235,57 @@ class Verdicts(_message.Message):
         timestamp_seconds: _builtins.float = ...,
         verdicts: _abc.Iterable[Global___Verdict] | None = ...,
         sources: _abc.Iterable[Global___SourceState] | None = ...,
+        stated: _abc.Iterable[Global___Stated] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "sources", b"sources", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Verdicts: _TypeAlias = Verdicts  # noqa: Y015
+
+@_typing.final
+class Stated(_message.Message):
+    """The latest statement of its kind about a device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VENDOR_FIELD_NUMBER: _builtins.int
+    CARD_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    vendor: _builtins.str
+    card: _builtins.str
+    device: _builtins.str
+    evidence: _builtins.str
+    source: _builtins.str
+    """of source-cleared: whose reason"""
+    reason: _builtins.str
+    """of source-cleared, and of an operator's: which"""
+    monotonic_seconds: _builtins.float
+    """CLOCK_MONOTONIC of that boot"""
+    def __init__(
+        self,
+        *,
+        vendor: _builtins.str = ...,
+        card: _builtins.str = ...,
+        device: _builtins.str = ...,
+        evidence: _builtins.str = ...,
+        source: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        monotonic_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "evidence", b"evidence", "monotonic_seconds", b"monotonic_seconds", "reason", b"reason", "source", b"source", "vendor", b"vendor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stated: _TypeAlias = Stated  # noqa: Y015
 
 @_typing.final
 class Verdict(_message.Message):
@@ -257,6 +345,9 @@ class Held(_message.Message):
     TAKEN_BACK_BY_FIELD_NUMBER: _builtins.int
     NOT_YET_FIELD_NUMBER: _builtins.int
     WAS_THERE_FIELD_NUMBER: _builtins.int
+    SINCE_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    IS_WAITING_FIELD_NUMBER: _builtins.int
+    IS_TAKEN_BACK_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     reason: _builtins.str
     action: Global___Action.ValueType
@@ -282,6 +373,12 @@ class Held(_message.Message):
     """for people, why it still holds: it is still seen"""
     was_there: _builtins.bool
     """it stood at the first look at the device: a warning, whatever its reason does otherwise"""
+    since_monotonic_seconds: _builtins.float
+    """CLOCK_MONOTONIC of that boot: when it was raised"""
+    is_waiting: _builtins.bool
+    """it does not count yet: it has not stood for long enough"""
+    is_taken_back: _builtins.bool
+    """an event whose way back was seen, and that is held for longer"""
     def __init__(
         self,
         *,
@@ -301,10 +398,13 @@ class Held(_message.Message):
         taken_back_by: _builtins.str = ...,
         not_yet: _builtins.str = ...,
         was_there: _builtins.bool = ...,
+        since_monotonic_seconds: _builtins.float = ...,
+        is_waiting: _builtins.bool = ...,
+        is_taken_back: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "detail", b"detail", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "is_over", b"is_over", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "reason", b"reason", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "detail", b"detail", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "reason", b"reason", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -529,6 +529,7 @@ class Children(_message.Message):
     STARTED_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
     CONFIG_RELOADS_FIELD_NUMBER: _builtins.int
     CONFIG_RELOAD_FAILURES_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_FIELD_NUMBER: _builtins.int
     supervisor_pid: _builtins.int
     started_timestamp_seconds: _builtins.float
     config_reloads: _builtins.int
@@ -537,6 +538,8 @@ class Children(_message.Message):
     """those that left the old configuration in force"""
     @_builtins.property
     def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___Child]: ...
+    @_builtins.property
+    def configuration(self) -> Global___Configuration: ...
     def __init__(
         self,
         *,
@@ -545,14 +548,50 @@ class Children(_message.Message):
         started_timestamp_seconds: _builtins.float = ...,
         config_reloads: _builtins.int = ...,
         config_reload_failures: _builtins.int = ...,
+        configuration: Global___Configuration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "config_reload_failures", b"config_reload_failures", "config_reloads", b"config_reloads", "started_timestamp_seconds", b"started_timestamp_seconds", "supervisor_pid", b"supervisor_pid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "config_reload_failures", b"config_reload_failures", "config_reloads", b"config_reloads", "configuration", b"configuration", "started_timestamp_seconds", b"started_timestamp_seconds", "supervisor_pid", b"supervisor_pid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Children: _TypeAlias = Children  # noqa: Y015
+
+@_typing.final
+class Configuration(_message.Message):
+    """The configuration in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    LOADED_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """its file; empty: options and environment alone"""
+    loaded_timestamp_seconds: _builtins.float
+    refusal: _builtins.str
+    """why the last reload left it in force; empty when that succeeded"""
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """settings without an effect"""
+
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        loaded_timestamp_seconds: _builtins.float = ...,
+        refusal: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["loaded_timestamp_seconds", b"loaded_timestamp_seconds", "refusal", b"refusal", "source", b"source", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Configuration: _TypeAlias = Configuration  # noqa: Y015
 
 @_typing.final
 class Child(_message.Message):

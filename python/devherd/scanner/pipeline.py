@@ -10,8 +10,9 @@ from devherd.cdi import spec
 from devherd.cdi.directory import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.findings_files import FindingsFiles, take_in
-from devherd.health.policy import ANY_SOURCE, Earlier, Now, Policy, Seen
+from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import CDI, CDI_UNWRITABLE, EVENT_SOURCES, GONE, INVENTORY
+from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.inventory import Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
@@ -94,7 +95,7 @@ class Pipeline:
                         _specs(edits_by(self._native, platforms)(before[key], before[key].resource_name))
                     )
             self._native.watch_also(self._left_to_polls())
-            self.policy.forget_all_but(self.inventory.entries)
+            self.policy.forget_all_but(self.inventory.entries, now(self.config))
         self._unwritable = self._publish_cdi()
         self.policy.note(self._seen_without_looking(), now(self.config))
         return scan
@@ -117,6 +118,10 @@ class Pipeline:
             self.policy.observe(seen, now(self.config))
         else:
             self.policy.note(seen, now(self.config))
+
+    def hear(self, seen: Seen) -> None:
+        """Take in what is told in between: events of the kernel, evidence."""
+        self.policy.note(seen, now(self.config))
 
     def resources(self) -> device_plugin.Resources:
         """The resources that result under the configuration. Health changes often, the rest seldom."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from devherd import counted, spool
 from devherd.config.resolved import Config
 from devherd.counters import Counters
-from devherd.health.policy import FINE, Held, Verdict
+from devherd.health.held import Held
+from devherd.health.policy import FINE, Verdict
 from devherd.health.verdicts_file import VerdictsFile
 from devherd.inventory import DeviceKey, key_of
 from devherd.proto import spool_pb2

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 
 from devherd.config.resolved import Config
-from devherd.health.policy import Held, Policy, Seen
+from devherd.health.held import Held
+from devherd.health.policy import Policy
+from devherd.health.seen import Seen
 from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2

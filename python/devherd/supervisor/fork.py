@@ -81,12 +81,18 @@ def reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGHUP})
 
 
-def leave_the_supervisor(output: int) -> None:
-    """Drop everything that belongs to the supervisor; stdout and stderr go to `output`."""
+KEPT = 3
+"""The descriptor that `leave_the_supervisor` may keep."""
+
+
+def leave_the_supervisor(output: int, keep: int | None = None) -> None:
+    """Drop everything that belongs to the supervisor; stdout and stderr go to `output`, `keep` becomes `KEPT`."""
     os.setpgid(0, 0)  # a Ctrl-C in the terminal is for the supervisor alone
     for target in (1, 2):
         os.dup2(output, target)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    if keep is not None:
+        os.dup2(keep, KEPT)
+    os.closerange(KEPT + (keep is not None), os.sysconf("SC_OPEN_MAX"))
     os.closerange(0, 1)
     os.open(os.devnull, os.O_RDONLY)  # takes the lowest number that is free: 0; opened last, when there surely are some
     reset_signals()

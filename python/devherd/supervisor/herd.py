@@ -25,6 +25,7 @@ from devherd.supervisor.options import Options
 from devherd.supervisor.process import ChildConfig, Process
 from devherd.supervisor.programs import Program
 from devherd.supervisor.readiness import tell_ready
+from devherd.version import version
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Herd(Supervisor):
     def live(self) -> None:
         """Run until asked to end. Raises AlreadyRunningError when another instance has the kubelet directory."""
         self.options.poller.rest = self._rest
+        self._say_what_starts()
         sandbox.say_what_is_missing()
         with contextlib.suppress(asyncore.ExitNow):
             self.run()
@@ -223,6 +225,7 @@ class Herd(Supervisor):
             started_timestamp_seconds=self._started_timestamp,
             config_reloads=self._loader.reloads,
             config_reload_failures=self._loader.failures,
+            configuration=self._configuration(),
         )
         if children == self._published:
             return
@@ -235,6 +238,29 @@ class Herd(Supervisor):
         else:
             self._unwritable = False
             self._published = children
+
+    def _say_what_starts(self) -> None:
+        settings = self._settings
+        log.info(
+            "devherd %s starts: configuration %s, host root %s, kubelet directory %s, run directory %s, %s",
+            version(),
+            self._loader.config.source or "from options and environment",
+            settings.host_root,
+            settings.kubelet_dir,
+            settings.run_dir,
+            f"HTTP on {settings.listen}" if settings.listen else "no HTTP",
+        )
+        for warning in self._loader.config.warnings:
+            log.warning("%s: %s", self._loader.config.source, warning)
+
+    def _configuration(self) -> spool_pb2.Configuration:
+        config = self._loader.config
+        return spool_pb2.Configuration(
+            source=str(config.source or ""),
+            loaded_timestamp_seconds=self._loader.loaded_at,
+            refusal=self._loader.refusal,
+            warnings=config.warnings,
+        )
 
     def _reopen_logs(self) -> None:
         self.options.reopenlogs()

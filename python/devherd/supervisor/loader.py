@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 NAME = "loader"
 LIMIT_SECONDS = 30.0
 """A hanging file system must not prevent a later reload."""
+LONGEST_COMPLAINT = 4096
+"""Bytes: a pipe takes them at once."""
+_NOT_RELOADED = "configuration not reloaded, the old one stays"
 
 Load = Callable[[Settings | None], Config]
 """The configuration: None = at the start, settings = as it is now for an instance that runs with them."""
@@ -40,6 +43,10 @@ class Loader:
         """Requests to reload."""
         self.failures = 0
         """Requests that left the old configuration in force."""
+        self.loaded_at = time.time()
+        """Wall-clock second at which the configuration in force was taken."""
+        self.refusal = ""
+        """Why the last attempt left the old one in force; empty when it did not."""
         self._load = load
         self._options = options
         self._settings: Settings = options.settings
@@ -47,6 +54,7 @@ class Loader:
         self._looked_at = config.settings().config_seen
         self._readers: set[int] = set()
         self._pid = 0
+        self._complaints = -1
         self._kill_at = 0.0
         self._counts = self._asked_again = False
         self._unwritable = False
@@ -90,8 +98,11 @@ class Loader:
         """The process has ended and was reaped."""
         self._pid = 0
         code = os.waitstatus_to_exitcode(status)
+        complaint = _rest_of(self._complaints)
         if code < 0:
-            log.error("configuration not reloaded, the old one stays: %s ended by %s", NAME, signal.Signals(-code).name)
+            complaint = f"{NAME} ended by {signal.Signals(-code).name}"
+            log.error("%s: %s", _NOT_RELOADED, complaint)
+        self.refusal = "" if code == 0 else complaint or f"{NAME} ended with exit code {code}"
         is_good = code == 0 and self._take()
         self.failures += self._counts and not is_good
         if is_good:
@@ -104,8 +115,10 @@ class Loader:
         try:
             self.config = resolved_file.read(self._settings.resolved_config_file)
         except resolved_file.ResolvedFileError as error:
-            log.error("configuration not reloaded, the old one stays: %s", error)
+            self.refusal = str(error)
+            log.error("%s: %s", _NOT_RELOADED, error)
             return False
+        self.loaded_at = time.time()
         return True
 
     def _version(self) -> Identity | None:
@@ -116,23 +129,41 @@ class Loader:
         self._counts = counts
         self._looked_at = self._version()
         try:
+            complaints, complain_to = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            self._cannot_start("cannot open a pipe", error)
+            return
+        try:
             with fork.signals_held():
                 pid = self._options.fork()
                 if pid == 0:
-                    _run(self._load, self._settings, self._options.pid)
+                    _run(self._load, self._settings, self._options.pid, complain_to)
         except OSError as error:
-            log.error("configuration not reloaded, the old one stays: cannot fork: %s", error.strerror)
-            self.failures += counts
+            os.close(complaints)
+            self._cannot_start("cannot fork", error)
             return
-        self._pid = pid
+        finally:
+            os.close(complain_to)
+        self._pid, self._complaints = pid, complaints
         self._kill_at = time.monotonic() + LIMIT_SECONDS
         self._options.pidhistory[pid] = self  # where supervisord looks up the process it has reaped
 
+    def _cannot_start(self, what: str, error: OSError) -> None:
+        self.refusal = f"{what}: {error.strerror}"
+        log.error("%s: %s", _NOT_RELOADED, self.refusal)
+        self.failures += self._counts
 
-def _run(load: Load, settings: Settings, parent: int) -> NoReturn:
+
+def _rest_of(pipe: int) -> str:
+    """What a process that has ended has left in a pipe, which is closed."""
+    with os.fdopen(pipe, "rb") as left:
+        return (left.read() or b"").decode(errors="replace")
+
+
+def _run(load: Load, settings: Settings, parent: int, complain_to: int) -> NoReturn:
     code = fork.CRASHED
     try:
-        fork.leave_the_supervisor(output=2)
+        fork.leave_the_supervisor(output=2, keep=complain_to)
         fork.die_with(parent)
         entitle(NAME, settings)
         logs.configure(NAME, settings.log_level, settings.log_format)
@@ -143,8 +174,11 @@ def _run(load: Load, settings: Settings, parent: int) -> NoReturn:
                 "%s has changed in the configuration: restart devherd to apply this; the rest is in force", option
             )
         code = 0
+        for warning in config.warnings:
+            log.warning("%s: %s", config.source, warning)
     except (DevherdError, OSError) as error:
-        log.error("configuration not reloaded, the old one stays: %s", error)
+        log.error("%s: %s", _NOT_RELOADED, error)
+        os.write(fork.KEPT, str(error).encode()[:LONGEST_COMPLAINT])
         code = error.exit_code if isinstance(error, DevherdError) else 1
     except BaseException:  # whatever it is, it must not get into the supervisor's frames below
         log.exception("%s crashed", NAME)

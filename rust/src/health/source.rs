@@ -49,6 +49,8 @@ pub enum Action {
     Unhealthy,
     /// A warning stands beside the device's health.
     Warn,
+    /// Nothing: it is counted and shown where somebody asks for it.
+    Ignore,
 }
 
 impl Action {
@@ -58,6 +60,39 @@ impl Action {
         match self {
             Self::Unhealthy => "unhealthy",
             Self::Warn => "warn",
+            Self::Ignore => "ignore",
+        }
+    }
+}
+
+/// What shows that the cause of an event is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// A driver has been bound to the device anew.
+    Rebound,
+    /// The device was gone and is there again.
+    Readded,
+    /// The host has booted since.
+    Rebooted,
+    /// The driver says that the device needs no recovery.
+    RecoveryNone,
+    /// The source takes its word back.
+    SourceCleared,
+    /// An operator says so.
+    Operator,
+}
+
+impl Evidence {
+    /// The word users meet.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rebound => "rebound",
+            Self::Readded => "readded",
+            Self::Rebooted => "rebooted",
+            Self::RecoveryNone => "recovery-none",
+            Self::SourceCleared => "source-cleared",
+            Self::Operator => "operator",
         }
     }
 }
@@ -69,6 +104,23 @@ pub enum Clears {
     Level,
     /// It is an event that was counted, and is over after this many seconds without a further one.
     Quiet(u32),
+    /// It is an event, and is over when one of these is seen after it.
+    Until(&'static [Evidence]),
+    /// It is an event that only its source or an operator can take back.
+    Never,
+}
+
+impl Clears {
+    /// The word for the kind.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Level => "level",
+            Self::Quiet(_) => "quiet",
+            Self::Until(_) => "until",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// A reason that a source may give, and what it means by default.
@@ -83,6 +135,10 @@ pub struct Meaning {
     /// Whether what stands at the first look at a device is a warning only: nobody saw it come, and the device may have
     /// worked with it since the last boot.
     pub only_when_new: bool,
+    /// For how many seconds it must stand before it counts.
+    pub after: u32,
+    /// Whether coming and going is a fault of its own, so that it is held for longer when it comes often.
+    pub is_damped: bool,
     /// What it takes for the source to say it, for people.
     pub threshold: &'static str,
 }
@@ -91,13 +147,27 @@ impl Meaning {
     /// A reason that makes a device Unhealthy as long as it is seen.
     #[must_use]
     pub const fn unhealthy(reason: &'static str, threshold: &'static str) -> Self {
-        Self { reason, action: Action::Unhealthy, clears: Clears::Level, only_when_new: false, threshold }
+        Self {
+            reason,
+            action: Action::Unhealthy,
+            clears: Clears::Level,
+            only_when_new: false,
+            after: 0,
+            is_damped: true,
+            threshold,
+        }
     }
 
     /// A reason that stands beside a device's health as a warning for as long as it is seen.
     #[must_use]
     pub const fn warning(reason: &'static str, threshold: &'static str) -> Self {
         Self { action: Action::Warn, ..Self::unhealthy(reason, threshold) }
+    }
+
+    /// A reason that does nothing to a device unless the configuration says otherwise.
+    #[must_use]
+    pub const fn ignored(reason: &'static str, threshold: &'static str) -> Self {
+        Self { action: Action::Ignore, ..Self::unhealthy(reason, threshold) }
     }
 
     /// The same, for what a device may have had before anybody looked.
@@ -110,6 +180,30 @@ impl Meaning {
     #[must_use]
     pub const fn until_quiet_for(self, seconds: u32) -> Self {
         Self { clears: Clears::Quiet(seconds), ..self }
+    }
+
+    /// The same, for an event that is over when one of these is seen after it.
+    #[must_use]
+    pub const fn until(self, evidence: &'static [Evidence]) -> Self {
+        Self { clears: Clears::Until(evidence), ..self }
+    }
+
+    /// The same, for an event that only its source or an operator can take back.
+    #[must_use]
+    pub const fn for_good(self) -> Self {
+        Self { clears: Clears::Never, ..self }
+    }
+
+    /// The same, counting only when it has stood for this many seconds.
+    #[must_use]
+    pub const fn after(self, seconds: u32) -> Self {
+        Self { after: seconds, ..self }
+    }
+
+    /// The same, for what comes and goes in use.
+    #[must_use]
+    pub const fn undamped(self) -> Self {
+        Self { is_damped: false, ..self }
     }
 }
 

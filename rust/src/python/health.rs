@@ -107,11 +107,34 @@ impl Meaning {
     }
 
     #[getter]
+    fn clears(&self) -> &'static str {
+        self.0.clears.as_str()
+    }
+
+    #[getter]
     fn quiet_seconds(&self) -> Option<u32> {
         match self.0.clears {
-            Clears::Level => None,
             Clears::Quiet(seconds) => Some(seconds),
+            Clears::Level | Clears::Until(_) | Clears::Never => None,
         }
+    }
+
+    #[getter]
+    fn evidence(&self) -> Vec<&'static str> {
+        match self.0.clears {
+            Clears::Until(evidence) => evidence.iter().map(|one| one.as_str()).collect(),
+            Clears::Level | Clears::Quiet(_) | Clears::Never => Vec::new(),
+        }
+    }
+
+    #[getter]
+    fn after(&self) -> u32 {
+        self.0.after
+    }
+
+    #[getter]
+    fn is_damped(&self) -> bool {
+        self.0.is_damped
     }
 
     #[getter]

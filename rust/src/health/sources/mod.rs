@@ -49,7 +49,7 @@ mod tests {
             for meaning in about.meanings {
                 let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
                 assert!(meaning.reason.bytes().all(is_word) && !meaning.threshold.is_empty(), "{meaning:?}");
-                assert!(meaning.clears != Clears::Quiet(0), "{meaning:?}");
+                assert!(meaning.clears != Clears::Quiet(0) && meaning.clears != Clears::Until(&[]), "{meaning:?}");
             }
         }
     }

@@ -14,14 +14,14 @@ pub(super) struct Scan;
 
 /// The words of this source, each with what it takes for a scan to say it. A word that is not here cannot be said.
 macro_rules! words {
-    ($($(#[$about:meta])* $name:ident = $word:literal: $threshold:literal;)*) => {
+    ($($(#[$about:meta])* $name:ident = $word:literal: $threshold:literal $(, $builder:ident)*;)*) => {
         $($(#[$about])* pub const $name: &str = $word;)*
 
         static ABOUT: About = About {
             name: "scan",
             reads: Class::None,
             document: "deploy/vendors.md",
-            meanings: &[$(Meaning::unhealthy($name, $threshold)),*],
+            meanings: &[$(Meaning::unhealthy($name, $threshold)$(.$builder())*),*],
         };
     };
 }
@@ -32,7 +32,7 @@ words! {
     /// The PCI function has no driver.
     DRIVER_UNBOUND = "driver-unbound": "the PCI function has no driver, or nothing names it";
     /// No accelerator function is loaded.
-    UNPROGRAMMED = "unprogrammed": "no accelerator function or shell is loaded, or it is being loaded";
+    UNPROGRAMMED = "unprogrammed": "no accelerator function or shell is loaded, or it is being loaded", undamped;
     /// The port of an FPGA cannot be read.
     PORT_ERROR = "port-error": "the id of what is loaded in the port cannot be read, is no id, or is all ones";
     /// The management engine of an FPGA cannot be read.

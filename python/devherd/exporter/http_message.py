@@ -1,25 +1,19 @@
-"""HTTP/1.1 on asyncio streams, as far as probes, scrapers and browsers need it: GET and HEAD, keep-alive, no uploads.
+"""HTTP/1.1 messages, as far as probes, scrapers and browsers need them: GET and HEAD, keep-alive, no uploads.
 
 Source: RFC 9112. Frameworks were measured: they cost 3 to 20 MB of memory, asyncio is there with gRPC anyway.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 
-log = logging.getLogger(__name__)
-
 HEAD_BYTES = 1 << 14
 """Of a request line and its headers."""
 BODY_BYTES = 1 << 16
 """Of a body, which is read and discarded: no page takes one."""
-IDLE_SECONDS = 60.0
-"""A connection without a complete request, or whose answer is not read, ends after this time."""
-MOST_CONNECTIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,57 +48,10 @@ class RequestError(Exception):
         self.status = status
 
 
-class Connections:
-    """The open connections of all listening sockets. Each is served in a task of its own."""
-
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
-        self._open: set[asyncio.StreamWriter] = set()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, to its end. Never raises."""
-        if len(self._open) >= MOST_CONNECTIONS:
-            writer.transport.abort()
-            return
-        self._open.add(writer)
-        try:
-            while await self._exchange(reader, writer):
-                pass
-        except (OSError, EOFError, asyncio.CancelledError):
-            pass  # the peer is gone or too slow; or this process ends
-        finally:
-            self._open.discard(writer)
-            writer.close()
-
-    def close(self) -> None:
-        """End all of them at once."""
-        for writer in self._open:
-            writer.transport.abort()
-
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its answer; whether another may follow."""
-        async with asyncio.timeout(IDLE_SECONDS):
-            try:
-                request = await _read(reader)
-            except RequestError as error:
-                writer.write(_encoded(_text(error.status), "GET", keeps_alive=False))
-                await writer.drain()
-                return False
-        try:
-            answer = await self._handler(request)
-        except Exception:
-            log.exception("cannot answer %s %s", request.method, request.path)
-            answer = _text(HTTPStatus.INTERNAL_SERVER_ERROR)
-        writer.write(_encoded(answer, request.method, keeps_alive=request.keeps_alive))
-        async with asyncio.timeout(IDLE_SECONDS):
-            await writer.drain()
-        return request.keeps_alive
-
-
-async def _read(reader: asyncio.StreamReader) -> Request:
-    """The next request, without its body. Raises RequestError, EOFError."""
+async def read(reader: asyncio.StreamReader, begun: bytes = b"") -> Request:
+    """The next request, without its body; `begun` has been read of it. Raises RequestError, EOFError."""
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
+        head = begun + await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
         raise RequestError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE) from error
     request = parse(head)
@@ -143,7 +90,8 @@ def parse(head: bytes) -> Request:
     return Request(method, unquote(path) or "/", query, headers, keeps_alive)
 
 
-def _encoded(answer: Answer, method: str, *, keeps_alive: bool) -> bytes:
+def encoded(answer: Answer, method: str, *, keeps_alive: bool) -> bytes:
+    """An answer as it is sent: to HEAD without its body."""
     headers = {
         "Date": formatdate(usegmt=True),
         "Content-Type": answer.content_type,
@@ -159,5 +107,6 @@ def _encoded(answer: Answer, method: str, *, keeps_alive: bool) -> bytes:
     return head if method == "HEAD" else head + answer.body
 
 
-def _text(status: HTTPStatus) -> Answer:
+def bare(status: HTTPStatus) -> Answer:
+    """An answer that says its status and no more."""
     return Answer(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())

@@ -1,0 +1,49 @@
+"""What was stated about devices that ends events: an event that is read late, after its end, must not be raised."""
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from devherd.health.clears import Clears, Evidence, Level, Until
+from devherd.health.seen import Statement
+
+if TYPE_CHECKING:
+    from devherd._native import Finding
+    from devherd.inventory import DeviceKey
+
+
+class Stated:
+    """The latest moment of each statement about each device, in this boot."""
+
+    def __init__(self) -> None:
+        self._latest: dict[DeviceKey, dict[Statement, float]] = {}
+
+    def note(self, key: "DeviceKey", statement: Statement, monotonic: float) -> None:
+        """Take in a statement of that CLOCK_MONOTONIC second."""
+        latest = self._latest.setdefault(key, {})
+        latest[statement] = max(monotonic, latest.get(statement, monotonic))
+
+    def ends(self, key: "DeviceKey", finding: "Finding", clears: Clears, monotonic: float) -> bool:
+        """Whether an event that happened at that second is over."""
+        after = (statement for statement, moment in self._latest.get(key, {}).items() if moment > monotonic)
+        return any(is_about(statement, finding, clears) for statement in after)
+
+    def forget_all_but(self, known: Collection["DeviceKey"]) -> None:
+        """Drop what was stated about devices that are no longer known."""
+        self._latest = {key: latest for key, latest in self._latest.items() if key in known}
+
+    def everything(self) -> Iterator[tuple["DeviceKey", Statement, float]]:
+        """Sorted by device and statement."""
+        for key in sorted(self._latest):
+            for statement in sorted(self._latest[key]):
+                yield key, statement, self._latest[key][statement]
+
+
+def is_about(statement: Statement, finding: "Finding", clears: Clears) -> bool:
+    """Whether a statement ends a finding that is taken back in this way; none ends what stands."""
+    if isinstance(clears, Level):
+        return False
+    if statement.evidence is Evidence.SOURCE_CLEARED:
+        return (statement.source, statement.reason) == (finding.source, finding.reason)
+    if statement.reason:
+        return statement.reason == finding.reason
+    return isinstance(clears, Until) and statement.evidence in clears.evidence

@@ -1,0 +1,30 @@
+"""What a source names becomes devices: the one place where that is done."""
+
+from collections.abc import Iterable
+
+from devherd.inventory import DeviceKey, Entry
+from devherd.proto import health_pb2
+
+
+def targets(at: health_pb2.Target, entries: Iterable[Entry]) -> list[DeviceKey]:
+    """The devices for which every part holds that a target gives; none for a target that gives no part."""
+    if not at.ByteSize():
+        return []
+    return [entry.key for entry in entries if _is_target(at, entry)]
+
+
+def _is_target(at: health_pb2.Target, entry: Entry) -> bool:
+    device = entry.device
+    return (
+        at.vendor in {"", device.vendor}
+        and at.card in {"", device.card}
+        and at.device in {"", device.id}
+        and (not at.uuid or at.uuid == device.attributes.get("uuid"))
+        and (not at.pci_address or _is_at(at.pci_address, device.attributes.get("pci_address", "")))
+    )
+
+
+def _is_at(wanted: str, addresses: str) -> bool:
+    """Whether one of a device's functions, with commas between, is the wanted one, or of the wanted PCI device."""
+    known = addresses.split(",")
+    return any(address == wanted or address.rpartition(".")[0] == wanted for address in known)

@@ -1,0 +1,57 @@
+"""What takes a finding back, and why it still holds, in words for people."""
+
+from devherd.health.clears import Evidence, Level, Quiet, Until
+from devherd.health.held import Held
+from devherd.health.registry import Meaning
+from devherd.health.seen import Now
+
+_SHOWN = {
+    Evidence.REBOUND: "its driver is bound anew",
+    Evidence.READDED: "it is removed and added again",
+    Evidence.REBOOTED: "the host boots",
+    Evidence.RECOVERY_NONE: "its driver says that it needs no recovery",
+    Evidence.SOURCE_CLEARED: "the source takes it back",
+    Evidence.OPERATOR: "an operator takes it back",
+}
+
+
+def way_back(meaning: Meaning, recover_after: int) -> str:
+    """What takes it back."""
+    clears = meaning.clears
+    at_least = f", {meaning.hold:g} s after it was last seen at the earliest" if meaning.hold else ""
+    if isinstance(clears, Level):
+        return ("1 good look" if recover_after == 1 else f"{recover_after} good looks in a row") + at_least
+    if isinstance(clears, Quiet):
+        return f"{max(clears.seconds, meaning.hold):g} s without another event"
+    if isinstance(clears, Until):
+        return " or ".join(_SHOWN[evidence] for evidence in Evidence if evidence in clears.evidence) + at_least
+    return f"{_SHOWN[Evidence.SOURCE_CLEARED]} or {_SHOWN[Evidence.OPERATOR]}{at_least}"
+
+
+def not_yet(held: Held, recover_after: int, not_looked: str, now: Now) -> str:
+    """Why it still holds, or does not count yet; empty for what is over."""
+    if held.is_over:
+        return ""
+    if held.is_waiting:
+        return f"it counts when it has stood for {held.meaning.after:g} s"
+    if not_looked:
+        return f"not looked at: {not_looked}"
+    quiet_for = max(0.0, now.monotonic - held.last_monotonic)
+    return _what_is_missing(held, recover_after, quiet_for) or _held_on(held, quiet_for)
+
+
+def _what_is_missing(held: Held, recover_after: int, quiet_for: float) -> str:
+    """Of its way back; empty when that was gone, and it is held for longer."""
+    clears = held.meaning.clears
+    if isinstance(clears, Level):
+        looks = f"{held.good_looks} of {recover_after} good looks" if held.good_looks else "it is still seen"
+        return looks if held.good_looks < recover_after else ""
+    if held.is_taken_back:
+        return ""
+    if isinstance(clears, Quiet):
+        return f"the last event was {quiet_for:.0f} s ago"
+    return "nothing of that was seen since the last event"
+
+
+def _held_on(held: Held, quiet_for: float) -> str:
+    return f"it is held for another {max(0.0, held.meaning.hold - quiet_for):.0f} s"
