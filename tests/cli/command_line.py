@@ -25,7 +25,7 @@ class Outcome:
         return self.stderr.strip()
 
 
-def devherd(*words, environment=None, timeout=60):
+def devherd(*words, environment=None, timeout=60, stdin=""):
     """Run `devherd` to its end."""
     done = subprocess.run(
         [*COMMAND, *map(str, words)],
@@ -34,6 +34,6 @@ def devherd(*words, environment=None, timeout=60):
         text=True,
         timeout=timeout,
         env={"PATH": "/usr/bin:/bin", **(environment or {})},
-        stdin=subprocess.DEVNULL,
+        input=stdin,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)

@@ -35,22 +35,84 @@ def test_a_good_config_is_shown_with_the_resources_it_makes(tmp_path):
     assert outcome.stdout.count("example.com/gpu") == 2
 
 
-def test_a_selector_that_can_match_nothing_is_told_and_is_no_error(tmp_path):
-    """A fact that no vendor has, with what was perhaps meant: the rule would be without effect and without a word."""
+@pytest.mark.parametrize(
+    ("match", "said"),
+    [
+        ("{interfaceid: '*'}", "interfaceid: no vendor has this fact; did you mean `interface_id`?"),
+        ("{vendor: nvdia}", "vendor: no vendor matches `nvdia`; did you mean `nvidia`?"),
+        ("{exclude: [{vendor: simulated, model: x}]}", "exclude[0].model: devices of simulated do not have this fact"),
+    ],
+)
+def test_a_selector_that_names_what_does_not_exist_is_an_error(tmp_path, match, said):
+    """A misspelt rule was accepted without a word, and resources vanished."""
     path = tmp_path / "config.yaml"
     path.write_text(
-        "simulated: [{name: a.example/x, count: 1}]\nresources: [{match: {interfaceid: '*'}, advertise: false}]\n"
+        f"simulated: [{{name: a.example/x, count: 1}}]\nresources: [{{match: {match}, advertise: false}}]\n"
     )
 
     outcome = devherd("check-config", path, "--host-root", tmp_path)
 
-    assert outcome.code == 0
-    assert outcome.stderr == (
-        f"devherd: warning: {path}: resources[0].match.interfaceid: no vendor has this fact — "
-        "did you mean `interface_id`?\n"
-    )
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith(f"devherd: bad configuration in {path} — resources[0].match.{said}")
+
+
+def test_a_setting_without_an_effect_is_told_last_and_is_an_error_when_asked_for(tmp_path):
+    """A value that no device can have."""
+    path = tmp_path / "config.yaml"
+    path.write_text("resources: [{match: {vendor_id: '8086'}, advertise: false}]\n")
+
+    outcome = devherd("check-config", path, "--host-root", tmp_path)
+    strict = devherd("check-config", "--strict", path, "--host-root", tmp_path)
+
+    assert (outcome.code, strict.code) == (0, 1)
     assert f"{path} is valid." in outcome.stdout
-    assert "a.example/x" in outcome.stdout
+    assert outcome.stderr == strict.stderr
+    doubt = "`8086` can never match — values look like `0x8086`, in full and lower case"
+    assert outcome.stderr.splitlines() == [
+        f"devherd: warning: {path}: resources[0].match.vendor_id: {doubt}",
+        "devherd: warnings: 1",
+    ]
+
+
+def test_a_bad_value_is_an_error_also_where_a_variable_overrules_it(tmp_path):
+    """In the DaemonSet the address is given by a variable; the file was called good."""
+    path = tmp_path / "config.yaml"
+    environment = {"DEVHERD_LISTEN": ":9478"}
+    path.write_text("listen: 'localhost:99999'\n")
+    bad = devherd("check-config", path, "--host-root", tmp_path, environment=environment)
+    path.write_text("listen: 'localhost:9999'\nlog_level: debug\n")
+    good = devherd("check-config", path, "--host-root", tmp_path, environment=environment)
+
+    assert bad.code == 2
+    assert " — listen: " in bad.stderr
+    assert (good.code, good.stderr) == (0, f"devherd: {path}: listen: overruled here by DEVHERD_LISTEN\n")
+
+
+def test_a_configuration_is_taken_from_standard_input(tmp_path):
+    """As import-config does."""
+    command = ("check-config", "-", "--host-root", tmp_path)
+    good = devherd(*command, stdin="simulated: [{name: a.example/x, count: 1}]\n")
+    bad = devherd(*command, stdin="simulatde: []\n")
+
+    assert (good.code, good.stderr) == (0, "")
+    assert "a.example/x" in good.stdout
+    assert bad.code == 2
+    assert bad.stderr.startswith("devherd: bad configuration in standard input — simulatde: unknown key")
+
+
+def test_keys_without_a_value_have_their_defaults(tmp_path):
+    """All below `vendors:` may be commented out."""
+    path = tmp_path / "config.yaml"
+    content = "vendors:\nresources:\nscan: {period: }\nhealth:\nlisten:\nsimulated: [{name: a.example/x, count: }]\n"
+    path.write_text(content)
+
+    outcome = devherd("check-config", path, "--host-root", tmp_path)
+
+    assert outcome.code == 2
+    (line,) = outcome.stderr.splitlines()
+    assert " — simulated[0].count: " in line
+    path.write_text(content.replace("count: ", "count: 1"))
+    assert devherd("check-config", path, "--host-root", tmp_path).code == 0
 
 
 def test_a_simulated_resource_that_is_named_twice_is_an_error_with_both_places(tmp_path):

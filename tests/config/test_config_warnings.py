@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from devherd._native import Scanner
 from devherd.config import facts
+from devherd.config.conflicts import conflicts
 from devherd.config.model import Config, Vendors
 from devherd.config.warnings import warnings_of
 from devherd.offers.rules import matches
@@ -39,17 +40,6 @@ def test_a_selector_that_can_match_gives_no_warning(selector):
 @pytest.mark.parametrize(
     ("selector", "place", "doubt"),
     [
-        ({"pci_adress": "0000:81:00.0"}, "pci_adress", "no vendor has this fact — did you mean `pci_address`,"),
-        (
-            {"vendor": "simulated", "afu_id": "*"},
-            "afu_id",
-            "devices of simulated do not have this fact — known: `vendor`, `id`, `resource_name`",
-        ),
-        (
-            {"vendor": "intel-fgpa"},
-            "vendor",
-            "no vendor matches `intel_fgpa` — did you mean `intel_fpga`, `intel_gpu`?",
-        ),
         (
             {"pci_address": "81:00.0"},
             "pci_address",
@@ -66,6 +56,26 @@ def test_a_selector_that_cannot_match_gives_a_warning_with_a_suggestion(selector
     """The key path, what has no effect, and what to do."""
     (told,) = warnings_about(selector)
     assert told.startswith(f"resources[0].match.{place}: {doubt}")
+
+
+@pytest.mark.parametrize(
+    ("selector", "error"),
+    [
+        ({"pci_adress": "0000:81:00.0"}, "pci_adress: no vendor has this fact; did you mean `pci_address`,"),
+        (
+            {"vendor": "simulated", "afu_id": "*"},
+            "afu_id: devices of simulated do not have this fact; known: `vendor`, `id`, `resource_name`",
+        ),
+        (
+            {"vendor": "intel-fgpa"},
+            "vendor: no vendor matches `intel_fgpa`; did you mean `intel_fpga`, `intel_gpu`?",
+        ),
+    ],
+)
+def test_a_selector_that_names_what_does_not_exist_is_an_error_with_a_suggestion(selector, error):
+    """Such a rule would be without effect, and resources would vanish."""
+    (told,) = conflicts(Config.model_validate({"resources": [{"match": selector}]}))
+    assert told.startswith(f"resources[0].match.{error}")
 
 
 def test_a_rule_behind_one_that_matches_everything_gives_a_warning():

@@ -131,10 +131,11 @@ async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(t
     assert said in (await until_page(testbed, "/", lambda status, _: status == 200))
     assert "simulatde: unknown key" in configuration(testbed)["refusal"]
 
-    testbed.configure({"resources": [{"match": {"vendor": "nvdia"}}]})
+    testbed.configure({"resources": [{"match": {"vendor_id": "8086"}}]})
     await supervisorctl(testbed, "reload")
     await until_page(testbed, "/metrics", lambda _, page: "devherd_config_last_reload_successful 1.0" in page)
-    warning = "resources[0].match.vendor: no vendor matches `nvdia` — did you mean `nvidia`?"
+    doubt = "`8086` can never match — values look like `0x8086`, in full and lower case"
+    warning = f"resources[0].match.vendor_id: {doubt}"
     assert warning in testbed.log
     shown = configuration(testbed)
     assert shown.pop("loaded").endswith("Z")

@@ -1,39 +1,79 @@
 """Validate a configuration: print every error with its key path, or the resources that result on this host.
 
-Settings that are valid but cannot have an effect are printed as warnings.
+The file is judged by itself first: an option or a variable that overrules a bad value in it would hide it. Settings
+that are valid but cannot have an effect are warnings, printed last and counted; they are errors with --strict.
 """
 
 import argparse
+import os
 import sys
+from typing import TYPE_CHECKING
 
-from devherd.cli.common_options import load_config
 from devherd.cli.scan import look
-from devherd.errors import ExitCode
+from devherd.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from devherd.config import Config
+
+STDIN = "standard input"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
-    parser.add_argument("file", metavar="FILE", nargs="?", help="the file to check (default: that of --config)")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="the file to check, `-` for standard input (default: that of --config)"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit 1 when a setting has no effect")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check and print."""
+    """Check and print. Raises UsageError for a file that cannot be read."""
     from devherd.config import ConfigError
-    from devherd.config.warnings import warnings_of
 
     arguments.config = arguments.file or arguments.config
     try:
-        config = load_config(arguments)
+        config, overruled = _judged(arguments)
     except ConfigError as error:
         for problem in error.problems:
             print(f"devherd: bad configuration in {error.source} — {problem} — correct it", file=sys.stderr)
         return ExitCode.USAGE
-    for warning in warnings_of(config):
-        print(f"devherd: warning: {config.source}: {warning}", file=sys.stderr)
+    return _report(config, overruled, strict=arguments.strict)
+
+
+def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
+    """The configuration, and its keys that an option or a variable overrules. Raises ConfigError, UsageError."""
+    from devherd.config import COMMON_OPTIONS, ConfigError, file_of, judge, load, strict_yaml
+
+    options = {name: getattr(arguments, name) for name in ("config", *COMMON_OPTIONS)}
+    path = file_of(options, os.environ)
+    if path is None:
+        return load(options, os.environ), {}
+    source = STDIN if str(path) == "-" else str(path)
+    try:
+        text = sys.stdin.read() if source == STDIN else strict_yaml.read_text(path)
+    except UnicodeDecodeError as error:
+        raise ConfigError(source, [f"byte {error.start} is not UTF-8 text"]) from error
+    except UsageError as error:
+        if arguments.file is None:
+            raise
+        raise UsageError(error.what, error.why, "name a readable file") from error
+    return judge(source, text, options, os.environ)
+
+
+def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int:
     from devherd.cli import inventory_table
+    from devherd.config.warnings import warnings_of
 
     report = look(config)
     console = inventory_table.console()
     console.print(f"{config.source or 'The default configuration'} is valid. On this host it results in:\n")
     console.print(inventory_table.scan(report.resources, report.problems, report.duration_seconds))
-    return ExitCode.DONE
+    sys.stdout.flush()
+    for key, origin in overruled.items():
+        print(f"devherd: {config.source}: {key}: overruled here by {origin}", file=sys.stderr)
+    warnings = list(warnings_of(config))
+    for warning in warnings:
+        print(f"devherd: warning: {config.source}: {warning}", file=sys.stderr)
+    if warnings:
+        print(f"devherd: warnings: {len(warnings)}", file=sys.stderr)
+    return ExitCode.PROBLEM_FOUND if strict and warnings else ExitCode.DONE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from devherd.config.errors import ConfigError
-    from devherd.config.loader import COMMON_OPTIONS, DEFAULT_PATH, load, reload
+    from devherd.config.loader import COMMON_OPTIONS, DEFAULT_PATH, file_of, judge, load, reload
     from devherd.config.model import Config, ResourceRule, Selector, Sharing
     from devherd.config.resolution import resolve
     from devherd.config.values import parse_duration
@@ -25,6 +25,8 @@ __all__ = [
     "Selector",
     "Sharing",
     "Vendors",
+    "file_of",
+    "judge",
     "load",
     "parse_duration",
     "reload",
@@ -33,7 +35,7 @@ __all__ = [
 
 _NAMES = {
     "errors": ("ConfigError",),
-    "loader": ("COMMON_OPTIONS", "DEFAULT_PATH", "load", "reload"),
+    "loader": ("COMMON_OPTIONS", "DEFAULT_PATH", "file_of", "judge", "load", "reload"),
     "model": ("Config", "ResourceRule", "Selector", "Sharing"),
     "resolution": ("resolve",),
     "values": ("parse_duration",),

@@ -1,7 +1,8 @@
-"""Keys of a configuration that cannot go together, each of them valid by itself. Pure."""
+"""What is wrong with a configuration of valid keys: some cannot go together, some name what does not exist. Pure."""
 
 from collections.abc import Iterator
 
+from devherd.config import selectors
 from devherd.config.model import Config, ResourceRule
 
 MOST_MPS_REPLICAS = 48
@@ -10,7 +11,12 @@ MOST_MPS_REPLICAS = 48
 
 def conflicts(config: Config) -> list[str]:
     """One line each: key path and what is wrong."""
-    return [*_sharing(config), *_repeated_names(config)]
+    return [*_unknown_names(config), *_sharing(config), *_repeated_names(config)]
+
+
+def _unknown_names(config: Config) -> Iterator[str]:
+    for number, rule in enumerate(config.resources):
+        yield from selectors.errors(f"resources[{number}].match", rule.match)
 
 
 def _sharing(config: Config) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Where the configuration comes from: option, environment, file, default, in that order."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -23,30 +24,14 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
 
     Raises ConfigError with every error found, UsageError when the file cannot be read.
     """
-    given = {
-        name: (value, f"--{name.replace('_', '-')}")
-        for name in COMMON_OPTIONS
-        if (value := options.get(name)) is not None
-    }
-    for name in COMMON_OPTIONS:
-        variable = f"DEVHERD_{name.upper()}"
-        value = environ.get(variable)
-        if name not in given and value is not None and (value or name == "listen"):  # empty is unset, but for `listen`
-            given[name] = (value, variable)
-    path = _file(options.get("config") or environ.get("DEVHERD_CONFIG"))
+    given = _given(options, environ)
+    path = file_of(options, environ)
     seen = (
         identity_of(path, follow_symlinks=True) if path else None
     )  # before it is read: what is put in place meanwhile is another version
-    content = _read(path) if path else {}
+    content = _content(str(path), lambda: strict_yaml.read_text(path)) if path else {}
     merged = content | {name: value for name, (value, _) in given.items()}
-    try:
-        config = Config.model_validate(merged)
-    except ValidationError as error:
-        origins = {name: origin for name, (_, origin) in given.items()}
-        raise ConfigError(str(path or "the options"), list(explain(error, origins))) from None
-    conflicting = conflicts(config)
-    if conflicting:
-        raise ConfigError(str(path or "the options"), conflicting)
+    config = _valid(merged, str(path or "the options"), {name: origin for name, (_, origin) in given.items()})
     config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
     config._given_options = tuple((name, value) for name, value in options.items() if value is not None)  # noqa: SLF001
     return config
@@ -58,21 +43,64 @@ def reload(settings: Settings, environ: Mapping[str, str]) -> Config:
     return load({**dict(settings.given_options), "config": path}, environ)
 
 
-def _file(given: str | None) -> Path | None:
-    if given:
+def judge(
+    source: str, text: str, options: Mapping[str, str | None], environ: Mapping[str, str]
+) -> tuple[Config, dict[str, str]]:
+    """What a text makes, with options and environment; and its keys that one of these overrules, each with which.
+
+    The text has to be right without them: they would hide what is wrong with it, until they go. `source` is its name in
+    messages. Raises ConfigError.
+    """
+    content = _content(source, lambda: text)
+    _valid(content, source)
+    given = _given(options, environ)
+    config = _valid(content | {name: value for name, (value, _) in given.items()}, source)
+    config._source = Path(source)  # noqa: SLF001 - as in `load`
+    return config, {name: origin for name, (_, origin) in given.items() if name in content}
+
+
+def _given(options: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The common options that are given, each with the option or variable that gives it."""
+    given = {
+        name: (value, f"--{name.replace('_', '-')}")
+        for name in COMMON_OPTIONS
+        if (value := options.get(name)) is not None
+    }
+    for name in COMMON_OPTIONS:
+        variable = f"DEVHERD_{name.upper()}"
+        value = environ.get(variable)
+        if name not in given and value is not None and (value or name == "listen"):  # empty is unset, but for `listen`
+            given[name] = (value, variable)
+    return given
+
+
+def _valid(content: Mapping[str, Any], source: str, origins: Mapping[str, str] = MappingProxyType({})) -> Config:
+    try:
+        config = Config.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(source, list(explain(error, origins))) from None
+    conflicting = conflicts(config)
+    if conflicting:
+        raise ConfigError(source, conflicting)
+    return config
+
+
+def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:
+    """The file to read: the one given, or the default one if it is there."""
+    if given := options.get("config") or environ.get("DEVHERD_CONFIG"):
         return Path(given)
     return DEFAULT_PATH if DEFAULT_PATH.exists() else None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _content(source: str, read: Callable[[], str]) -> dict[str, Any]:
     try:
-        content = strict_yaml.read(path)
+        content = strict_yaml.parse(read())
     except UnicodeDecodeError as error:
-        raise ConfigError(str(path), [f"byte {error.start} is not UTF-8 text"]) from error
+        raise ConfigError(source, [f"byte {error.start} is not UTF-8 text"]) from error
     except yaml.YAMLError as error:
-        raise ConfigError(str(path), [strict_yaml.explain(error)]) from error
+        raise ConfigError(source, [strict_yaml.explain(error)]) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(str(path), ["the file must be a mapping of keys, like `scan: {period: 5s}`"])
+        raise ConfigError(source, ["the file must be a mapping of keys, like `scan: {period: 5s}`"])
     return {str(key): value for key, value in content.items()}

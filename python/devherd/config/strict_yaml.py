@@ -49,9 +49,8 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_written_int)
 
 
-def read(path: Path) -> Any:
-    """The content. Raises UsageError when it cannot be read, YAMLError or UnicodeDecodeError when it is bad."""
-    text = read_text(path)
+def parse(text: str) -> Any:
+    """The content of a text of one document. Raises YAMLError when it is bad."""
     _check_depth(text)
     return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
 

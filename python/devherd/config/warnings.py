@@ -1,14 +1,12 @@
 """Valid settings that have no effect: rules that match nothing, options that another one overrides.
 
-`devherd check-config` prints it.
+`devherd check-config` prints them, an instance logs and shows them.
 """
 
-import difflib
 from collections.abc import Collection, Iterator
-from fnmatch import fnmatchcase
 
-from devherd.config import facts
-from devherd.config.model import Config, ResourceRule, Selector
+from devherd.config import selectors
+from devherd.config.model import Config, ResourceRule
 
 
 def warnings_of(config: Config) -> Iterator[str]:
@@ -22,9 +20,7 @@ def warnings_of(config: Config) -> Iterator[str]:
             yield f"{place}: unreachable: {catch_all} already matches every device — move the narrower rule first"
         elif _matches_everything(rule):
             catch_all = place
-        yield from _of_selector(f"{place}.match", rule.match)
-        for index, exception in enumerate(rule.match.exclude):
-            yield from _of_selector(f"{place}.match.exclude[{index}]", exception)
+        yield from selectors.doubts(f"{place}.match", rule.match)
 
 
 def _of_strategies(strategies: Collection[str]) -> Iterator[str]:
@@ -49,34 +45,3 @@ def _of_generic(config: Config) -> Iterator[str]:
 
 def _matches_everything(rule: ResourceRule) -> bool:
     return not rule.match.patterns() and not rule.match.exclude
-
-
-def _of_selector(place: str, selector: Selector) -> Iterator[str]:
-    patterns = selector.patterns()
-    vendors = list(facts.OF_VENDOR)
-    for glob in patterns.get("vendor", ()):
-        if not any(fnmatchcase(vendor, glob) for vendor in vendors):
-            yield f"{place}.vendor: no vendor matches `{glob}` — {_meant(glob, vendors)}"
-    meant = [vendor for vendor in vendors if _is_meant(vendor, patterns)] or vendors
-    whose = "no vendor has" if meant == vendors else f"devices of {' or '.join(meant)} do not have"
-    known = [*facts.OF_EVERY_DEVICE, *dict.fromkeys(fact for vendor in meant for fact in facts.OF_VENDOR[vendor])]
-    for fact, globs in patterns.items():
-        if fact not in known:
-            yield f"{place}.{fact}: {whose} this fact — {_meant(fact, known)}"
-        for glob in globs:
-            if not facts.can_match(fact, glob):
-                form = facts.EXAMPLES[fact][0]
-                yield f"{place}.{fact}: `{glob}` can never match — values look like `{form}`, in full and lower case"
-
-
-def _is_meant(vendor: str, patterns: dict[str, list[str]]) -> bool:
-    return "vendor" not in patterns or any(fnmatchcase(vendor, glob) for glob in patterns["vendor"])
-
-
-def _meant(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=3)
-    return f"did you mean {_listed(close)}?" if close else f"known: {_listed(known)}"
-
-
-def _listed(words: list[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
