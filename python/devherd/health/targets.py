@@ -1,6 +1,6 @@
 """What a source names becomes devices: the one place where that is done."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
@@ -20,8 +20,17 @@ def _is_target(at: health_pb2.Target, entry: Entry) -> bool:
         and at.card in {"", device.card}
         and at.device in {"", device.id}
         and (not at.uuid or at.uuid == device.attributes.get("uuid"))
+        and _is_part(at, device.attributes)
         and (not at.pci_address or _is_at(at.pci_address, device.attributes.get("pci_address", "")))
     )
+
+
+def _is_part(at: health_pb2.Target, attributes: Mapping[str, str]) -> bool:
+    """Whether a device is, or has, the instance of a GPU that is wanted."""
+    return at.gpu_instance in {"", attributes.get("gpu_instance", at.gpu_instance)} and at.compute_instance in {
+        "",
+        attributes.get("compute_instance", at.compute_instance),
+    }
 
 
 def _is_at(wanted: str, addresses: str) -> bool:

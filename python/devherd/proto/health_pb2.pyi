@@ -141,7 +141,7 @@ class Evidence(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     evidence: _builtins.str
-    """a word: rebound, readded, recovery-none, source-cleared"""
+    """a word: rebound, readded, recovery-none, recovery-unasked, source-cleared"""
     reason: _builtins.str
     """of source-cleared: which of the source's own reasons it takes back"""
     monotonic_seconds: _builtins.float
@@ -175,6 +175,8 @@ class Target(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     PCI_ADDRESS_FIELD_NUMBER: _builtins.int
     UUID_FIELD_NUMBER: _builtins.int
+    GPU_INSTANCE_FIELD_NUMBER: _builtins.int
+    COMPUTE_INSTANCE_FIELD_NUMBER: _builtins.int
     vendor: _builtins.str
     """nvidia"""
     card: _builtins.str
@@ -185,6 +187,9 @@ class Target(_message.Message):
     """0000:3b:00.0, or without its function: every function of 0000:3b:00"""
     uuid: _builtins.str
     """the device's attribute `uuid`"""
+    gpu_instance: _builtins.str
+    """of a GPU in MIG mode: partitions of other instances are left out, the GPU is not"""
+    compute_instance: _builtins.str
     def __init__(
         self,
         *,
@@ -193,10 +198,12 @@ class Target(_message.Message):
         device: _builtins.str = ...,
         pci_address: _builtins.str = ...,
         uuid: _builtins.str = ...,
+        gpu_instance: _builtins.str = ...,
+        compute_instance: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "compute_instance", b"compute_instance", "device", b"device", "gpu_instance", b"gpu_instance", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
