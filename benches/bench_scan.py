@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import herds
 import system_calls
 from measure import figure, headline, median_seconds, milliseconds
 from one_vendor import settings
@@ -59,7 +60,9 @@ def main() -> None:
             _amd(SimulatedNode.create(Path(directory) / "node", preset(name)).root, name)
     headline(f"scan of {PATHS} generic paths (one glob, a file each)")
     with tempfile.TemporaryDirectory() as directory:
-        _time_generic(SimulatedNode.create(Path(directory) / "node", preset("generic")).root)
+        _time_generic(SimulatedNode.create(Path(directory) / "node", preset("generic")).root, "on a disk")
+    with herds.directory() as memory:
+        _time_generic(SimulatedNode.create(memory / "node", preset("generic")).root, "in memory, as /dev is")
 
 
 def _amd(root: Path, name: str) -> None:
@@ -78,7 +81,7 @@ def _amd(root: Path, name: str) -> None:
         figure(f"{name}, system calls of each further scan", f"{further:.0f}")
 
 
-def _time_generic(root: Path) -> None:
+def _time_generic(root: Path, where: str) -> None:
     nodes = root / "dev/many"
     nodes.mkdir()
     for number in range(PATHS):
@@ -90,8 +93,8 @@ def _time_generic(root: Path) -> None:
         median_seconds(scanner.scan, 50),
         median_seconds(lambda: [node.stat() for node in nodes.iterdir()], 50),
     )
-    figure("scan", milliseconds(took), "", f"{took / floor:.2f}x listing and stat in Python")
-    figure("health poll", milliseconds(median_seconds(scanner.poll, 50)))
+    figure(f"scan, {where}", milliseconds(took), "", f"{took / floor:.2f}x listing and stat in Python")
+    figure(f"health poll, {where}", milliseconds(median_seconds(scanner.poll, 50)))
 
 
 def _time(root: Path, what: str, count: int, vendor: str = "intel_fpga") -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from devherd import config
 from devherd._native import Device, Edits, Finding, Scan, Scanner
 from devherd.health.registry import MEANINGS
-from devherd.scanner.scan_core import native_scanner
+from devherd.scanner.scan_core import native_scanner, settled_looks
 
 PARTS = {"envs", "annotations", "nodes", "mounts", "hooks", "cdi_devices", "specs"}
 
@@ -31,7 +31,7 @@ class AnsweredScan:
 
     def __init__(self, scanner: Scanner, scan: Scan) -> None:
         self.scan = scan
-        polled = {(look.card, look.id): look.findings for look in scanner.poll()}
+        polled = {(look.card, look.id): look.findings for look in settled_looks(scanner)}
         self.devices = [
             Answered(
                 device,
@@ -67,7 +67,7 @@ class AnsweringScanner:
 
 def unhealthy(scanner: Scanner) -> list[tuple[str, str, str, list[str]]]:
     """Vendor, card, id and reasons of the devices that a poll finds Unhealthy."""
-    looks = [(look.vendor, look.card, look.id, reasons_in(look.findings)) for look in scanner.poll()]
+    looks = [(look.vendor, look.card, look.id, reasons_in(look.findings)) for look in settled_looks(scanner)]
     return [look for look in looks if look[3]]
 
 

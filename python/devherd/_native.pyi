@@ -187,6 +187,10 @@ class Look:
         The name is empty where no source looked: the card does not answer, nobody was left to ask, or a look failed.
         """
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether another look in a second tells more."""
+
 @final
 class Device:
     """Facts of one device; immutable, equal by value. rust/src/device.rs documents its fields.
@@ -392,7 +396,25 @@ class Scanner:
     def reconfigure(self, settings: str) -> None: ...
     def scan(self, beat: Callable[[], object] | None = None) -> Scan: ...
     def poll(self, beat: Callable[[], object] | None = None) -> list[Look]:
-        """Look again at the devices last found, and at those kept; only those with something to say are answered."""
+        """Look again, at everything, at the devices last found, and at those kept.
+
+        Only those with something to say are answered. What is not looked at by one of the following two is as it was.
+        """
+
+    def poll_due(
+        self,
+        awaited: Sequence[tuple[tuple[str, str, str], set[str]]] = ...,
+        beat: Callable[[], object] | None = None,
+    ) -> list[Look]:
+        """Look, as one of the regular polls, at what is due.
+
+        Where something has to be found in order before a finding goes, at all that its sources look at: `awaited` has
+        these devices by vendor, card and id, and the names of the sources.
+        """
+
+    def poll_named(self, named: Sequence[str], paths: bool, beat: Callable[[], object] | None = None) -> list[Look]:
+        """Look, between regular polls, at the cards at these places of sysfs; on wish at all nodes and other paths."""
+
     def watch_also(self, devices: list[Device]) -> None:
         """Keep an eye on devices that the last scan could not examine, in every poll until others are given."""
     @property

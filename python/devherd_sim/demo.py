@@ -106,7 +106,7 @@ class Demo:
             lambda: self._testbed.node.fail_port(PORT),
             lambda: self._kubelet.until_allocatable(RESOURCE, 0, within=WITHIN_SECONDS),
             lambda: f"the kubelet sees {PORT} Unhealthy: {', '.join(self._reasons())}",
-            "port error to Unhealthy at the kubelet (polled each 250 ms)",
+            "port error to Unhealthy at the kubelet (registers are read each 2.5 s)",
         )
 
     async def _recover(self) -> None:
@@ -115,7 +115,7 @@ class Demo:
             lambda: self._testbed.node.heal_port(PORT),
             lambda: self._kubelet.until_allocatable(RESOURCE, 1, within=WITHIN_SECONDS),
             lambda: f"the kubelet sees {PORT} Healthy again",
-            "cleared to Healthy (3 polls of 250 ms)",
+            "cleared to Healthy (the next read of the registers, and 2 polls of 250 ms)",
         )
 
     async def _kill(self) -> None:

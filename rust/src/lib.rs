@@ -7,7 +7,7 @@
 //!   └─► vendors/   one folder a vendor; a card each behind the fence (per_card, fence)
 //!   ─► device      facts of devices, problems, and what was not examined
 //!   ─► edits       what a container gets for a device
-//!   ─► scan        runs the vendors, compares with the last scan
+//!   ─► scan/       runs the vendors, compares with the last scan
 //!   ─► health/     looks again, cheaply, between scans: one file a source of findings
 //! allocation/  which free devices fit together
 //! events/      what wakes a scan

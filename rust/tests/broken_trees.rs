@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use devherd_native::device::Device;
+use devherd_native::health::Occasion;
 use devherd_native::host::Host;
 use devherd_native::scan::{Scan, Scanner};
 use devherd_native::settings::Settings;
@@ -136,7 +137,7 @@ proptest! {
         prop_assert_eq!(healthy_devices(&tree), before);
         let mut scanner = Scanner::new(tree.host(), &Settings::default());
         prop_assert!(scan(&mut scanner).changed);
-        scanner.poll(&|| {});
+        scanner.poll(&Occasion::Anything, &|| {});
         prop_assert!(!scan(&mut scanner).changed, "an unchanged tree must not look changed");
         prop_assert!(start.elapsed() < HANG);
     }
@@ -175,7 +176,7 @@ fn a_host_root_that_is_not_there_or_no_directory_is_an_empty_host() {
         let mut scanner = Scanner::new(Host::new(root.path().join(path)), &Settings::default());
         assert_eq!(scanner.scan(&|| {}).devices, []);
         assert_eq!(scanner.watched_directories(), Vec::<PathBuf>::new());
-        assert_eq!(scanner.poll(&|| {}), []);
+        assert_eq!(scanner.poll(&Occasion::Anything, &|| {}), []);
     }
 }
 

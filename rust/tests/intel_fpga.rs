@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use devherd_native::edits::{Edits, Hook, Node};
 use devherd_native::fence::Fence;
-use devherd_native::health::Poller;
+use devherd_native::health::{Occasion, Poller};
 use devherd_native::vendors::Vendor;
 use devherd_native::vendors::intel_fpga::IntelFpga;
 use devherd_native::vendors::intel_fpga::IntelFpgaMode::{Af, Region, RegionDevel};
@@ -375,16 +375,16 @@ fn what_a_card_shows_of_its_health_is_looked_at_in_every_mode() {
         assert_eq!(found.problems, []);
         let mut poller = Poller::new(tree.host(), Arc::new(Fence::new(Duration::from_secs(20))));
         poller.watch(&found.devices);
-        assert_eq!(poller.poll(&|| {}), []);
+        assert_eq!(poller.poll(&Occasion::Anything, &|| {}), []);
         let id = &found.devices[0].id;
         for (file, good, bad, source, reason) in &of_card {
             tree.write(file, bad);
             let seen = (id.clone(), (*source).to_owned(), (*reason).to_owned(), format!("/{file}"));
-            assert!(summed_up(poller.poll(&|| {})).contains(&seen), "{mode:?} {seen:?}");
+            assert!(summed_up(poller.poll(&Occasion::Anything, &|| {})).contains(&seen), "{mode:?} {seen:?}");
             tree.write(file, good);
         }
         let events = |(_, _, reason, _): &(_, _, String, _)| reason == "pci-aer";
-        let left = summed_up(poller.poll(&|| {}));
+        let left = summed_up(poller.poll(&Occasion::Anything, &|| {}));
         assert!(left.len() == 2 && left.iter().all(events), "the rest has gone with its cause: {left:?}");
     }
 }

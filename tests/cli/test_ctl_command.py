@@ -10,6 +10,9 @@ import pytest
 import scratch
 from command_line import devherd
 
+from devherd.cli import ctl
+from devherd.errors import UsageError
+
 CONF = """
 [supervisord]
 nodaemon=true
@@ -71,3 +74,31 @@ def test_without_an_instance_ctl_exits_with_4(tmp_path):
     assert outcome.code == 4
     assert f"no instance runs in {tmp_path}" in outcome.error_line
     assert list(tmp_path.iterdir()) == []
+
+
+PROGRAMS = ["exporter", "resource:fpga.intel.com_af", "resource:nvidia.com_gpu", "scanner", "source:nvml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "handed_over"),
+    [
+        ("restart nvidia.com/gpu", "restart resource:nvidia.com_gpu"),
+        ("restart nvidia.com_gpu scanner", "restart resource:nvidia.com_gpu scanner"),
+        ("tail -100 resource:nvidia.com/gpu stderr", "tail -100 resource:nvidia.com_gpu stderr"),
+        ("signal HUP fpga.intel.com/af", "signal HUP resource:fpga.intel.com_af"),
+        ("stop resource:*", "stop resource:*"),
+        ("status", "status"),
+        ("stop all", "stop all"),
+        ("maintail -f", "maintail -f"),
+    ],
+)
+def test_a_resource_name_stands_for_its_program(words, handed_over):
+    """Nobody has to know how supervisord spells it; everything else is supervisorctl's."""
+    assert " ".join(ctl.named(words.split(), PROGRAMS)) == handed_over
+
+
+def test_a_program_that_does_not_exist_is_an_error_with_the_nearest_one():
+    """Of `no such process`, which supervisorctl says twice."""
+    with pytest.raises(UsageError, match=r"no program is called `nvidia\.com/gpus`") as refused:
+        ctl.named(["restart", "nvidia.com/gpus"], PROGRAMS)
+    assert refused.value.cure == "did you mean `resource:nvidia.com_gpu`?"

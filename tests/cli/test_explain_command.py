@@ -117,7 +117,8 @@ def test_the_json_has_the_same_for_programs(run_dir):
         "first_seen": "2025-11-22T08:26:40Z",
         "last_seen": "2025-11-22T08:27:40Z",
         "count": 2,
-        "was_there": False,
+        "only_warned": None,
+        "rule": None,
         "taken_back_by": "3 good looks in a row",
         "not_yet": "it is still seen",
     }

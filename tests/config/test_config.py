@@ -15,7 +15,12 @@ from devherd.errors import UsageError
 
 CONTRACT_EXAMPLE = """
 scan: {period: 5s, events: true, probe_timeout: 2s}
-health: {poll: 1s, recover_after: 3}
+health:
+  poll: 1s
+  recover_after: 3
+  breaker: on
+  flapping: on
+  rules: []
 vendors:
   intel_fpga: {mode: af}
   nvidia: {mig_strategy: none, device_list_strategy: [envvar], device_id_strategy: uuid, pass_device_specs: false}
@@ -142,6 +147,35 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
             "cdi_dir: var/run/cdi",
             "cdi_dir: 'var/run/cdi' is not an absolute host path; start it with `/`, without `..`",
         ),
+        (
+            "health: {external: [{name: a, match: {id: x}}]}",
+            "health.external[0]: it needs either `command` or `file`, and not both",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, command: [check]}]}",
+            "health.external[0].command: 'check' is not an absolute path; a program is not looked for",
+        ),
+        (
+            "health: {external: [{name: a, match: {}, file: /run/a}]}",
+            "health.external[0].match: it names no device; give a fact like `{vendor: nvidia}`, or `{id: '*'}`",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, command: [/a], interval: 1s}]}",
+            "health.external[0].interval: input should be greater than or equal to 10",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, command: [/a], interval: 10s, timeout: 10s}]}",
+            "health.external[0]: `timeout` must be shorter than `interval`",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, file: /run/a, interval: 10s}]}",
+            "health.external[0]: `interval` is for `command`: a file is read when it changes",
+        ),
+        (
+            "health: {external: [{name: a, match: {id: x}, file: /a}, {name: a, match: {id: x}, file: /b}]}",
+            "health.external[1].name: `a` is already that of health.external[0]; rename one",
+        ),
+        ("health: {external: [{name: A/b, match: {id: x}, file: /a}]}", None),
         ("log_level: loud", "log_level: input should be 'debug', 'info', 'warning' or 'error'"),
         ("simulated: [{name: gpu, count: 1}]", None),
         (
@@ -194,6 +228,30 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
         (
             "resources: [{sharing: {strategy: mig}}]",
             "resources[0].sharing.strategy: input should be 'time_slicing' or 'mps'",
+        ),
+        (
+            "health: {rules: [{reason: link-degraded}]}",
+            "health.rules[0]: a rule needs `action`, `after` or `hold`: without them it changes nothing",
+        ),
+        (
+            "health: {rules: [{source: pci-lnk, action: ignore}]}",
+            "health.rules[0].source: no source is called `pci-lnk`; did you mean `pci-link`?",
+        ),
+        (
+            "health: {rules: [{source: pci-link, reason: link-degrade, action: unhealthy}]}",
+            "health.rules[0].reason: `link-degrade` is no reason of source `pci-link`; did you mean `link-degraded`?",
+        ),
+        (
+            "health: {rules: [{reason: on-fire, action: warn}]}",
+            None,
+        ),
+        (
+            "health: {rules: [{reason: link-degraded, action: panic}]}",
+            "health.rules[0].action: input should be 'unhealthy', 'warn' or 'ignore'",
+        ),
+        (
+            "health: {rules: [{resaon: link-degraded, action: warn}]}",
+            "health.rules[0].resaon: unknown key; did you mean `reason`?",
         ),
         ("[1, 2]", "the file must be a mapping of keys, like `scan: {period: 5s}`"),
         ("scan: {period: 5s", "line 2, column 1: did not find expected ',' or '}'"),

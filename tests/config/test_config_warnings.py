@@ -9,7 +9,7 @@ from devherd.config import facts
 from devherd.config.conflicts import conflicts
 from devherd.config.model import Config, Vendors
 from devherd.config.warnings import warnings_of
-from devherd.offers.rules import matches
+from devherd.selection import fits
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -102,7 +102,7 @@ def test_a_glob_that_matches_some_value_gives_no_warning(fact, data):
     )
     wild = st.sampled_from(["", "?", "*", "[!g]", "[0-9a-f:.x]"])
     glob = "".join(data.draw(wild) or each for each in value)
-    assert matches(Config.model_validate({"resources": [{"match": {fact: glob}}]}).resources[0].match, {fact: value})
+    assert fits(Config.model_validate({"resources": [{"match": {fact: glob}}]}).resources[0].match, {fact: value})
     assert facts.can_match(fact, glob)
 
 

@@ -14,7 +14,10 @@ host_root: /host
 cdi_dir: /etc/cdi
 listen: ""
 scan: {period: 7s, events: false, probe_timeout: 250ms}
-health: {poll: 2s, recover_after: 5, forget_after: 1m}
+health:
+  {poll: 2s, recover_after: 5, forget_after: 1m, breaker: off, flapping: off, rules: [
+    {match: {vendor: intel-fpga, exclude: [{numa_node: 1}]}, reason: temperature, value: 79, action: warn, hold: 1m},
+    {source: [pci-link, "node*"], after: 30s}]}
 vendors:
   nvidia: {enabled: true, mig_strategy: mixed, mps_root: /run/mps, shared_devices_allocation_policy: packed}
   intel_gpu: {allocation_policy: balanced, monitoring: split}
@@ -59,7 +62,21 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
         "/etc/cdi",
     )
     assert config.scan == resolved.ScanOptions(period=7.0, events=False, probe_timeout=0.25)
-    assert config.health == resolved.HealthOptions(poll=2.0, recover_after=5, forget_after=60.0)
+    rules = [
+        resolved.HealthRule(
+            match=resolved.Match(
+                facts={"vendor": ["intel_fpga"]}, exclude=[resolved.Selector(facts={"numa_node": ["1"]})]
+            ),
+            reason=["temperature"],
+            value=["79"],
+            action="warn",
+            hold=60.0,
+        ),
+        resolved.HealthRule(source=["pci-link", "node*"], after=30.0),
+    ]
+    assert config.health == resolved.HealthOptions(
+        poll=2.0, recover_after=5, forget_after=60.0, breaker=False, flapping=False, rules=rules
+    )
     assert config.vendors == {name: resolved.VendorOptions() for name in type(written.vendors).model_fields} | {
         "nvidia": resolved.VendorOptions(enabled=True, preferred_shared="packed"),
         "rdma": resolved.VendorOptions(enabled=False),

@@ -194,6 +194,16 @@ def test_the_patch_for_mig_adds_the_right_to_monitor_and_nothing_else(patched, p
     assert in_order(patched("nvidia-mig.yaml")["spec"]["template"]["spec"]) == in_order(pod)
 
 
+def test_the_patch_for_mps_adds_the_daemons_directory_to_read_and_nothing_else(patched, pod):
+    """M4: the directory is the one that NVIDIA's chart and operator use."""
+    mount = {"name": "nvidia-mps", "mountPath": "/host/run/nvidia/mps", "readOnly": True}
+    pod["containers"][0]["volumeMounts"].append(mount)
+    source = {"path": "/run/nvidia/mps", "type": "DirectoryOrCreate"}
+    pod["volumes"].append({"name": "nvidia-mps", "hostPath": source})
+
+    assert in_order(patched("nvidia-mps.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+
+
 def test_the_patch_for_nvidia_cdi_adds_directories_to_read_and_nothing_else(patched, pod):
     """Where the driver's files may be; a driver container's are mounted after the pod has started."""
     changed = in_order(patched("nvidia-cdi.yaml")["spec"]["template"]["spec"])

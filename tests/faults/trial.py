@@ -29,7 +29,7 @@ DEVICES = {CRYPTO: ["intel-fpga-port.0"], CODEC: ["intel-fpga-port.1"], GPU: [f"
 ALL = tuple(DEVICES)
 CONFIG = {
     "scan": {"period": "500ms"},
-    "health": {"poll": "100ms", "recover_after": 2},
+    "health": {"poll": "100ms", "recover_after": 2, "flapping": False},  # faults are played many times in a row
     "simulated": [{"name": GPU, "count": 4}],
 }
 HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]

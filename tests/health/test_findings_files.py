@@ -4,6 +4,7 @@ import logging
 
 from devherd import spool
 from devherd._native import Device, Fact
+from devherd.config.resolved import Match
 from devherd.health.findings_files import FindingsFiles, take_in
 from devherd.health.seen import Now, Seen
 from devherd.health.targets import targets
@@ -28,15 +29,15 @@ def lost(number: int = 1, **parts) -> health_pb2.Finding:
     return health_pb2.Finding(at=at, reason="gpu-lost", detail="NVML has lost it", file="libnvidia-ml.so.1", value="15")
 
 
-def put(directory, *findings, boot_id="boot-1", failed=""):
-    message = health_pb2.Findings(source="nvml", boot_id=boot_id, failed=failed, findings=findings)
+def put(directory, *findings, source="nvml", **parts):
+    message = health_pb2.Findings(**({"source": source, "boot_id": "boot-1", "findings": findings} | parts))
     directory.mkdir(exist_ok=True)
-    spool.write(spool.path_of(directory, "nvml"), message)
+    spool.write(spool.path_of(directory, source), message)
 
 
-def looked(files: FindingsFiles, sources=("nvml",)) -> Seen:
+def looked(files: FindingsFiles, sources=("nvml",), scopes=None) -> Seen:
     seen = Seen()
-    take_in(seen, files.read(sources, NOW), [FIRST, SECOND])
+    take_in(seen, files.read(sources, NOW), [FIRST, SECOND], scopes or {})
     return seen
 
 
@@ -128,3 +129,31 @@ def test_a_target_is_every_device_for_which_all_its_parts_hold():
     assert meant(pci_address="0000:04:00.0") == ["GPU-3"]
     assert meant(pci_address="0000:01:00") == ["GPU-1"]
     assert meant(pci_address="0000:01:00.1") == []
+
+
+def test_a_source_of_the_configuration_speaks_of_its_own_devices_only_and_of_all_of_them_where_it_names_none(tmp_path):
+    """A monitor of one card must not be able to empty the node."""
+    files = FindingsFiles(tmp_path)
+    everyone = health_pb2.Finding(at=health_pb2.Target(vendor="nvidia"), reason="external", file="a")
+    nobody = health_pb2.Finding(at=health_pb2.Target(), reason="external", file="b")
+    scopes = {"external-check": Match(facts={"id": ["GPU-2"]})}
+    put(tmp_path, everyone, nobody, source="external-check")
+
+    told = reasons(looked(files, ["external-check"], scopes))
+    unscoped = reasons(looked(files, ["external-check"]))
+
+    assert told == {"GPU-2": ["external", "external"]}
+    assert unscoped == {"GPU-1": ["external"], "GPU-2": ["external"]}
+
+
+def test_a_source_that_lets_go_is_not_waited_for(tmp_path):
+    """It says why it cannot look, and what it said before is taken back."""
+    files = FindingsFiles(tmp_path)
+    put(tmp_path, failed="it said nothing for 90 s")
+    kept = looked(files)
+    put(tmp_path, failed="it said nothing for 90 s", lets_go=True)
+    dropped = looked(files)
+
+    assert kept.failed == dropped.failed == {"nvml": "it said nothing for 90 s"}
+    assert kept.why_not_looked(FIRST.key, "nvml") == "it said nothing for 90 s"
+    assert dropped.why_not_looked(FIRST.key, "nvml") == ""

@@ -318,7 +318,9 @@ LOOKS = st.lists(st.dictionaries(st.sampled_from(["port", "other"]), st.sets(st.
 def test_a_finding_is_held_exactly_while_one_of_the_last_looks_found_it(recover_after, looks):
     """The definition of a level: held if and only if it was found in the last `recover_after` looks."""
     all_seen = [seen(**{name: list(found) for name, found in look.items()}) for look in looks]
-    policy = observed(*all_seen, recover_after=recover_after)
+    policy = Policy(recover_after)
+    policy.use(recover_after, damps=False)
+    observed(*all_seen, policy=policy)
 
     recent = looks[-recover_after:]
     for name, key in (("port", PORT), ("other", OTHER)):
@@ -330,6 +332,7 @@ def test_a_finding_is_held_exactly_while_one_of_the_last_looks_found_it(recover_
 def test_an_event_is_held_exactly_until_it_was_quiet_for_its_time(rises, pauses):
     """Whatever the looks in between: the last rise decides, and no event is counted twice or lost."""
     policy, count, moment, last_rise = Policy(3), 0, 0.0, None
+    policy.use(3, damps=False)
     for rise, pause in zip(rises, pauses, strict=False):
         moment += pause
         count += rise

@@ -50,7 +50,7 @@ def test_events_of_containers_and_mounts_wake_nobody_and_those_of_devices_and_dr
     """A busy node has hundreds of the former a second; a driver or module comes seldom, and then counts."""
     event = {"ACTION": "add", "DEVPATH": path}
     with HostEvents(FakeUevents([event])) as events:
-        assert events.wait(5) == counts
+        assert bool(events.wait(5)) == counts
     assert is_relevant(event) == counts
 
 
@@ -59,6 +59,18 @@ def test_one_event_that_counts_among_others_is_enough():
     noise = {"ACTION": "add", "DEVPATH": "/devices/virtual/net/veth1"}
     with HostEvents(FakeUevents([noise, {"ACTION": "bind", "DEVPATH": "/devices/gpu"}, noise])) as events:
         assert events.wait(5)
+
+
+def test_what_happened_names_the_places_and_says_whether_nodes_came_or_went():
+    """So that what an event is about is looked at, and nothing else."""
+    function = {"ACTION": "change", "DEVPATH": "/devices/pci0000:80/0000:80:02.0", "ERROR_EVENT": "BEGIN_RECOVERY"}
+    node = {"ACTION": "remove", "DEVPATH": "/devices/pci0000:80/0000:80:02.0/drm/card0", "DEVNAME": "dri/card0"}
+    for events, nodes in [([function], False), ([function, node, function], True)]:
+        with HostEvents(FakeUevents(events)) as waiting:
+            happened = waiting.wait(5)
+        assert happened.events == events
+        assert happened.places == sorted({f"/sys{event['DEVPATH']}" for event in events})
+        assert (happened.nodes, happened.lost) == (nodes, False)
 
 
 def test_lost_events_make_the_scanner_look():

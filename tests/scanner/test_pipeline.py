@@ -174,7 +174,7 @@ class BrokenLooks:
     def __init__(self, native: object, card: str) -> None:
         self.native, self.card = native, card
 
-    def poll(self, _beat) -> list[Unlooked]:
+    def poll_due(self, _awaited, _beat) -> list[Unlooked]:
         return [Unlooked(card=self.card)]
 
     def __getattr__(self, name: str) -> object:
@@ -193,3 +193,30 @@ def test_a_defect_in_a_look_is_a_problem_with_its_message_and_no_fault_of_the_ca
     [problem] = pipeline.problems
     assert (problem.path, problem.device, problem.error) == (card, "dfl-fme.0", "defect in a look: index out of range")
     assert pipeline.policy.verdicts() == {}
+
+
+def test_an_error_of_a_device_that_was_fine_makes_it_unhealthy_whenever_the_device_came(tmp_path):
+    """What stands at the first look is a warning. No look at a device that was fine was known, so all errors were."""
+    node = SimulatedNode.create(tmp_path, preset("fpga-opae-2"))
+    pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
+    pipeline.scan(0.0)
+    pipeline.poll(periodic=True)
+    node.fail_port("intel-fpga-port.0")
+    pipeline.poll(periodic=False)
+    assert [verdict.reasons for verdict in pipeline.policy.verdicts().values()] == [("port-error",)]
+
+
+def test_a_look_that_was_not_due_is_no_good_look(tmp_path):
+    """Registers are read at each tenth poll. A device recovers after three good reads of them, one with each poll."""
+    node = SimulatedNode.create(tmp_path, preset("fpga-opae-2"))
+    pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
+    pipeline.scan(0.0)
+    pipeline.poll(periodic=True)
+    node.fail_port("intel-fpga-port.0")
+    pipeline.poll(periodic=False)
+    node.heal_port("intel-fpga-port.0")
+    polls = 0
+    while pipeline.policy.verdicts():
+        pipeline.poll(periodic=True)
+        polls += 1
+    assert polls == 12

@@ -1,4 +1,6 @@
-"""What somebody who has taken over a child tries, from within: `attack.py DIRECTORY PROGRAM` prints outcomes as JSON.
+"""What somebody who has taken over a child tries, from within.
+
+`attack.py DIRECTORY PROGRAM[:NAME]` prints outcomes as JSON.
 
 The child is a real one: forked, stripped and confined as the supervisor does it, then given this main function instead
 of its own. An outcome is `done`, or the name of the error number.
@@ -23,10 +25,11 @@ from devherd.supervisor import fork
 from devherd.supervisor.programs import DEVHERD
 from devherd.supervisor.sandbox import Sandbox, make_directories
 
-DIRECTORY, PROGRAM = Path(sys.argv[1]), sys.argv[2]
+DIRECTORY = Path(sys.argv[1])
+PROGRAM, _, NAME = sys.argv[2].partition(":")
 SETTINGS = Settings(run_dir=DIRECTORY / "run", kubelet_dir=DIRECTORY / "kubelet", host_root=DIRECTORY)
 CONFIG = Config(common=SETTINGS, cdi_dir=Path("/cdi"))
-OWN, OTHER = "example.com_own", "example.com_other"
+OWN, OTHER = NAME or "example.com_own", "example.com_other"
 LIBC = ctypes.CDLL(None, use_errno=True)
 PTRACE_ATTACH, IO_URING_SETUP, X32_SOCKET = 16, 425, 0x4000_0000 + 41
 

@@ -97,11 +97,25 @@ SCANNER = EXPORTER | {
     "change a mode": "done",
 }
 
+EXTERNAL = SCANNER | {
+    "write its offer": "EACCES",
+    "write its state": "EACCES",
+    "write another's offer": "EACCES",
+    "write what the kubelet has of its offer": "EACCES",
+    "write another's state": "EACCES",
+    "make a state": "EACCES",
+    "write a CDI spec": "EACCES",
+    "write a device": "done",
+    "start a program": "done",
+    "start a program from memory": "done",
+    "change a mode": "EPERM",
+}
+
 
 @pytest.fixture
 def node(directory):
-    """A run directory with two resources, a kubelet directory with a kubelet and a pod, and what is beside them."""
-    for key in (OWN, OTHER):
+    """A run directory with three resources, a kubelet directory with a kubelet and a pod, and what is beside them."""
+    for key in (OWN, OTHER, "external-check"):
         for place in ("offers/device-plugin", "state", "allocatable"):
             path = spool.path_of(directory / "run" / place, key)
             path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -168,4 +182,12 @@ def test_a_compromised_scanner_can_write_what_it_publishes_and_reach_no_network(
     outcomes, status = attacked(node, "scanner")
 
     assert outcomes == SCANNER
+    assert status["NoNewPrivs"] == "1"
+
+
+def test_an_operators_program_can_read_the_host_and_use_its_devices_and_change_nothing(node):
+    """A monitor needs no more; what it says goes through the process that listens to it."""
+    outcomes, status = attacked(node, "source:external-check")
+
+    assert outcomes == EXTERNAL
     assert status["NoNewPrivs"] == "1"

@@ -51,6 +51,8 @@ async def test_devherd_ctl_is_supervisorctl_for_the_instance(testbed):
     shown = devherd("ctl", "--run-dir", str(testbed.settings.run_dir), "status", "scanner")
 
     assert shown.stdout.split()[:2] == ["scanner", "RUNNING"]
+    shown = devherd("ctl", "--run-dir", str(testbed.settings.run_dir), "status", "example.com/a")
+    assert shown.stdout.split()[:1] == ["resource:example.com_a"]
 
 
 def allocated(inventory: str) -> list[dict[str, str]]:

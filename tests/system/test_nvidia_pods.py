@@ -9,6 +9,7 @@ from cdi_runtime import Runtime
 
 from devherd._native import NaturalKey
 from devherd_sim.kubelet.allocation import AdmissionError
+from devherd_sim.node.nvidia_mps import MpsDaemon
 
 GPU = "nvidia.com/gpu"
 CDI = "k8s.device-plugin.nvidia.com"
@@ -96,8 +97,9 @@ MPS_CONFIG = {
 
 
 @pytest.mark.on("nvidia-8", MPS_CONFIG)
-async def test_one_gpu_is_shared_by_mps_and_the_others_are_whole(testbed):
+async def test_one_gpu_is_shared_by_mps_and_the_others_are_whole(testbed, request):
     """N28, nvidia.md 3.6: a container finds the control daemon of its resource, and may have one replica only."""
+    request.addfinalizer(MpsDaemon(testbed.node.root, "/run/nvidia/mps", "nvidia.com/gpu.shared").start().kill)
     await testbed.kubelet.until_allocatable("nvidia.com/gpu.shared", 2, within=30)
     await testbed.kubelet.until_allocatable(GPU, 7, within=30)
 

@@ -9,6 +9,7 @@ from answering import scanner_of
 
 from devherd._native import Device, Finding, Scanner
 from devherd.health.registry import MEANINGS
+from devherd.scanner.scan_core import settled_looks
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -49,7 +50,7 @@ def found(scanner: Scanner) -> dict[tuple[str, str], set[tuple[str, str]]]:
     def words(findings: list[Finding]) -> set[tuple[str, str]]:
         return {(finding.source, finding.reason) for finding in findings}
 
-    return {(look.vendor, look.id): words(look.findings) for look in scanner.poll() if look.findings}
+    return {(look.vendor, look.id): words(look.findings) for look in settled_looks(scanner) if look.findings}
 
 
 def count_fatal(function: Path) -> None:
@@ -96,6 +97,38 @@ def test_a_narrow_link_is_a_warning_on_the_devices_of_every_vendor(root: Path) -
     assert seen == {(device.vendor, device.id): {("pci-link", "link-degraded")} for device in physical}
     assert {vendor for vendor, _ in seen} == VENDORS
     assert MEANINGS["pci-link", "link-degraded"].action == "warn"
+
+
+def test_an_error_that_only_the_port_above_has_counted_is_seen_on_the_devices_below_it(root: Path) -> None:
+    """The port is the other end of the link, and many a function does not see its own errors."""
+    scanner, devices = watched(root)
+    [function, *_] = functions(root, devices)
+    port = function.resolve().parent
+    below = {device.id for device in devices if f"/{port.name}/" in str(functions(root, [device])[0].resolve())}
+
+    (port / "aer_dev_fatal").write_text("TOTAL_ERR_FATAL 0\n")
+    assert found(scanner) == {}
+    count_fatal(port)
+
+    seen = found(scanner)
+    assert {device_id for _, device_id in seen} == below
+    assert set.union(*seen.values()) == {("pci-aer-fatal", "pci-aer")}
+
+
+def test_all_ones_for_a_moment_are_the_reset_of_a_function_and_no_loss(root: Path) -> None:
+    """While a function is reset, configuration space reads as if nothing were there."""
+    scanner, devices = watched(root)
+    [function, *_] = functions(root, devices)
+
+    leave_the_bus(function)
+    [look] = [look for look in scanner.poll() if look.is_unsure]
+    assert (look.findings, look.not_looked) == (
+        [],
+        {"pci-config": "reads as all ones: it may be in the middle of a reset"},
+    )
+
+    (function / "config").write_bytes(bytes.fromhex("de10b423") + bytes(60))
+    assert scanner.poll() == []
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,16 @@ COMMANDS = {
         "show the findings against a device: file, value, and how each ends",
         "devherd explain nvidia.com/gpu GPU-8a1c…",
     ),
+    "cordon": Command(
+        "devherd.cli.cordon",
+        "keep a device from new pods",
+        "devherd cordon nvidia.com/gpu GPU-8a1c… --reason 'ticket 4711: runs hot'",
+    ),
+    "uncordon": Command(
+        "devherd.cli.uncordon",
+        "give a cordoned device back to the kubelet",
+        "devherd uncordon nvidia.com/gpu GPU-8a1c…",
+    ),
     "check-config": Command(
         "devherd.cli.check_config",
         "validate a configuration and print the resources that result",

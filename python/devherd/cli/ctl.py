@@ -1,25 +1,65 @@
 """supervisorctl for the running instance: status, restart, stop, start, tail and all its other commands.
 
-Without ARGS it is interactive. Programs are `scanner`, `exporter` and `resource:<resource name, / replaced by _>`.
+Without ARGS it is interactive. Programs are `scanner`, `exporter`, `source:<name>` and `resource:<resource name, with _
+for />`, for which the resource name alone will do: `devherd ctl restart nvidia.com/gpu`.
 """
 
 import argparse
+import difflib
+from collections.abc import Collection, Sequence
 
 from devherd.cli.common_options import load_config
 from devherd.cli.instance import require_running
-from devherd.errors import ExitCode
+from devherd.errors import ExitCode, UsageError
+
+_OF_PROGRAMS = frozenset({"status", "start", "stop", "restart", "tail", "fg", "signal", "clear", "pid"})
+"""Actions whose words, but for options, signals and groups, are programs."""
+_ANY = frozenset({"all", "stdout", "stderr"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
-    parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="passed to supervisorctl unchanged")
+    parser.add_argument(
+        "arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="passed to supervisorctl; resource names are known"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Hand over to supervisorctl, which ends the process with its own exit code. Raises UnreachableError."""
+    """Hand over to supervisorctl, which ends the process with its own exit code.
+
+    Raises UnreachableError, and UsageError for a program that the instance does not have.
+    """
     settings = load_config(arguments).settings()
     require_running(settings)
     from supervisor import supervisorctl
 
-    supervisorctl.main(["-c", str(settings.supervisord_conf), *arguments.arguments])
+    from devherd import instance
+
+    words = named(arguments.arguments, instance.read_children(settings).children)
+    supervisorctl.main(["-c", str(settings.supervisord_conf), *words])
     return ExitCode.DONE
+
+
+def named(words: Sequence[str], programs: Collection[str]) -> list[str]:
+    """The words with resource names as programs. Raises UsageError for what is neither, if any program is known."""
+    if not programs or not words or words[0] not in _OF_PROGRAMS:
+        return list(words)
+    first = 2 if words[0] == "signal" else 1
+    return [*words[:first], *(_program(word, programs) for word in words[first:])]
+
+
+def _program(word: str, programs: Collection[str]) -> str:
+    from devherd import spool
+
+    groups = {program.partition(":")[0] for program in programs}
+    if word in programs or word in _ANY or word.startswith("-") or word.removesuffix(":*") in groups:
+        return word
+    as_resource = f"resource:{spool.key_of(word.removeprefix('resource:'))}"
+    if as_resource in programs:
+        return as_resource
+    close = difflib.get_close_matches(word, programs, n=1)
+    raise UsageError(
+        f"no program is called `{word}`",
+        f"there are: {', '.join(sorted(programs))}",
+        f"did you mean `{close[0]}`?" if close else "see `devherd ctl status`",
+    )

@@ -5,7 +5,6 @@ takes it back, and why it still stands.
 """
 
 import argparse
-import difflib
 import json
 import time
 from collections.abc import Iterator
@@ -13,18 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from devherd import instance, spool
 from devherd.cli.instance import allocations_of, instance_settings, require_running
-from devherd.errors import ExitCode, UnreachableError, UsageError
-from devherd.instance import Allocations, Herd
+from devherd.cli.named_device import device_named, resource_named
+from devherd.errors import ExitCode, UnreachableError
+from devherd.instance import Allocations
 from devherd.inventory_json import Json, health_of
-from devherd.proto import devices_pb2, health_pb2, spool_pb2
+from devherd.proto import devices_pb2, health_pb2
 from devherd.settings import Settings
-from devherd.spool.listing import listed
 
 if TYPE_CHECKING:
     from devherd.inventory import DeviceKey
-
-_MOST_NAMED = 10
-"""Devices that an error message lists."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
     """All that is known of a device, from the files of the run directory. Raises UsageError, OSError."""
     herd = instance.read(settings)
-    resource = _resource(herd, resource_name)
-    device = _device(resource, device_id)
+    resource = resource_named(herd, resource_name)
+    device = device_named(resource, device_id)
     key = device.vendor, device.card, device.id
     verdict, failed = _verdict(settings, key)
     allocations = allocations_of(settings)
@@ -75,28 +71,6 @@ def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
         "allocated": _holders(allocations, resource.name, device_id),
         "facts": _facts(settings, key),
     }
-
-
-def _resource(herd: Herd, name: str) -> spool_pb2.Resource:
-    found = next((resource for resource in herd.resources if resource.name == name), None)
-    if found is None:
-        raise _unknown("resource", name, [resource.name for resource in herd.resources])
-    return found
-
-
-def _device(resource: spool_pb2.Resource, device_id: str) -> spool_pb2.Device:
-    """A shared device also by its own id."""
-    by_id = {device.id: device for device in resource.devices} | dict(listed(resource))
-    if device_id not in by_id:
-        raise _unknown(f"device of {resource.name}", device_id, [name for name, _ in listed(resource)])
-    return by_id[device_id]
-
-
-def _unknown(kind: str, name: str, known: list[str]) -> UsageError:
-    shown = ", ".join(known[:_MOST_NAMED]) + (f" and {len(known) - _MOST_NAMED} more" if known[_MOST_NAMED:] else "")
-    close = difflib.get_close_matches(name, known, n=1)
-    cure = f"did you mean `{close[0]}`?" if close else "see `devherd status`"
-    return UsageError(f"no {kind} is called `{name}`", f"there are: {shown}" if known else "there is none", cure)
 
 
 def _verdict(settings: Settings, key: "DeviceKey") -> tuple[health_pb2.Verdict, dict[str, str]]:
@@ -120,7 +94,8 @@ def _finding(held: health_pb2.Held) -> Json:
         "first_seen": _time(held.first_timestamp_seconds),
         "last_seen": _time(held.last_timestamp_seconds),
         "count": held.count,
-        "was_there": held.was_there,
+        "only_warned": held.only_warned or None,
+        "rule": held.rule or None,
         "taken_back_by": held.taken_back_by,
         "not_yet": held.not_yet or None,
     }
@@ -211,8 +186,10 @@ def _finding_lines(finding: Json) -> Iterator[str]:
         yield f"    read:       {finding['file']}" + (f": {finding['value']}" if finding["value"] else "")
     times = "once" if finding["count"] == 1 else f"{finding['count']} times"
     yield f"    seen:       first {finding['first_seen']}, last {finding['last_seen']}, raised {times}"
-    if finding["was_there"]:
-        yield "    warning:    already set at the first look at the device; a further bit makes it Unhealthy"
+    if finding["only_warned"]:
+        yield f"    warning:    {finding['only_warned']}"
+    if finding["rule"]:
+        yield f"    judged by:  {finding['rule']}"
     yield f"    taken back: by {finding['taken_back_by']}"
     if finding["not_yet"]:
         yield f"    not yet:    {finding['not_yet']}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from devherd.config.errors import ConfigError
     from devherd.config.loader import COMMON_OPTIONS, DEFAULT_PATH, file_of, judge, load, reload
-    from devherd.config.model import Config, ResourceRule, Selector, Sharing
+    from devherd.config.model import Config, ResourceRule, Sharing
     from devherd.config.resolution import resolve
     from devherd.config.values import parse_duration
     from devherd.config.vendors import Vendors
@@ -22,7 +22,6 @@ __all__ = [
     "Config",
     "ConfigError",
     "ResourceRule",
-    "Selector",
     "Sharing",
     "Vendors",
     "file_of",
@@ -36,7 +35,7 @@ __all__ = [
 _NAMES = {
     "errors": ("ConfigError",),
     "loader": ("COMMON_OPTIONS", "DEFAULT_PATH", "file_of", "judge", "load", "reload"),
-    "model": ("Config", "ResourceRule", "Selector", "Sharing"),
+    "model": ("Config", "ResourceRule", "Sharing"),
     "resolution": ("resolve",),
     "values": ("parse_duration",),
     "vendors": ("Vendors",),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from devherd.config import selectors
+from devherd.config import unknown_names, unknown_reasons
 from devherd.config.model import Config, ResourceRule
 
 MOST_MPS_REPLICAS = 48
@@ -11,12 +11,17 @@ MOST_MPS_REPLICAS = 48
 
 def conflicts(config: Config) -> list[str]:
     """One line each: key path and what is wrong."""
-    return [*_unknown_names(config), *_sharing(config), *_repeated_names(config)]
+    return [*_unknown_names(config), *_sharing(config), *_repeated_names(config), *_repeated_sources(config)]
 
 
 def _unknown_names(config: Config) -> Iterator[str]:
     for number, rule in enumerate(config.resources):
-        yield from selectors.errors(f"resources[{number}].match", rule.match)
+        yield from unknown_names.errors(f"resources[{number}].match", rule.match)
+    for number, external in enumerate(config.health.external):
+        yield from unknown_names.errors(f"health.external[{number}].match", external.match)
+    for number, health_rule in enumerate(config.health.rules):
+        yield from unknown_names.errors(f"health.rules[{number}].match", health_rule.match)
+    yield from unknown_reasons.errors(config.health)
 
 
 def _sharing(config: Config) -> Iterator[str]:
@@ -46,3 +51,12 @@ def _repeated_names(config: Config) -> Iterator[str]:
                 f"simulated[{number}].name: `{resource.name}` is already defined in simulated[{first[resource.name]}];"
                 " merge the two entries or rename one"
             )
+
+
+def _repeated_sources(config: Config) -> Iterator[str]:
+    """Each is a source, with a process and a findings file of its own."""
+    first: dict[str, int] = {}
+    for number, external in enumerate(config.health.external):
+        if first.setdefault(external.name, number) != number:
+            earlier = f"health.external[{first[external.name]}]"
+            yield f"health.external[{number}].name: `{external.name}` is already that of {earlier}; rename one"

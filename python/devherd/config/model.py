@@ -4,17 +4,19 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
+from devherd.config.external import External
+from devherd.config.health_rule import HealthRule
 from devherd.config.host import native_settings
 from devherd.config.section import Section
+from devherd.config.selectors import Match
 from devherd.config.values import (
     Count,
     Duration,
     HexadecimalId,
     HostPath,
     Listen,
-    Patterns,
     Period,
     Permissions,
     ProbeTimeout,
@@ -36,30 +38,17 @@ class ScanOptions(Section):
 
 
 class HealthOptions(Section):
-    """How health is polled, and how long a device that vanished is remembered."""
+    """How health is polled and judged, and how long a device that vanished is remembered."""
 
     poll: Duration = 1.0
     recover_after: Annotated[Count, Field(ge=1)] = 3
     forget_after: Duration = 300.0
-
-
-class Selector(BaseModel):
-    """Device facts to match: `vendor`, `id`, `resource_name` or any attribute, each a glob or a list of globs."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, Patterns] = Field(init=False)
-
-    def patterns(self) -> dict[str, list[str]]:
-        """Fact name to globs, one of which must match; vendors may be spelt as in this file or as in the output."""
-        facts = self.__pydantic_extra__ or {}
-        spelt = {"vendor": [vendor.replace("-", "_") for vendor in facts["vendor"]]} if "vendor" in facts else {}
-        return facts | spelt
-
-
-class Match(Selector):
-    """A selector with exceptions."""
-
-    exclude: list[Selector] = []
+    breaker: bool = True
+    """Whether a source that condemns most cards of the node at once is doubted for a minute."""
+    flapping: bool = True
+    """Whether what comes and goes is held for longer."""
+    rules: list[HealthRule] = []
+    external: list[External] = []
 
 
 class Sharing(Section):

@@ -4,6 +4,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
 from devherd.config import model, resolved
+from devherd.config.external import External
+from devherd.config.health_rule import HealthRule
+from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
 from devherd.config.warnings import warnings_of
 
@@ -19,7 +22,7 @@ def resolve(config: model.Config) -> resolved.Config:
         common=config.settings(),
         cdi_dir=config.cdi_dir,
         scan=_part(resolved.ScanOptions, config.scan),
-        health=_part(resolved.HealthOptions, config.health),
+        health=_health(config.health),
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
         resources=[_rule(rule) for rule in config.resources],
@@ -28,12 +31,51 @@ def resolve(config: model.Config) -> resolved.Config:
     )
 
 
+def _health(options: model.HealthOptions) -> resolved.HealthOptions:
+    return resolved.HealthOptions(
+        poll=options.poll,
+        recover_after=options.recover_after,
+        forget_after=options.forget_after,
+        breaker=options.breaker,
+        flapping=options.flapping,
+        rules=[_health_rule(rule) for rule in options.rules],
+        external=[_external(external) for external in options.external],
+    )
+
+
+def _health_rule(rule: HealthRule) -> resolved.HealthRule:
+    return resolved.HealthRule(
+        match=_match(rule.match),
+        source=rule.source,
+        reason=rule.reason,
+        value=rule.value,
+        action=rule.action,
+        after=rule.after,
+        hold=rule.hold,
+    )
+
+
+def _external(external: External) -> resolved.External:
+    return resolved.External(
+        name=external.name,
+        match=_match(external.match),
+        command=external.command,
+        file=external.file,
+        interval=external.interval,
+        timeout=external.timeout,
+        max_age=external.silence_seconds,
+        on_silence=external.on_silence,
+    )
+
+
+def _match(match: Match) -> resolved.Match:
+    exceptions = [resolved.Selector(facts=exception.patterns()) for exception in match.exclude]
+    return resolved.Match(facts=match.patterns(), exclude=exceptions)
+
+
 def _rule(rule: model.ResourceRule) -> resolved.ResourceRule:
     return resolved.ResourceRule(
-        match=resolved.Match(
-            facts=rule.match.patterns(),
-            exclude=[resolved.Selector(facts=exception.patterns()) for exception in rule.match.exclude],
-        ),
+        match=_match(rule.match),
         name=rule.name,
         advertise=rule.advertise,
         sharing=_part(resolved.Sharing, rule.sharing),

@@ -26,15 +26,6 @@ class ScanOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthOptions:
-    """How health is polled, and how long a device that vanished is remembered; times in seconds."""
-
-    poll: float = 1.0
-    recover_after: int = 3
-    forget_after: float = 300.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
     """Device facts to match, each with globs; one of them must fit."""
 
@@ -50,6 +41,55 @@ class Match(Selector):
     """A selector with exceptions."""
 
     exclude: list[Selector] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthRule:
+    """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
+
+    match: Match = field(default_factory=Match)
+    source: list[str] = field(default_factory=list)
+    """Globs; none: every one. The same for reason and value."""
+    reason: list[str] = field(default_factory=list)
+    value: list[str] = field(default_factory=list)
+    action: Literal["unhealthy", "warn", "ignore"] | None = None
+    """None: as the source has it. The same for after and hold, in seconds."""
+    after: float | None = None
+    hold: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class External:
+    """A program or a file of the operator's that says how devices are; times in seconds."""
+
+    name: str
+    match: Match
+    """The devices that it may speak of."""
+    command: list[str] | None = None
+    file: Path | None = None
+    interval: float | None = None
+    """Between two runs; None for a program that goes on running."""
+    timeout: float = 10.0
+    """Of a run."""
+    max_age: float = 90.0
+    """After how much silence it counts as silent."""
+    on_silence: Literal["keep", "drop"] = "keep"
+    """Whether a silent one's last word stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthOptions:
+    """How health is polled and judged, and how long a device that vanished is remembered; times in seconds."""
+
+    poll: float = 1.0
+    recover_after: int = 3
+    forget_after: float = 300.0
+    breaker: bool = True
+    """Whether a source that condemns most devices of the node at once is doubted for a minute."""
+    flapping: bool = True
+    """Whether what comes and goes is held for longer."""
+    rules: list[HealthRule] = field(default_factory=list)
+    external: list[External] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

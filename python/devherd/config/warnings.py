@@ -5,7 +5,7 @@
 
 from collections.abc import Collection, Iterator
 
-from devherd.config import selectors
+from devherd.config import unknown_names
 from devherd.config.model import Config, ResourceRule
 
 
@@ -13,6 +13,8 @@ def warnings_of(config: Config) -> Iterator[str]:
     """One line each: key path, what has no effect — what to do."""
     yield from _of_strategies(config.vendors.nvidia.device_list_strategy)
     yield from _of_generic(config)
+    for number, health_rule in enumerate(config.health.rules):
+        yield from unknown_names.doubts(f"health.rules[{number}].match", health_rule.match)
     catch_all = None
     for number, rule in enumerate(config.resources):
         place = f"resources[{number}]"
@@ -20,7 +22,9 @@ def warnings_of(config: Config) -> Iterator[str]:
             yield f"{place}: unreachable: {catch_all} already matches every device — move the narrower rule first"
         elif _matches_everything(rule):
             catch_all = place
-        yield from selectors.doubts(f"{place}.match", rule.match)
+        yield from unknown_names.doubts(f"{place}.match", rule.match)
+    for number, external in enumerate(config.health.external):
+        yield from unknown_names.doubts(f"health.external[{number}].match", external.match)
 
 
 def _of_strategies(strategies: Collection[str]) -> Iterator[str]:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from devherd import spool
 from devherd._native import Finding
+from devherd.config.resolved import Match
 from devherd.health.clears import Evidence, Level
 from devherd.health.registry import MEANINGS, meaning_of
 from devherd.health.seen import Now, Seen
 from devherd.health.targets import targets
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
+from devherd.selection import facts_of, selects
 from devherd.spool.identity import Identity, identity_of
 
 log = logging.getLogger(__name__)
@@ -52,19 +54,29 @@ class FindingsFiles:
         """Existing directories in which files change."""
         if self._directory is None or not self._directory.is_dir():
             return []
-        return [str(self._directory / source) for source in sorted(spool.keys_in(self._directory))]
+        return [str(path) for path in sorted(self._directory.iterdir()) if path.is_dir() and path.name[0] != "."]
 
 
-def take_in(seen: Seen, files: Mapping[str, health_pb2.Findings], entries: Collection[Entry]) -> None:
-    """Add what sources say to what is seen on these devices; a source that cannot look adds nothing."""
+def take_in(
+    seen: Seen, files: Mapping[str, health_pb2.Findings], entries: Collection[Entry], scopes: Mapping[str, Match]
+) -> None:
+    """Add what sources say to what is seen on these devices; a source that cannot look adds nothing.
+
+    A source of `scopes` may speak of these devices only, and means all of them where it names none.
+    """
     for source, findings in files.items():
         if findings.failed:
             seen.failed[source] = findings.failed
+            if findings.lets_go:
+                seen.let_go.add(source)
             continue
+        scope = scopes.get(source) if findings.findings else None
+        known = entries if scope is None else [entry for entry in entries if selects(scope, facts_of(entry))]
         for said in findings.findings:
             finding = _finding(source, said)
             is_dated = said.last_monotonic_seconds and not isinstance(meaning_of(finding).clears, Level)
-            for key in targets(said.at, entries):
+            is_said_of_all = scope is not None and not said.at.ByteSize()
+            for key in [entry.key for entry in known] if is_said_of_all else targets(said.at, known):
                 seen.add(key, [finding])
                 if is_dated:
                     seen.last_at[key, finding] = said.last_monotonic_seconds

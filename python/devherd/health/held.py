@@ -43,6 +43,11 @@ class Held:
     """An event that is taken back; remembered for as long as its source goes on counting it."""
     was_there: bool = False
     """It stood at the first look at the device."""
+    damped: float = 0.0
+    """For how many seconds after it was seen last it is held because it comes and goes."""
+    doubted_until: float = 0.0
+    """CLOCK_MONOTONIC second until which its source alone does not make the device Unhealthy."""
+    is_doubted: bool = False
 
     def renew(self, finding: "Finding", now: Now) -> None:
         """It is seen again."""
@@ -58,8 +63,22 @@ class Held:
     @property
     def action(self) -> Action:
         """What it does to the device once it counts."""
+        return "warn" if self.condemns and self.is_doubted else self._undoubted
+
+    @property
+    def condemns(self) -> bool:
+        """Whether it makes the device Unhealthy where its source is not doubted."""
+        return self._undoubted == "unhealthy"
+
+    @property
+    def _undoubted(self) -> Action:
         is_softened = self.was_there and self.meaning.action == "unhealthy"
         return "warn" if is_softened else self.meaning.action
+
+    @property
+    def hold(self) -> float:
+        """For how many seconds after it was seen last it is held at least."""
+        return max(self.meaning.hold, self.damped)
 
     @property
     def counts(self) -> bool:

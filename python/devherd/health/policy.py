@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devherd.health import registry
+from devherd.health import breaker, registry
 from devherd.health.clears import Evidence, Level, Quiet, Until
+from devherd.health.flapping import FLAPPING, Flapping, Record
 from devherd.health.held import Held, Place, bits_of, place_of
 from devherd.health.registry import FIRST_SIGHT_SOURCES, Action, Meaning
 from devherd.health.seen import Now, Seen, Statement
@@ -37,6 +38,7 @@ class Earlier:
     held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
     boot_id: str = ""
     stated: Sequence[tuple[DeviceKey, Statement, float]] = ()
+    flapping: Sequence[tuple[DeviceKey, Place, Record]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +58,45 @@ class Policy:
 
     def __init__(self, recover_after: int) -> None:
         """`recover_after`: how many good looks in a row take back what stands while it is seen."""
-        self.recover_after = recover_after
-        self._meaning_of: MeaningOf = lambda _, finding: registry.meaning_of(finding)
         self._held: dict[DeviceKey, dict[Place, Held]] = {}
+        self.use(recover_after)
         self._stated = Stated()
         self.seen = Seen()
         """The last periodic look."""
         self._known: set[tuple[DeviceKey, str]] = set()
         """The devices that each source of `FIRST_SIGHT_SOURCES` has looked at."""
+        self._cards = 0
+        """How many there are."""
+        self._flapping = Flapping()
+
+    def use(
+        self,
+        recover_after: int,
+        meaning_of: MeaningOf = lambda _, finding: registry.meaning_of(finding),
+        *,
+        has_breaker: bool = True,
+        damps: bool = True,
+    ) -> None:
+        """Go by these terms from the next look on: what the configuration says.
+
+        `has_breaker`: whether a source that condemns most devices at once is doubted. `damps`: whether what comes and
+        goes is held for longer.
+        """
+        self.recover_after = recover_after
+        self._meaning_of = meaning_of
+        self._has_breaker = has_breaker
+        self._damps = damps
+        for key, held in self._held.items():
+            for one in held.values():
+                one.meaning = meaning_of(key, one.finding)
+                one.is_doubted &= has_breaker
+                one.damped *= damps
 
     def note(self, seen: Seen, now: Now) -> None:
         """Hold what is seen from now on. What was not seen is no good look: it is a look between two periodic ones."""
         self._hear(seen, now)
         self._take_in(seen, now)
+        self._judge(now)
 
     def observe(self, seen: Seen, now: Now) -> None:
         """Take in a periodic look: what is seen is held, and what is not seen is one look nearer to its end."""
@@ -82,6 +110,12 @@ class Policy:
             if not held:
                 del self._held[key]
         self._take_in(seen, now)
+        self._flapping.forget_calm(now.monotonic)
+        self._judge(now)
+
+    def _judge(self, now: Now) -> None:
+        if self._has_breaker:
+            breaker.judge(self._held, self._cards, now.monotonic)
 
     def _hear(self, seen: Seen, now: Now) -> None:
         for key, statement, monotonic in seen.stated:
@@ -91,6 +125,9 @@ class Policy:
         """Take in a statement; what it ends of the device is taken back."""
         self._stated.note(key, statement, monotonic)
         for one in self._held.get(key, {}).values():
+            if statement.evidence is Evidence.OPERATOR and statement.reason in {"", one.finding.reason}:
+                one.damped = 0.0
+                self._flapping.forget(key, one.place)
             if monotonic > one.last_monotonic and is_about(statement, one.finding, one.meaning.clears):
                 one.is_taken_back = True
                 one.is_over |= statement.evidence is Evidence.OPERATOR or _was_held_long_enough(one, now)
@@ -165,6 +202,8 @@ class Policy:
         held = Held(finding, meaning, wall, wall, monotonic, monotonic, now.boot_id, times)
         held.is_waiting = now.monotonic - monotonic < meaning.after
         held.was_there = self._may_be_old(key, finding, meaning)
+        if self._damps and meaning.is_damped and held.condemns:
+            held.damped = self._flapping.raised(key, held.place, monotonic)
         self._held.setdefault(key, {})[held.place] = held
 
     def _may_be_old(self, key: DeviceKey, finding: "Finding", meaning: Meaning) -> bool:
@@ -195,6 +234,10 @@ class Policy:
         """What was stated about devices, and when last: sorted."""
         return self._stated.everything()
 
+    def all_flapping(self) -> Iterator[tuple[DeviceKey, Place, Record]]:
+        """What was raised against devices lately: sorted."""
+        return self._flapping.everything()
+
     def forget_all_but(self, known: Collection[DeviceKey], now: Now) -> None:
         """Drop what stands against devices that are no longer known.
 
@@ -211,24 +254,30 @@ class Policy:
         self._held = {key: held for key, held in self._held.items() if held}
         self._stated.forget_all_but({*known, *self._held})
         self._known = {(key, source) for key, source in self._known if key in known}
+        self._cards = breaker.cards_of(known)
 
-    def restore(self, earlier: Earlier, known: Iterable[DeviceKey], now: Now) -> None:
+    def restore(self, earlier: Earlier, known: Collection[DeviceKey], now: Now) -> None:
         """Go on with what an earlier scanner held and knew.
 
         A boot ends events but those that need more, and gives error registers another past: the device has been reset.
         """
+        self._cards = breaker.cards_of(known)
         is_same_boot = earlier.boot_id == now.boot_id
         if is_same_boot:
             self._known.update((key, source) for key in known for source in FIRST_SIGHT_SOURCES)
             for key, statement, monotonic in earlier.stated:
                 self._stated.note(key, statement, monotonic)
+            for key, place, record in earlier.flapping:
+                self._flapping.restore(key, place, record)
         for key, all_held in earlier.held:
             for one in all_held:
                 if is_same_boot or _outlives_a_boot(one):
                     one.meaning = self._meaning_of(key, one.finding)
                     if not is_same_boot:
                         one.since = one.last_monotonic = now.monotonic
+                        one.damped = one.doubted_until = 0.0
                     self._held.setdefault(key, {})[one.place] = one
+        self._judge(now)
 
 
 def _event_ends(held: Held, now: Now, *, is_seen: bool) -> bool:
@@ -242,7 +291,7 @@ def _event_ends(held: Held, now: Now, *, is_seen: bool) -> bool:
 
 
 def _was_held_long_enough(held: Held, now: Now) -> bool:
-    return now.monotonic - held.last_monotonic >= held.meaning.hold
+    return now.monotonic - held.last_monotonic >= held.hold
 
 
 def _outlives_a_boot(held: Held) -> bool:
@@ -258,6 +307,8 @@ def _verdict(held: Iterable[Held]) -> Verdict:
     for one in held:
         if one.counts:
             words[one.action].add(one.finding.reason)
+            if one.damped:
+                words["warn"].add(FLAPPING)
     return Verdict(tuple(sorted(words["unhealthy"])), tuple(sorted(words["warn"])))
 
 

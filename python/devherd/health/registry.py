@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
+from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
 from devherd.health.xids import UNKNOWN, XID, Kind, kinds, told
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+MPS = "mps"
+MPS_DAEMON = "mps-daemon"
+CORDON = "cordon"
+CORDONED = "cordoned"
+EXTERNAL = "external"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +48,11 @@ class Meaning:
     only_when_new: bool = False
     """What stands at the first look at a device is a warning: it may have worked with it since the boot."""
     is_damped: bool = True
-    """Whether it is held for longer when it comes often: coming and going is a fault of its own."""
+    """Whether it is held for longer when it comes often: not what is seen to be there again, or wanted."""
     by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
     """What certain values of the finding mean instead, each held by itself: the codes of an Xid."""
+    rule: str = ""
+    """Where the configuration says so: `health.rules[0]`."""
 
 
 def _clears_of(meaning: "NativeMeaning") -> Clears:
@@ -72,8 +80,12 @@ def _xids(threshold: str, of_codes: Mapping[int, Kind]) -> Meaning:
 
 
 _OURS = {
-    (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more"),
-    (CDI, CDI_UNWRITABLE): Meaning("unhealthy", "the CDI spec that names the device cannot be written"),
+    (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more", is_damped=False),
+    (CDI, CDI_UNWRITABLE): Meaning(
+        "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False
+    ),
+    (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
+    (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
     (NVML, XID): _xids("NVML tells of an Xid", kinds()),
     (NVML, "recovery-action"): Meaning(
         "unhealthy",
@@ -106,12 +118,31 @@ _OURS = {
     ),
     (NVML, "temperature"): Meaning("warn", "the GPU's clocks are lowered because it is too hot", after=60.0),
     (NVML, "power-brake"): Meaning("warn", "the GPU's clocks are lowered from outside (power brake)", after=60.0),
+    (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
 }
 
-MEANINGS = MappingProxyType(
-    {(source.name, meaning.reason): _meaning_of(meaning) for source in health_sources() for meaning in source.meanings}
-    | _OURS
-)
+_OF_THE_SCAN_CORE = {
+    (source.name, meaning.reason): _meaning_of(meaning) for source in health_sources() for meaning in source.meanings
+}
+
+
+class _Meanings(dict[tuple[str, str], Meaning]):
+    """What is said of source `external` holds for each `external-<name>` of the configuration."""
+
+    def __missing__(self, key: tuple[str, str]) -> Meaning:
+        source, reason = key
+        if not source.startswith(EXTERNAL_PREFIX):
+            raise KeyError(key)
+        return self[EXTERNAL, reason]
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            return bool(self[key])  # type: ignore[index]
+        except KeyError:
+            return False
+
+
+MEANINGS = MappingProxyType(_Meanings(_OF_THE_SCAN_CORE | _OURS))
 """By source and reason. A word that is not registered for its source is refused where it is read."""
 
 

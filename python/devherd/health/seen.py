@@ -54,6 +54,8 @@ class Seen:
     """By device and source: why the source has not looked."""
     failed: dict[str, str] = field(default_factory=dict)
     """By source: why it can look at no device."""
+    let_go: set[str] = field(default_factory=set)
+    """Those of them whose findings no longer count: they look at no device, and are not waited for."""
     events: list[Event] = field(default_factory=list)
     stated: list[tuple[DeviceKey, Statement, float]] = field(default_factory=list)
     last_at: dict[tuple[DeviceKey, "Finding"], float] = field(default_factory=dict)
@@ -82,4 +84,5 @@ class Seen:
     def why_not_looked(self, key: DeviceKey, source: str) -> str:
         """Why a source has not looked at a device; empty when it has."""
         not_looked = self.not_looked.get(key, {})
-        return self.failed.get(source) or not_looked.get(source) or not_looked.get(ANY_SOURCE) or ""
+        failed = "" if source in self.let_go else self.failed.get(source)
+        return failed or not_looked.get(source) or not_looked.get(ANY_SOURCE) or ""

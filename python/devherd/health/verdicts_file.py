@@ -11,7 +11,8 @@ from devherd import spool
 from devherd._native import Finding, health_sources
 from devherd.health import words
 from devherd.health.clears import Evidence
-from devherd.health.held import Held
+from devherd.health.flapping import Record
+from devherd.health.held import Held, Place
 from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import MEANINGS, Action, meaning_of
 from devherd.health.seen import ANY_SOURCE, Now, Statement
@@ -59,7 +60,7 @@ class VerdictsFile:
 
 def earlier_in(verdicts: health_pb2.Verdicts) -> Earlier:
     """What was held when this was written; words that are not registered any more are left out."""
-    return Earlier(list(_held_in(verdicts)), verdicts.boot_id, list(_stated_in(verdicts)))
+    return Earlier(list(_held_in(verdicts)), verdicts.boot_id, list(_stated_in(verdicts)), list(_flapping_in(verdicts)))
 
 
 def _held_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", list[Held]]]:
@@ -74,6 +75,13 @@ def _stated_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", Sta
         if stated.evidence in set(Evidence):
             statement = Statement(Evidence(stated.evidence), stated.source, stated.reason)
             yield (stated.vendor, stated.card, stated.device), statement, stated.monotonic_seconds
+
+
+def _flapping_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", Place, Record]]:
+    for one in verdicts.flapping:
+        place = one.source, one.reason, one.file, one.value
+        record = Record(tuple(one.raised_monotonic_seconds), one.hold_seconds)
+        yield (one.vendor, one.card, one.device), place, record
 
 
 def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
@@ -92,6 +100,12 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
         about = health_pb2.Stated(vendor=vendor, card=card, device=device, monotonic_seconds=monotonic)
         about.evidence, about.source, about.reason = statement
         message.stated.append(about)
+    for key, place, record in policy.all_flapping():
+        vendor, card, device = key
+        lately = health_pb2.Flapping(vendor=vendor, card=card, device=device, hold_seconds=record.hold)
+        lately.source, lately.reason, lately.file, lately.value = place
+        lately.raised_monotonic_seconds.extend(record.raised)
+        message.flapping.append(lately)
     return message
 
 
@@ -102,8 +116,8 @@ def _frozen(policy: Policy, key: "DeviceKey") -> str:
 
 def _state_of(held: Held) -> object:
     """All that is written at once when it changes."""
-    progress = held.count, held.good_looks, held.is_waiting, held.is_taken_back, held.is_over
-    return held.finding, held.action, progress
+    progress = held.count, held.good_looks, held.is_waiting, held.is_taken_back, held.is_over, held.doubted_until
+    return held.finding, held.meaning, held.action, progress
 
 
 def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> health_pb2.Held:
@@ -123,11 +137,15 @@ def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> he
         source_count=held.seen_count,
         is_over=held.is_over,
         was_there=held.was_there,
-        taken_back_by=words.way_back(held.meaning, recover_after),
+        taken_back_by=words.way_back(held, recover_after),
         not_yet=words.not_yet(held, recover_after, not_looked, now),
         since_monotonic_seconds=held.since,
         is_waiting=held.is_waiting,
         is_taken_back=held.is_taken_back,
+        damped_seconds=held.damped,
+        doubted_until_monotonic_seconds=held.doubted_until,
+        only_warned=words.only_warned(held, now),
+        rule=held.meaning.rule,
     )
 
 
@@ -154,4 +172,6 @@ def _held_of(message: health_pb2.Held) -> Held:
         seen_count=0 if message.source in _SCAN_CORE else message.source_count,
         is_over=message.is_over,
         was_there=message.was_there,
+        damped=message.damped_seconds,
+        doubted_until=message.doubted_until_monotonic_seconds,
     )

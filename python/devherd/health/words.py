@@ -2,7 +2,6 @@
 
 from devherd.health.clears import Evidence, Level, Quiet, Until
 from devherd.health.held import Held
-from devherd.health.registry import Meaning
 from devherd.health.seen import Now
 
 _SHOWN = {
@@ -16,14 +15,14 @@ _SHOWN = {
 }
 
 
-def way_back(meaning: Meaning, recover_after: int) -> str:
+def way_back(held: Held, recover_after: int) -> str:
     """What takes it back."""
-    clears = meaning.clears
-    at_least = f", {meaning.hold:g} s after it was last seen at the earliest" if meaning.hold else ""
+    clears, hold = held.meaning.clears, held.hold
+    at_least = f", {hold:g} s after it was last seen at the earliest" if hold else ""
     if isinstance(clears, Level):
         return ("1 good look" if recover_after == 1 else f"{recover_after} good looks in a row") + at_least
     if isinstance(clears, Quiet):
-        return f"{max(clears.seconds, meaning.hold):g} s without another event"
+        return f"{max(clears.seconds, hold):g} s without another event"
     if isinstance(clears, Until):
         return " or ".join(_SHOWN[evidence] for evidence in Evidence if evidence in clears.evidence) + at_least
     return f"{_SHOWN[Evidence.SOURCE_CLEARED]} or {_SHOWN[Evidence.OPERATOR]}{at_least}"
@@ -55,4 +54,15 @@ def _what_is_missing(held: Held, recover_after: int, quiet_for: float) -> str:
 
 
 def _held_on(held: Held, quiet_for: float) -> str:
-    return f"it is held for another {max(0.0, held.meaning.hold - quiet_for):.0f} s"
+    why = ": it comes and goes" if held.damped else ""
+    return f"it is held for another {max(0.0, held.hold - quiet_for):.0f} s{why}"
+
+
+def only_warned(held: Held, now: Now) -> str:
+    """Why it is a warning although its reason makes devices Unhealthy; empty where that is not so."""
+    if held.meaning.action != "unhealthy" or held.action == "unhealthy":
+        return ""
+    if held.was_there:
+        return "already set at the first look at the device; a further bit makes it Unhealthy"
+    seconds = max(0.0, held.doubted_until - now.monotonic)
+    return f"its source condemns most devices at once; it counts in {seconds:.0f} s, or when another source agrees"

@@ -4,13 +4,12 @@ The first rule that matches a device decides its offer; a device that no rule ma
 How a front end gives devices to containers is decided there: `device_plugin` for the kubelet's.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
-from devherd import resource_name
+from devherd import resource_name, selection
 from devherd._native import vendors
-from devherd.config.resolved import Config, ResourceRule, Selector, Sharing, VendorOptions
+from devherd.config.resolved import Config, ResourceRule, Sharing, VendorOptions
 from devherd.inventory import DeviceKey, Entry
 from devherd.offers import sharing
 from devherd.proto import spool_pb2
@@ -71,30 +70,13 @@ def arrange(config: Config, entries: Iterable[Entry]) -> Offers:
     return result
 
 
-def matches(selector: Selector, facts: Mapping[str, str]) -> bool:
-    """Whether the device has every fact of the selector, and each fits one of its globs; case-sensitive."""
-    return all(
-        fact in facts and any(fnmatchcase(facts[fact], pattern) for pattern in patterns)
-        for fact, patterns in selector.patterns().items()
-    )
-
-
 def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, ResourceRule]:
     if rules:
-        facts = _facts(entry)
+        facts = selection.facts_of(entry)
         for number, rule in enumerate(rules):
-            if matches(rule.match, facts) and not any(matches(exception, facts) for exception in rule.match.exclude):
+            if selection.selects(rule.match, facts):
                 return number, rule
     return None, _DEFAULT_RULE
-
-
-def _facts(entry: Entry) -> dict[str, str]:
-    """What selectors may name: the device's attributes, and these of every device; vendors as the file has them."""
-    return entry.device.attributes | {
-        "vendor": entry.vendor.replace("-", "_"),
-        "id": entry.device.id,
-        "resource_name": entry.resource_name,
-    }
 
 
 def _advertise(config: Config, rule: ResourceRule, entry: Entry, by_name: dict[str, Offer], result: Offers) -> None:

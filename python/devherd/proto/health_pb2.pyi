@@ -52,6 +52,7 @@ class Findings(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     FINDINGS_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
+    LETS_GO_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """the file's name without its suffix, a registered source"""
     boot_id: _builtins.str
@@ -60,6 +61,8 @@ class Findings(_message.Message):
     """wall clock: when the source last looked"""
     failed: _builtins.str
     """why it cannot look; meanwhile it neither adds nor ends findings"""
+    lets_go: _builtins.bool
+    """with `failed`: what the source said before no longer counts"""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]: ...
     @_builtins.property
@@ -73,10 +76,11 @@ class Findings(_message.Message):
         failed: _builtins.str = ...,
         findings: _abc.Iterable[Global___Finding] | None = ...,
         evidence: _abc.Iterable[Global___Evidence] | None = ...,
+        lets_go: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "lets_go", b"lets_go", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -220,6 +224,7 @@ class Verdicts(_message.Message):
     VERDICTS_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
     STATED_FIELD_NUMBER: _builtins.int
+    FLAPPING_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
     timestamp_seconds: _builtins.float
     """wall clock"""
@@ -235,6 +240,8 @@ class Verdicts(_message.Message):
     def stated(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stated]:
         """what ends events that are read late: a kernel log that is replayed"""
 
+    @_builtins.property
+    def flapping(self) -> _containers.RepeatedCompositeFieldContainer[Global___Flapping]: ...
     def __init__(
         self,
         *,
@@ -243,14 +250,64 @@ class Verdicts(_message.Message):
         verdicts: _abc.Iterable[Global___Verdict] | None = ...,
         sources: _abc.Iterable[Global___SourceState] | None = ...,
         stated: _abc.Iterable[Global___Stated] | None = ...,
+        flapping: _abc.Iterable[Global___Flapping] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "flapping", b"flapping", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Verdicts: _TypeAlias = Verdicts  # noqa: Y015
+
+@_typing.final
+class Flapping(_message.Message):
+    """When something was raised against a device lately."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VENDOR_FIELD_NUMBER: _builtins.int
+    CARD_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    RAISED_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    HOLD_SECONDS_FIELD_NUMBER: _builtins.int
+    vendor: _builtins.str
+    card: _builtins.str
+    device: _builtins.str
+    source: _builtins.str
+    reason: _builtins.str
+    file: _builtins.str
+    value: _builtins.str
+    hold_seconds: _builtins.float
+    """for how long the last one made it held"""
+    @_builtins.property
+    def raised_monotonic_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """CLOCK_MONOTONIC of that boot, in order"""
+
+    def __init__(
+        self,
+        *,
+        vendor: _builtins.str = ...,
+        card: _builtins.str = ...,
+        device: _builtins.str = ...,
+        source: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        file: _builtins.str = ...,
+        value: _builtins.str = ...,
+        raised_monotonic_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        hold_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "file", b"file", "hold_seconds", b"hold_seconds", "raised_monotonic_seconds", b"raised_monotonic_seconds", "reason", b"reason", "source", b"source", "value", b"value", "vendor", b"vendor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Flapping: _TypeAlias = Flapping  # noqa: Y015
 
 @_typing.final
 class Stated(_message.Message):
@@ -355,6 +412,10 @@ class Held(_message.Message):
     SINCE_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     IS_WAITING_FIELD_NUMBER: _builtins.int
     IS_TAKEN_BACK_FIELD_NUMBER: _builtins.int
+    DAMPED_SECONDS_FIELD_NUMBER: _builtins.int
+    DOUBTED_UNTIL_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    ONLY_WARNED_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     reason: _builtins.str
     action: Global___Action.ValueType
@@ -386,6 +447,14 @@ class Held(_message.Message):
     """it does not count yet: it has not stood for long enough"""
     is_taken_back: _builtins.bool
     """an event whose way back was seen, and that is held for longer"""
+    damped_seconds: _builtins.float
+    """for how long after it was seen last it is held because it comes and goes"""
+    doubted_until_monotonic_seconds: _builtins.float
+    """until when its source alone does not make the device Unhealthy"""
+    only_warned: _builtins.str
+    """for people: why it is a warning although its reason makes devices Unhealthy"""
+    rule: _builtins.str
+    """where the configuration changes what it means: health.rules[0]"""
     def __init__(
         self,
         *,
@@ -408,10 +477,14 @@ class Held(_message.Message):
         since_monotonic_seconds: _builtins.float = ...,
         is_waiting: _builtins.bool = ...,
         is_taken_back: _builtins.bool = ...,
+        damped_seconds: _builtins.float = ...,
+        doubted_until_monotonic_seconds: _builtins.float = ...,
+        only_warned: _builtins.str = ...,
+        rule: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "detail", b"detail", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "reason", b"reason", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,7 +7,8 @@ import logging
 import os
 import selectors
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -22,6 +23,35 @@ _NOISE = ("/devices/virtual/net/", "/devices/virtual/bdi/", "/kernel/")
 Driver and module events (`/bus/pci/drivers/amdgpu`, `/module/amdgpu`) are kept: they are rare, and a module that is
 loaded or removed without a device bound to it changes what a scan finds.
 """
+
+
+@dataclass(slots=True)
+class Happened:
+    """What happened on the host while it was waited; true when that is anything."""
+
+    events: list[dict[str, str]] = field(default_factory=list)
+    """Uevents that count, in their order."""
+    paths: bool = False
+    """Entries of watched directories came or went."""
+    lost: bool = False
+    """There was more, and nobody knows what."""
+
+    def __bool__(self) -> bool:
+        """Whether there is a reason to look."""
+        return bool(self.events) or self.paths or self.lost
+
+    @property
+    def places(self) -> Sequence[str]:
+        """What of sysfs the uevents are about."""
+        return sorted({f"/sys{event['DEVPATH']}" for event in self.events})
+
+    @property
+    def nodes(self) -> bool:
+        """Whether nodes came or went."""
+        return self.paths or any("DEVNAME" in event for event in self.events)
+
+
+ANYTHING = Happened(lost=True)
 
 
 class UeventSource(Protocol):
@@ -98,15 +128,15 @@ class HostEvents:
         self._selector.register(watch, selectors.EVENT_READ)
         return True
 
-    def wait(self, timeout: float) -> bool:
-        """Wait for at most `timeout` seconds; True when something happened on the host."""
-        happened = False
+    def wait(self, timeout: float) -> Happened:
+        """Wait for at most `timeout` seconds; what happened on the host."""
+        happened = Happened()
         for key, _ in self._selector.select(max(0.0, timeout)):
             if key.fileobj is self._uevents:
-                events, lost = self._uevents.drain()
-                happened |= lost or any(map(is_relevant, events))
+                events, happened.lost = self._uevents.drain()
+                happened.events = list(filter(is_relevant, events))
             elif key.fileobj is self._watch:
-                happened |= bool(self._watch.drain())
+                happened.paths = bool(self._watch.drain())
             elif key.fileobj is self._files:
                 self._files.drain()
             else:

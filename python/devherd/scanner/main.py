@@ -14,7 +14,7 @@ from devherd.config import resolved_file
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
 from devherd.errors import DevherdError
-from devherd.scanner.host_events import HostEvents
+from devherd.scanner.host_events import Happened, HostEvents
 from devherd.scanner.round import Round
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Loop:
         self._reload_if_asked()
         now = time.monotonic()
         if happened:
-            self._work.poll(periodic=False)
+            self._work.poll(periodic=False, happened=happened)
             self._next_scan = min(self._next_scan, max(now + SETTLE_SECONDS, self._earliest_event_scan))
         has_to_scan, has_to_poll = now >= self._next_scan, now >= self._next_poll
         if has_to_scan:
@@ -101,7 +101,7 @@ class Loop:
             self._earliest_event_scan = now + EVENT_SCAN_SECONDS
             self._next_scan = now + (min(LOOK_AGAIN_SECONDS, period) if is_changing else period)
         if has_to_scan or has_to_poll:
-            self._work.poll(periodic=has_to_poll)
+            self._work.poll(periodic=has_to_poll, happened=Happened())
         if has_to_poll:
             self._next_poll = now + self._work.pipeline.config.health.poll
         self._publish(events)

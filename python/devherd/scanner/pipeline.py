@@ -3,19 +3,24 @@
 import functools
 import time
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from pathlib import Path
 
-from devherd._native import Device, Edits, Finding, Scan
+from devherd._native import Device, Edits, Finding, Look, Scan
 from devherd.cdi import spec
 from devherd.cdi.directory import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.findings_files import FindingsFiles, take_in
 from devherd.health.policy import Earlier, Policy
-from devherd.health.registry import CDI, CDI_UNWRITABLE, EVENT_SOURCES, GONE, INVENTORY
+from devherd.health.registry import CDI, CDI_UNWRITABLE, CORDON, EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, INVENTORY
+from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
-from devherd.inventory import Entry, Inventory
+from devherd.health.sources import EXTERNAL, mps
+from devherd.health.sources.external.order import requests_for
+from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
+from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.scan_core import edits_by, native_scanner, refusals, vendor_options
 
 
@@ -46,14 +51,18 @@ class Pipeline:
         self._native = native_scanner(config, nvml_answer)
         self.inventory = inventory or Inventory()
         self.policy = Policy(config.health.recover_after)
+        self._judge_by(config)
         self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
         self._findings_files = FindingsFiles(findings)
-        self._sources: list[str] = []
+        self.requests: dict[str, str] = {}
+        """What each source that is a process of its own is to be asked, by source."""
         self._standing: list[tuple[Entry, list[Finding]]] = []
         self._standing_for = -1  # no version of the inventory
         self._cdi = CdiDirectory(config.cdi_directory, config.host_root)
         self._cdi_for = -1  # no version of the inventory
         self._unwritable: dict[str, OSError] = {}
+        self._strange: set[DeviceKey] = set(self.inventory.entries)
+        """Devices that not every source has looked at of those whose first look is a base to compare with."""
         self._reconfigured = _differing(self.inventory.vendor_options, vendor_options(config))
         self.problems: list[spool_pb2.Problem] = []
         """What neither the scan nor the naming of resources meets: CDI specs that cannot be written, and cards that
@@ -61,6 +70,8 @@ class Pipeline:
         """
         self._arranged = device_plugin.Resources()
         self._arranged_for: tuple[int, int] | None = None
+        self._by_mps: dict[str, list[DeviceKey]] = {}
+        """By resource: the devices that it shares through NVIDIA's MPS control daemon."""
 
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next scan on; what it does not change is left alone."""
@@ -73,9 +84,14 @@ class Pipeline:
             self._cdi = CdiDirectory(config.cdi_directory, config.host_root)
             self._cdi_for = -1
         self._reconfigured |= changed
-        self.policy.recover_after = config.health.recover_after
+        self._judge_by(config)
         self.config = config
         self._configured += 1
+
+    def _judge_by(self, config: Config) -> None:
+        health = config.health
+        meaning_of = Rules(health.rules, self.inventory).meaning_of
+        self.policy.use(health.recover_after, meaning_of, has_breaker=health.breaker, damps=health.flapping)
 
     def scan(self, moment: float) -> Scan:
         """Look at the whole host at monotonic second `moment`; what is found wrong counts at once.
@@ -83,7 +99,7 @@ class Pipeline:
         A poll has to follow: it looks at the devices that are found here.
         """
         scan = self._native.scan(self._beat)
-        self._sources = sorted(scan.requests)
+        self.requests = scan.requests | requests_for(self.config.health.external, now(self.config).boot_id)
         if scan.changed or self._reconfigured or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
             self.inventory.observe(scan, moment, self.config.health.forget_after, self._reconfigured)
@@ -94,26 +110,35 @@ class Pipeline:
                     self._cdi.withdraw(
                         _specs(edits_by(self._native, platforms)(before[key], before[key].resource_name))
                     )
+            self._strange = {key for key in self.inventory.entries if key in self._strange or key not in before}
             self._native.watch_also(self._left_to_polls())
             self.policy.forget_all_but(self.inventory.entries, now(self.config))
         self._unwritable = self._publish_cdi()
         self.policy.note(self._seen_without_looking(), now(self.config))
         return scan
 
-    def poll(self, *, periodic: bool) -> None:
-        """Look at what can be looked at cheaply; only a periodic poll lets devices recover."""
+    def poll(self, *, periodic: bool, happened: Happened = ANYTHING) -> None:
+        """Look at what can be looked at cheaply.
+
+        A periodic poll looks at what is due, and lets devices recover; one in between at what something happened to.
+        """
         seen = self._seen_without_looking()
-        for look in self._native.poll(self._beat):
+        for key in self._strange:
+            seen.not_looked.setdefault(key, {})
+        for look in self._looks(periodic=periodic, happened=happened):
             key = look.vendor, look.card, look.id
             if key in self.inventory.entries:
                 seen.add(key, look.findings)
                 if self.inventory.entries[key].unseen is None:
-                    seen.not_looked[key] = look.not_looked
+                    seen.not_looked.setdefault(key, {}).update(look.not_looked)
                 if ANY_SOURCE in look.not_looked and not look.findings:
                     why = look.not_looked[ANY_SOURCE]
                     self.problems.append(
                         spool_pb2.Problem(vendor=look.vendor, path=look.card, error=why, device=look.id)
                     )
+        self._strange = {
+            key for key in self._strange if any(map(seen.why_not_looked, repeat(key), FIRST_SIGHT_SOURCES))
+        }
         if periodic:
             self.policy.observe(seen, now(self.config))
         else:
@@ -123,14 +148,31 @@ class Pipeline:
         """Take in what is told in between: events of the kernel, evidence."""
         self.policy.note(seen, now(self.config))
 
+    def _looks(self, *, periodic: bool, happened: Happened) -> list[Look]:
+        if periodic:
+            held = self.policy.all_held()
+            awaited = [(key, {one.finding.source for one in all_held}) for key, all_held in held]
+            return self._native.poll_due(awaited, self._beat)
+        if happened.lost:
+            return self._native.poll(self._beat)
+        return self._native.poll_named(happened.places, happened.nodes, self._beat)
+
     def resources(self) -> device_plugin.Resources:
         """The resources that result under the configuration. Health changes often, the rest seldom."""
+        return self._arrange().judged(self.policy.verdicts())
+
+    def _arrange(self) -> device_plugin.Resources:
         arranged_for = (self._configured, self.inventory.version)
         if arranged_for != self._arranged_for:
             offers = rules.arrange(self.config, self.inventory.entries.values())
             self._arranged = device_plugin.resources(offers, self._edits_of, self.config.mps_root or "")
+            self._by_mps = {
+                offer.name: keys
+                for offer in offers.offers
+                if (keys := [one.entry.key for one in offer.devices if one.by_mps])
+            }
             self._arranged_for = arranged_for
-        return self._arranged.judged(self.policy.verdicts())
+        return self._arranged
 
     def fingerprint(self) -> object:
         """Equal for as long as `resources` answers the same."""
@@ -173,7 +215,11 @@ class Pipeline:
             if errors:
                 seen.add(entry.key, [_cdi_finding(errors[0])])
                 self.problems.append(_cdi_problem(entry, errors[0]))
-        take_in(seen, self._findings_files.read(self._sources, now(self.config)), entries)
+        if self.config.mps_root is not None:
+            self._arrange()
+            self.problems += mps.take_in(seen, self._by_mps, self.config.host_root, self.config.mps_root)
+        said = self._findings_files.read([CORDON, *sorted(self.requests)], now(self.config))
+        take_in(seen, said, entries, {f"{EXTERNAL}{one.name}": one.match for one in self.config.health.external})
         return seen
 
     def _noted_by_the_scan(self) -> list[tuple[Entry, list[Finding]]]:

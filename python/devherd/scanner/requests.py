@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 
 from devherd import spool
+from devherd.health.registry import CORDON
 from devherd.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -12,17 +13,18 @@ SUFFIX = ".json"
 
 
 class Requests:
-    """The writer of `<run-dir>/requests`. It makes the directories of the answers, so that they can be watched."""
+    """The writer of `<run-dir>/requests`. It makes the directories that others write: they can be watched."""
 
     def __init__(self, settings: Settings) -> None:
         self._directory = settings.requests_directory
-        self._answers = (settings.facts_directory, settings.findings_directory)
+        self._operators = (settings.findings_directory, settings.findings_directory / CORDON)
+        self._answers = (self._directory, settings.facts_directory)
         self._failed = False
 
     def publish(self, requests: Mapping[str, str]) -> None:
         """Write exactly these requests. A directory that cannot be written is logged and tried again."""
         try:
-            for directory in (self._directory, *self._answers) if requests else ():
+            for directory in (*self._operators, *(self._answers if requests else ())):
                 directory.mkdir(mode=0o700, exist_ok=True)
             for source, text in requests.items():
                 spool.update(self._directory / f"{source}{SUFFIX}", text.encode())

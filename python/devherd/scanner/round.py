@@ -14,6 +14,7 @@ from devherd.inventory import DeviceKey, key_of
 from devherd.proto import spool_pb2
 from devherd.scanner.acknowledgements import Acknowledgements
 from devherd.scanner.devices_file import DevicesFile
+from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.pipeline import Pipeline, now
 from devherd.scanner.publisher import Publisher
 from devherd.scanner.requests import Requests
@@ -63,7 +64,7 @@ class Round:
         """Look at the whole host; True when something was changing, so that another look soon tells more."""
         scan = self.pipeline.scan(time.monotonic())
         self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
-        self._requests.publish(scan.requests)
+        self._requests.publish(self.pipeline.requests)
         failed = {part.vendor for part in scan.unseen if part.card is None}
         for vendor in scan.vendors:
             self.counters.add(counted.SCANS, vendor)
@@ -73,10 +74,10 @@ class Round:
         self._summary.duration_seconds = scan.duration_seconds
         return scan.look_again
 
-    def poll(self, *, periodic: bool) -> None:
+    def poll(self, *, periodic: bool, happened: Happened = ANYTHING) -> None:
         """Look at what can be looked at cheaply."""
         began = time.perf_counter()
-        self.pipeline.poll(periodic=periodic)
+        self.pipeline.poll(periodic=periodic, happened=happened)
         self.counters.observe(counted.POLL_DURATION, time.perf_counter() - began)
 
     def publish(self) -> bool:

@@ -1,16 +1,19 @@
 """The scan core under the configuration, and its results as spool messages."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from devherd._native import Edits, Platform, Scan, Scanner, vendors
+from devherd._native import Edits, Look, Platform, Scan, Scanner, vendors
 from devherd.config.resolved import Config
 from devherd.errors import UsageError
 from devherd.inventory import Entry
 from devherd.offers import device_plugin
 from devherd.proto import spool_pb2
+
+SECOND_LOOK_SECONDS = 1.0
 
 
 def native_scanner(config: Config, nvml_answer: Path | None = None) -> Scanner:
@@ -26,6 +29,15 @@ def refusals() -> Iterator[None]:
         yield
     except ValueError as error:
         raise UsageError("the scan core refuses the configuration", str(error), "report this as a defect") from error
+
+
+def settled_looks(native: Scanner) -> list[Look]:
+    """What a look at everything says; where another a second later tells more, what that says."""
+    looks = native.poll()
+    if any(look.is_unsure for look in looks):
+        time.sleep(SECOND_LOOK_SECONDS)
+        looks = native.poll()
+    return looks
 
 
 def vendor_options(config: Config) -> dict[str, str]:

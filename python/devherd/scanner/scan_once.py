@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from devherd.config.resolved import Config
 from devherd.health.held import Held
 from devherd.health.policy import Policy
+from devherd.health.rules import Rules
 from devherd.health.seen import Seen
 from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
 from devherd.scanner.pipeline import now
-from devherd.scanner.scan_core import edits_by, native_scanner, problem_messages
+from devherd.scanner.scan_core import edits_by, native_scanner, problem_messages, settled_looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,9 @@ def scan_once(config: Config) -> ScanReport:
     inventory = Inventory()
     inventory.observe(scan, 0.0, config.health.forget_after)
     policy = Policy(config.health.recover_after)
+    policy.use(config.health.recover_after, Rules(config.health.rules, inventory).meaning_of)
     seen = Seen({key: entry.findings for key, entry in inventory.entries.items()})
-    for look in native.poll():
+    for look in settled_looks(native):
         seen.add((look.vendor, look.card, look.id), look.findings)
     policy.note(seen, now(config))
     offers = rules.arrange(config, inventory.entries.values())

@@ -15,6 +15,7 @@ from devherd.child import Child, ChildMain
 from devherd.config import resolved_file
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
+from devherd.health.sources import EXTERNAL, temporary_directory
 from devherd.settings import Settings
 from devherd.supervisor.access import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
@@ -61,7 +62,11 @@ def _exporter(child: Child) -> int:
 
 
 def _source(child: Child) -> int:
-    from devherd.health.sources.nvml import main  # noqa: PLC0415 - nobody else needs it
+    source = child.name.partition(":")[2]
+    if source.startswith(EXTERNAL):
+        from devherd.health.sources.external.main import main  # noqa: PLC0415 - nobody else needs it
+    else:
+        from devherd.health.sources.nvml import main  # noqa: PLC0415 - likewise
 
     return main(child)
 
@@ -124,6 +129,11 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
 
 
 def _source_access(settings: Settings, name: str) -> Access:
+    """By the source."""
+    return _external_access(settings, name) if name.startswith(EXTERNAL) else _nvml_access(settings, name)
+
+
+def _nvml_access(settings: Settings, name: str) -> Access:
     """Reads its request and the library, opens the nodes that there are, and writes its facts and findings."""
     from devherd.health.sources.nvml import device_nodes  # noqa: PLC0415 - nobody needs it before there is a request
 
@@ -135,6 +145,21 @@ def _source_access(settings: Settings, name: str) -> Access:
         follows=(settings.requests_directory, settings.facts_directory, findings),
         devices=tuple(device_nodes()),
         capabilities=(Capability.SYS_ADMIN,),  # NVIDIA's driver lets it see MIG devices
+    )
+
+
+def _external_access(settings: Settings, name: str) -> Access:
+    """Reads the host, opens devices and runs programs, as monitors do; writes its findings and temporary files."""
+    findings = settings.findings_directory / name
+    return Access(
+        read=(Path("/"),),
+        write=(findings,),
+        made=(findings, temporary_directory(findings)),
+        follows=(settings.requests_directory, findings),
+        devices=(Path("/dev"),),
+        execute=(Path("/"),),
+        families=(socket.AF_UNIX, socket.AF_NETLINK),
+        capabilities=(Capability.DAC_READ_SEARCH,),
     )
 
 

@@ -43,9 +43,13 @@ impl Power {
                 _ => return Some(format!("may be asleep: runtime_status is {:?}", quoted(status))),
             }
         }
-        let state = self.power_state.read(keeping).map(|(text, _)| text).unwrap_or_default();
-        let state = trimmed(&state);
-        matches!(state, "D3hot" | "D3cold").then(|| format!("asleep: power_state is {state}"))
+        // Kernels before 5.11 have no such file.
+        let state = self.power_state.read(keeping).map_or_else(|_| "unknown".to_owned(), |(text, _)| text);
+        match trimmed(&state) {
+            "D0" | "unknown" => None,
+            state @ ("D1" | "D2" | "D3hot" | "D3cold") => Some(format!("asleep: power_state is {state}")),
+            other => Some(format!("may be asleep: power_state is {:?}", quoted(other))),
+        }
     }
 }
 
@@ -72,6 +76,8 @@ mod tests {
             ("", "D0\n", Some("may be asleep: runtime_status is \"\"")),
             ("active\n", "D3hot\n", Some("asleep: power_state is D3hot")),
             ("unsupported\n", "D3cold\n", Some("asleep: power_state is D3cold")),
+            ("unsupported\n", "D1\n", Some("asleep: power_state is D1")),
+            ("active\n", "error\n", Some("may be asleep: power_state is \"error\"")),
         ] {
             write(function.path().join("power/runtime_status"), status).unwrap();
             write(function.path().join("power_state"), state).unwrap();

@@ -4,6 +4,7 @@
 //! meanings that a source registers are the defaults for that.
 
 use std::fmt::Debug;
+use std::time::Instant;
 
 use rustix::io::Errno;
 
@@ -22,6 +23,8 @@ pub enum Class {
     ConfigSpace,
     /// Registers of the device, some behind a slow bus.
     DeviceRegisters,
+    /// A question to the card's firmware: up to milliseconds each, one after another.
+    Firmware,
     /// Nodes and other paths of the host.
     Filesystem,
     /// It makes none of its own.
@@ -36,6 +39,7 @@ impl Class {
             Self::KernelMemory => "kernel memory",
             Self::ConfigSpace => "config space",
             Self::DeviceRegisters => "device registers",
+            Self::Firmware => "firmware",
             Self::Filesystem => "filesystem",
             Self::None => "none",
         }
@@ -203,7 +207,7 @@ impl Meaning {
         Self { after: seconds, ..self }
     }
 
-    /// The same, for what comes and goes in use.
+    /// The same, for what comes and goes in use, or as an operator wants it.
     #[must_use]
     pub const fn undamped(self) -> Self {
         Self { is_damped: false, ..self }
@@ -276,6 +280,11 @@ pub trait Examination: Debug + Send {
         0
     }
 
+    /// Whether what it finds is worth a look with each poll, where the class of its reads allows that.
+    fn is_urgent(&self) -> bool {
+        true
+    }
+
     /// Whether it has counted something, so that it must be kept while nobody looks.
     fn has_counted(&self) -> bool {
         false
@@ -294,17 +303,23 @@ pub struct Here<'a> {
     pub file: &'a str,
     /// Whether files stay open.
     pub keeping: Keeping,
+    /// This moment.
+    pub now: Instant,
 }
 
 /// What a look came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sight {
-    /// All is well, or nothing is there that could say otherwise.
+    /// All is well.
     Fine,
+    /// Nothing is there that could say otherwise.
+    Nothing,
     /// Something is the matter.
     Seen(Finding),
     /// It did not look, or could not; why.
     NotLooked(String),
+    /// It looked, and has to look once more, soon, before it can say anything; why.
+    Unsure(String),
 }
 
 /// Whether a failed read is itself a sign that the hardware fails.
@@ -319,7 +334,7 @@ pub(super) fn no_statement(cause: &Cause) -> Sight {
         Cause::System(
             Errno::ACCESS | Errno::PERM | Errno::BUSY | Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM,
         ) => Sight::NotLooked(format!("cannot be read: {cause}")),
-        _ => Sight::Fine,
+        _ => Sight::Nothing,
     }
 }
 
@@ -334,7 +349,7 @@ mod tests {
         }
         for errno in [Errno::NOENT, Errno::NODEV, Errno::NODATA, Errno::OPNOTSUPP, Errno::INVAL, Errno::ISDIR] {
             let cause = Cause::System(errno);
-            assert_eq!((is_failure(&cause), no_statement(&cause)), (false, Sight::Fine), "{errno}");
+            assert_eq!((is_failure(&cause), no_statement(&cause)), (false, Sight::Nothing), "{errno}");
         }
         for errno in [Errno::BUSY, Errno::AGAIN, Errno::ACCESS, Errno::PERM, Errno::MFILE] {
             let cause = Cause::System(errno);

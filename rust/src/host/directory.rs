@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RawDir};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::host::attribute::{Attribute, AttributeError, Cause};
@@ -58,16 +58,8 @@ impl Directory {
     /// # Errors
     /// The kernel's error, with the path.
     pub fn names(&self) -> Result<Vec<String>, AttributeError> {
-        let mut buffer = [MaybeUninit::uninit(); BUFFER];
-        let mut entries = RawDir::new(&self.file, &mut buffer);
         let mut names = Vec::new();
-        while let Some(entry) = entries.next() {
-            let entry = entry.map_err(|errno| self.failure(errno))?;
-            match entry.file_name().to_str() {
-                Ok("." | "..") | Err(_) => {}
-                Ok(name) => names.push(name.to_owned()),
-            }
-        }
+        entries(&self.file, |name, _, _| names.push(name.to_owned())).map_err(|errno| self.failure(errno))?;
         names.sort_by(|left, right| natural(left, right));
         Ok(names)
     }
@@ -106,6 +98,23 @@ impl AsFd for Directory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Calls `each` with name, inode number and kind of every entry but `.` and `..`, in the kernel's order.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn entries(open: impl AsFd, mut each: impl FnMut(&str, u64, FileType)) -> Result<(), Errno> {
+    let mut buffer = [MaybeUninit::uninit(); BUFFER];
+    let mut entries = RawDir::new(open, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        match entry.file_name().to_str() {
+            Ok("." | "..") | Err(_) => {}
+            Ok(name) => each(name, entry.ino(), entry.file_type()),
+        }
+    }
+    Ok(())
 }
 
 fn open_directory(below: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {

@@ -2,8 +2,10 @@
 
 pub mod attribute;
 pub mod directory;
+pub mod mounts;
 pub mod node;
 pub mod resolve;
 mod root;
+pub mod sight;
 
 pub use root::Host;

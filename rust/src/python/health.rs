@@ -85,6 +85,11 @@ impl Look {
         self.0.not_looked.iter().map(|(source, why)| (*source, why.as_str())).collect()
     }
 
+    #[getter]
+    fn is_unsure(&self) -> bool {
+        self.0.is_unsure
+    }
+
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }

@@ -1,7 +1,8 @@
 //! The scanner, and the result of a scan.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyValueError;
@@ -11,8 +12,12 @@ use super::device::{Device, Platform};
 use super::edits::{Edits, way};
 use super::health::{Finding, Look};
 use super::lock;
+use crate::health::{Awaited, Occasion};
 use crate::settings::Settings;
 use crate::{device, scan};
+
+/// Vendor, card and id of a device.
+type Key = (String, String, String);
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(PartialEq)]
@@ -152,8 +157,23 @@ impl Scanner {
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
     #[pyo3(signature = (beat = None))]
     fn poll(&self, py: Python<'_>, beat: Option<Py<PyAny>>) -> Vec<Look> {
-        let looks = py.detach(|| lock(&self.0).poll(&|| call(beat.as_ref())));
-        looks.into_iter().map(Look).collect()
+        self.looks(py, &Occasion::Anything, beat.as_ref())
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    #[pyo3(signature = (awaited = Vec::new(), beat = None))]
+    fn poll_due(&self, py: Python<'_>, awaited: Vec<(Key, BTreeSet<String>)>, beat: Option<Py<PyAny>>) -> Vec<Look> {
+        let mut by_card: HashMap<String, Vec<Awaited>> = HashMap::new();
+        for ((vendor, card, id), sources) in awaited {
+            by_card.entry(card).or_default().push(Awaited { vendor, id, sources });
+        }
+        self.looks(py, &Occasion::Regular(by_card), beat.as_ref())
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    #[pyo3(signature = (named, paths, beat = None))]
+    fn poll_named(&self, py: Python<'_>, named: Vec<PathBuf>, paths: bool, beat: Option<Py<PyAny>>) -> Vec<Look> {
+        self.looks(py, &Occasion::Events { named, paths }, beat.as_ref())
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
@@ -182,6 +202,13 @@ impl Scanner {
     fn watched_directories(&self, py: Python<'_>) -> Vec<String> {
         let directories = py.detach(|| lock(&self.0).watched_directories());
         directories.into_iter().map(|path| path.to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Scanner {
+    fn looks(&self, py: Python<'_>, occasion: &Occasion, beat: Option<&Py<PyAny>>) -> Vec<Look> {
+        let looks = py.detach(|| lock(&self.0).poll(occasion, &|| call(beat)));
+        looks.into_iter().map(Look).collect()
     }
 }
 

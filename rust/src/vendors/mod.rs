@@ -18,6 +18,8 @@ use crate::device::{Device, Found, Platform};
 use crate::edits::{self, Edits, Way};
 use crate::fence::Fence;
 use crate::host::Host;
+use crate::host::mounts::Mounts;
+use crate::host::sight::Sight;
 
 /// A family of devices that are found the same way.
 pub trait Vendor: Send + Sync {
@@ -27,6 +29,12 @@ pub trait Vendor: Send + Sync {
     /// Looks at the host. A bad entry is a problem in the answer and never costs its siblings; reads that can hang go
     /// through the fence, one card at a time.
     fn scan(&self, host: &Host, fence: &Fence) -> Found;
+
+    /// What its answer follows from, where that is seen without a read that can hang: as long as it looks the same, what was found
+    /// stands. `None` where a scan alone can tell.
+    fn sight(&self, _host: &Host, _mounts: &Mounts) -> Option<Sight> {
+        None
+    }
 
     /// What a container gets for one of its devices, handed over in this way, under this resource name. A pure function of
     /// its arguments and of the options: the device may have been found by an earlier scanner.

@@ -13,7 +13,7 @@ use devherd_native::device::{Device, Found, Platform, Problem};
 use devherd_native::edits::{Edits, Way};
 use devherd_native::fence::Fence;
 use devherd_native::health::finding::Finding;
-use devherd_native::health::{Look, Poller};
+use devherd_native::health::{Look, Occasion, Poller};
 use devherd_native::host::Host;
 use devherd_native::vendors::Vendor;
 use devherd_native::vendors::intel_fpga::IntelFpga;
@@ -164,7 +164,7 @@ fn reasons(device: &Device) -> String {
 pub fn polled(tree: &Tree, found: &Found) -> Vec<(String, String, String, String)> {
     let mut poller = Poller::new(tree.host(), Arc::new(Fence::new(Duration::from_secs(20))));
     poller.watch(&found.devices);
-    summed_up(poller.poll(&|| {}))
+    summed_up(poller.poll(&Occasion::Anything, &|| {}))
 }
 
 /// `(id, source, reason, file)` of every finding.

@@ -3,3 +3,13 @@
 A source runs while the scanner has a request for it in `<run-dir>/requests`. It writes facts to
 `<run-dir>/facts` and findings to `<run-dir>/findings`; no other process waits for it.
 """
+
+from pathlib import Path
+
+EXTERNAL = "external-"
+"""How the names of those sources begin that are programs and files of the operator's."""
+
+
+def temporary_directory(findings: Path) -> Path:
+    """Where such a program may write, below the directory of its findings."""
+    return findings / "tmp"

@@ -95,6 +95,6 @@ mod tests {
         let tree = Tree::new();
         tree.set("errors/below", "");
         let device = Device { readings: vec![of_engine(format!("{FUNCTION}/errors"))], ..Device::default() };
-        assert_eq!(tree.watch(&FpgaErrors, &device).sight(), Sight::Fine);
+        assert_eq!(tree.watch(&FpgaErrors, &device).sight(), Sight::Nothing);
     }
 }

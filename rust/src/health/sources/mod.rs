@@ -7,6 +7,7 @@ mod pci_aer;
 mod pci_config;
 mod pci_driver;
 mod pci_link;
+mod pci_power;
 pub mod probe;
 pub mod scan;
 pub mod temperature;
@@ -22,8 +23,11 @@ pub static ALL: &[&dyn Source] = &[
     &node::Node,
     &path::Path,
     &pci_driver::PciDriver,
+    &pci_power::PciPower,
     &pci_aer::PciAer::FATAL,
     &pci_aer::PciAer::NONFATAL,
+    &pci_aer::PciAer::CORRECTABLE,
+    &pci_aer::PciAer::CORRECTABLE_RATE,
     &pci_config::PciConfig,
     &pci_link::PciLink,
     &temperature::Temperature,
@@ -66,6 +70,7 @@ mod tests {
             "off-bus",
             "pci-aer",
             "port-error",
+            "power-state",
             "probe-timeout",
             "shell-unreadable",
             "temperature",

@@ -14,7 +14,8 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         super::scan::NODE_MISSING,
         "a required device node is absent, is no device node, or has another number",
-    )],
+    )
+    .undamped()],
 };
 
 /// The source.
@@ -72,7 +73,7 @@ mod tests {
         let subject = subject(&HostPath::node(path, number));
         let keeping = crate::health::kept_file::Keeping { open: true, check_links: true };
         let (host, mut examination) = (Host::new("/"), subject.examination);
-        examination.look(Here { host: &host, file: &subject.file, keeping })
+        examination.look(Here { host: &host, file: &subject.file, keeping, now: std::time::Instant::now() })
     }
 
     fn value(sight: Sight) -> String {

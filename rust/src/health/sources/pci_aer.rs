@@ -1,11 +1,16 @@
-//! Counts of uncorrectable PCI errors: a rise is an event, and is counted from the first look on.
+//! Counts of PCI errors: a rise is an event, and is counted from the first look on.
 //!
-//! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats>
+//! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats>: an error of a function may be
+//! counted at the port above it, the other end of its link, instead. Both are read.
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::bus::pci;
 use crate::device::Device;
-use crate::health::kept_file::KeptFile;
+use crate::health::kept_file::{Keeping, KeptFile};
 use crate::health::source::{
-    About, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
+    About, Action, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
 };
 use crate::host::Host;
 
@@ -16,18 +21,48 @@ const QUIET: u32 = 600;
 
 const DOCUMENT: &str = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats";
 
+/// So many correctable errors in a minute are worth a warning.
+const MOST_A_MINUTE: u64 = 60;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
 static FATAL: About = About {
     name: "pci-aer-fatal",
     reads: Class::KernelMemory,
     document: DOCUMENT,
-    meanings: &[Meaning::unhealthy(PCI_AER, "aer_dev_fatal has risen since it was first read").until_quiet_for(QUIET)],
+    meanings: &[Meaning::unhealthy(
+        PCI_AER,
+        "aer_dev_fatal of the function or of the port above it has risen since it was first read",
+    )
+    .until_quiet_for(QUIET)],
 };
 
 static NONFATAL: About = About {
     name: "pci-aer-nonfatal",
     reads: Class::KernelMemory,
     document: DOCUMENT,
-    meanings: &[Meaning::warning(PCI_AER, "aer_dev_nonfatal has risen since it was first read").until_quiet_for(QUIET)],
+    meanings: &[Meaning::warning(
+        PCI_AER,
+        "aer_dev_nonfatal of the function or of the port above it has risen since it was first read",
+    )
+    .until_quiet_for(QUIET)],
+};
+
+static CORRECTABLE: About = About {
+    name: "pci-aer-correctable",
+    reads: Class::KernelMemory,
+    document: DOCUMENT,
+    meanings: &[Meaning::ignored(PCI_AER, "aer_dev_correctable of the function or of the port above it has risen")
+        .until_quiet_for(QUIET)],
+};
+
+static CORRECTABLE_RATE: About = About {
+    name: "pci-aer-correctable-rate",
+    reads: Class::KernelMemory,
+    document: DOCUMENT,
+    meanings: &[
+        Meaning::warning(PCI_AER, "aer_dev_correctable has risen by more than 60 in a minute").until_quiet_for(QUIET)
+    ],
 };
 
 /// The source of one counter.
@@ -35,13 +70,20 @@ static NONFATAL: About = About {
 pub(super) struct PciAer {
     about: &'static About,
     counter: &'static str,
+    /// How many errors a minute are none.
+    free_a_minute: u64,
 }
 
 impl PciAer {
     /// Errors that make the link unreliable.
-    pub(super) const FATAL: Self = Self { about: &FATAL, counter: "aer_dev_fatal" };
+    pub(super) const FATAL: Self = Self { about: &FATAL, counter: "aer_dev_fatal", free_a_minute: 0 };
     /// Errors that cost a transaction.
-    pub(super) const NONFATAL: Self = Self { about: &NONFATAL, counter: "aer_dev_nonfatal" };
+    pub(super) const NONFATAL: Self = Self { about: &NONFATAL, counter: "aer_dev_nonfatal", free_a_minute: 0 };
+    /// Errors that the hardware has mended.
+    pub(super) const CORRECTABLE: Self = Self { about: &CORRECTABLE, counter: "aer_dev_correctable", free_a_minute: 0 };
+    /// Very many of them.
+    pub(super) const CORRECTABLE_RATE: Self =
+        Self { about: &CORRECTABLE_RATE, counter: "aer_dev_correctable", free_a_minute: MOST_A_MINUTE };
 }
 
 impl Source for PciAer {
@@ -50,38 +92,67 @@ impl Source for PciAer {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        let subject = |file: std::path::PathBuf| {
-            let counter =
-                Counter { about: self.about, file: KeptFile::new(host.absolute(&file)), last: None, events: 0 };
+        let subject = |function: &Path| {
+            let file = function.join(self.counter);
+            let counter = Counter {
+                about: self.about,
+                free_a_minute: self.free_a_minute,
+                file: KeptFile::new(host.absolute(&file)),
+                last: None,
+                begun: None,
+                events: 0,
+            };
             Subject::new(file.to_string_lossy(), counter)
         };
-        device.functions.iter().map(|function| subject(function.path.join(self.counter))).collect()
+        let ends = |function: &Path| {
+            let port = function.parent().filter(|port| pci::address_of(port).is_some());
+            [Some(function), port].into_iter().flatten().map(subject).collect::<Vec<_>>()
+        };
+        device.functions.iter().flat_map(|function| ends(&function.path)).collect()
     }
 }
 
 #[derive(Debug)]
 struct Counter {
     about: &'static About,
+    free_a_minute: u64,
     file: KeptFile,
     /// What the kernel had counted when it was last read.
     last: Option<u64>,
+    /// Where some are free: since when they are counted, and how many.
+    begun: Option<(Instant, u64)>,
     /// How many errors were seen here. Never falls, so that none is lost when the answer of a look is.
     events: u64,
 }
 
 impl Counter {
     /// A total that falls is that of a function that was taken away and came back: it counts from zero again.
-    fn take_in(&mut self, total: u64) {
+    fn take_in(&mut self, total: u64, now: Instant) {
         let before = self.last.replace(total).unwrap_or(total);
-        self.events = self.events.saturating_add(total.saturating_sub(before));
+        let news = total.saturating_sub(before);
+        if self.free_a_minute == 0 {
+            self.events = self.events.saturating_add(news);
+            return;
+        }
+        let (begun, counted) = self.begun.unwrap_or((now, 0));
+        let counted = counted.saturating_add(news);
+        self.begun = Some((begun, counted));
+        let lasted = now.saturating_duration_since(begun);
+        if lasted >= MINUTE {
+            let is_much =
+                u128::from(counted) * MINUTE.as_millis() > u128::from(self.free_a_minute) * lasted.as_millis();
+            self.events = self.events.saturating_add(if is_much { counted } else { 0 });
+            self.begun = Some((now, 0));
+        }
     }
 }
 
 impl Examination for Counter {
     fn look(&mut self, here: Here<'_>) -> Sight {
-        let read = self.file.read(here.keeping).map(|(text, _)| total(&text));
+        let keeping = Keeping { open: here.keeping.open && self.is_urgent(), ..here.keeping };
+        let read = self.file.read(keeping).map(|(text, _)| total(&text));
         if let Ok(Some(total)) = read {
-            self.take_in(total);
+            self.take_in(total, here.now);
         }
         match (self.events, read) {
             // A failed read is no PCI error that was counted.
@@ -99,7 +170,11 @@ impl Examination for Counter {
     }
 
     fn most_open(&self) -> u64 {
-        1
+        self.is_urgent().into()
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.about.meanings.iter().any(|meaning| meaning.action == Action::Unhealthy)
     }
 
     fn has_counted(&self) -> bool {
@@ -132,7 +207,7 @@ mod tests {
 
     use super::super::testing::{FUNCTION, Tree, device};
     use super::*;
-    use crate::health::source::{Action, Clears};
+    use crate::health::source::Clears;
 
     /// How many events are counted after each of these contents; `None` makes the counter absent.
     fn counts(contents: &[Option<&str>]) -> Vec<u64> {
@@ -188,6 +263,51 @@ mod tests {
                 (action, Clears::Quiet(QUIET))
             );
         }
+    }
+
+    #[test]
+    fn errors_that_the_other_end_of_the_link_counts_are_the_function_s_as_well() {
+        let tree = Tree::new();
+        let port = FUNCTION.rsplit_once('/').unwrap().0;
+        let counter = format!("{port}/aer_dev_fatal");
+        tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 0");
+        tree.write(&counter, "TOTAL_ERR_FATAL 7");
+        let mut watching = tree.watch(&PciAer::FATAL, &device("nvidia", Some("nvidia")));
+        assert_eq!(watching.sights(), [Sight::Fine, Sight::Fine]);
+        tree.write(&counter, "TOTAL_ERR_FATAL 8");
+        let sights = watching.sights();
+        let [Sight::Fine, Sight::Seen(finding)] = sights.as_slice() else { panic!("{sights:?}") };
+        assert_eq!((&*finding.reason, &finding.file, finding.count), ("pci-aer", &counter, 1));
+    }
+
+    #[test]
+    fn correctable_errors_are_a_warning_when_there_are_more_than_sixty_in_a_minute() {
+        let tree = Tree::new();
+        let device = device("nvidia", Some("nvidia"));
+        let mut watching = tree.watch(&PciAer::CORRECTABLE_RATE, &device);
+        let mut total = 0;
+        // Seconds that pass, errors in them, and how many were too many so far.
+        for (seconds, errors, expected) in [
+            (0.0, 5, 0),
+            (60.0, 60, 0),
+            (30.0, 60, 0),
+            (30.0, 1, 61),
+            (10.0, 50, 61),
+            (110.0, 50, 61),
+            (60.0, 100, 161),
+        ] {
+            total += errors;
+            watching.wait(seconds);
+            tree.set("aer_dev_correctable", format!("TOTAL_ERR_COR {total}"));
+            let count = if let Sight::Seen(finding) = watching.sight() { finding.count } else { 0 };
+            assert_eq!(count, expected, "after {seconds} s with {errors} errors");
+        }
+        let mut every = tree.watch(&PciAer::CORRECTABLE, &device);
+        assert_eq!(every.sight(), Sight::Fine);
+        tree.set("aer_dev_correctable", format!("TOTAL_ERR_COR {}", total + 1));
+        assert_eq!(every.finding().count, 1);
+        let actions = [CORRECTABLE.meanings[0].action, CORRECTABLE_RATE.meanings[0].action];
+        assert_eq!(actions, [Action::Ignore, Action::Warn]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Whether a PCI function still answers: configuration space reads as all ones where nothing does.
 
+use std::time::{Duration, Instant};
+
 use crate::bus::pci;
 use crate::device::{Device, PciFunction};
 use crate::health::kept_file::KeptFile;
@@ -17,8 +19,9 @@ static ABOUT: About = About {
     document: "https://docs.kernel.org/PCI/sysfs-pci.html",
     meanings: &[Meaning::unhealthy(
         OFF_BUS,
-        "the first four bytes of configuration space, vendor and device, are all ones; a function that is asleep is not \
-         looked at, and of a virtual function the physical one is",
+        "the first four bytes of configuration space, vendor and device, are all ones in two looks, a second or more apart; a \
+         function that is asleep or in an unknown state of power is not looked at, and of a virtual function the physical \
+         one is",
     )],
 };
 
@@ -47,7 +50,7 @@ fn subject(host: &Host, function: &PciFunction) -> Subject {
     let path = host.absolute(&function.path);
     let path = pci::physical_function(host, &path).unwrap_or(path);
     let config = path.join("config");
-    let examined = Identity { power: Power::of(&path), config: KeptFile::new(&config) };
+    let examined = Identity { power: Power::of(&path), config: KeptFile::new(&config), silent_since: None };
     Subject::new(host.own_path(config).to_string_lossy(), examined)
 }
 
@@ -55,15 +58,25 @@ fn subject(host: &Host, function: &PciFunction) -> Subject {
 struct Identity {
     power: Power,
     config: KeptFile,
+    /// When it was first read as all ones, and never otherwise since.
+    silent_since: Option<Instant>,
 }
+
+/// A function that is being reset reads as all ones for a moment, too.
+const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
 
 impl Examination for Identity {
     fn look(&mut self, here: Here<'_>) -> Sight {
+        let silent_since = self.silent_since.take();
         if let Some(asleep) = self.power.asleep(here.keeping) {
             return Sight::NotLooked(asleep);
         }
         let (value, detail) = match self.config.first_bytes::<4>(here.keeping) {
             Ok(Some([0xff, 0xff, 0xff, 0xff])) => {
+                let since = *self.silent_since.insert(silent_since.unwrap_or(here.now));
+                if here.now.saturating_duration_since(since) < SECOND_LOOK_AFTER {
+                    return Sight::Unsure("reads as all ones: it may be in the middle of a reset".to_owned());
+                }
                 ("ff ff ff ff", "nothing answers at this PCI address: vendor and device read as all ones".to_owned())
             }
             Ok(_) => return Sight::Fine,
@@ -95,15 +108,42 @@ mod tests {
     fn a_function_whose_configuration_is_all_ones_is_off_the_bus() {
         let tree = Tree::new();
         let mut watching = tree.watch(&PciConfig, &device("nvidia", Some("nvidia")));
-        assert_eq!(watching.sight(), Sight::Fine, "nothing says so");
+        assert_eq!(watching.sight(), Sight::Nothing, "nothing says so");
         tree.set("config", IDENTITY);
         assert_eq!(watching.sight(), Sight::Fine);
         tree.set("config", NOTHING);
+        watching.sight();
+        watching.wait(1.0);
         let finding = watching.finding();
         let file = format!("{FUNCTION}/config");
         assert_eq!((&*finding.reason, finding.file, &*finding.value), ("off-bus", file, "ff ff ff ff"));
         tree.set("config", [0xff; 3]);
         assert_eq!(watching.sight(), Sight::Fine, "too short to say so");
+    }
+
+    #[test]
+    fn all_ones_for_a_moment_are_a_reset_and_no_loss() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&PciConfig, &device("nvidia", Some("nvidia")));
+        let unsure = Sight::Unsure("reads as all ones: it may be in the middle of a reset".to_owned());
+        for _ in 0..2 {
+            tree.set("config", NOTHING);
+            assert_eq!(watching.sight(), unsure);
+            watching.wait(0.9);
+            assert_eq!(watching.sight(), unsure);
+            tree.set("config", IDENTITY);
+            watching.wait(0.2);
+            assert_eq!(watching.sight(), Sight::Fine);
+        }
+        tree.set("config", NOTHING);
+        assert_eq!(watching.sight(), unsure);
+        tree.set("power/runtime_status", "suspended\n");
+        watching.wait(2.0);
+        assert!(matches!(watching.sight(), Sight::NotLooked(_)));
+        tree.set("power/runtime_status", "active\n");
+        assert_eq!(watching.sight(), unsure, "two looks in a row");
+        watching.wait(1.0);
+        assert_eq!(watching.finding().reason, "off-bus");
     }
 
     #[test]
@@ -116,7 +156,11 @@ mod tests {
         tree.set("power/runtime_status", "active\n");
         tree.set("power_state", "D3cold\n");
         assert_eq!(watching.sight(), Sight::NotLooked("asleep: power_state is D3cold".to_owned()));
+        tree.set("power_state", "error\n");
+        assert_eq!(watching.sight(), Sight::NotLooked("may be asleep: power_state is \"error\"".to_owned()));
         tree.set("power_state", "D0\n");
+        watching.sight();
+        watching.wait(1.0);
         assert_eq!(watching.finding().reason, "off-bus");
     }
 
@@ -130,6 +174,8 @@ mod tests {
         let mut watching = tree.watch(&PciConfig, &device("amd", Some("vf")));
         assert_eq!(watching.sight(), Sight::Fine);
         tree.write(&format!("{physical}/config"), NOTHING);
+        watching.sight();
+        watching.wait(1.0);
         assert_eq!(watching.finding().file, format!("{physical}/config"));
     }
 
@@ -146,6 +192,6 @@ mod tests {
     fn a_configuration_that_is_no_file_says_nothing() {
         let tree = Tree::new();
         tree.set("config/below", "");
-        assert_eq!(tree.watch(&PciConfig, &device("amd", Some("amdgpu"))).sight(), Sight::Fine);
+        assert_eq!(tree.watch(&PciConfig, &device("amd", Some("amdgpu"))).sight(), Sight::Nothing);
     }
 }

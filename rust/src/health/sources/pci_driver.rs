@@ -17,7 +17,8 @@ static ABOUT: About = About {
     meanings: &[Meaning::unhealthy(
         super::scan::DRIVER_UNBOUND,
         "the PCI function had a driver at the last scan, and has none",
-    )],
+    )
+    .undamped()],
 };
 
 /// The source.

@@ -304,7 +304,7 @@ mod tests {
     fn a_function_without_link_attributes_and_a_virtual_one_say_nothing() {
         let tree = Tree::new();
         let device = device("rdma", Some("mlx5_core"));
-        assert_eq!(tree.watch(&PciLink, &device).sight(), Sight::Fine);
+        assert_eq!(tree.watch(&PciLink, &device).sight(), Sight::Nothing);
         tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
         assert!(tree.watch(&PciLink, &device).subjects.is_empty());
     }

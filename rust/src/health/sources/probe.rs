@@ -31,6 +31,11 @@ impl Source for Probe {
     }
 }
 
+/// The name of this source.
+pub(in crate::health) fn name() -> &'static str {
+    ABOUT.name
+}
+
 /// A read that has not come back before this deadline: the file or directory that was being read, as the host names it.
 #[must_use]
 pub fn timeout(deadline: Duration, file: &str) -> Finding {

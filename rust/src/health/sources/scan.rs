@@ -28,9 +28,9 @@ macro_rules! words {
 
 words! {
     /// A node without which the device is nothing has not been made.
-    NODE_MISSING = "node-missing": "the driver has made none of the nodes without which the device is nothing";
+    NODE_MISSING = "node-missing": "the driver has made none of the nodes without which the device is nothing", undamped;
     /// The PCI function has no driver.
-    DRIVER_UNBOUND = "driver-unbound": "the PCI function has no driver, or nothing names it";
+    DRIVER_UNBOUND = "driver-unbound": "the PCI function has no driver, or nothing names it", undamped;
     /// No accelerator function is loaded.
     UNPROGRAMMED = "unprogrammed": "no accelerator function or shell is loaded, or it is being loaded", undamped;
     /// The port of an FPGA cannot be read.

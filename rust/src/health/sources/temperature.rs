@@ -88,7 +88,7 @@ mod tests {
     fn words_and_an_absent_sensor_say_nothing() {
         let tree = Tree::new();
         let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000)));
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.sight(), Sight::Nothing);
         tree.write(&sensor(), "Query currently inaccessible");
         assert_eq!(watching.sight(), Sight::Fine);
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::device::{Device, PciFunction};
 use crate::health::finding::Finding;
@@ -53,7 +54,7 @@ impl Tree {
 
     /// What this source looks at for the device.
     pub(in crate::health) fn watch(&self, source: &dyn Source, device: &Device) -> Watching<'_> {
-        Watching { host: &self.host, subjects: source.subjects(&self.host, device) }
+        Watching { host: &self.host, subjects: source.subjects(&self.host, device), now: Instant::now() }
     }
 }
 
@@ -61,24 +62,32 @@ impl Tree {
 pub(in crate::health) struct Watching<'t> {
     host: &'t Host,
     pub(in crate::health) subjects: Vec<Subject>,
+    now: Instant,
 }
 
 impl Watching<'_> {
+    /// Time goes by until the next look.
+    pub(in crate::health) fn wait(&mut self, seconds: f64) {
+        self.now += Duration::from_secs_f64(seconds);
+    }
+
     /// What each subject comes to.
     pub(in crate::health) fn sights(&mut self) -> Vec<Sight> {
         let keeping = Keeping { open: true, check_links: true };
         let look = |subject: &mut Subject| {
             let Subject { file, examination, .. } = subject;
-            examination.look(Here { host: self.host, file, keeping })
+            examination.look(Here { host: self.host, file, keeping, now: self.now })
         };
         self.subjects.iter_mut().map(look).collect()
     }
 
-    /// What the one subject comes to.
+    /// What the one subject comes to of which there is anything.
     pub(in crate::health) fn sight(&mut self) -> Sight {
         let mut sights = self.sights();
-        assert_eq!(sights.len(), 1);
-        sights.remove(0)
+        assert!(!sights.is_empty());
+        sights.retain(|sight| *sight != Sight::Nothing);
+        assert!(sights.len() <= 1, "{sights:?}");
+        sights.pop().unwrap_or(Sight::Nothing)
     }
 
     /// What the one subject is found to be.

@@ -3,12 +3,14 @@
 //! No crate has these rules: `**` is the same as `*`, a class is negated by `^`, a backslash takes the next character as it is,
 //! and a pattern without any of these is a path that exists or not, spelt as given.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, Cause};
 use crate::host::directory::Directory;
+use crate::host::mounts::Mounts;
 use crate::host::resolve::{followed, followed_to_last};
+use crate::host::sight::{Sight, Untold};
 
 /// Paths that fit a pattern, and what could not be looked at.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -63,6 +65,31 @@ pub(super) fn find(host: &Host, pattern: &str) -> Result<Matches, String> {
     }
     matches.paths.sort_unstable_by(|left, right| left.path.cmp(&right.path));
     Ok(matches)
+}
+
+/// Adds what a pattern finds to what is seen of the host, where the pattern has no wildcard before its last part.
+///
+/// # Errors
+/// When that cannot be told without a closer look.
+pub(super) fn glimpse(
+    host: &Host,
+    mounts: &Mounts,
+    question: usize,
+    pattern: &str,
+    sight: &mut Sight,
+) -> Result<(), Untold> {
+    let (directory, last) = pattern.rsplit_once('/').ok_or(Untold)?;
+    let is_plain = |path: &str| Path::new(path).components().all(|part| part != Component::ParentDir);
+    if has_meta(directory) || !is_plain(pattern) || matches!(last, "" | ".") {
+        return Err(Untold);
+    }
+    let directory = host.absolute(if directory.is_empty() { "/" } else { directory });
+    if has_meta(last) {
+        let tokens = parse(last).map_err(|_| Untold)?;
+        sight.of_directory(question, mounts, &directory, |name| fits(&tokens, name))
+    } else {
+        sight.of_entry(question, mounts, &directory, last)
+    }
 }
 
 impl Matches {
@@ -170,18 +197,18 @@ fn class_member(characters: &mut Characters<'_>) -> Result<char, &'static str> {
 /// Whether a name fits. On a mismatch only the last `*` takes one character more, so the time is bounded by the product
 /// of both lengths.
 fn fits(tokens: &[Token], name: &str) -> bool {
-    let name: Vec<char> = name.chars().collect();
-    let (mut token, mut place) = (0, 0);
+    let (mut token, mut rest) = (0, name.chars());
     let mut last_star = None;
-    while place < name.len() {
+    while let Some(character) = rest.clone().next() {
         if tokens.get(token) == Some(&Token::Many) {
-            last_star = Some((token, place));
+            last_star = Some((token, rest.clone()));
             token += 1;
-        } else if tokens.get(token).is_some_and(|token| token.takes(name[place])) {
-            (token, place) = (token + 1, place + 1);
-        } else if let Some((star, taken)) = last_star {
-            last_star = Some((star, taken + 1));
-            (token, place) = (star + 1, taken + 1);
+        } else if tokens.get(token).is_some_and(|token| token.takes(character)) {
+            token += 1;
+            rest.next();
+        } else if let Some((star, taken)) = &mut last_star {
+            taken.next();
+            (token, rest) = (*star + 1, taken.clone());
         } else {
             return false;
         }

@@ -1,7 +1,6 @@
 //! The ids of generic-device-plugin: pods keep their devices when a node moves from it to devherd.
 
-use std::fmt::Write;
-
+use data_encoding::HEXLOWER;
 use sha1::{Digest, Sha1};
 
 /// The id of one instance of a group: SHA-1 of its number and of the host paths of its members, in order, all joined.
@@ -12,11 +11,7 @@ pub(super) fn of(instance: u32, paths: &[&str]) -> String {
     for path in paths {
         hash.update(path);
     }
-    hash.finalize().iter().fold(String::with_capacity(40), |mut id, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(id, "{byte:02x}");
-        id
-    })
+    HEXLOWER.encode(&hash.finalize())
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ use crate::health::finding::Finding;
 use crate::health::sources::probe;
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
+use crate::host::mounts::Mounts;
+use crate::host::sight::Sight;
 use crate::order::natural;
 use crate::vendors::Vendor;
 pub use options::*;
@@ -112,6 +114,18 @@ impl Vendor for Generic {
         found.problems.extend(problems);
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
+    }
+
+    fn sight(&self, host: &Host, mounts: &Mounts) -> Option<Sight> {
+        if self.groups.iter().any(|group| !group.options.usb.is_empty()) {
+            return None;
+        }
+        let mut sight = Sight::default();
+        let paths = self.groups.iter().flat_map(|group| &group.options.paths).enumerate();
+        for (question, options) in paths {
+            glob::glimpse(host, mounts, question, &options.path, &mut sight).ok()?;
+        }
+        Some(sight)
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {

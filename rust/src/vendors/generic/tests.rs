@@ -9,7 +9,7 @@ use super::*;
 use super::{GenericKind, GenericPath, GenericUsb};
 use crate::device::{Fact, HostPath};
 use crate::edits::{Mount, Node};
-use crate::health::{Look, Poller};
+use crate::health::{Look, Occasion, Poller};
 
 /// A simulated host.
 struct Tree(tempfile::TempDir);
@@ -87,7 +87,11 @@ fn missing(host: Host, devices: &[Device]) -> Vec<(String, Vec<String>)> {
         assert!(look.findings.iter().all(|finding| finding.reason == "node-missing"), "{look:?}");
         look.findings.into_iter().map(|finding| finding.file).collect()
     };
-    poller.poll(&|| {}).into_iter().map(|look| (path(&look.id).unwrap_or_default(), files(look))).collect()
+    poller
+        .poll(&Occasion::Anything, &|| {})
+        .into_iter()
+        .map(|look| (path(&look.id).unwrap_or_default(), files(look)))
+        .collect()
 }
 
 /// The paths of each device, sorted.

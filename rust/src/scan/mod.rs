@@ -1,14 +1,20 @@
 //! One look at the whole host after another: every vendor, side by side where one is slow, each isolated from the others.
 
+mod answer;
+mod standing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use answer::Answer;
+use standing::{Seen, Standing};
+
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way};
-use crate::fence::{FULL, Fence, Outcome};
-use crate::health::{Look, Poller};
+use crate::fence::{Fence, Outcome};
+use crate::health::{Look, Occasion, Poller};
 use crate::host::Host;
 use crate::settings::Settings;
 use crate::vendors::Vendor;
@@ -49,6 +55,7 @@ pub struct Scanner {
     fence: Arc<Fence>,
     vendors: Vec<Arc<dyn Vendor>>,
     poller: Poller,
+    standing: Standing,
     last: Option<Arc<Scan>>,
     /// Devices of earlier scans that the last one could not examine.
     kept: Vec<Arc<Device>>,
@@ -61,7 +68,8 @@ impl Scanner {
         let fence = Arc::new(Fence::new(settings.patience()));
         let poller = Poller::new(host.clone(), Arc::clone(&fence));
         let vendors = settings.vendors.vendors(&settings.surroundings());
-        Self { host, settings: settings.clone(), fence, vendors, poller, last: None, kept: Vec::new() }
+        let settings = settings.clone();
+        Self { host, settings, fence, vendors, poller, standing: Standing::default(), last: None, kept: Vec::new() }
     }
 
     /// Uses other settings from the next scan on. A vendor whose options are the same keeps its state: cards
@@ -74,8 +82,9 @@ impl Scanner {
         let mut vendors = settings.vendors.vendors(&settings.surroundings());
         for vendor in &mut vendors {
             let known = self.vendors.iter().find(|known| known.name() == vendor.name());
-            if let Some(known) = known.filter(|_| settings.agree_on(&self.settings, vendor.name())) {
-                *vendor = Arc::clone(known);
+            match known.filter(|_| settings.agree_on(&self.settings, vendor.name())) {
+                Some(known) => *vendor = Arc::clone(known),
+                None => self.standing.forget(vendor.name()),
             }
         }
         self.vendors = vendors;
@@ -86,14 +95,14 @@ impl Scanner {
     pub fn scan(&mut self, beat: &dyn Fn()) -> Arc<Scan> {
         let start = Instant::now();
         let mut scan = Scan::default();
-        for (vendor, found) in self.vendors.iter().zip(self.found(beat)) {
-            scan.vendors.push(vendor.name());
-            scan.devices.extend(found.devices.into_iter().map(Arc::new));
-            scan.platforms.extend(found.platform.map(|platform| (vendor.name(), Arc::new(platform))));
-            scan.problems.extend(found.problems);
-            scan.unseen.extend(found.unseen);
-            scan.requests.extend(found.requests);
-            scan.look_again |= found.look_again;
+        for (vendor, answer) in self.answers(beat) {
+            scan.vendors.push(vendor);
+            scan.devices.extend(answer.devices);
+            scan.platforms.extend(answer.platform.map(|platform| (vendor, platform)));
+            scan.problems.extend(answer.problems);
+            scan.unseen.extend(answer.unseen);
+            scan.requests.extend(answer.requests);
+            scan.look_again |= answer.look_again;
         }
         scan.duration = start.elapsed();
         scan.changed = self.last.as_ref().is_none_or(|last| !last.says_the_same(&scan));
@@ -131,10 +140,10 @@ impl Scanner {
         Some(vendor.edits(device, platform, way, resource_name))
     }
 
-    /// Looks again at the devices last found, and at those kept; answers those that there is something to say about. `beat` is called every half
-    /// second meanwhile.
-    pub fn poll(&mut self, beat: &dyn Fn()) -> Vec<Look> {
-        self.poller.poll(beat)
+    /// Looks again at the devices last found, and at those kept; answers those that there is something to say about. `beat` is
+    /// called every half second meanwhile.
+    pub fn poll(&mut self, occasion: &Occasion, beat: &dyn Fn()) -> Vec<Look> {
+        self.poller.poll(occasion, beat)
     }
 
     /// Whether the host is a simulated node.
@@ -163,27 +172,34 @@ impl Scanner {
         loud.filter_map(existing).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// What each vendor finds. A panic in one, or a directory that hangs, loses this scan of that vendor only.
-    fn found(&self, beat: &dyn Fn()) -> Vec<Found> {
+    /// What each vendor finds. A panic in one, or a directory that hangs, loses this scan of that vendor only. One whose last
+    /// answer still stands is not asked.
+    fn answers(&mut self, beat: &dyn Fn()) -> Vec<(&'static str, Answer)> {
+        let seen = self.standing.look(&self.host, &self.vendors);
+        let last = |(vendor, seen): (&Arc<dyn Vendor>, &Option<Seen>)| {
+            self.standing.answer(vendor.name(), seen.as_ref()).cloned()
+        };
+        let standing: Vec<Option<Answer>> = self.vendors.iter().zip(&seen).map(last).collect();
+        let asked = self.vendors.iter().zip(&standing).filter(|(_, answer)| answer.is_none());
+        let mut outcomes = self.ask(asked.map(|(vendor, _)| Arc::clone(vendor)).collect(), beat).into_iter();
+        let mut answers = Vec::with_capacity(standing.len());
+        for ((vendor, seen), answer) in self.vendors.iter().zip(seen).zip(standing) {
+            let name = vendor.name();
+            let answer = answer.unwrap_or_else(|| {
+                let answer = Answer::of(name, outcomes.next().unwrap_or(Outcome::NotStarted));
+                self.standing.keep(name, seen, &answer);
+                answer
+            });
+            answers.push((name, answer));
+        }
+        answers
+    }
+
+    fn ask(&self, vendors: Vec<Arc<dyn Vendor>>, beat: &dyn Fn()) -> Vec<Outcome<Found>> {
         let (host, fence) = (self.host.clone(), Arc::clone(&self.fence));
         let key = |vendor: &Arc<dyn Vendor>| format!("vendor {}", vendor.name());
         let look = move |vendor: Arc<dyn Vendor>| vendor.scan(&host, &fence);
-        let outcomes = self.fence.each_within(self.fence.deadline() * PROBES, self.vendors.clone(), key, look, beat);
-        self.vendors.iter().zip(outcomes).map(|(vendor, outcome)| settled(vendor.name(), outcome)).collect()
-    }
-}
-
-fn settled(vendor: &'static str, outcome: Outcome<Found>) -> Found {
-    let error = match outcome {
-        Outcome::Done(found) => return found,
-        Outcome::Overdue => OVERDUE.to_owned(),
-        Outcome::NotStarted => FULL.to_owned(),
-        Outcome::Panicked(message) => format!("defect in the scan: {message}"),
-    };
-    Found {
-        problems: vec![Problem::new(vendor, "/", error)],
-        unseen: vec![NotExamined { vendor, card: None, finding: None }],
-        ..Found::default()
+        self.fence.each_within(self.fence.deadline() * PROBES, vendors, key, look, beat)
     }
 }
 
@@ -197,100 +213,4 @@ impl Scan {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::sync::{Mutex, PoisonError};
-
-    use super::*;
-    use crate::health::sources::probe;
-
-    const TIMEOUT: Duration = Duration::from_secs(1);
-
-    /// What a vendor of these tests does at its first look: cards that hang until the gate opens, or something worse.
-    enum Does {
-        CardsHang(usize),
-        ListingHangs,
-        Panics,
-        Works,
-    }
-
-    struct Rigged {
-        name: &'static str,
-        does: Does,
-        gate: Arc<Mutex<Receiver<()>>>,
-    }
-
-    fn wait(gate: &Mutex<Receiver<()>>) {
-        let _ = gate.lock().unwrap_or_else(PoisonError::into_inner).recv();
-    }
-
-    impl Vendor for Rigged {
-        fn name(&self) -> &'static str {
-            self.name
-        }
-
-        fn scan(&self, _host: &Host, fence: &Fence) -> Found {
-            let mut found = Found::default();
-            match self.does {
-                Does::CardsHang(cards) => {
-                    let (gate, name) = (Arc::clone(&self.gate), self.name);
-                    let cards: Vec<_> = (0..cards).map(|card| format!("{name}.{card}")).collect();
-                    for (card, outcome) in
-                        cards.iter().zip(fence.each(cards.clone(), String::clone, move |_| wait(&gate)))
-                    {
-                        assert_eq!(outcome, Outcome::Overdue);
-                        let finding = Some(probe::timeout(TIMEOUT, card));
-                        found.unseen.push(NotExamined { vendor: name, card: Some(card.clone()), finding });
-                    }
-                }
-                Does::ListingHangs => wait(&self.gate),
-                Does::Panics => panic!("nobody expects this"),
-                Does::Works => {}
-            }
-            found.devices.push(Device { vendor: self.name.into(), id: self.name.to_owned(), ..Device::default() });
-            found
-        }
-    }
-
-    fn scanner(rigged: Vec<(&'static str, Does)>) -> (Scanner, Sender<()>) {
-        let (sender, receiver) = channel();
-        let gate = Arc::new(Mutex::new(receiver));
-        let settings = Settings { probe_timeout: TIMEOUT.as_secs_f64(), ..Settings::default() };
-        let mut scanner = Scanner::new(Host::new("/nonexistent"), &settings);
-        let vendor = |(name, does)| -> Arc<dyn Vendor> { Arc::new(Rigged { name, does, gate: Arc::clone(&gate) }) };
-        scanner.vendors = rigged.into_iter().map(vendor).collect();
-        (scanner, sender)
-    }
-
-    #[test]
-    fn hung_cards_of_several_vendors_are_waited_for_together_and_the_heart_beats_meanwhile() {
-        let names = ["one", "two", "three", "four", "five", "six"];
-        let mut rigged: Vec<_> = names.iter().map(|&name| (name, Does::CardsHang(2))).collect();
-        rigged.push(("well", Does::Works));
-        let (mut scanner, gate) = scanner(rigged);
-        let beats = Cell::new(0);
-        let scan = scanner.scan(&|| beats.set(beats.get() + 1));
-        assert!(scan.duration < TIMEOUT * 4, "one after another they take {:?}: {:?}", TIMEOUT * 6, scan.duration);
-        assert!(beats.get() >= 1);
-        assert_eq!(scan.unseen.len(), 12);
-        assert_eq!(scan.devices.iter().map(|device| device.id.as_str()).collect::<Vec<_>>(), scan.vendors);
-        let again = scanner.scan(&|| {});
-        assert!(again.duration < TIMEOUT, "waited again for what is known to hang: {:?}", again.duration);
-        assert!(!again.changed);
-        drop(gate);
-    }
-
-    #[test]
-    fn a_vendor_that_breaks_or_hangs_as_a_whole_costs_no_other_anything() {
-        let (mut scanner, gate) =
-            scanner(vec![("hangs", Does::ListingHangs), ("breaks", Does::Panics), ("well", Does::Works)]);
-        let scan = scanner.scan(&|| {});
-        assert_eq!(scan.devices.iter().map(|device| device.id.as_str()).collect::<Vec<_>>(), ["well"]);
-        let unseen = |vendor| NotExamined { vendor, card: None, finding: None };
-        assert_eq!(scan.unseen, [unseen("hangs"), unseen("breaks")]);
-        assert_eq!(scan.problems[0].error, OVERDUE);
-        assert!(scan.problems[1].error.contains("nobody expects this"));
-        drop(gate);
-    }
-}
+mod tests;

@@ -1,0 +1,40 @@
+"""Keep a device from new pods: it becomes Unhealthy with reason `cordoned`, and pods that hold it keep it.
+
+The cordon outlives restarts of devherd and absences of the device; `devherd uncordon` ends it. It is kept in the run
+directory: where that is below /run, as by default, a reboot ends it too.
+"""
+
+import argparse
+import getpass
+import os
+
+from devherd import instance
+from devherd.cli import cordons
+from devherd.cli.instance import instance_settings, require_running
+from devherd.cli.named_device import device_named, resource_named
+from devherd.errors import ExitCode
+from devherd.inventory import key_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
+    parser.add_argument("device", metavar="DEVICE", help="device id, as `devherd status` shows it")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why, for readers of `devherd explain`")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Cordon it. Raises UnreachableError when no instance runs, UsageError when it has no such device."""
+    settings = instance_settings(arguments)
+    require_running(settings)
+    device = device_named(resource_named(instance.read(settings), arguments.resource), arguments.device)
+    with cordons.changing(settings) as changes:
+        changes.cordon(key_of(device), arguments.reason, _operator())
+    replicas = f" with its {device.replicas} replicas" if device.replicas else ""
+    print(f"{arguments.resource} {device.id} is cordoned{replicas}; pods that hold it keep it")
+    return ExitCode.DONE
+
+
+def _operator() -> str:
+    """Who calls, also through sudo."""
+    return os.environ.get("SUDO_USER") or getpass.getuser()

@@ -1,0 +1,73 @@
+"""A source that condemns most cards of a node at once is doubted: more likely it is broken than they are.
+
+What it says is a warning until another source agrees about the device, or a minute has passed. What is there or not is
+nothing to be doubted. Cards are counted, not devices: one that fails takes all its ports and partitions with it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from devherd.health.held import Held, Place
+from devherd.inventory import DeviceKey
+
+AT_ONCE_SECONDS = 10.0
+DOUBTED_SECONDS = 60.0
+FEWEST = 3
+"""Cards that a source has to condemn."""
+
+PRESENCE = frozenset(
+    {
+        "cdi-unwritable",
+        "cordoned",
+        "driver-unbound",
+        "gone",
+        "node-missing",
+        "off-bus",
+        "probe-timeout",
+        "unprogrammed",
+    }
+)
+"""Reasons that say what is there, what answers, or what an operator wants."""
+
+
+def cards_of(devices: Collection[DeviceKey]) -> int:
+    """How many cards these devices are on; a device without one is one."""
+    return len(set(map(_card_of, devices)))
+
+
+def judge(all_held: Mapping[DeviceKey, Mapping[Place, Held]], cards: int, monotonic: float) -> None:
+    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with so many cards."""
+    condemning = {key: [one for one in held.values() if one.counts and one.condemns] for key, held in all_held.items()}
+    for source, doubted_until in _doubted(condemning, cards, monotonic).items():
+        for held in condemning.values():
+            for one in held:
+                if one.finding.source == source and _is_fresh(one, monotonic):
+                    one.doubted_until = max(one.doubted_until, doubted_until)
+    for held in condemning.values():
+        sources = {one.finding.source for one in held}
+        for one in held:
+            one.is_doubted = monotonic < one.doubted_until and len(sources) == 1
+
+
+def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], cards: int, monotonic: float) -> dict[str, float]:
+    """Sources that condemn too many cards at once or did so, and until when each is doubted."""
+    fresh: dict[str, set[tuple[str, ...]]] = {}
+    until: dict[str, float] = {}
+    for key, held in condemning.items():
+        for one in held:
+            if _is_fresh(one, monotonic):
+                fresh.setdefault(one.finding.source, set()).add(_card_of(key))
+            until[one.finding.source] = max(one.doubted_until, until.get(one.finding.source, 0.0))
+    doubted = {source: moment for source, moment in until.items() if monotonic < moment}
+    news = {source for source, sick in fresh.items() if len(sick) >= FEWEST and 2 * len(sick) > cards}
+    return dict.fromkeys(news, monotonic + DOUBTED_SECONDS) | doubted
+
+
+def _card_of(key: DeviceKey) -> tuple[str, ...]:
+    vendor, card, _ = key
+    return (vendor, card) if card else key
+
+
+def _is_fresh(held: Held, monotonic: float) -> bool:
+    """Whether it has begun to count a moment ago."""
+    is_doubtful = held.finding.reason not in PRESENCE
+    return is_doubtful and monotonic - (held.since + held.meaning.after) < AT_ONCE_SECONDS

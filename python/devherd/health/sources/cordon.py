@@ -1,0 +1,76 @@
+"""Source `cordon`: devices that an operator keeps from new pods.
+
+It has no process: the commands `devherd cordon` and `devherd uncordon` write its findings, and the scanner reads them
+as those of any other source. The file outlives devherd, and a reboot where the run directory does.
+"""
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from devherd import spool
+from devherd.health.registry import CORDON, CORDONED
+from devherd.inventory import DeviceKey
+from devherd.proto import health_pb2
+
+_COMMAND = "devherd cordon"
+
+
+class Cordons:
+    """The cordoned devices of an instance."""
+
+    def __init__(self, findings_directory: Path) -> None:
+        self._file = spool.path_of(findings_directory, CORDON)
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator["Changes"]:
+        """What is cordoned, to be changed by one process at a time; written at the end.
+
+        Raises OSError, and SpoolError for a file that cannot be read, which is left as it is.
+        """
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._file.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            changes = Changes(self._read())
+            yield changes
+            spool.write(self._file, changes.message(time.time()))
+
+    def _read(self) -> health_pb2.Findings:
+        try:
+            return spool.read(self._file, health_pb2.Findings)
+        except FileNotFoundError:
+            return health_pb2.Findings()
+
+
+class Changes:
+    """The cordoned devices, by key."""
+
+    def __init__(self, message: health_pb2.Findings) -> None:
+        self._findings = {(found.at.vendor, found.at.card, found.at.device): found for found in message.findings}
+
+    def cordon(self, key: DeviceKey, reason: str, operator: str) -> None:
+        """Keep a device from new pods; on one that is cordoned already, the later reason stands."""
+        vendor, card, device = key
+        self._findings[key] = health_pb2.Finding(
+            at=health_pb2.Target(vendor=vendor, card=card, device=device),
+            reason=CORDONED,
+            detail=reason or "cordoned by an operator",
+            file=_COMMAND,
+            value=f"by {operator}",
+        )
+
+    def uncordon(self, key: DeviceKey) -> bool:
+        """Give a device back; whether it was cordoned."""
+        return self._findings.pop(key, None) is not None
+
+    @property
+    def keys(self) -> list[DeviceKey]:
+        """The cordoned devices, known or not, in order."""
+        return sorted(self._findings)
+
+    def message(self, now: float) -> health_pb2.Findings:
+        """The file's content at wall-clock second `now`."""
+        findings = [self._findings[key] for key in self.keys]
+        return health_pb2.Findings(source=CORDON, timestamp_seconds=now, findings=findings)

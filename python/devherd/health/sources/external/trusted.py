@@ -1,0 +1,29 @@
+"""Whether a program or a file is the administrator's: whoever can change it can run as devherd, or empty the node.
+
+As with sshd's StrictModes, <https://man.openbsd.org/sshd_config#StrictModes>: its directories count, too.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def distrusted(path: Path) -> str | None:
+    """Why somebody else could have written what is at a path; None when only root and this user can. Raises OSError."""
+    for place in _ways_to(path):
+        status = place.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            continue  # changed only through its directory
+        if status.st_uid not in {0, os.geteuid()}:
+            return f"{place} belongs to user {status.st_uid}; have root own it"
+        is_shared = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_mode & stat.S_IWOTH and not is_shared:
+            return f"everybody may write {place}; take that right away with `chmod o-w`"
+    return None
+
+
+def _ways_to(path: Path) -> Iterator[Path]:
+    """The file and all directories above it, as it is named and as it is found. Raises OSError."""
+    found = path.resolve(strict=True)
+    yield from dict.fromkeys([found, *found.parents, path, *path.parents])

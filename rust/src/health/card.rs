@@ -1,0 +1,195 @@
+//! What hangs as one and is looked at as one: a card, with the devices on it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::finding::Finding;
+use super::kept_file::Keeping;
+use super::source::{About, Class, Sight, Source, Subject};
+use super::sources::probe;
+use super::watched::{Key, Moment, Watched};
+use crate::device::Device;
+use crate::host::Host;
+
+/// What stands for all sources of a device where none looked at it.
+pub const EVERY_SOURCE: &str = "";
+
+/// What a poll says of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// Of the device.
+    pub vendor: String,
+    /// Of the device.
+    pub card: String,
+    /// Of the device.
+    pub id: String,
+    /// What is the matter with it, in the order of findings.
+    pub findings: Vec<Finding>,
+    /// Why a source did not look, by the source's name: what it said before still stands. [`EVERY_SOURCE`] where none did.
+    pub not_looked: BTreeMap<&'static str, String>,
+    /// Whether another look in a second tells more.
+    pub is_unsure: bool,
+}
+
+/// A device whose findings are to go after good looks, and the names of the sources that said them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Awaited {
+    /// Of the device.
+    pub vendor: String,
+    /// Of the device.
+    pub id: String,
+    /// The sources.
+    pub sources: BTreeSet<String>,
+}
+
+/// A card.
+#[derive(Debug)]
+pub(super) struct Card {
+    /// Its name; the fence knows it by the same in scans, so that one hang is waited for once.
+    pub(super) key: String,
+    devices: Vec<Member>,
+    pub(super) keeping: Keeping,
+    host: Host,
+    /// Each subject once, however many devices share it.
+    pub(super) watched: Vec<Arc<Watched>>,
+    /// The directories of its PCI functions, as the host names them.
+    functions: BTreeSet<String>,
+}
+
+/// A device of a card.
+#[derive(Debug)]
+struct Member {
+    vendor: String,
+    id: String,
+    /// Places in the card's subjects.
+    subjects: Vec<usize>,
+}
+
+impl Card {
+    pub(super) fn new(
+        key: String,
+        devices: &[&Device],
+        (sources, host, keeping): (&[&'static dyn Source], &Host, Keeping),
+        known: &mut HashMap<Key, Arc<Watched>>,
+    ) -> Self {
+        let mut places = HashMap::new();
+        let mut watched = Vec::new();
+        let mut place = |source: &'static About, subject: Subject| {
+            let subject = Watched::new(source, subject);
+            *places.entry(subject.key(&key)).or_insert_with_key(|key| {
+                watched.push(known.remove(key).unwrap_or_else(|| Arc::new(subject)));
+                watched.len() - 1
+            })
+        };
+        let mut member = |device: &&Device| {
+            let of_source = |source: &&'static dyn Source| {
+                let about = source.about();
+                source.subjects(host, device).into_iter().map(move |subject| (about, subject)).collect::<Vec<_>>()
+            };
+            let subjects = sources.iter().flat_map(of_source).map(|(about, subject)| place(about, subject)).collect();
+            Member { vendor: device.vendor.to_string(), id: device.id.clone(), subjects }
+        };
+        let functions = devices.iter().flat_map(|device| &device.functions);
+        let functions = functions.map(|function| function.path.to_string_lossy().into_owned()).collect();
+        let devices = devices.iter().map(&mut member).collect();
+        Self { key, devices, keeping, host: host.clone(), watched, functions }
+    }
+
+    /// How many descriptors it keeps open at most.
+    pub(super) fn most_open(&self) -> u64 {
+        self.watched.iter().map(|watched| watched.most_open).sum()
+    }
+
+    /// Whether it is, is above or is below what the host calls this.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        let lie_together = |function: &String| Path::new(function).starts_with(path) || path.starts_with(function);
+        self.functions.iter().any(lie_together)
+    }
+
+    /// The places of all subjects.
+    pub(super) fn everything(&self) -> Vec<usize> {
+        (0..self.watched.len()).collect()
+    }
+
+    /// The places of its nodes and other paths.
+    pub(super) fn paths(&self) -> Vec<usize> {
+        self.places(|watched| watched.source.reads == Class::Filesystem)
+    }
+
+    /// The places of what is due.
+    pub(super) fn due(&self, moment: Moment) -> Vec<usize> {
+        self.places(|watched| watched.is_due(moment))
+    }
+
+    /// The places of what has been found in order and has to be so again before a finding goes; of all, where a read hung.
+    pub(super) fn recovering(&self, awaited: &Awaited) -> Vec<usize> {
+        if awaited.sources.contains(probe::name()) {
+            return self.everything();
+        }
+        let is_awaited = |member: &&Member| member.id == awaited.id && member.vendor == awaited.vendor;
+        let places = self.devices.iter().filter(is_awaited).flat_map(|member| member.subjects.iter().copied());
+        let of_sources = places.filter(|&place| awaited.sources.contains(self.watched[place].source.name));
+        of_sources.filter(|&place| !self.watched[place].stands()).collect()
+    }
+
+    fn places(&self, wanted: impl Fn(&Watched) -> bool) -> Vec<usize> {
+        (0..self.watched.len()).filter(|&place| wanted(&self.watched[place])).collect()
+    }
+
+    /// Looks at the subjects in these places.
+    pub(super) fn look(&self, places: &[usize], moment: Moment) {
+        for &place in places {
+            self.watched[place].look(&self.host, self.keeping, moment);
+        }
+    }
+
+    /// What the last looks at its subjects came to, of the devices that there is something to say about.
+    pub(super) fn said(&self) -> Vec<Look> {
+        let sights: Vec<Option<Sight>> = self.watched.iter().map(|watched| watched.said()).collect();
+        if sights.iter().all(Option::is_none) {
+            return Vec::new();
+        }
+        let looks = self.devices.iter().map(|member| {
+            let mut look = self.nothing_of(member);
+            for &place in &member.subjects {
+                match &sights[place] {
+                    None | Some(Sight::Fine | Sight::Nothing) => {}
+                    Some(Sight::Seen(finding)) => look.findings.push(finding.clone()),
+                    Some(sight @ (Sight::NotLooked(why) | Sight::Unsure(why))) => {
+                        look.is_unsure |= matches!(sight, Sight::Unsure(_));
+                        look.not_looked.entry(self.watched[place].source.name).or_insert_with(|| why.clone());
+                    }
+                }
+            }
+            look.findings.sort_unstable();
+            look
+        });
+        looks.filter(|look| !look.findings.is_empty() || !look.not_looked.is_empty()).collect()
+    }
+
+    /// What is said of its devices while a look hangs.
+    pub(super) fn overdue(&self, deadline: Duration) -> Vec<Look> {
+        let hanging = self.watched.iter().find(|watched| watched.is_being_looked_at());
+        let finding = probe::timeout(deadline, hanging.map_or("", |watched| &watched.file));
+        let looks = self.not_looked("the card does not answer").into_iter();
+        looks.map(|look| Look { findings: vec![finding.clone()], ..look }).collect()
+    }
+
+    pub(super) fn not_looked(&self, why: &str) -> Vec<Look> {
+        let not_looked = || BTreeMap::from([(EVERY_SOURCE, why.to_owned())]);
+        self.devices.iter().map(|member| Look { not_looked: not_looked(), ..self.nothing_of(member) }).collect()
+    }
+
+    fn nothing_of(&self, member: &Member) -> Look {
+        Look {
+            vendor: member.vendor.clone(),
+            card: self.key.clone(),
+            id: member.id.clone(),
+            findings: Vec::new(),
+            not_looked: BTreeMap::new(),
+            is_unsure: false,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Whether a PCI function could be brought into the state of power that its driver asked for.
+
+use crate::bus::pci;
+use crate::device::Device;
+use crate::health::kept_file::KeptFile;
+use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::host::Host;
+use crate::host::attribute::trimmed;
+
+const POWER_STATE: &str = "power-state";
+
+static ABOUT: About = About {
+    name: "pci-power",
+    reads: Class::KernelMemory,
+    document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
+    meanings: &[Meaning::warning(POWER_STATE, "power_state is `error`; asleep is no finding")],
+};
+
+/// The source.
+#[derive(Debug)]
+pub(super) struct PciPower;
+
+impl Source for PciPower {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        let functions = device.functions.iter().map(|function| host.absolute(&function.path));
+        let physical = functions.filter(|function| pci::physical_function(host, function).is_none());
+        let subject = |file: std::path::PathBuf| {
+            Subject::new(host.own_path(&file).to_string_lossy(), State { file: KeptFile::new(file) })
+        };
+        physical.map(|function| subject(function.join("power_state"))).collect()
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    file: KeptFile,
+}
+
+impl Examination for State {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        match self.file.read(here.keeping) {
+            Ok((text, _)) if trimmed(&text) == "error" => {
+                let detail = "the kernel could not change the power state of this PCI function; see the kernel log";
+                Sight::Seen(ABOUT.finding(POWER_STATE).at(here.file).reading("error").because(detail))
+            }
+            Ok(_) => Sight::Fine,
+            Err(cause) => no_statement(&cause),
+        }
+    }
+
+    fn most_open(&self) -> u64 {
+        1
+    }
+
+    fn close(&mut self) {
+        self.file.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{FUNCTION, Tree, device};
+    use super::*;
+
+    #[test]
+    fn a_function_whose_state_of_power_cannot_be_changed_is_warned_of_and_one_that_sleeps_is_not() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&PciPower, &device("amd", Some("amdgpu")));
+        assert_eq!(watching.sight(), Sight::Nothing);
+        for state in ["D0\n", "D3cold\n", "unknown\n"] {
+            tree.set("power_state", state);
+            assert_eq!(watching.sight(), Sight::Fine, "{state}");
+        }
+        tree.set("power_state", "error\n");
+        let finding = watching.finding();
+        let file = format!("{FUNCTION}/power_state");
+        assert_eq!((&*finding.reason, finding.file, &*finding.value), ("power-state", file, "error"));
+    }
+
+    #[test]
+    fn of_a_virtual_function_it_says_nothing() {
+        let tree = Tree::new();
+        tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
+        assert!(tree.watch(&PciPower, &device("rdma", Some("mlx5_core"))).subjects.is_empty());
+    }
+}

@@ -1,0 +1,183 @@
+use std::cell::Cell;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+use super::*;
+use crate::health::sources::probe;
+use crate::host::mounts::Mounts;
+
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a vendor of these tests does at its first look: cards that hang until the gate opens, or something worse.
+enum Does {
+    CardsHang(usize),
+    ListingHangs,
+    Panics,
+    Works,
+}
+
+struct Rigged {
+    name: &'static str,
+    does: Does,
+    gate: Arc<Mutex<Receiver<()>>>,
+}
+
+fn wait(gate: &Mutex<Receiver<()>>) {
+    let _ = gate.lock().unwrap_or_else(PoisonError::into_inner).recv();
+}
+
+impl Vendor for Rigged {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn scan(&self, _host: &Host, fence: &Fence) -> Found {
+        let mut found = Found::default();
+        match self.does {
+            Does::CardsHang(cards) => {
+                let (gate, name) = (Arc::clone(&self.gate), self.name);
+                let cards: Vec<_> = (0..cards).map(|card| format!("{name}.{card}")).collect();
+                for (card, outcome) in cards.iter().zip(fence.each(cards.clone(), String::clone, move |_| wait(&gate)))
+                {
+                    assert_eq!(outcome, Outcome::Overdue);
+                    let finding = Some(probe::timeout(TIMEOUT, card));
+                    found.unseen.push(NotExamined { vendor: name, card: Some(card.clone()), finding });
+                }
+            }
+            Does::ListingHangs => wait(&self.gate),
+            Does::Panics => panic!("nobody expects this"),
+            Does::Works => {}
+        }
+        found.devices.push(Device { vendor: self.name.into(), id: self.name.to_owned(), ..Device::default() });
+        found
+    }
+}
+
+fn scanner(rigged: Vec<(&'static str, Does)>) -> (Scanner, Sender<()>) {
+    let (sender, receiver) = channel();
+    let gate = Arc::new(Mutex::new(receiver));
+    let settings = Settings { probe_timeout: TIMEOUT.as_secs_f64(), ..Settings::default() };
+    let mut scanner = Scanner::new(Host::new("/nonexistent"), &settings);
+    let vendor = |(name, does)| -> Arc<dyn Vendor> { Arc::new(Rigged { name, does, gate: Arc::clone(&gate) }) };
+    scanner.vendors = rigged.into_iter().map(vendor).collect();
+    (scanner, sender)
+}
+
+#[test]
+fn hung_cards_of_several_vendors_are_waited_for_together_and_the_heart_beats_meanwhile() {
+    let names = ["one", "two", "three", "four", "five", "six"];
+    let mut rigged: Vec<_> = names.iter().map(|&name| (name, Does::CardsHang(2))).collect();
+    rigged.push(("well", Does::Works));
+    let (mut scanner, gate) = scanner(rigged);
+    let beats = Cell::new(0);
+    let scan = scanner.scan(&|| beats.set(beats.get() + 1));
+    assert!(scan.duration < TIMEOUT * 4, "one after another they take {:?}: {:?}", TIMEOUT * 6, scan.duration);
+    assert!(beats.get() >= 1);
+    assert_eq!(scan.unseen.len(), 12);
+    assert_eq!(scan.devices.iter().map(|device| device.id.as_str()).collect::<Vec<_>>(), scan.vendors);
+    let again = scanner.scan(&|| {});
+    assert!(again.duration < TIMEOUT, "waited again for what is known to hang: {:?}", again.duration);
+    assert!(!again.changed);
+    drop(gate);
+}
+
+#[test]
+fn a_vendor_that_breaks_or_hangs_as_a_whole_costs_no_other_anything() {
+    let (mut scanner, gate) =
+        scanner(vec![("hangs", Does::ListingHangs), ("breaks", Does::Panics), ("well", Does::Works)]);
+    let scan = scanner.scan(&|| {});
+    assert_eq!(scan.devices.iter().map(|device| device.id.as_str()).collect::<Vec<_>>(), ["well"]);
+    let unseen = |vendor| NotExamined { vendor, card: None, finding: None };
+    assert_eq!(scan.unseen, [unseen("hangs"), unseen("breaks")]);
+    assert_eq!(scan.problems[0].error, OVERDUE);
+    assert!(scan.problems[1].error.contains("nobody expects this"));
+    drop(gate);
+}
+
+/// A scanner of the files d* of a directory of the root, as generic devices.
+fn generic(root: &Path, pattern: &str) -> Scanner {
+    Scanner::new(Host::simulated(root), &generic_settings(pattern))
+}
+
+fn generic_settings(pattern: &str) -> Settings {
+    let vendors =
+        format!(r#"{{"generic": [{{"name": "example.com/x", "groups": [{{"paths": [{{"path": "{pattern}"}}]}}]}}]}}"#);
+    Settings::from_json(&format!(r#"{{"simulated_host": true, "vendors": {vendors}}}"#)).unwrap()
+}
+
+/// A root in memory with /many/d0 and d1, or `None` where this machine has no memory for it.
+fn root_in_memory() -> Option<tempfile::TempDir> {
+    let mounts = Mounts::open().unwrap();
+    let root = tempfile::tempdir_in("/dev/shm").ok().filter(|made| mounts.answers_from_memory(made.path()));
+    assert!(root.is_some() || std::env::var_os("CI").is_none(), "NOT TESTED: /dev/shm is not in memory");
+    fill(root.as_ref()?.path());
+    root
+}
+
+fn fill(root: &Path) {
+    std::fs::create_dir(root.join("many")).unwrap();
+    for name in ["d0", "d1"] {
+        std::fs::write(root.join("many").join(name), "").unwrap();
+    }
+}
+
+fn paths(scan: &Scan) -> Vec<String> {
+    let mut paths: Vec<_> = scan.devices.iter().filter_map(|device| device.text("path")).collect();
+    paths.sort_unstable();
+    paths
+}
+
+/// Whether the devices of both are not only equal: the second scan did not look at them.
+fn are_the_same(left: &Scan, right: &Scan) -> bool {
+    left.devices.iter().zip(&right.devices).all(|(left, right)| Arc::ptr_eq(left, right))
+}
+
+#[test]
+fn generic_devices_in_memory_are_looked_at_again_only_where_their_directory_looks_different() {
+    let Some(root) = root_in_memory() else { return };
+    let mut scanner = generic(root.path(), "/many/d*");
+    let first = scanner.scan(&|| {});
+    assert_eq!(paths(&first), ["/many/d0", "/many/d1"]);
+    let second = scanner.scan(&|| {});
+    assert!(are_the_same(&first, &second) && !second.changed);
+    std::fs::write(root.path().join("many/d2"), "").unwrap();
+    std::fs::remove_file(root.path().join("many/d0")).unwrap();
+    let third = scanner.scan(&|| {});
+    assert_eq!(paths(&third), ["/many/d1", "/many/d2"]);
+    assert!(third.changed);
+}
+
+#[test]
+fn a_node_made_in_the_place_of_another_is_looked_at() {
+    let Some(root) = root_in_memory() else { return };
+    let mut scanner = generic(root.path(), "/many/d0");
+    assert_eq!(scanner.scan(&|| {}).problems, []);
+    std::fs::remove_file(root.path().join("many/d0")).unwrap();
+    let path = root.path().join("many/d0");
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    assert!(scanner.scan(&|| {}).problems[0].error.contains("is not a device node"));
+}
+
+#[test]
+fn generic_devices_on_a_disk_or_behind_a_link_are_looked_at_each_time() {
+    let disk = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
+    fill(disk.path());
+    let mut scanner = generic(disk.path(), "/many/d*");
+    let first = scanner.scan(&|| {});
+    assert!(!are_the_same(&first, &scanner.scan(&|| {})));
+    let Some(root) = root_in_memory() else { return };
+    std::os::unix::fs::symlink("d0", root.path().join("many/d2")).unwrap();
+    let mut scanner = generic(root.path(), "/many/d*");
+    let first = scanner.scan(&|| {});
+    assert!(!are_the_same(&first, &scanner.scan(&|| {})));
+}
+
+#[test]
+fn what_other_options_ask_for_is_looked_at_though_the_host_looks_the_same() {
+    let Some(root) = root_in_memory() else { return };
+    let unmatched = |scan: &Scan| scan.problems.iter().map(|problem| problem.path.clone()).collect::<Vec<_>>();
+    let mut scanner = generic(root.path(), "/many/x*");
+    assert_eq!(unmatched(&scanner.scan(&|| {})), [Path::new("/many/x*")]);
+    scanner.reconfigure(&generic_settings("/many/y*"));
+    assert_eq!(unmatched(&scanner.scan(&|| {})), [Path::new("/many/y*")]);
+}

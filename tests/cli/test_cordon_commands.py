@@ -1,0 +1,144 @@
+"""`devherd cordon` and `devherd uncordon`: what they write for the scanner, and what they refuse."""
+
+import shutil
+import socket
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from command_line import devherd
+
+from devherd import spool
+from devherd.proto import health_pb2
+from devherd.proto.spool_pb2 import Device, Resource
+
+GPU = Resource(
+    name="example.com/gpu",
+    vendor="nvidia",
+    devices=[
+        Device(id="GPU-0", vendor="nvidia", card="0000:3b:00.0"),
+        Device(id="GPU-1", vendor="nvidia", card="0000:5e:00.0", replicas=2),
+    ],
+)
+
+
+@pytest.fixture
+def run_dir():
+    """The files of an instance with one resource, and a socket where its supervisor would listen."""
+    directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    offers = directory / "offers/device-plugin"
+    offers.mkdir(parents=True)
+    spool.write(spool.path_of(offers, spool.key_of(GPU.name)), GPU)
+    with socket.socket(socket.AF_UNIX) as supervisor:
+        supervisor.bind(str(directory / "supervisor.sock"))
+        supervisor.listen(128)
+        yield directory
+    shutil.rmtree(directory)
+
+
+def file_in(run_dir) -> Path:
+    return run_dir / "findings/cordon/current.pb"
+
+
+def cordoned(run_dir) -> list[str]:
+    return [found.at.device for found in spool.read(file_in(run_dir), health_pb2.Findings).findings]
+
+
+def test_a_cordon_says_which_device_why_and_by_whom(run_dir):
+    """So that whoever finds it may ask the right person."""
+    words = ("cordon", "example.com/gpu", "GPU-0", "--reason", "runs hot", "--run-dir", run_dir)
+    outcome = devherd(*words, environment={"SUDO_USER": "alice"})
+
+    [finding] = spool.read(file_in(run_dir), health_pb2.Findings).findings
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.stdout == "example.com/gpu GPU-0 is cordoned; pods that hold it keep it\n"
+    assert finding == health_pb2.Finding(
+        at=health_pb2.Target(vendor="nvidia", card="0000:3b:00.0", device="GPU-0"),
+        reason="cordoned",
+        detail="runs hot",
+        file="devherd cordon",
+        value="by alice",
+    )
+
+
+@pytest.mark.parametrize("name", ["GPU-1", "GPU-1::1"])
+def test_a_shared_device_is_cordoned_whole_by_its_own_id_or_by_that_of_a_replica(run_dir, name):
+    """A replica is no part of the device that could be kept back alone."""
+    outcome = devherd("cordon", "example.com/gpu", name, "--run-dir", run_dir)
+
+    assert outcome.stdout == "example.com/gpu GPU-1 is cordoned with its 2 replicas; pods that hold it keep it\n"
+    assert cordoned(run_dir) == ["GPU-1"]
+
+
+def test_uncordon_gives_one_device_back_and_says_when_there_was_nothing_to_give(run_dir):
+    """The others stay cordoned."""
+    for name in ("GPU-0", "GPU-1"):
+        devherd("cordon", "example.com/gpu", name, "--run-dir", run_dir)
+
+    first, second = (devherd("uncordon", "example.com/gpu", "GPU-0", "--run-dir", run_dir) for _ in range(2))
+
+    assert (first.code, first.stdout) == (0, "example.com/gpu GPU-0 is no longer cordoned\n")
+    assert (second.code, second.stdout) == (0, "example.com/gpu GPU-0 was not cordoned\n")
+    assert cordoned(run_dir) == ["GPU-1"]
+
+
+def test_a_cordoned_device_that_is_no_longer_offered_can_be_uncordoned(run_dir):
+    """Or its cordon would wait for it for ever."""
+    devherd("cordon", "example.com/gpu", "GPU-0", "--run-dir", run_dir)
+    spool.remove(run_dir / "offers/device-plugin", spool.key_of(GPU.name))
+
+    wrong = devherd("uncordon", "example.com/gpu", "GPU-7", "--run-dir", run_dir)
+    right = devherd("uncordon", "example.com/gpu", "GPU-0", "--run-dir", run_dir)
+
+    assert (wrong.code, right.code) == (2, 0)
+    assert "no cordoned device is called `GPU-7` — there are: GPU-0 — did you mean `GPU-0`?" in wrong.error_line
+    assert cordoned(run_dir) == []
+
+
+@pytest.mark.parametrize("command", ["cordon", "uncordon"])
+@pytest.mark.parametrize(
+    ("resource", "device", "complaint"),
+    [
+        ("example.com/gpus", "GPU-0", "did you mean `example.com/gpu`?"),
+        ("example.com/gpu", "GPU-7", "there are: GPU-0, GPU-1::0, GPU-1::1"),
+    ],
+)
+def test_a_device_that_is_not_there_is_an_error_with_those_that_are(run_dir, command, resource, device, complaint):
+    """A mistyped name must not pass for a cordon."""
+    outcome = devherd(command, resource, device, "--run-dir", run_dir)
+
+    assert outcome.code == 2
+    assert complaint in outcome.error_line
+    assert not file_in(run_dir).exists()
+
+
+def test_cordons_that_cannot_be_read_are_left_alone(run_dir):
+    """Writing over them would end those of others."""
+    file_in(run_dir).parent.mkdir(parents=True)
+    file_in(run_dir).write_bytes(b"\xff")
+
+    outcome = devherd("cordon", "example.com/gpu", "GPU-0", "--run-dir", run_dir)
+
+    assert outcome.code == 4
+    assert "cannot read the cordons" in outcome.error_line
+    assert file_in(run_dir).read_bytes() == b"\xff"
+
+
+def test_cordons_made_at_the_same_time_are_all_kept(run_dir):
+    """A script may cordon a whole node at once."""
+    many = Resource(name="example.com/many", devices=[Device(id=f"d{number}") for number in range(12)])
+    spool.write(spool.path_of(run_dir / "offers/device-plugin", spool.key_of(many.name)), many)
+
+    def cordon(device) -> None:
+        assert devherd("cordon", many.name, device.id, "--run-dir", run_dir).code == 0
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(cordon, many.devices))
+
+    assert sorted(cordoned(run_dir)) == sorted(device.id for device in many.devices)
+
+
+def test_without_an_instance_it_exits_with_4():
+    """As every command that talks to the running instance."""
+    assert devherd("cordon", "a.b/c", "d", "--run-dir", "/tmp/devherd-that-never-ran").code == 4

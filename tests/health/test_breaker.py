@@ -1,0 +1,121 @@
+"""A source that condemns most devices at once is doubted for a minute."""
+
+from collections.abc import Iterator
+
+import pytest
+from health.meanings import finding, registered
+
+from devherd._native import Finding
+from devherd.health.policy import FINE, Earlier, Policy, Verdict
+from devherd.health.seen import Now, Seen
+from devherd.health.verdicts_file import VerdictsFile
+
+GPUS = [("nvidia", f"0000:0{number}:00.0", f"GPU-{number}") for number in range(4)]
+SICK, DOUBTED = Verdict(("level",)), Verdict((), ("level",))
+FATAL = Finding(source="pci-aer-fatal", reason="pci-aer", file="/sys/aer_dev_fatal", count=1)
+MISSING = Finding(source="node", reason="node-missing", file="/dev/x", value="absent")
+
+
+@pytest.fixture(autouse=True)
+def _reasons() -> Iterator[None]:
+    with registered():
+        yield
+
+
+def at(seconds: float) -> Now:
+    return Now(1_000_000.0 + seconds, seconds, "boot-1")
+
+
+def policy_of(devices: int = 4) -> Policy:
+    policy = Policy(1)
+    policy.restore(Earlier(), GPUS[:devices], at(0))
+    return policy
+
+
+def looked(policy: Policy, second: float, *sick: int, also=()) -> list[Verdict]:
+    """The verdicts on all devices after a look that finds these sick."""
+    seen = Seen({GPUS[number]: [finding("level")] for number in sick})
+    for number, other in also:
+        seen.add(GPUS[number], [other])
+    policy.observe(seen, at(second))
+    return [policy.verdict(gpu) for gpu in GPUS]
+
+
+def test_more_than_half_at_once_is_a_warning_for_a_minute():
+    """Then it counts: the node may really have lost its power supply."""
+    policy = policy_of()
+
+    assert looked(policy, 1, 0, 1, 2) == [DOUBTED, DOUBTED, DOUBTED, FINE]
+    assert looked(policy, 60, 0, 1, 2) == [DOUBTED, DOUBTED, DOUBTED, FINE]
+    assert looked(policy, 61, 0, 1, 2) == [SICK, SICK, SICK, FINE]
+    assert looked(policy, 62) == [FINE] * 4
+
+
+def test_also_one_after_the_other_within_ten_seconds():
+    """The first ones become Healthy again, until the minute is over."""
+    policy = policy_of()
+
+    assert looked(policy, 1, 0)[0] == SICK
+    assert looked(policy, 6, 0, 1)[:2] == [SICK, SICK]
+    assert looked(policy, 10, 0, 1, 2)[:3] == [DOUBTED] * 3
+    assert looked(policy, 30, 0, 1, 2, 3)[3] == DOUBTED
+    assert looked(policy, 70, 0, 1, 2, 3) == [SICK] * 4
+
+
+def test_half_of_them_and_two_devices_and_over_a_longer_time_are_believed():
+    """Devices do fail."""
+    assert looked(policy_of(), 1, 0, 1)[:2] == [SICK, SICK]
+    assert looked(policy_of(2), 1, 0, 1)[:2] == [SICK, SICK]
+    slow = policy_of()
+    looked(slow, 1, 0)
+    looked(slow, 6, 0, 1)
+    assert looked(slow, 11, 0, 1, 2)[:3] == [SICK] * 3
+
+
+def test_one_card_that_takes_all_its_partitions_with_it_is_believed():
+    """On a node with this card alone they are most devices, and there is nothing to be doubted."""
+    partitions = [("amd", "0000:0c:00.0", f"amdgpu_xcp_{number}") for number in range(8)]
+    policy = Policy(1)
+    policy.restore(Earlier(), partitions, at(0))
+    policy.observe(Seen({partition: [finding("level")] for partition in partitions}), at(1))
+
+    assert {policy.verdict(partition) for partition in partitions} == {SICK}
+
+
+def test_what_another_source_agrees_on_counts():
+    """For that device alone."""
+    verdicts = looked(policy_of(), 1, 0, 1, 2, also=[(1, FATAL)])
+
+    assert verdicts[:3] == [DOUBTED, Verdict(("level", "pci-aer")), DOUBTED]
+
+
+def test_what_is_there_or_not_is_not_doubted():
+    """A shelf that is unplugged is gone."""
+    policy = policy_of()
+    policy.observe(Seen({gpu: [MISSING] for gpu in GPUS}), at(1))
+
+    assert {policy.verdict(gpu) for gpu in GPUS} == {Verdict(("node-missing",))}
+
+
+def test_a_restart_of_the_scanner_does_not_begin_the_minute_anew(tmp_path):
+    """Nor end it."""
+    before = policy_of()
+    looked(before, 1, 0, 1, 2)
+    VerdictsFile(tmp_path / "verdicts.pb").write(before, at(20))
+    after = Policy(1)
+    after.restore(VerdictsFile(tmp_path / "verdicts.pb").read(), GPUS, at(30))
+
+    assert after.verdict(GPUS[0]) == DOUBTED
+    assert looked(after, 31, 0, 1, 2)[:3] == [DOUBTED] * 3
+    assert looked(after, 61, 0, 1, 2)[:3] == [SICK] * 3
+
+
+def test_where_the_configuration_says_so_nothing_is_doubted():
+    """`health.breaker: off`, also for what is doubted already."""
+    policy, without = policy_of(), policy_of()
+    without.use(1, has_breaker=False)
+    looked(policy, 1, 0, 1, 2)
+    policy.use(1, has_breaker=False)
+
+    assert looked(without, 1, 0, 1, 2)[:3] == [SICK] * 3
+    assert policy.verdict(GPUS[0]) == SICK

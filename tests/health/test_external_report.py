@@ -1,0 +1,119 @@
+"""What lines of an external program come to: what stands, what no longer does, and what says nothing."""
+
+import json
+
+import pytest
+
+from devherd.health.sources.external.report import LineError, Report
+from devherd.proto import health_pb2
+
+CARD = {"pci": "0000:3b:00"}
+
+
+def report_of(*lines) -> Report:
+    report = Report("/opt/check")
+    for line in lines:
+        report.take(json.dumps(line).encode())
+    return report
+
+
+def stands(report: Report) -> list[tuple[str, str]]:
+    """Address and word of each finding."""
+    return sorted((found.at.pci_address, found.value) for found in report.findings.values())
+
+
+def test_a_line_is_a_finding_about_whom_it_names_in_the_programs_own_word():
+    """The reason is `external`; the program's word tells two of its findings apart."""
+    report = report_of({"whom": CARD, "reason": "hot", "detail": "91 °C"}, {"reason": "dusty"})
+
+    assert sorted(report.findings.values(), key=lambda found: found.value) == [
+        health_pb2.Finding(
+            at=health_pb2.Target(), reason="external", detail="dusty", file="/opt/check#dusty", value="dusty"
+        ),
+        health_pb2.Finding(
+            at=health_pb2.Target(pci_address="0000:3b:00"),
+            reason="external",
+            detail="91 °C",
+            file="/opt/check#hot",
+            value="hot",
+        ),
+    ]
+
+
+def test_a_finding_stands_until_it_is_cleared_or_missing_in_a_complete_report():
+    """A program may tell changes, or all that stands each time."""
+    other = {"pci": "0000:5e:00"}
+    hot, wet = {"whom": CARD, "reason": "hot"}, {"whom": other, "reason": "wet"}
+
+    assert stands(report_of(hot, wet, {**hot, "state": "cleared"})) == [("0000:5e:00", "wet")]
+    assert stands(report_of(hot, wet, {"complete": True}, wet, {"complete": True})) == [("0000:5e:00", "wet")]
+    assert stands(report_of(hot, wet, {"complete": True}, {"complete": True, "whom": CARD})) == [("0000:5e:00", "wet")]
+    assert stands(report_of({**hot, "state": "mentioned"})) == []
+
+
+def test_one_that_cannot_tell_says_so_until_it_says_something_else():
+    """What it said before stands: not knowing is not being well."""
+    failing = report_of({"whom": CARD, "reason": "hot"}, {"failed": "no driver"})
+    again = report_of({"failed": "no driver"}, {"alive": True})
+
+    assert (failing.failed, stands(failing)) == ("no driver", [("0000:3b:00", "hot")])
+    assert again.failed == ""
+
+
+def test_it_says_itself_how_long_it_may_be_silent():
+    """Within bounds: a day and more would hide that it hangs."""
+    assert report_of({"v": 1, "hello": {"name": "x", "max_age": 15}}).max_age == 15
+    assert [report_of({"hello": {"max_age": wrong}}).max_age for wrong in (0, 1e9, "1", True)] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"hot",
+        b"[]",
+        b"{}",
+        b'{"reason": "hot", "state": "maybe"}',
+        b'{"reason": "hot", "whom": "GPU-0"}',
+        b'{"reason": "hot", "whom": {"slot": "3"}}',
+        b'{"reason": "hot", "whom": {"pci": 3}}',
+        b'{"reason": "' + b"x" * 5000 + b'"}',
+        b"[" * 4000,
+    ],
+)
+def test_a_line_that_says_nothing_is_refused(line):
+    """And changes nothing."""
+    report = report_of({"whom": CARD, "reason": "hot"})
+
+    with pytest.raises(LineError):
+        report.take(line)
+    assert stands(report) == [("0000:3b:00", "hot")]
+
+
+def test_a_replacement_counts_whole_or_not_at_all():
+    """A file may be torn."""
+    report = report_of({"whom": CARD, "reason": "hot"})
+
+    report.replace(b'{"reason": "wet"}\n{"rea')
+    torn = (report.failed, stands(report))
+    report.replace(b'{"reason": "wet"}\n\n')
+
+    assert torn == ("line 2: it is not JSON", [("0000:3b:00", "hot")])
+    assert (report.failed, stands(report)) == ("", [("", "wet")])
+
+
+def test_text_of_others_is_one_line_of_bounded_length():
+    """It is shown in terminals, logs and labels."""
+    [finding] = report_of({"reason": "a\x1b[31m\nb" + "c" * 500, "detail": "d" * 500}).findings.values()
+
+    assert finding.value == ("a [31m b" + "c" * 500)[:64]
+    assert finding.detail == "d" * 200
+
+
+def test_a_flood_of_findings_is_bounded():
+    """Memory is the node's."""
+    report = report_of(*({"reason": f"r{number}"} for number in range(1000)))
+
+    with pytest.raises(LineError, match="1000 findings are the most"):
+        report.take(b'{"reason": "one-more"}')
+    report.take(b'{"reason": "r1"}')

@@ -1,0 +1,138 @@
+"""Shares of GPUs through NVIDIA's MPS control daemon: they are healthy while it lives."""
+
+import errno
+
+import pytest
+
+from devherd.config import Config, resolve
+from devherd.health.sources import mps
+from devherd.scanner.pipeline import Pipeline
+from devherd_sim.node.nvidia_mps import MpsDaemon
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+
+MPS_ROOT = "/run/nvidia/mps"
+SHARED = "nvidia.com/gpu.shared"
+RESOURCES = [
+    {"match": {"index": "0"}, "sharing": {"strategy": "mps", "replicas": 2, "rename": SHARED}},
+]
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    """A host with two GPUs, the first shared by MPS; three good looks make well."""
+    node = SimulatedNode.create(tmp_path / "node", preset("nvidia-8"))
+    config = {
+        "host_root": node.root,
+        "vendors": {"nvidia": {"mps_root": MPS_ROOT}},
+        "resources": RESOURCES,
+        "health": {"recover_after": 2},
+    }
+    return Pipeline(resolve(Config.model_validate(config)))
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """Of the shared resource; it does not live yet."""
+    made = MpsDaemon(tmp_path / "node", MPS_ROOT, SHARED)
+    yield made
+    made.kill()
+
+
+def reasons(pipeline: Pipeline) -> dict[str, set[tuple[str, ...]]]:
+    """By resource: what its devices are Unhealthy for."""
+    return {one.name: {tuple(device.reasons) for device in one.devices} for one in pipeline.resources().resources}
+
+
+def test_shares_without_a_control_daemon_are_unhealthy_m4(pipeline):
+    """Programs in such containers fail at their first call of CUDA; whole GPUs are not concerned."""
+    pipeline.scan(0.0)
+
+    assert reasons(pipeline) == {SHARED: {("mps-daemon",)}, "nvidia.com/gpu": {()}}
+    [(_, [held])] = pipeline.policy.all_held()
+    assert held.finding.file == f"{MPS_ROOT}/{SHARED}/pipe/control"
+    assert held.finding.value == "absent"
+
+
+def test_shares_follow_the_life_of_their_control_daemon(pipeline, daemon):
+    """It dies and comes back without devherd's doing; its sockets' files outlive it."""
+    daemon.start()
+    pipeline.scan(0.0)
+    pipeline.poll(periodic=True)
+    alive = reasons(pipeline)
+
+    daemon.kill()
+    pipeline.poll(periodic=True)
+    dead = reasons(pipeline)
+
+    daemon.start()
+    pipeline.poll(periodic=True)
+    at_first = reasons(pipeline)
+    pipeline.poll(periodic=True)
+
+    assert alive[SHARED] == {()}
+    assert dead[SHARED] == {("mps-daemon",)}
+    assert at_first[SHARED] == {("mps-daemon",)}
+    assert reasons(pipeline)[SHARED] == {()}
+
+
+def test_a_host_that_shares_nothing_by_mps_needs_no_daemon(tmp_path):
+    """A root that is configured and not used is looked into by nobody."""
+    node = SimulatedNode.create(tmp_path / "node", preset("nvidia-8"))
+    config = {"host_root": node.root, "vendors": {"nvidia": {"mps_root": MPS_ROOT}}}
+    pipeline = Pipeline(resolve(Config.model_validate(config)))
+
+    pipeline.scan(0.0)
+
+    assert reasons(pipeline) == {"nvidia.com/gpu": {()}}
+
+
+def test_the_daemon_of_another_resource_is_none(pipeline, tmp_path):
+    """Each resource has its own: a container is given the pipe directory of its resource."""
+    with MpsDaemon(tmp_path / "node", MPS_ROOT, "nvidia.com/gpu"):
+        pipeline.scan(0.0)
+
+        assert reasons(pipeline)[SHARED] == {("mps-daemon",)}
+
+
+def test_a_file_in_the_place_of_the_socket_is_no_daemon(tmp_path):
+    """Whatever is left there: nobody listens."""
+    pipe = tmp_path / "run/nvidia/mps" / SHARED / "pipe"
+    pipe.mkdir(parents=True)
+    (pipe / "control").touch()
+
+    assert mps.look(tmp_path, MPS_ROOT, SHARED).value == "nobody listens"
+
+
+def test_the_daemon_does_not_hear_of_the_look(tmp_path, daemon):
+    """A client that says nothing would be in its log each second."""
+    daemon.start()
+
+    assert mps.look(tmp_path / "node", MPS_ROOT, SHARED) is None
+
+    [control, _] = daemon._sockets
+    control.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        control.accept()
+
+
+def test_a_daemon_that_may_not_be_looked_at_makes_nothing_unhealthy(pipeline, monkeypatch):
+    """Not to know is not to be sick: it is a problem that names the file."""
+    monkeypatch.setattr(mps, "_connect", lambda _: errno.EACCES)
+
+    pipeline.scan(0.0)
+
+    assert reasons(pipeline)[SHARED] == {()}
+    [problem] = pipeline.problems
+    assert problem.error == f"{MPS_ROOT}/{SHARED}/pipe/control: Permission denied"
+
+
+def test_a_daemon_that_may_not_be_looked_at_any_more_stays_dead(pipeline, monkeypatch):
+    """Looks that were not made are no good looks, however many."""
+    pipeline.scan(0.0)
+    monkeypatch.setattr(mps, "_connect", lambda _: errno.EACCES)
+
+    for _ in range(5):
+        pipeline.poll(periodic=True)
+
+    assert reasons(pipeline)[SHARED] == {("mps-daemon",)}
