@@ -25,6 +25,7 @@ from devherd.config.values import (
     UsablePath,
 )
 from devherd.config.vendors import Vendors
+from devherd.config.xid_policy import XidPolicy
 from devherd.settings import RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
@@ -48,6 +49,7 @@ class HealthOptions(Section):
     flapping: bool = True
     """Whether what comes and goes is held for longer."""
     rules: list[HealthRule] = []
+    xid: XidPolicy = XidPolicy()
     external: list[External] = []
 
 
