@@ -13,6 +13,8 @@ __all__ = [
     "HealthSource",
     "Hook",
     "HostPath",
+    "KernelLog",
+    "KernelLogEvent",
     "Look",
     "Meaning",
     "Mount",
@@ -28,6 +30,7 @@ __all__ = [
     "UeventSocket",
     "VendorRow",
     "__version__",
+    "check_kernel_log_rules",
     "die_with_parent",
     "health_sources",
     "let_go_of_library_pages",
@@ -441,6 +444,53 @@ class UeventSocket:
     def close(self) -> None: ...
 
 @final
+class KernelLogEvent:
+    """What the kernel log said, `times` times. rust/src/events/kernel_log_rules.rs documents the fields."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def pci_address(self) -> str: ...
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def gpu_instance(self) -> int | None: ...
+    @property
+    def compute_instance(self) -> int | None: ...
+    @property
+    def xid(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def monotonic(self) -> float: ...
+    @property
+    def times(self) -> int: ...
+
+@final
+class KernelLog:
+    """The kernel log below a root, read without waiting. A rule is its name, what a text must contain, its pattern.
+
+    `drain` reads at most so many records, and answers what they said, how many were overwritten before they were read,
+    and whether more may wait. `position` is to be given to the next reader in the same boot. OSError where the kernel
+    refuses it, or ENODEV where the path is not the log; ValueError for a pattern that is none, and once it is closed.
+    """
+
+    def __new__(
+        cls,
+        host_root: str,
+        rules: Sequence[tuple[str, str, str]],
+        *,
+        simulated: bool = False,
+        after: tuple[int, float] | None = None,
+    ) -> KernelLog: ...
+    def fileno(self) -> int: ...
+    def drain(self, most: int) -> tuple[list[KernelLogEvent], int, bool]: ...
+    def position(self) -> tuple[int, float]: ...
+    def close(self) -> None: ...
+
+@final
 class DirectoryWatch:
     """Watches directories for entries that come and go (inotify). OSError when the inotify limit is reached."""
 
@@ -464,6 +514,9 @@ class Preference:
     def choose(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]: ...
 
 __version__: str
+
+def check_kernel_log_rules(rules: Sequence[tuple[str, str, str]]) -> None:
+    """Refuse a pattern that is none, or too large, with ValueError."""
 
 def die_with_parent(signal: int) -> None: ...
 def let_go_of_library_pages() -> None:

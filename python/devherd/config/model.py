@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 from devherd.config.external import External
 from devherd.config.health_rule import HealthRule
 from devherd.config.host import native_settings
+from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.section import Section
 from devherd.config.selectors import Match
 from devherd.config.values import (
@@ -48,6 +49,7 @@ class HealthOptions(Section):
     """Whether a source that condemns most cards of the node at once is doubted for a minute."""
     flapping: bool = True
     """Whether what comes and goes is held for longer."""
+    kernel_log: KernelLogOptions = KernelLogOptions()
     rules: list[HealthRule] = []
     xid: XidPolicy = XidPolicy()
     external: list[External] = []

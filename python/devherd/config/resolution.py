@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from devherd.config import model, resolved
 from devherd.config.external import External
 from devherd.config.health_rule import HealthRule
+from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
 from devherd.config.warnings import warnings_of
@@ -42,6 +43,7 @@ def _health(options: model.HealthOptions) -> resolved.HealthOptions:
         breaker=options.breaker,
         flapping=options.flapping,
         rules=[*map(_health_rule, options.rules), *_xid_rules(options.xid)],
+        kernel_log=_kernel_log(options.kernel_log),
         external=[_external(external) for external in options.external],
     )
 
@@ -61,6 +63,11 @@ def _health_rule(rule: HealthRule) -> resolved.HealthRule:
 def _xid_rules(xid: XidPolicy) -> Iterator[resolved.HealthRule]:
     for codes, action in xid.decisions():
         yield resolved.HealthRule(reason=[XID], value=codes, action=action, name="health.xid")
+
+
+def _kernel_log(options: KernelLogOptions) -> resolved.KernelLogOptions:
+    rules = [_part(resolved.KernelLogRule, rule) for rule in options.rules]
+    return resolved.KernelLogOptions(enabled=options.enabled, optional=options.optional, rules=rules)
 
 
 def _external(external: External) -> resolved.External:

@@ -4,14 +4,14 @@ The scan core registers its own sources (rust/src/health/sources); those of Pyth
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
 from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
-from devherd.health.xids import UNKNOWN, XID, Kind, kinds, told
+from devherd.health.xids import TOLD, UNKNOWN, XID, Kind, kinds, told
 
 if TYPE_CHECKING:
     from devherd._native import Finding
@@ -25,11 +25,15 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+KERNEL_LOG = "kernel-log"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
 CORDON = "cordon"
 CORDONED = "cordoned"
 EXTERNAL = "external"
+
+EVENT_SECONDS = 600.0
+"""For how long an event that has no other end is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,25 @@ def _xids(threshold: str, of_codes: Mapping[int, Kind]) -> Meaning:
     return Meaning(UNKNOWN.action, threshold, UNKNOWN.clears, by_value=by_value)
 
 
+_UNTIL_STARTED_ANEW = Until(
+    frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.RECOVERY_NONE, Evidence.OPERATOR})
+)
+_UNTIL_WELL = Until(_UNTIL_STARTED_ANEW.evidence | {Evidence.RECOVERY_UNASKED})
+_UNTIL_RESET = Until(_UNTIL_STARTED_ANEW.evidence | {Evidence.SOURCE_CLEARED})
+_RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_WELL)
+
 _OURS = {
+    (KERNEL_LOG, XID): _xids("the NVIDIA driver prints an Xid", kinds(nvlink=TOLD)),
+    (KERNEL_LOG, "recovery-action"): replace(_RECOVERY, by_value={"3": replace(_RECOVERY, action="warn")}),
+    (KERNEL_LOG, "gpu-lost"): Meaning(
+        "unhealthy", "the NVIDIA driver prints that the GPU has fallen off the bus", _UNTIL_STARTED_ANEW
+    ),
+    (KERNEL_LOG, "wedged"): Meaning("unhealthy", "the kernel prints that the GPU is wedged", _UNTIL_RESET),
+    (KERNEL_LOG, "fabric"): Meaning("warn", "an NVSwitch prints an SXid", Quiet(EVENT_SECONDS)),
+    (KERNEL_LOG, "firmware"): Meaning(
+        "unhealthy", "the driver prints that the NIC's firmware does not answer", _UNTIL_STARTED_ANEW
+    ),
+    (KERNEL_LOG, "kernel-log"): Meaning("warn", "a rule of the user's own matches", Quiet(EVENT_SECONDS)),
     (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more", is_damped=False),
     (CDI, CDI_UNWRITABLE): Meaning(
         "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False

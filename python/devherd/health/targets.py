@@ -7,8 +7,11 @@ from devherd.proto import health_pb2
 
 
 def targets(at: health_pb2.Target, entries: Iterable[Entry]) -> list[DeviceKey]:
-    """The devices for which every part holds that a target gives; none for a target that gives no part."""
-    if not at.ByteSize():
+    """The devices for which every part holds that a target gives; none for a target that gives no part.
+
+    An instance of a GPU is no part by itself: it leaves out partitions of other instances.
+    """
+    if not (at.vendor or at.card or at.device or at.pci_address or at.uuid):
         return []
     return [entry.key for entry in entries if _is_target(at, entry)]
 
@@ -26,7 +29,7 @@ def _is_target(at: health_pb2.Target, entry: Entry) -> bool:
 
 
 def _is_part(at: health_pb2.Target, attributes: Mapping[str, str]) -> bool:
-    """Whether a device is, or has, the instance of a GPU that is wanted."""
+    """Whether a device is, or has, the instance of a GPU that is wanted: what is no partition has every one."""
     return at.gpu_instance in {"", attributes.get("gpu_instance", at.gpu_instance)} and at.compute_instance in {
         "",
         attributes.get("compute_instance", at.compute_instance),

@@ -225,6 +225,7 @@ class Verdicts(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     STATED_FIELD_NUMBER: _builtins.int
     FLAPPING_FIELD_NUMBER: _builtins.int
+    KERNEL_LOG_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
     timestamp_seconds: _builtins.float
     """wall clock"""
@@ -242,6 +243,10 @@ class Verdicts(_message.Message):
 
     @_builtins.property
     def flapping(self) -> _containers.RepeatedCompositeFieldContainer[Global___Flapping]: ...
+    @_builtins.property
+    def kernel_log(self) -> Global___KernelLogPosition:
+        """what of the log is taken in"""
+
     def __init__(
         self,
         *,
@@ -251,14 +256,41 @@ class Verdicts(_message.Message):
         sources: _abc.Iterable[Global___SourceState] | None = ...,
         stated: _abc.Iterable[Global___Stated] | None = ...,
         flapping: _abc.Iterable[Global___Flapping] | None = ...,
+        kernel_log: Global___KernelLogPosition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kernel_log", b"kernel_log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "flapping", b"flapping", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "flapping", b"flapping", "kernel_log", b"kernel_log", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Verdicts: _TypeAlias = Verdicts  # noqa: Y015
+
+@_typing.final
+class KernelLogPosition(_message.Message):
+    """Where the reader of /dev/kmsg is, in this boot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEXT_RECORD_FIELD_NUMBER: _builtins.int
+    LAG_SECONDS_FIELD_NUMBER: _builtins.int
+    next_record: _builtins.int
+    """its number"""
+    lag_seconds: _builtins.float
+    """of the log's clock behind CLOCK_MONOTONIC"""
+    def __init__(
+        self,
+        *,
+        next_record: _builtins.int = ...,
+        lag_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lag_seconds", b"lag_seconds", "next_record", b"next_record"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KernelLogPosition: _TypeAlias = KernelLogPosition  # noqa: Y015
 
 @_typing.final
 class Flapping(_message.Message):

@@ -29,7 +29,7 @@ mod _native {
     #[pymodule_export]
     use super::edits::{Edits, Hook, Mount, Node};
     #[pymodule_export]
-    use super::events::{DirectoryWatch, UeventSocket};
+    use super::events::{DirectoryWatch, KernelLog, KernelLogEvent, UeventSocket, check_kernel_log_rules};
     #[pymodule_export]
     use super::health::{Finding, HealthSource, Look, Meaning, health_sources};
     #[pymodule_export]
