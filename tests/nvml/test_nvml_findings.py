@@ -170,6 +170,13 @@ def test_a_look_right_after_an_event_says_nothing_about_it():
     assert ends(health) == [(GPU, "recovery-unasked", 39.0)]
 
 
+def test_a_lost_gpu_is_not_well_because_its_driver_wants_nothing_done():
+    """The driver's variable is there without the GPU."""
+    health = Health()
+    health.looked([failing(15, "nvmlDeviceGetCurrentClocksEventReasons", recovery_action=0)], 40.0)
+    assert (ends(health), health.suspects) == ([], {GPU})
+
+
 def test_a_recovery_that_was_wanted_and_is_no_more_is_told_once():
     """Later looks say only that nothing is wanted."""
     health = Health()

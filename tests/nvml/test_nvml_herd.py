@@ -127,7 +127,7 @@ async def test_a_gpu_with_an_xid_is_not_given_out_until_its_driver_has_started_i
 async def test_what_the_driver_wants_done_decides_after_an_xid(
     directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ):
-    """Nothing: the GPU is back within moments. A reset: it is Unhealthy until the driver wants none, Xid and all."""
+    """Nothing: the GPU is back within moments, whoever told of the Xid. A reset: Unhealthy until none is wanted."""
     put_below(stub, directory / "node", monkeypatch)
     testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=2)), CONFIG)
     host = Host(testbed.node, stub)
@@ -135,8 +135,12 @@ async def test_what_the_driver_wants_done_decides_after_an_xid(
     async with testbed:
         await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
         await testbed.until(lambda: answer(testbed).facts, "NVML has answered", 60)
-        stub.xid(0, 48)
+        bus = host.addresses[0].rpartition(".")[0]
+        testbed.node.kernel_log.write(
+            f"NVRM: Xid (PCI:{bus}): 48, An uncorrectable double bit error (DBE) was detected"
+        )
         await testbed.kubelet.until_allocatable("nvidia.com/gpu", 1, within=30)
+        stub.xid(0, 48)
         await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=30)
         stub.field(1, 230, 1).xid(1, 119)
         await testbed.until(

@@ -156,6 +156,9 @@ def test_a_gpu_that_must_be_reset_is_let_go_of_between_looks(watched):
     made.stub.field(0, 230, 1).field(1, 230, 0)
     session = Session(request, made.root)
     assert [reading["recovery_action"] for reading in session.look(())] == [1, 0]
+    assert session.holds_bad_ones
+    session.let_go_of_bad_ones()
+    assert not session.holds_bad_ones
     made.stub.xid(0, 13).xid(1, 13)
     events, _ = session.wait(60_000)
     assert [event["pci_address"] for event in events] == [made.addresses[1]]
@@ -179,32 +182,49 @@ def test_a_gpu_that_was_lost_is_asked_by_a_new_handle(watched):
     session.close()
 
 
+class OneGpu:
+    """A session whose clock goes on while it is asked."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.events, self.asked = 100.0, [], []
+        self.holds_bad_ones = False
+        monkeypatch.setattr("devherd.health.sources.nvml_watcher.time.monotonic", lambda: self.now)
+
+    def wait(self, _):
+        self.now += 0.25
+        return self.events, ""
+
+    def look(self, _suspects, *, anew):
+        self.asked.append(("look", self.now, anew))
+        return []
+
+    def let_go_of_bad_ones(self):
+        self.asked.append(("let go", self.now))
+        self.holds_bad_ones = False
+
+
+def test_a_bad_gpu_is_let_go_of_before_anything_else(monkeypatch):
+    """By a question of its own, with a deadline of its own: the others are opened anew, which takes its time."""
+    gpu = OneGpu(monkeypatch)
+    watcher = Watcher(health_pb2.Findings())
+    watcher.begin({"gpus": {}}, gpu, [], gpu.now)
+    gpu.now, gpu.holds_bad_ones = 130.0, True
+    for _ in range(3):
+        watcher.turn(lambda ask: ask())
+    assert gpu.asked == [("let go", 130.0), ("look", 130.0, False)]
+
+
 def test_gpus_are_looked_at_twice_a_minute_and_a_second_after_an_event(monkeypatch):
     """However many events there are in that second."""
-    clock = [100.0]
-    monkeypatch.setattr("devherd.health.sources.nvml_watcher.time.monotonic", lambda: clock[0])
-    looks, events = [], []
-
-    class OneGpu:
-        """Its session."""
-
-        def wait(self, _):
-            clock[0] += 0.25
-            return events, ""
-
-        def look(self, _suspects, *, anew):
-            looks.append((clock[0], anew))
-            return []
-
+    gpu = OneGpu(monkeypatch)
     watcher = Watcher(health_pb2.Findings())
-    watcher.begin({"gpus": {}}, OneGpu(), [], clock[0])
-    while clock[0] < 100 + 2 * LOOK_SECONDS + 1:
+    watcher.begin({"gpus": {}}, gpu, [], gpu.now)
+    while gpu.now < 100 + 2 * LOOK_SECONDS + 1:
         watcher.turn(lambda ask: ask())
-    assert looks == [(130.0, False), (160.0, False)]
-    events.append(
-        {"pci_address": "0000:3b:00.0", "kind": 8, "data": 13, "gpu_instance": None, "compute_instance": None}
-    )
+    assert gpu.asked == [("look", 130.0, False), ("look", 160.0, False)]
+    event = {"pci_address": "0000:3b:00.0", "kind": 8, "data": 13, "gpu_instance": None, "compute_instance": None}
+    gpu.events = [event]
     for _ in range(6):
         watcher.turn(lambda ask: ask())
-    assert looks[2:] == [(162.25, False)]
+    assert gpu.asked[2:] == [("look", 162.25, False)]
     assert watcher.told().findings[0].count == 5

@@ -108,9 +108,11 @@ class Health:
                 standing += remap_failed
             self._standing[gpu] = standing
             settled = monotonic - SETTLE_SECONDS
+            if _is_suspect(standing):
+                continue
             if reading["recovery_action"] == 0:
                 self._state(gpu, Evidence.RECOVERY_UNASKED, settled)
-            if was_suspect and not _is_suspect(standing):
+            if was_suspect:
                 self._state(gpu, Evidence.RECOVERY_NONE, settled)
 
     def _state(self, gpu: str, evidence: Evidence, monotonic: float) -> None:

@@ -27,6 +27,7 @@ class Session:
         self._functions = host_root / "sys/bus/pci/devices"
         self._watch: NvmlWatch | None = None
         self._open: frozenset[str] = frozenset()
+        self._bad: frozenset[str] = frozenset()
 
     def open(self) -> None:
         """Open the GPUs by new handles. Raises FileNotFoundError and OSError as `nvml_facts` does."""
@@ -47,10 +48,17 @@ class Session:
             self._reopen(awake)
         assert self._watch is not None
         readings: list[Reading] = json.loads(self._watch.look(sorted(awake)))
-        bad = {reading["pci_address"] for reading in readings if is_suspect(reading)}
-        if bad:
-            self._reopen(awake - bad)
+        self._bad = frozenset(reading["pci_address"] for reading in readings if is_suspect(reading))
         return readings
+
+    @property
+    def holds_bad_ones(self) -> bool:
+        """Whether GPUs are open that the last look has found lost or in need of a reset."""
+        return bool(self._bad & self._open)
+
+    def let_go_of_bad_ones(self) -> None:
+        """Open the others alone: NVML lets go of single GPUs in no other way. Raises as `open` does."""
+        self._reopen(self._open - self._bad)
 
     def close(self) -> None:
         """Let go of all GPUs and of the library."""

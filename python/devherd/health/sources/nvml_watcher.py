@@ -64,10 +64,12 @@ class Watcher:
         return self.session is None or (self._is_deaf and time.monotonic() < self._look_at)
 
     def turn(self, asking: Asking) -> bool:
-        """Wait for events, or look at the GPUs when that is due; whether there is something new to tell."""
+        """Ask once: wait for events, look at the GPUs when that is due; whether there is something new to tell."""
         if self.session is None or self._health is None:
             return False
         now = time.monotonic()
+        if self.session.holds_bad_ones:
+            return not self._has_opened(self.session.let_go_of_bad_ones, asking, now)
         if now >= self._look_at:
             self._look(self.session, self._health, asking, now)
             return True
@@ -94,13 +96,18 @@ class Watcher:
 
     def _look(self, session: Session, health: Health, asking: Asking, now: float) -> None:
         is_deaf, self._is_deaf = self._is_deaf, False
+        readings: list[Reading] = []
+        if self._has_opened(lambda: readings.extend(session.look(health.suspects, anew=is_deaf)), asking, now):
+            self._take_in(health, readings, now)
+
+    def _has_opened(self, ask: Callable[[], None], asking: Asking, now: float) -> bool:
         try:
-            readings = asking(lambda: session.look(health.suspects, anew=is_deaf))
+            asking(ask)
         except OSError as error:
             self.failed = str(error)
             self._fail(now)
-        else:
-            self._take_in(health, readings, now)
+            return False
+        return True
 
     def _fail(self, now: float) -> None:
         self._is_deaf = True
