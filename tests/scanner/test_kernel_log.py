@@ -169,6 +169,25 @@ def test_an_xid_of_a_mig_instance_is_held_against_that_instance_alone(tmp_path):
     assert len(node.hear().words()) == 3
 
 
+def test_what_is_said_of_a_gpu_before_a_scan_finds_it_is_held_against_it_then(tmp_path):
+    """A driver speaks while it starts a GPU; what it said before it was loaded anew is over."""
+    node = Node(tmp_path, "nvidia-8")
+    late, other = node.addresses[4:6]
+    for address in (late, other):
+        node.node.nvidia.unbind(address)
+    node.start()
+    node.xid("119, Timeout waiting for RPC from GSP", gpu=4)
+    node.xid("119, Timeout waiting for RPC from GSP", gpu=5)
+    node.log.write(f"pci {other}: [10de:2330] type 00 class 0x030200")
+    assert node.hear().words() == {}
+    for address in (late, other):
+        node.node.nvidia.bind(address)
+    node.round.scan()
+    assert (node.hear().held(), len(node.words())) == ([("xid", "119", 1)], 1)
+    node.round.scan()
+    assert node.hear().held() == [("xid", "119", 1)]
+
+
 def test_an_sxid_is_a_warning_for_every_gpu(node):
     """It is a switch's, and any GPU behind it may be concerned."""
     node.log.write("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up")

@@ -83,23 +83,23 @@ def _xids(threshold: str, of_codes: Mapping[int, Kind]) -> Meaning:
     return Meaning(UNKNOWN.action, threshold, UNKNOWN.clears, by_value=by_value)
 
 
-_UNTIL_STARTED_ANEW = Until(
-    frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.RECOVERY_NONE, Evidence.OPERATOR})
-)
-_UNTIL_WELL = Until(_UNTIL_STARTED_ANEW.evidence | {Evidence.RECOVERY_UNASKED})
-_UNTIL_RESET = Until(_UNTIL_STARTED_ANEW.evidence | {Evidence.SOURCE_CLEARED})
+_NEW_START = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR})
+_UNTIL_RECOVERED = Until(_NEW_START | {Evidence.RECOVERY_NONE})
+_UNTIL_WELL = Until(_UNTIL_RECOVERED.evidence | {Evidence.RECOVERY_UNASKED})
 _RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_WELL)
 
 _OURS = {
     (KERNEL_LOG, XID): _xids("the NVIDIA driver prints an Xid", kinds(nvlink=TOLD)),
     (KERNEL_LOG, "recovery-action"): replace(_RECOVERY, by_value={"3": replace(_RECOVERY, action="warn")}),
     (KERNEL_LOG, "gpu-lost"): Meaning(
-        "unhealthy", "the NVIDIA driver prints that the GPU has fallen off the bus", _UNTIL_STARTED_ANEW
+        "unhealthy", "the NVIDIA driver prints that the GPU has fallen off the bus", _UNTIL_RECOVERED
     ),
-    (KERNEL_LOG, "wedged"): Meaning("unhealthy", "the kernel prints that the GPU is wedged", _UNTIL_RESET),
+    (KERNEL_LOG, "wedged"): Meaning(
+        "unhealthy", "the kernel prints that the GPU is wedged", Until(_NEW_START | {Evidence.SOURCE_CLEARED})
+    ),
     (KERNEL_LOG, "fabric"): Meaning("warn", "an NVSwitch prints an SXid", Quiet(EVENT_SECONDS)),
     (KERNEL_LOG, "firmware"): Meaning(
-        "unhealthy", "the driver prints that the NIC's firmware does not answer", _UNTIL_STARTED_ANEW
+        "unhealthy", "the driver prints that the NIC's firmware does not answer", Until(_NEW_START)
     ),
     (KERNEL_LOG, "kernel-log"): Meaning("warn", "a rule of the user's own matches", Quiet(EVENT_SECONDS)),
     (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more", is_damped=False),

@@ -69,6 +69,8 @@ class Round:
             position=earlier.kernel_log if is_same_boot else None,
         )
         self._kernel_log_source = KernelLogSource()
+        self._heard_for = -1  # no version of the inventory
+        self.counters.add(counted.KERNEL_LOG_LOST, amount=0)
         self._xids: list[tuple[DeviceKey, str, int]] = []
         """Not counted yet: by which names their devices are offered is known when the spool is written."""
 
@@ -100,12 +102,14 @@ class Round:
     def hear(self) -> bool:
         """Take in what the kernel log says, a part at a time; True when there is more. A scan comes before."""
         heard = self.kernel_log.read()
-        self.counters.add(counted.KERNEL_LOG_LOST, amount=heard.lost)
-        if heard.events:
-            entries = self.pipeline.inventory.entries.values()
-            told = self._kernel_log_source.tell(heard.events, self.kernel_log.rules, entries)
+        if heard.lost:
+            self.counters.add(counted.KERNEL_LOG_LOST, amount=heard.lost)
+        inventory = self.pipeline.inventory
+        if heard.events or (self._kernel_log_source.waits and self._heard_for != inventory.version):
+            told = self._kernel_log_source.tell(heard.events, self.kernel_log.rules, inventory.entries.values())
             self.pipeline.hear(told.seen)
             self._xids += told.xids
+        self._heard_for = inventory.version
         return heard.more
 
     def publish(self) -> bool:

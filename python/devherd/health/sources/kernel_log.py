@@ -1,5 +1,6 @@
 """What the kernel log says of which devices. Pure: events and devices come in, what the policy takes in comes out."""
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,25 +29,45 @@ class Told:
     """Every Xid, by device: its code and how often it was printed."""
 
 
+MOST_WAITING = 128
+"""Events of devices that are not known: what else the node has may be sick, too."""
+
+
 class KernelLogSource:
-    """Remembers which UUID the driver said that an address has: a GPU may be known by that alone."""
+    """Remembers which UUID the driver said that an address has: a GPU may be known by that alone.
+
+    What is said of a device that is not known waits for it: a driver speaks while it starts a GPU, and a scan finds it
+    after that.
+    """
 
     def __init__(self) -> None:
         self._uuids: dict[str, str] = {}
+        self._waiting: deque[KernelLogEvent] = deque(maxlen=MOST_WAITING)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a device that comes may have been spoken of."""
+        return bool(self._waiting)
 
     def tell(
         self, events: Iterable["KernelLogEvent"], rules: Mapping[str, "Rule"], entries: Collection["Entry"]
     ) -> Told:
-        """What events of these rules say of these devices."""
+        """What events of these rules, and those that wait, say of these devices."""
         told = Told()
-        for event in events:
+        all_events = [*self._waiting, *events]
+        self._waiting.clear()
+        for event in all_events:
             if event.uuid and event.pci_address:
                 self._uuids[event.pci_address] = event.uuid
-            rule = rules[event.rule]
-            for key in self._devices(event, rule, entries):
+            if (rule := rules.get(event.rule)) is None:
+                continue  # the configuration has no such rule any more
+            keys = self._devices(event, rule, entries)
+            for key in keys:
                 _take_in(told.seen, event, rule, key)
                 if event.xid:
                     told.xids.append((key, event.xid, event.times))
+            if not keys and (rule.reason or self._waiting):
+                self._waiting.append(event)
         return told
 
     def _devices(self, event: "KernelLogEvent", rule: "Rule", entries: Collection["Entry"]) -> list["DeviceKey"]:
