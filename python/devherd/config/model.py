@@ -26,6 +26,7 @@ from devherd.config.values import (
     UsablePath,
 )
 from devherd.config.vendors import Vendors
+from devherd.config.xid_policy import XidPolicy
 from devherd.settings import RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
@@ -50,6 +51,7 @@ class HealthOptions(Section):
     """Whether what comes and goes is held for longer."""
     kernel_log: KernelLogOptions = KernelLogOptions()
     rules: list[HealthRule] = []
+    xid: XidPolicy = XidPolicy()
     external: list[External] = []
     amd_exporter: Literal["auto", False] | HostPath = "auto"
     """The socket of AMD's metrics exporter: auto = at its usual place, if it is there; false = never."""

@@ -75,6 +75,8 @@ class HealthRule:
     """None: as the source has it. The same for after and hold, in seconds."""
     after: float | None = None
     hold: float | None = None
+    name: str = ""
+    """Where the file says so; empty: in `health.rules`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
