@@ -3,6 +3,7 @@
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,14 @@ def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:
 
 
 def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]]:
-    """Values that mean the same in one row."""
-    told: dict[tuple[object, ...], tuple[list[str], Meaning]] = {}
+    """Values that do the same in one row."""
+    alike: dict[tuple[object, ...], dict[str, Meaning]] = {}
     for value, meaning in by_value.items():
-        same = meaning.action, meaning.threshold, meaning.clears, meaning.after, meaning.hold
-        told.setdefault(same, ([], meaning))[0].append(value)
-    for values, meaning in told.values():
-        yield ", ".join(values), meaning
+        same = meaning.action, meaning.clears, meaning.after, meaning.hold
+        alike.setdefault(same, {})[value] = meaning
+    for meanings in alike.values():
+        thresholds = dict.fromkeys(meaning.threshold for meaning in meanings.values())
+        yield ", ".join(meanings), replace(next(iter(meanings.values())), threshold="; ".join(thresholds))
 
 
 def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:

@@ -21,6 +21,7 @@ __all__ = [
     "NaturalKey",
     "Node",
     "NotExamined",
+    "NvmlWatch",
     "Platform",
     "Preference",
     "Problem",
@@ -543,6 +544,25 @@ def nvml_facts(driver_root: str | None, library: str | None) -> str:
     cannot be used.
     """
 
+@final
+class NvmlWatch:
+    """NVIDIA's library, kept initialised. It may hang or crash; not closed, it stays until the process ends."""
+
+    def __new__(cls, driver_root: str | None, library: str | None, gpus: Sequence[str]) -> NvmlWatch:
+        """Open these GPUs, by PCI address, and register for their events.
+
+        FileNotFoundError and OSError as `nvml_facts`; a GPU that does not answer is no error.
+        """
+
+    def wait(self, milliseconds: int) -> str:
+        """What happens within so many milliseconds, at once when it does: JSON (`Waited` in nvml/reading.rs)."""
+
+    def look(self, gpus: Sequence[str]) -> str:
+        """The health of those of these GPUs that are open, as a JSON list (`Reading`)."""
+
+    def close(self) -> None:
+        """Let go of the GPUs, shut the library down and unload it. Afterwards nothing is told."""
+
 def restrict(
     *,
     read: Sequence[Path],
@@ -553,6 +573,7 @@ def restrict(
     modes: bool,
     families: Sequence[int],
     listens: bool,
+    connects: bool,
     capabilities: Sequence[int],
 ) -> list[str]:
     """Give up everything but this, for good and for all that will be started; what the kernel cannot enforce, in words.

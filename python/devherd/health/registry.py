@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
+from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
+from devherd.health.xids import TOLD, UNKNOWN, XID, Kind, kinds, told
 
 if TYPE_CHECKING:
     from devherd._native import Finding
@@ -38,6 +40,8 @@ WEDGED = "wedged"
 KERNEL_LOG = "kernel-log"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
+ALL_AT_ONCE = "unhealthy, as all at once"
+"""What AMD's exporter says of a GPU that it calls unhealthy together with all others."""
 
 EVENT_SECONDS = 600.0
 """For how long an event that has no other end is held."""
@@ -85,13 +89,18 @@ def _meaning_of(meaning: "NativeMeaning") -> Meaning:
     )
 
 
+def _xids(threshold: str, of_codes: Mapping[int, Kind]) -> Meaning:
+    by_value = {str(code): Meaning(kind.action, told(code), kind.clears) for code, kind in of_codes.items()}
+    return Meaning(UNKNOWN.action, threshold, UNKNOWN.clears, by_value=by_value)
+
+
 _NEW_START = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR})
 _UNTIL_RECOVERED = Until(_NEW_START | {Evidence.RECOVERY_NONE})
-_XID = Meaning("warn", "the NVIDIA driver prints an Xid", _UNTIL_RECOVERED)
-_RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_RECOVERED)
+_UNTIL_WELL = Until(_UNTIL_RECOVERED.evidence | {Evidence.RECOVERY_UNASKED})
+_RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_WELL)
 
 _OURS = {
-    (KERNEL_LOG, "xid"): replace(_XID, by_value={"79": replace(_XID, action="unhealthy")}),
+    (KERNEL_LOG, XID): _xids("the NVIDIA driver prints an Xid", kinds(nvlink=TOLD)),
     (KERNEL_LOG, "recovery-action"): replace(_RECOVERY, by_value={"3": replace(_RECOVERY, action="warn")}),
     (KERNEL_LOG, "gpu-lost"): Meaning(
         "unhealthy", "the NVIDIA driver prints that the GPU has fallen off the bus", _UNTIL_RECOVERED
@@ -110,7 +119,48 @@ _OURS = {
     ),
     (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
     (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
-    (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
+    (NVML, XID): _xids("NVML tells of an Xid", kinds()),
+    (NVML, "recovery-action"): Meaning(
+        "unhealthy",
+        "NVML's GPU recovery action is not none",
+        by_value={"3": Meaning("warn", "NVML's GPU recovery action is to drain traffic between GPUs")},
+    ),
+    (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST, or says that it is unavailable"),
+    (NVML, "needs-reset"): Meaning("unhealthy", "NVML returns NVML_ERROR_RESET_REQUIRED for the GPU"),
+    (NVML, "insufficient-power"): Meaning("unhealthy", "NVML returns NVML_ERROR_INSUFFICIENT_POWER for the GPU"),
+    (NVML, "interrupts"): Meaning("warn", "NVML returns NVML_ERROR_IRQ_ISSUE for the GPU"),
+    (NVML, "firmware"): Meaning("warn", "NVML returns NVML_ERROR_CORRUPTED_INFOROM for the GPU"),
+    (NVML, "row-remap-failed"): Meaning("unhealthy", "a row of the GPU's memory could not be remapped", Never()),
+    (NVML, "row-remap-pending"): Meaning("warn", "rows of the GPU's memory wait for a reset to be remapped"),
+    (NVML, "retired-pages"): Meaning("unhealthy", "63 or more pages of the GPU's memory are retired"),
+    (NVML, "retirement-pending"): Meaning("warn", "pages of the GPU's memory wait for a reset to be retired"),
+    (NVML, "ecc"): Meaning(
+        "unhealthy",
+        "uncorrected memory errors since the GPU's last start, and no GPU recovery action that could be read",
+    ),
+    (NVML, "ecc-contained"): Meaning("warn", "uncorrected memory errors since the GPU's last start"),
+    (NVML, "fabric"): Meaning(
+        "unhealthy",
+        "the GPU is not registered with its NVLink fabric",
+        after=120.0,
+        by_value={
+            "failed": Meaning("unhealthy", "the GPU's registration with its NVLink fabric failed"),
+            "unhealthy": Meaning("unhealthy", "the GPU's NVLink fabric is unhealthy"),
+            "limited capacity": Meaning("warn", "the GPU's NVLink fabric has limited capacity"),
+        },
+    ),
+    (NVML, "temperature"): Meaning("warn", "the GPU's clocks are lowered because it is too hot", after=60.0),
+    (NVML, "power-brake"): Meaning("warn", "the GPU's clocks are lowered from outside (power brake)", after=60.0),
+    (AMD_EXPORTER, EXTERNAL): Meaning(
+        "unhealthy",
+        "AMD's metrics exporter calls the GPU unhealthy",
+        by_value={ALL_AT_ONCE: Meaning("warn", "AMD's metrics exporter calls all GPUs unhealthy at once")},
+    ),
+    (XPUMD, EXTERNAL): Meaning(
+        "unhealthy",
+        "xpumd calls a domain of the GPU critical or failed",
+        by_value={"warning": Meaning("warn", "xpumd warns of a domain of the GPU")},
+    ),
     (PCI_RECOVERY, PCI_RECOVERY): Meaning(
         "unhealthy",
         "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY or FAILED_RECOVERY",

@@ -12,6 +12,7 @@ from devherd.health.policy import FINE, Verdict
 from devherd.health.sources.kernel_log import KernelLogSource
 from devherd.health.verdicts_file import VerdictsFile
 from devherd.inventory import DeviceKey, key_of
+from devherd.kubernetes.request import requests_for
 from devherd.proto import spool_pb2
 from devherd.scanner.acknowledgements import Acknowledgements
 from devherd.scanner.device_info import DeviceInfo
@@ -86,7 +87,7 @@ class Round:
         """Look at the whole host; True when something was changing, so that another look soon tells more."""
         scan = self.pipeline.scan(time.monotonic())
         self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
-        self._requests.publish(self.pipeline.requests)
+        self._requests.publish(self.pipeline.requests, requests_for(self.pipeline.config.kubernetes))
         failed = {part.vendor for part in scan.unseen if part.card is None}
         for vendor in scan.vendors:
             self.counters.add(counted.SCANS, vendor)

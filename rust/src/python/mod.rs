@@ -35,7 +35,7 @@ mod _native {
     #[pymodule_export]
     use super::immortal::make_immortal;
     #[pymodule_export]
-    use super::nvml::nvml_facts;
+    use super::nvml::{NvmlWatch, nvml_facts};
     #[pymodule_export]
     use super::order::NaturalKey;
     #[pymodule_export]
