@@ -5,8 +5,9 @@ import logging
 from devherd import spool
 from devherd._native import Device, Fact
 from devherd.config.resolved import Match
+from devherd.health.clears import Evidence
 from devherd.health.findings_files import FindingsFiles, take_in
-from devherd.health.seen import Now, Seen
+from devherd.health.seen import Now, Seen, Statement
 from devherd.health.targets import targets
 from devherd.inventory import Entry
 from devherd.proto import health_pb2
@@ -129,6 +130,7 @@ def test_a_target_is_every_device_for_which_all_its_parts_hold():
     assert meant(pci_address="0000:04:00.0") == ["GPU-3"]
     assert meant(pci_address="0000:01:00") == ["GPU-1"]
     assert meant(pci_address="0000:01:00.1") == []
+    assert meant(vendor="nvidia", partition="0") == []
 
 
 def test_a_source_of_the_configuration_speaks_of_its_own_devices_only_and_of_all_of_them_where_it_names_none(tmp_path):
@@ -157,3 +159,14 @@ def test_a_source_that_lets_go_is_not_waited_for(tmp_path):
     assert kept.failed == dropped.failed == {"nvml": "it said nothing for 90 s"}
     assert kept.why_not_looked(FIRST.key, "nvml") == "it said nothing for 90 s"
     assert dropped.why_not_looked(FIRST.key, "nvml") == ""
+
+
+def test_what_an_operator_takes_back_is_that_reason_of_that_device(tmp_path):
+    """Whichever source gave it."""
+    files, said = FindingsFiles(tmp_path), health_pb2.Findings(source="operator", boot_id="boot-1")
+    said.evidence.add(at=health_pb2.Target(device="GPU-2"), evidence="operator", reason="xid", monotonic_seconds=5.0)
+    spool.write(spool.path_of(tmp_path, "operator"), said)
+
+    seen = looked(files, sources=("operator",))
+
+    assert seen.stated == [(SECOND.key, Statement(Evidence.OPERATOR, reason="xid"), 5.0)]

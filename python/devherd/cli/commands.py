@@ -48,6 +48,11 @@ COMMANDS = {
         "give a cordoned device back to the kubelet",
         "devherd uncordon nvidia.com/gpu GPU-8a1c…",
     ),
+    "clear": Command(
+        "devherd.cli.clear",
+        "take back what does not end by itself",
+        "devherd clear nvidia.com/gpu GPU-8a1c… xid",
+    ),
     "check-config": Command(
         "devherd.cli.check_config",
         "validate a configuration and print the resources that result",
@@ -68,6 +73,11 @@ COMMANDS = {
         "devherd.cli.sim_node",
         "write a simulated host tree",
         "devherd sim node /tmp/host --spec fpga-8 && devherd scan --host-root /tmp/host",
+    ),
+    "sim fault": Command(
+        "devherd.cli.sim_fault",
+        "let something happen to a simulated node",
+        "devherd sim fault /tmp/host xid 0000:1b:00.0 '48, DBE'",
     ),
     "sim kubelet": Command(
         "devherd.cli.sim_kubelet",

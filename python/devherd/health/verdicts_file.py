@@ -15,7 +15,7 @@ from devherd.health.flapping import Record
 from devherd.health.held import Held, Place
 from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import MEANINGS, Action, meaning_of
-from devherd.health.seen import ANY_SOURCE, Now, Statement
+from devherd.health.seen import ANY_SOURCE, KernelLogPosition, Now, Statement
 from devherd.proto import health_pb2
 
 if TYPE_CHECKING:
@@ -46,21 +46,32 @@ class VerdictsFile:
         """What an earlier scanner held; nothing where there is no file that can be read."""
         return earlier_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
 
-    def write(self, policy: Policy, now: Now) -> None:
-        """Bring the file up to date with what is held. Raises OSError."""
+    def write(self, policy: Policy, now: Now, kernel_log: KernelLogPosition | None = None) -> None:
+        """Bring the file up to date with what is held, and with what it was taken from. Raises OSError."""
         held = [
             (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
         ]
-        evidence = dict(policy.seen.failed), held, list(policy.all_stated())
+        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version, kernel_log
         if evidence == self._written and (not held or now.monotonic < self._written_at + LATEST_SECONDS):
             return
-        spool.write(self._path, message_of(policy, now))
+        message = message_of(policy, now)
+        if kernel_log is not None:
+            message.kernel_log.next_record, message.kernel_log.lag_seconds = kernel_log
+        spool.write(self._path, message)
         self._written, self._written_at = evidence, now.monotonic
 
 
 def earlier_in(verdicts: health_pb2.Verdicts) -> Earlier:
     """What was held when this was written; words that are not registered any more are left out."""
-    return Earlier(list(_held_in(verdicts)), verdicts.boot_id, list(_stated_in(verdicts)), list(_flapping_in(verdicts)))
+    at = verdicts.kernel_log
+    kernel_log = KernelLogPosition(at.next_record, at.lag_seconds) if verdicts.HasField("kernel_log") else None
+    return Earlier(
+        list(_held_in(verdicts)),
+        verdicts.boot_id,
+        list(_stated_in(verdicts)),
+        flapping=list(_flapping_in(verdicts)),
+        kernel_log=kernel_log,
+    )
 
 
 def _held_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", list[Held]]]:
@@ -93,8 +104,10 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
         for held in all_held:
             not_looked = policy.seen.why_not_looked(key, held.finding.source)
             verdict.held.append(_message_of(held, policy.recover_after, not_looked, now))
-    for source, why in sorted(policy.seen.failed.items()):
-        message.sources.add(source=source, failed=why)
+    failed, reported = policy.seen.failed, policy.seen.reported
+    for source in sorted({*failed, *reported}):
+        why, when = failed.get(source, ""), reported.get(source, 0.0)
+        message.sources.add(source=source, failed=why, last_report_timestamp_seconds=when)
     for key, statement, monotonic in policy.all_stated():
         vendor, card, device = key
         about = health_pb2.Stated(vendor=vendor, card=card, device=device, monotonic_seconds=monotonic)
@@ -142,6 +155,7 @@ def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> he
         since_monotonic_seconds=held.since,
         is_waiting=held.is_waiting,
         is_taken_back=held.is_taken_back,
+        good_looks=held.good_looks,
         damped_seconds=held.damped,
         doubted_until_monotonic_seconds=held.doubted_until,
         only_warned=words.only_warned(held, now),
@@ -167,6 +181,7 @@ def _held_of(message: health_pb2.Held) -> Held:
         last_monotonic=message.last_monotonic_seconds,
         is_waiting=message.is_waiting,
         is_taken_back=message.is_taken_back,
+        good_looks=message.good_looks,
         boot_id=message.boot_id,
         count=message.count,
         seen_count=0 if message.source in _SCAN_CORE else message.source_count,

@@ -12,11 +12,19 @@ from devherd.cdi.directory import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.findings_files import FindingsFiles, take_in
 from devherd.health.policy import Earlier, Policy
-from devherd.health.registry import CDI, CDI_UNWRITABLE, CORDON, EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, INVENTORY
+from devherd.health.registry import (
+    CDI,
+    CDI_UNWRITABLE,
+    EVENT_SOURCES,
+    FIRST_SIGHT_SOURCES,
+    GONE,
+    INVENTORY,
+    OF_OPERATORS,
+)
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.health.sources import EXTERNAL, mps, uevents
-from devherd.health.sources.external.order import requests_for
+from devherd.health.sources.order import requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
@@ -53,6 +61,7 @@ class Pipeline:
         self.policy = Policy(config.health.recover_after)
         self._judge_by(config)
         self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
+        self._findings = findings
         self._findings_files = FindingsFiles(findings)
         self.requests: dict[str, str] = {}
         """What each source that is a process of its own is to be asked, by source."""
@@ -99,7 +108,7 @@ class Pipeline:
         A poll has to follow: it looks at the devices that are found here.
         """
         scan = self._native.scan(self._beat)
-        self.requests = scan.requests | requests_for(self.config.health.external, now(self.config).boot_id)
+        self.requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
         if scan.changed or self._reconfigured or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
             self.inventory.observe(scan, moment, self.config.health.forget_after, self._reconfigured)
@@ -220,7 +229,7 @@ class Pipeline:
         if self.config.mps_root is not None:
             self._arrange()
             self.problems += mps.take_in(seen, self._by_mps, self.config.host_root, self.config.mps_root)
-        said = self._findings_files.read([CORDON, *sorted(self.requests)], now(self.config))
+        said = self._findings_files.read([*OF_OPERATORS, *sorted(self.requests)], now(self.config))
         take_in(seen, said, entries, {f"{EXTERNAL}{one.name}": one.match for one in self.config.health.external})
         return seen
 
