@@ -338,7 +338,9 @@ def test_health_needs_no_sidecar_g15(tmp_path: Path) -> None:
     assert scans.poll() == []
     write_tree(f"{hwmon}/temp2_input = 100000", tmp_path)
     assert scans.poll() == [("intel-gpu", "0042:01:02.0", "card0-0", ["temperature"])]
-    write_tree(f"{hwmon}/temp2_input = 99999", tmp_path)
+    write_tree(f"{hwmon}/temp2_input = 95000", tmp_path)
+    assert scans.poll() == [("intel-gpu", "0042:01:02.0", "card0-0", ["temperature"])]
+    write_tree(f"{hwmon}/temp2_input = 94999", tmp_path)
     assert scans.poll() == []
     (tmp_path / "dev/dri/renderD129").unlink()
     assert scans.poll() == [("intel-gpu", "0042:01:05.0", "card1-0", ["node-missing"])]

@@ -436,6 +436,17 @@ def test_the_sriov_way_demands_verbs_alone_b2(tmp_path: Path) -> None:
     assert [found.host_path for found in scan.devices[1].nodes] == ["/dev/infiniband/uverbs1"]
 
 
+def test_a_device_whose_only_link_goes_is_down_and_one_that_never_had_a_second_is_not(tmp_path: Path) -> None:
+    """Many cards have a port without a cable. The policy waits for 30 s before it counts."""
+    scans = scanner(planted(tmp_path))
+    scans.scan()
+    assert scans.poll() == []
+    planted(tmp_path, f"{PHYSICAL}/infiniband/mlx4_0/ports/1/state = 1: DOWN")
+    assert scans.poll() == [("rdma", "0000:3b:00.0", "mlx4_0", ["port-down"])]
+    planted(tmp_path)
+    assert scans.poll() == []
+
+
 def test_virtual_functions_as_the_kernel_lays_them_out_are_told_by_physical_function_and_number(tmp_path: Path) -> None:
     """What the SR-IOV plugin selects by: `rootDevices`, `pfNames` and numbers, `pKeys`; the name is its uplink's."""
     write_tree(SWITCHDEV.read_text(), tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from devherd.config.host import native_settings
+from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.settings import Settings
 
 Enabled = Literal["auto", True, False]
@@ -23,6 +24,24 @@ class ScanOptions:
     period: float = 5.0
     events: bool = True
     probe_timeout: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogRule:
+    """A rule of the user's own: health/kernel_log_rules.toml says what its parts are."""
+
+    name: str
+    contains: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogOptions:
+    """Whether the kernel log is read, and what is looked for beside the rules that are always in force."""
+
+    enabled: bool = True
+    optional: list[str] = field(default_factory=list)
+    rules: list[KernelLogRule] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +75,8 @@ class HealthRule:
     """None: as the source has it. The same for after and hold, in seconds."""
     after: float | None = None
     hold: float | None = None
+    name: str = ""
+    """Where the file says so; empty: in `health.rules`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +110,12 @@ class HealthOptions:
     flapping: bool = True
     """Whether what comes and goes is held for longer."""
     rules: list[HealthRule] = field(default_factory=list)
+    kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
     external: list[External] = field(default_factory=list)
+    monitors: dict[str, str] = field(default_factory=lambda: dict.fromkeys((AMD_EXPORTER, XPUMD), "auto"))
+    """The vendors' monitors, by source: where each listens on the host, `auto` = if it is at its usual place, or not
+    to be asked: empty.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +153,14 @@ class VendorOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesOptions:
+    """What the API server is told, where this pod may talk to it."""
+
+    events: bool = True
+    node_condition: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole configuration. Paths in `common` are absolute."""
 
@@ -135,6 +169,7 @@ class Config:
     """Where CDI specs are written, as the host names it."""
     scan: ScanOptions = field(default_factory=ScanOptions)
     health: HealthOptions = field(default_factory=HealthOptions)
+    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
     vendors: dict[str, VendorOptions] = field(default_factory=dict)
     """By section of the configuration file; a vendor without a section has no such options."""
     mps_root: str | None = None
