@@ -35,6 +35,7 @@ POLL_DURATION = Histogram(
     buckets=(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
 )
 HEALTH_CHANGES = Counter("devherd_device_health_changes", "Changes of a device's health.", FOR_A_DEVICE)
+FINDINGS = Counter("devherd_health_findings", "Findings that were raised against a device.", ("source", "reason"))
 
 BY_RESOURCE_CHILDREN: tuple[Metric, ...] = (
     REGISTRATIONS,
@@ -52,4 +53,5 @@ BY_THE_SCANNER: tuple[Metric, ...] = (
     SCAN_DURATION,
     POLL_DURATION,
     HEALTH_CHANGES,
+    FINDINGS,
 )

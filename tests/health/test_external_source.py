@@ -283,6 +283,18 @@ def test_a_program_of_another_user_is_not_trusted(listener):
     assert listener.until(lambda said: said.failed).failed == f"{script} belongs to user 1234; have root own it"
 
 
+def test_a_program_that_another_group_may_write_is_not_trusted(listener):
+    """Its members are as good as everybody."""
+    if os.geteuid() != 0:
+        not_tested("only root gives files to other groups")
+    script = listener.program("exit 1", mode=0o775)
+    os.chown(script, 0, 1234)
+    listener.listen(command=[str(script)], **PERIODIC)
+
+    said = listener.until(lambda said: said.failed).failed
+    assert said == f"group 1234 may write {script}; take that right away with `chmod g-w`"
+
+
 def test_a_program_that_is_not_there_is_tried_again(listener):
     """It may be installed later."""
     path = listener.directory / "check"

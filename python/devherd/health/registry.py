@@ -25,11 +25,19 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+CORDON = "cordon"
+OPERATOR = "operator"
+"""It gives no reason, and takes back those of others."""
+CORDONED = "cordoned"
+OF_OPERATORS = (CORDON, OPERATOR)
+"""Sources without a process: an operator's commands write what they say."""
+EXTERNAL = "external"
+PCI_AER = "pci-aer"
+PCI_AER_FATAL = "pci-aer-fatal"
+PCI_RECOVERY = "pci-recovery"
+WEDGED = "wedged"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
-CORDON = "cordon"
-CORDONED = "cordoned"
-EXTERNAL = "external"
 ALL_AT_ONCE = "unhealthy, as all at once"
 """What AMD's exporter says of a GPU that it calls unhealthy together with all others."""
 
@@ -94,7 +102,22 @@ _OURS = {
         by_value={"warning": Meaning("warn", "xpumd warns of a domain of the GPU")},
     ),
     (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
-    (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
+    (PCI_RECOVERY, PCI_RECOVERY): Meaning(
+        "unhealthy",
+        "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY or FAILED_RECOVERY",
+        Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
+    ),
+    (WEDGED, WEDGED): Meaning(
+        "unhealthy",
+        "a uevent of the DRM device has WEDGED, with something that may help",
+        Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
+        by_value={
+            "none": Meaning("warn", "a uevent of the DRM device has WEDGED=none: a reset has helped", Quiet(600))
+        },
+    ),
+    (MPS, MPS_DAEMON): Meaning(
+        "unhealthy", "no MPS control daemon listens for the resource that shares the GPU", is_damped=False
+    ),
 }
 
 _OF_THE_SCAN_CORE = {

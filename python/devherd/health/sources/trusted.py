@@ -21,6 +21,8 @@ def distrusted(path: Path) -> str | None:
         is_shared = stat.S_ISSOCK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
         if status.st_mode & stat.S_IWOTH and not is_shared:
             return f"everybody may write {place}; take that right away with `chmod o-w`"
+        if status.st_mode & stat.S_IWGRP and status.st_gid not in {0, os.getegid()} and not is_shared:
+            return f"group {status.st_gid} may write {place}; take that right away with `chmod g-w`"
     return None
 
 
