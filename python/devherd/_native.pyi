@@ -242,6 +242,10 @@ class Device:
     @property
     def sources(self) -> dict[str, str]: ...
     @property
+    def functions(self) -> list[str]:
+        """The directories of its PCI functions, as the host names them; none of a device that no scan of it made."""
+
+    @property
     def distances(self) -> dict[str, int]: ...
 
 @final
@@ -326,6 +330,8 @@ class VendorRow:
     @property
     def title(self) -> str: ...
     @property
+    def found_in(self) -> str: ...
+    @property
     def facts(self) -> list[str]: ...
     @property
     def model(self) -> list[str]: ...
@@ -374,6 +380,9 @@ class Scan:
     def platforms(self) -> dict[str, Platform]: ...
     @property
     def problems(self) -> list[Problem]: ...
+    @property
+    def driverless(self) -> list[Problem]:
+        """PCI functions of served vendors that no driver has, each with its address as the device."""
     @property
     def unseen(self) -> list[NotExamined]: ...
     @property

@@ -41,6 +41,7 @@ KERNEL_LOG_LOST = Counter(
     "devherd_kernel_log_lost_records", "Records of the kernel log that were overwritten before they were read."
 )
 HEALTH_CHANGES = Counter("devherd_device_health_changes", "Changes of a device's health.", FOR_A_DEVICE)
+FINDINGS = Counter("devherd_health_findings", "Findings that were raised against a device.", ("source", "reason"))
 
 BY_RESOURCE_CHILDREN: tuple[Metric, ...] = (
     REGISTRATIONS,
@@ -58,6 +59,7 @@ BY_THE_SCANNER: tuple[Metric, ...] = (
     SCAN_DURATION,
     POLL_DURATION,
     HEALTH_CHANGES,
+    FINDINGS,
     XIDS,
     KERNEL_LOG_LOST,
 )

@@ -43,6 +43,7 @@ class Herd:
     config_reload_failures: int = 0
     configuration: spool_pb2.Configuration = field(default_factory=spool_pb2.Configuration)
     verdicts: Sequence[health_pb2.Verdict] = ()
+    sources: Sequence[health_pb2.SourceState] = ()
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None when the supervisor does not list one."""
@@ -65,6 +66,7 @@ def read(settings: Settings) -> Herd:
     resources = [resource for _, resource in spool.read_all(settings.resources_directory, spool_pb2.Resource)]
     children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
     scanner = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
+    verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
     return Herd(
         resources=sorted(resources, key=lambda resource: resource.name),
         states={state.name: state for _, state in spool.read_all(settings.state_directory, spool_pb2.ResourceState)},
@@ -75,7 +77,8 @@ def read(settings: Settings) -> Herd:
         config_reloads=children.config_reloads,
         config_reload_failures=children.config_reload_failures,
         configuration=children.configuration,
-        verdicts=list(spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts).verdicts),
+        verdicts=list(verdicts.verdicts),
+        sources=list(verdicts.sources),
     )
 
 

@@ -247,8 +247,13 @@ pub struct Reading {
 pub enum Limit {
     /// A bit mask or flag that is zero when all is well.
     Zero,
-    /// The first value that is too much, in the attribute's own unit.
-    Below(i64),
+    /// In the attribute's own unit.
+    Below {
+        /// The first value that is too much.
+        limit: i64,
+        /// What was too much has to fall below this to be all right again.
+        well_below: i64,
+    },
 }
 
 /// Something a scan could not do. It is counted and shown, and never ends a scan.

@@ -35,7 +35,15 @@ MISSING = health_pb2.Held(
     not_yet="it is still seen",
 )
 NARROW = health_pb2.Held(
-    source="pci-link", reason="link-degraded", action=health_pb2.WARN, count=1, taken_back_by="1 good look"
+    source="pci-link",
+    reason="link-degraded",
+    action=health_pb2.WARN,
+    count=1,
+    taken_back_by="1 good look",
+    only_warned="already set at the first look",
+    rule="health.rules[1]",
+    is_waiting=True,
+    not_yet="it counts when it has stood for 30 s",
 )
 PAST = health_pb2.Held(source="pci-aer-fatal", reason="pci-aer", count=1, is_over=True)
 
@@ -85,7 +93,10 @@ def test_the_text_says_what_was_read_where_since_when_and_what_takes_it_back(run
         "findings:",
         "  link-degraded (warn), by source pci-link: ",
         "    seen:       first 1970-01-01T00:00:00Z, last 1970-01-01T00:00:00Z, raised once",
+        "    warning:    already set at the first look",
+        "    judged by:  health.rules[1]",
         "    taken back: by 1 good look",
+        "    waiting:    it counts when it has stood for 30 s",
         "  node-missing (unhealthy), by source node: the device node is absent",
         "    read:       /dev/nvidia0: absent",
         "    seen:       first 2025-11-22T08:26:40Z, last 2025-11-22T08:27:40Z, raised 2 times",
@@ -119,6 +130,7 @@ def test_the_json_has_the_same_for_programs(run_dir):
         "count": 2,
         "only_warned": None,
         "rule": None,
+        "waiting": False,
         "taken_back_by": "3 good looks in a row",
         "not_yet": "it is still seen",
     }

@@ -321,6 +321,7 @@ def test_mps_is_imported_with_the_root_that_the_plugins_chart_gives_it(tmp_path)
     assert outcome.code == 0
     assert yaml.safe_load(outcome.stdout)["vendors"] == {"nvidia": {"mps_root": "/run/nvidia/mps"}}
     assert "see its value `mps.root`" in outcome.stdout
+    assert "the MPS control daemon goes with the plugin's DaemonSets" in outcome.stdout
     (tmp_path / "devherd.yaml").write_text(outcome.stdout)
     assert devherd("check-config", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
 

@@ -143,11 +143,11 @@ def test_a_generic_resource_of_which_nothing_is_there_is_shown_as_a_problem(tmp_
 
 
 def test_a_host_without_devices_is_told_so(tmp_path):
-    """An empty tree: no table, one line, no error."""
+    """An empty tree: no table, no error."""
     outcome = devherd("scan", "--host-root", tmp_path)
 
     assert (outcome.code, outcome.stderr) == (0, "")
-    assert outcome.stdout.startswith("0 resources, 0 devices (0 unhealthy), ")
+    assert "\n0 resources, 0 devices (0 unhealthy), " in outcome.stdout
 
 
 def test_an_unhealthy_device_is_listed_with_its_reasons():
@@ -158,3 +158,19 @@ def test_an_unhealthy_device_is_listed_with_its_reasons():
     text = inventory_table.health(Device(id="0", reasons=["fme-error", "port-error"]))
 
     assert text.plain == "Unhealthy: fme-error, port-error"
+
+
+def test_a_host_without_devices_is_told_where_was_looked(tmp_path):
+    """Not an empty table: which vendors, and where each would be found."""
+    config = tmp_path / "config.yaml"
+    config.write_text("vendors: {amd: {enabled: false}}\n")
+    host = tmp_path / "host"
+    host.mkdir()
+
+    outcome = devherd("scan", "--host-root", host, "--config", config)
+
+    assert outcome.code == 0
+    assert "No device was found. Looked for:\n" in outcome.stdout
+    assert "    NVIDIA GPUs in /proc/driver/nvidia/gpus\n" in outcome.stdout
+    assert "    AMD GPUs: switched off\n" in outcome.stdout
+    assert "0 resources, 0 devices (0 unhealthy), 0 problems" in outcome.stdout

@@ -204,6 +204,18 @@ def test_the_patch_for_mps_adds_the_daemons_directory_to_read_and_nothing_else(p
     assert in_order(patched("nvidia-mps.yaml")["spec"]["template"]["spec"]) == in_order(pod)
 
 
+def test_the_patch_for_multus_adds_the_directory_of_device_info_and_nothing_else(patched, pod):
+    """It is where devherd writes by default."""
+    place = str(
+        configuration.Config.model_validate({"vendors": {"rdma": {"mode": "sriov"}}}).vendors.rdma.device_info_dir
+    )
+    pod["containers"][0]["volumeMounts"].append({"name": "device-info", "mountPath": f"/host{place}"})
+    source = {"path": place, "type": "DirectoryOrCreate"}
+    pod["volumes"].append({"name": "device-info", "hostPath": source})
+
+    assert in_order(patched("rdma-sriov.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+
+
 def test_the_patch_for_nvidia_cdi_adds_directories_to_read_and_nothing_else(patched, pod):
     """Where the driver's files may be; a driver container's are mounted after the pod has started."""
     changed = in_order(patched("nvidia-cdi.yaml")["spec"]["template"]["spec"])

@@ -84,8 +84,8 @@ class Instance:
         )
         spool.write(self.run_dir / "scan.pb", summary)
 
-    def put_verdict(self, *verdicts):
-        spool.write(self.run_dir / "verdicts.pb", health_pb2.Verdicts(verdicts=verdicts))
+    def put_verdict(self, verdict, *sources):
+        spool.write(self.run_dir / "verdicts.pb", health_pb2.Verdicts(verdicts=[verdict], sources=sources))
 
     def put_children(self, *children, supervisor_pid=None):
         """Children, started long ago unless they say otherwise."""

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from devherd import counted, spool
 from devherd.exporter.metrics import device_gauges
 from devherd.instance import Herd
-from devherd.proto.health_pb2 import WARN, Held, Verdict
+from devherd.proto.health_pb2 import IGNORE, WARN, Held, SourceState, Verdict
 from devherd.proto.spool_pb2 import Child, Device, Problem, Resource, Series
 
 GOLDEN = Path(__file__).with_name("metrics.txt")
@@ -41,6 +41,8 @@ ILL = Verdict(
         Held(source="fpga-errors", reason="port-error", file="/sys/errors"),
         Held(source="fpga-errors", reason="port-error", file="/sys/first_error"),
         Held(source="pci-aer-nonfatal", reason="pci-aer", action=WARN),
+        Held(source="kernel-log", reason="xid", action=IGNORE),
+        Held(source="rdma-port", reason="port-down", is_waiting=True),
         Held(source="pci-aer-fatal", reason="pci-aer", is_over=True),
     ],
 )
@@ -54,6 +56,7 @@ def scanned(counters):
     counters.add(counted.SCANS, "intel-fpga", amount=3)
     counters.add(counted.SCANS, "generic", amount=2)
     counters.add(counted.SCAN_FAILURES, "generic", amount=0)
+    counters.add(counted.FINDINGS, "pci-aer-nonfatal", "pci-aer", amount=4)
 
 
 def small_herd(instance):
@@ -62,7 +65,11 @@ def small_herd(instance):
     instance.put(SIMULATED)
     instance.put_state(FPGA.name, registered=True, streams=1)
     instance.put_scan(Problem(vendor="intel-fpga", path="/sys/x", error="no"))
-    instance.put_verdict(ILL)
+    instance.put_verdict(
+        ILL,
+        SourceState(source="nvml", failed="the driver is not loaded", last_report_timestamp_seconds=1_763_800_000),
+        SourceState(source="kernel-log"),
+    )
     instance.count("scanner", scanned)
     instance.count(
         f"resource:{FPGA.name.replace('/', '_')}",

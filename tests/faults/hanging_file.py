@@ -1,8 +1,9 @@
 """A file whose reads hang while that is wanted: a FUSE file system of one file, in a mount namespace of its own.
 
 Usage: unshare --user --map-root-user --mount hanging_file.py FILE TEXT. Mounts over FILE, prints a line when that is
-done, and serves until its stdin ends. `hang` and `flow` on stdin say what becomes of reads. A read that hangs cannot
-be killed, as one of a wedged device cannot: FUSE waits for an answer to what its server has taken.
+done, and serves until its stdin ends. `hang` and `flow` on stdin say what becomes of reads, `freeze` and `flow` of
+reads and of looks at the file (stat). What hangs cannot be killed, as a read of a wedged device cannot: FUSE waits for
+an answer to what its server has taken.
 
 The protocol is the kernel's (linux/fuse.h, version 7.31); whoever is to see the file enters the namespaces by nsenter.
 """
@@ -15,6 +16,7 @@ import sys
 
 HEADER = struct.Struct("<IIQQIIIHH")
 GETATTR, OPEN, READ, RELEASE, FLUSH, INIT, FORGET, INTERRUPT = 3, 14, 15, 18, 25, 26, 2, 36
+ORDERS = {b"hang": {READ}, b"freeze": {READ, GETATTR}}
 FOPEN_DIRECT_IO = 1
 ENOSYS = 38
 NOSUID_NODEV = 6
@@ -24,7 +26,7 @@ class OneFile:
     def __init__(self, path, text):
         self.descriptor = os.open("/dev/fuse", os.O_RDWR)
         self.text = text
-        self.hangs = False
+        self.hangs = set()
         self.kept = []
         options = f"fd={self.descriptor},rootmode=100000,user_id=0,group_id=0,allow_other".encode()
         if ctypes.CDLL(None, use_errno=True).mount(b"hanging", os.fsencode(path), b"fuse", NOSUID_NODEV, options):
@@ -34,8 +36,8 @@ class OneFile:
         """Take one request and answer it, or keep it for later."""
         message = os.read(self.descriptor, 1 << 17)
         _, code, unique, *_ = HEADER.unpack_from(message)
-        if code == READ and self.hangs:
-            self.kept.append((unique, message))
+        if code in self.hangs:
+            self.kept.append((code, unique, message))
         elif code not in (FORGET, INTERRUPT):
             self.reply(unique, *self.answer(code, message))
 
@@ -61,9 +63,9 @@ class OneFile:
 
     def flow(self):
         """Answer what was kept."""
-        self.hangs = False
-        for unique, message in self.kept:
-            self.reply(unique, *self.answer(READ, message))
+        self.hangs = set()
+        for code, unique, message in self.kept:
+            self.reply(unique, *self.answer(code, message))
         self.kept.clear()
 
 
@@ -78,8 +80,8 @@ def main():
         order = os.read(sys.stdin.fileno(), 64).split()
         if not order:
             return
-        if order[-1] == b"hang":
-            file.hangs = True
+        if order[-1] in ORDERS:
+            file.hangs = ORDERS[order[-1]]
         else:
             file.flow()
         print("done", flush=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from health.meanings import finding, registered
+from health.meanings import SOURCE, finding, registered
 
 from devherd._native import Finding
 from devherd.health.policy import FINE, Earlier, Policy, Verdict
@@ -119,3 +119,13 @@ def test_where_the_configuration_says_so_nothing_is_doubted():
 
     assert looked(without, 1, 0, 1, 2)[:3] == [SICK] * 3
     assert policy.verdict(GPUS[0]) == SICK
+
+
+def test_a_source_that_condemns_all_and_dies_is_doubted_until_it_looks_again():
+    """What it said last becomes no truer by its silence."""
+    policy = policy_of()
+    looked(policy, 1, 0, 1, 2)
+    policy.observe(Seen(failed={SOURCE: "it hangs"}), at(600))
+    blind = policy.verdict(GPUS[0])
+
+    assert (blind, looked(policy, 601, 0, 1, 2)[0]) == (DOUBTED, SICK)

@@ -12,6 +12,7 @@ from devherd.health.policy import FINE, Policy, Verdict
 from devherd.health.registry import GONE, INVENTORY
 from devherd.health.seen import Now, Seen
 from devherd.health.verdicts_file import earlier_in, message_of
+from devherd.proto import health_pb2
 
 GPU = ("nvidia", "0000:01:00.0", "GPU-1")
 BOOT = "boot-1"
@@ -54,7 +55,7 @@ def started_again(policy: Policy, second: float, boot_id: str = BOOT) -> Policy:
     """Another scanner's, by way of the bytes of the file."""
     content = message_of(policy, at(second)).SerializeToString()
     after = undamped()
-    after.restore(earlier_in(type(message_of(policy, at(0))).FromString(content)), [GPU], at(second, boot_id))
+    after.restore(earlier_in(health_pb2.Verdicts.FromString(content)), [GPU], at(second, boot_id))
     return after
 
 
@@ -285,3 +286,12 @@ def test_an_event_is_held_exactly_until_its_evidence_whatever_comes_between(step
         everything.stated += seen.stated
     replayed.observe(everything, at(len(steps) + 1))
     assert replayed.verdict(GPU) == policy.verdict(GPU)
+
+
+def test_times_that_have_not_come_yet_are_now():
+    """A clock that runs ahead neither hides events to come nor holds one for ever."""
+    policy = Policy(3)
+    told(policy, 10, evidence=[(Evidence.REBOUND, 1_000)])
+
+    assert told(policy, 11, (BROKEN, 2_000)) == Verdict(("broken",))
+    assert told(policy, 12, evidence=[(Evidence.RECOVERY_NONE, 12)]) == FINE

@@ -5,8 +5,9 @@ import logging
 from devherd import spool
 from devherd._native import Device, Fact
 from devherd.config.resolved import Match
+from devherd.health.clears import Evidence
 from devherd.health.findings_files import FindingsFiles, take_in
-from devherd.health.seen import Now, Seen
+from devherd.health.seen import Now, Seen, Statement
 from devherd.health.targets import targets
 from devherd.inventory import Entry
 from devherd.proto import health_pb2
@@ -157,3 +158,14 @@ def test_a_source_that_lets_go_is_not_waited_for(tmp_path):
     assert kept.failed == dropped.failed == {"nvml": "it said nothing for 90 s"}
     assert kept.why_not_looked(FIRST.key, "nvml") == "it said nothing for 90 s"
     assert dropped.why_not_looked(FIRST.key, "nvml") == ""
+
+
+def test_what_an_operator_takes_back_is_that_reason_of_that_device(tmp_path):
+    """Whichever source gave it."""
+    files, said = FindingsFiles(tmp_path), health_pb2.Findings(source="operator", boot_id="boot-1")
+    said.evidence.add(at=health_pb2.Target(device="GPU-2"), evidence="operator", reason="xid", monotonic_seconds=5.0)
+    spool.write(spool.path_of(tmp_path, "operator"), said)
+
+    seen = looked(files, sources=("operator",))
+
+    assert seen.stated == [(SECOND.key, Statement(Evidence.OPERATOR, reason="xid"), 5.0)]

@@ -135,3 +135,28 @@ def test_it_is_never_held_longer_than_two_hours_and_only_when_it_came_three_time
         assert record.hold <= (7200 if number >= 3 else 0)
         if pause >= 7200 + 3600:
             assert record.hold == 0
+
+
+def test_an_operators_word_is_heard_once_however_long_its_file_stands():
+    """Flapping that begins anew after it is flapping."""
+    policy, seen = Policy(1), Seen()
+    come_and_gone(policy, 0, 100, 200)
+    seen.cleared_by_operator(GPU, "level", 300)
+    policy.note(seen, at(300))
+    seen_at(policy, 301, is_bad=False)
+    come_and_gone(policy, 400, 500, 600)
+    policy.note(seen, at(650))
+
+    assert policy.verdict(GPU) == FLAPS
+
+
+def test_what_never_stood_for_its_time_is_no_flapping():
+    """A port that is down for a moment each minute, and once for long."""
+    policy = Policy(1)
+    for second in range(0, 600, 60):
+        policy.observe(Seen({GPU: [finding("late")]}), at(second))
+        policy.observe(Seen(), at(second + 1))
+    for second in (600, 630):
+        policy.observe(Seen({GPU: [finding("late")]}), at(second))
+
+    assert policy.verdict(GPU) == Verdict(("late",))

@@ -13,22 +13,24 @@ from devherd_sim.node.simulated_node import SimulatedNode
 
 MPS_ROOT = "/run/nvidia/mps"
 SHARED = "nvidia.com/gpu.shared"
-RESOURCES = [
-    {"match": {"index": "0"}, "sharing": {"strategy": "mps", "replicas": 2, "rename": SHARED}},
-]
+
+
+def sharing(tmp_path, match) -> Pipeline:
+    node = SimulatedNode.create(tmp_path / "node", preset("nvidia-8"))
+    rule = {"match": match, "sharing": {"strategy": "mps", "replicas": 2, "rename": SHARED}}
+    config = {
+        "host_root": node.root,
+        "vendors": {"nvidia": {"mps_root": MPS_ROOT}},
+        "resources": [rule],
+        "health": {"recover_after": 2},
+    }
+    return Pipeline(resolve(Config.model_validate(config)))
 
 
 @pytest.fixture
 def pipeline(tmp_path):
-    """A host with two GPUs, the first shared by MPS; three good looks make well."""
-    node = SimulatedNode.create(tmp_path / "node", preset("nvidia-8"))
-    config = {
-        "host_root": node.root,
-        "vendors": {"nvidia": {"mps_root": MPS_ROOT}},
-        "resources": RESOURCES,
-        "health": {"recover_after": 2},
-    }
-    return Pipeline(resolve(Config.model_validate(config)))
+    """A host with eight GPUs, the first shared by MPS; two good looks make well."""
+    return sharing(tmp_path, {"index": "0"})
 
 
 @pytest.fixture
@@ -74,6 +76,19 @@ def test_shares_follow_the_life_of_their_control_daemon(pipeline, daemon):
     assert dead[SHARED] == {("mps-daemon",)}
     assert at_first[SHARED] == {("mps-daemon",)}
     assert reasons(pipeline)[SHARED] == {()}
+
+
+def test_a_daemon_that_shares_most_gpus_of_a_node_is_believed_to_be_dead_at_once(tmp_path, daemon):
+    """It is one program: that all its GPUs have the same trouble makes nobody doubt."""
+    pipeline = sharing(tmp_path, {"vendor": "nvidia"})
+    daemon.start()
+    pipeline.scan(0.0)
+    pipeline.poll(periodic=True)
+
+    daemon.kill()
+    pipeline.poll(periodic=True)
+
+    assert reasons(pipeline) == {SHARED: {("mps-daemon",)}}
 
 
 def test_a_host_that_shares_nothing_by_mps_needs_no_daemon(tmp_path):

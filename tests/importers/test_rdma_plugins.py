@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 import yaml
 
 from devherd.config import Config
+from devherd.errors import UsageError
 from devherd.importers import import_text
 
 SHARED = {
@@ -74,7 +76,7 @@ def test_rdma_resources_of_the_sriov_plugin_become_rules_in_their_order():
                     {"rootDevices": ["0000:3b:00.0"], "isRdma": True, "needVhostNet": True},
                 ],
             },
-            {"resourceName": "picky", "selectors": {"isRdma": True, "pfNames": ["ens1f0#0-3"]}},
+            {"resourceName": "picky", "selectors": {"isRdma": True, "acpiIndexes": ["101"]}},
         ]
     }
     container = {
@@ -96,13 +98,44 @@ def test_rdma_resources_of_the_sriov_plugin_become_rules_in_their_order():
     }
     said = " ".join(found.notes)
     assert "nvidia.com/net is left out: only its RDMA devices are served" in said
-    assert "nvidia.com/picky is left out: no fact of a device corresponds to pfNames" in said
+    assert "nvidia.com/picky is left out: no fact of a device corresponds to acpiIndexes" in said
     assert "needVhostNet" in said
     assert "-log-dir, -log-level are left out" in said
 
 
+def matched(selectors):
+    """What the rules for one resource match, without what all of them have."""
+    config = {"resourceList": [{"resourceName": "a", "selectors": {"isRdma": True, **selectors}}]}
+    rules = only(json.dumps(config)).config.get("resources", [])
+    assert all(rule["name"] == "intel.com/a" and rule["match"].pop("vendor") == "rdma" for rule in rules[:-1])
+    return [rule["match"] for rule in rules[:-1]]
+
+
+def test_functions_of_a_physical_one_are_selected_by_its_interface_and_their_numbers():
+    """As the plugin reads `pfNames`: numbers and ranges, both ends included; the first entry of a name counts."""
+    assert matched({"pfNames": ["ens1f0"]}) == [{"pf_name": ["ens1f0"]}]
+    assert matched({"pfNames": ["ens1f0#0-2,7", "ens1f1#3", "ens1f0#5"], "pKeys": ["0x8001"]}) == [
+        {"pkey": ["0x8001"], "pf_name": ["ens1f0"], "vf_index": ["0", "1", "2", "7"]},
+        {"pkey": ["0x8001"], "pf_name": ["ens1f1"], "vf_index": ["3"]},
+    ]
+
+
+def test_functions_of_a_physical_one_are_selected_by_its_address_and_their_numbers():
+    """`rootDevices` have the same form; what both selectors mean is what is meant."""
+    assert matched({"rootDevices": ["0000:3B:00.0#0-1"]}) == [{"physfn": ["0000:3b:00.0"], "vf_index": ["0", "1"]}]
+    both = {"rootDevices": ["0000:3b:00.0#0-3"], "pfNames": ["ens1f0#2-9", "ens1f1#8"]}
+    assert matched(both) == [{"pf_name": ["ens1f0"], "physfn": ["0000:3b:00.0"], "vf_index": ["2", "3"]}]
+
+
+@pytest.mark.parametrize("text", ["ens1f0#", "ens1f0#a", "ens1f0#1-", "ens1f0#1-2-3", "ens1f0#-1", "ens1f0#1#2"])
+def test_numbers_that_make_no_sense_are_refused(text):
+    """The plugin prints a line and selects nothing, so that nobody knows why."""
+    with pytest.raises(UsageError, match="names no virtual functions"):
+        matched({"pfNames": [text]})
+
+
 def test_a_selector_that_cannot_be_said_widens_no_rule():
     """Without it the rule would take every RDMA device of the node."""
-    config = {"resourceList": [{"resourceName": "a", "selectors": {"isRdma": True, "pfNames": ["ens1f0"]}}]}
+    config = {"resourceList": [{"resourceName": "a", "selectors": {"isRdma": True, "acpiIndexes": ["101"]}}]}
 
     assert only(json.dumps(config)).config == {}

@@ -1,4 +1,4 @@
-"""Cards whose reads hang in the kernel, of several vendors at once: FUSE files in the place of their attributes."""
+"""Cards and paths at which the kernel hangs: FUSE files in the place of attributes and nodes, of several vendors."""
 
 import json
 import subprocess
@@ -69,11 +69,10 @@ def attributes(root: Path) -> list[Path]:
 
 
 @contextmanager
-def hanging_files(root: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+def hanging_files(first: Path, *others: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """The process that serves them, which takes `hang` and `flow`, and the command that enters its namespaces."""
     if subprocess.run(["sh", "-c", FUSE], capture_output=True, check=False).returncode:
         not_tested("no right to mount FUSE files in a namespace")
-    first, *others = attributes(root)
     command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, HANGING_FILE, first, "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -100,7 +99,7 @@ def test_hung_cards_of_six_vendors_cost_one_deadline_and_the_scanners_heart_beat
     """One vendor after another they took 12 s, and a scanner that is silent for 10 s is replaced."""
     settings = Config.model_validate({"scan": {"probe_timeout": PROBE_TIMEOUT}}).native_json()
     cards = sorted([vendor, Path(name).parts[-2], "probe-timeout"] for vendor, names in HUNG.items() for name in names)
-    with hanging_files(node) as (server, enter):
+    with hanging_files(*attributes(node)) as (server, enter):
         command = [*enter, sys.executable, "-c", SCANS, str(node), settings]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as scanning:
             _, _, unseen, before = json.loads(tell(scanning, "scan"))
@@ -144,7 +143,7 @@ def test_a_scanner_that_waits_longer_than_the_silence_limit_is_not_replaced(node
             assert time.monotonic() < deadline, f"{asked(*command)}\n{log.read_text()}"
             time.sleep(0.2)
 
-    with hanging_files(node) as (server, enter), log.open("w") as stderr:
+    with hanging_files(*attributes(node)) as (server, enter), log.open("w") as stderr:
         command = [*enter, sys.executable, "-c", HERD, str(config), "2"]
         with subprocess.Popen(command, stderr=stderr) as herd:
             try:
@@ -159,3 +158,32 @@ def test_a_scanner_that_waits_longer_than_the_silence_limit_is_not_replaced(node
                 tell(server, "flow")
                 herd.terminate()
                 assert herd.wait(30) == 0, log.read_text()
+
+
+@pytest.mark.parametrize("pattern", ["/dev/many/d*", "/dev/many/d0"])
+def test_a_file_system_that_hangs_at_a_path_in_memory_ends_no_scan(pattern: str, tmp_path: Path) -> None:
+    """Such a path is looked at without a deadline as long as that asks memory alone: the mount on it is not asked."""
+    many = tmp_path / "node/dev/many"
+    many.mkdir(parents=True)
+    for name in ("d0", "d1"):
+        (many / name).touch()
+    generic = [{"name": "example.com/many", "groups": [{"paths": [{"path": pattern}]}]}]
+    config = {"host_root": tmp_path / "node", "scan": {"probe_timeout": PROBE_TIMEOUT}, "generic": generic}
+    settings = json.dumps(
+        json.loads(Config.model_validate(config).native_json())
+        | {"simulated_host": True, "probe_timeout": PROBE_TIMEOUT}
+    )
+    with hanging_files(many / "d0") as (server, enter):
+        command = [*enter, sys.executable, "-c", SCANS, str(tmp_path / "node"), settings]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as scanning:
+            for _ in range(2):
+                _, _, unseen, _ = json.loads(tell(scanning, "scan"))
+                assert unseen == []
+            tell(server, "freeze")
+            (many / "d2").touch()
+            _, longest_silence, unseen, _ = json.loads(tell(scanning, "scan"))
+            assert unseen == [["generic", "example.com/many group 0", "probe-timeout"]]
+            assert longest_silence < PROBE_TIMEOUT
+            tell(server, "flow")
+            assert scanning.stdin is not None
+            scanning.stdin.close()

@@ -338,7 +338,9 @@ def test_health_needs_no_sidecar_g15(tmp_path: Path) -> None:
     assert scans.poll() == []
     write_tree(f"{hwmon}/temp2_input = 100000", tmp_path)
     assert scans.poll() == [("intel-gpu", "0042:01:02.0", "card0-0", ["temperature"])]
-    write_tree(f"{hwmon}/temp2_input = 99999", tmp_path)
+    write_tree(f"{hwmon}/temp2_input = 95000", tmp_path)
+    assert scans.poll() == [("intel-gpu", "0042:01:02.0", "card0-0", ["temperature"])]
+    write_tree(f"{hwmon}/temp2_input = 94999", tmp_path)
     assert scans.poll() == []
     (tmp_path / "dev/dri/renderD129").unlink()
     assert scans.poll() == [("intel-gpu", "0042:01:05.0", "card1-0", ["node-missing"])]
@@ -427,3 +429,32 @@ def test_a_file_in_place_of_the_directory_of_nodes_is_a_problem_w7(tmp_path: Pat
     scan = scanner(tmp_path).scan()
     assert scan.devices == []
     assert [problem.path for problem in scan.problems] == [f"/{CARD}/drm"]
+
+
+def test_xe_as_the_kernel_lays_it_out_is_two_gpus_with_the_sensors_of_one(tmp_path: Path) -> None:
+    """Tiles, engines and connectors below a card are none; what is no GPU is passed over."""
+    root = planted(tmp_path, "intel-gpu-xe")
+
+    scans = scanner(root, monitoring="single")
+    scan = scans.scan()
+
+    assert scan.problems == []
+    assert healthy(scan) == {"xe": 2, "monitoring": 1}
+    gpus = {device.card: nodes(device) for device in scan.devices if device.resource_name == "gpu.intel.com/xe"}
+    assert gpus == {"0000:00:02.0": ["dri/card0", "dri/renderD128"], "0000:03:00.0": ["dri/card1", "dri/renderD129"]}
+    [monitor] = [device for device in scan.devices if device.resource_name == "gpu.intel.com/monitoring"]
+    assert sorted(nodes(monitor)) == ["dri/card0", "dri/card1", "dri/renderD128", "dri/renderD129", "mei1"]
+    assert scans.poll() == []
+
+
+def test_a_sensor_of_such_a_card_beyond_its_limit_is_that_cards_alone(tmp_path: Path) -> None:
+    """The vram of the Arc, whose limit is lower than its package's."""
+    root = planted(tmp_path, "intel-gpu-xe")
+    scans = scanner(root)
+    scans.scan()
+    [sensor] = (root / "sys/devices").rglob("temp3_input")
+
+    sensor.write_text("106000\n")
+
+    [look] = scans.native.poll()
+    assert (look.card, [finding.reason for finding in look.findings]) == ("0000:03:00.0", ["temperature"])

@@ -9,13 +9,17 @@ import pytest
 from answering import AnsweringScanner, not_examined
 from whole_scan import by_id, inventory, node
 
+from devherd.config import Config, resolve
 from devherd.config.host import native_settings
+from devherd.importers import import_text
 from devherd.inventory import Inventory
+from devherd.scanner.scan_once import scan_once
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.tree import write_tree
 
 TREE = Path(__file__).parent / "trees/rdma-two-ports.tree"
+SWITCHDEV = Path(__file__).parent / "trees/rdma-mlx5-vfs.tree"
 PHYSICAL = "sys/devices/pci0000:3a/0000:3b:00.0"
 VIRTUAL = "sys/devices/pci0000:3a/0000:3b:00.1"
 
@@ -250,6 +254,7 @@ def preset_device(number: int, address: str, numa_node: int) -> dict[str, Any]:
             "pci_address": address,
             "pci_class": "0x020700",
             "pci_driver": "mlx5_core",
+            "pkey": "0xffff",
             "port_state": "ACTIVE",
             "subsystem_device_id": "0x0000",
             "subsystem_vendor_id": "0x15b3",
@@ -429,3 +434,52 @@ def test_the_sriov_way_demands_verbs_alone_b2(tmp_path: Path) -> None:
     assert scan.problems == []
     assert [device.id for device in scan.devices] == ["0000:3b:00.0", "0000:3b:00.1"]
     assert [found.host_path for found in scan.devices[1].nodes] == ["/dev/infiniband/uverbs1"]
+
+
+def test_a_device_whose_only_link_goes_is_down_and_one_that_never_had_a_second_is_not(tmp_path: Path) -> None:
+    """Many cards have a port without a cable. The policy waits for 30 s before it counts."""
+    scans = scanner(planted(tmp_path))
+    scans.scan()
+    assert scans.poll() == []
+    planted(tmp_path, f"{PHYSICAL}/infiniband/mlx4_0/ports/1/state = 1: DOWN")
+    assert scans.poll() == [("rdma", "0000:3b:00.0", "mlx4_0", ["port-down"])]
+    planted(tmp_path)
+    assert scans.poll() == []
+
+
+def test_virtual_functions_as_the_kernel_lays_them_out_are_told_by_physical_function_and_number(tmp_path: Path) -> None:
+    """What the SR-IOV plugin selects by: `rootDevices`, `pfNames` and numbers, `pKeys`; the name is its uplink's."""
+    write_tree(SWITCHDEV.read_text(), tmp_path)
+
+    scan = scanner(tmp_path, mode="sriov").scan()
+
+    assert (scan.problems, scan.unseen) == ([], [])
+    told = ("physfn", "pf_name", "vf_index", "pkey", "netdev")
+    assert {device.id: [device.attributes.get(name) for name in told] for device in scan.devices} == {
+        "0000:17:00.1": ["0000:17:00.0", "ens1f0np0", "0", "0xffff", "ens1f0v0"],
+        "0000:17:00.2": ["0000:17:00.0", "ens1f0np0", "1", "0x8001", None],
+    }
+    assert {path for device in scan.devices for name, path in device.sources.items() if name == "vf_index"} == {
+        f"/sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0/virtfn{number}" for number in (0, 1)
+    }
+    assert [[found.host_path.rpartition("/")[2] for found in device.nodes] for device in scan.devices] == [
+        ["uverbs1", "rdma_cm"],
+        ["uverbs2", "rdma_cm"],
+    ]
+
+
+def test_rules_of_the_sriov_plugin_choose_functions_by_interface_number_and_partition(tmp_path: Path) -> None:
+    """Its configuration, imported, gives each resource the functions that it gives it."""
+    write_tree(SWITCHDEV.read_text(), tmp_path)
+    resources = [
+        {"resourceName": "second", "selectors": {"isRdma": True, "pKeys": ["0x8001"]}},
+        {"resourceName": "first", "selectors": {"isRdma": True, "pfNames": ["ens1f0np0#0-3"]}},
+    ]
+    [imported] = import_text(json.dumps({"resourceList": resources}), "the text", "sriov")
+
+    report = scan_once(resolve(Config.model_validate({"host_root": tmp_path, **imported.config})))
+
+    assert {one.name: [device.id for device in one.devices] for one in report.resources} == {
+        "intel.com/first": ["0000:17:00.1"],
+        "intel.com/second": ["0000:17:00.2"],
+    }

@@ -48,6 +48,11 @@ COMMANDS = {
         "give a cordoned device back to the kubelet",
         "devherd uncordon nvidia.com/gpu GPU-8a1c…",
     ),
+    "clear": Command(
+        "devherd.cli.clear",
+        "take back what does not end by itself",
+        "devherd clear nvidia.com/gpu GPU-8a1c… xid",
+    ),
     "check-config": Command(
         "devherd.cli.check_config",
         "validate a configuration and print the resources that result",

@@ -76,7 +76,7 @@ def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
 def _verdict(settings: Settings, key: "DeviceKey") -> tuple[health_pb2.Verdict, dict[str, str]]:
     """What is held against a device, and which sources cannot look."""
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
-    failed = {source.source: source.failed for source in verdicts.sources}
+    failed = {source.source: source.failed for source in verdicts.sources if source.failed}
     for verdict in verdicts.verdicts:
         if (verdict.vendor, verdict.card, verdict.device) == key:
             return verdict, failed
@@ -96,6 +96,7 @@ def _finding(held: health_pb2.Held) -> Json:
         "count": held.count,
         "only_warned": held.only_warned or None,
         "rule": held.rule or None,
+        "waiting": held.is_waiting,
         "taken_back_by": held.taken_back_by,
         "not_yet": held.not_yet or None,
     }
@@ -192,4 +193,5 @@ def _finding_lines(finding: Json) -> Iterator[str]:
         yield f"    judged by:  {finding['rule']}"
     yield f"    taken back: by {finding['taken_back_by']}"
     if finding["not_yet"]:
-        yield f"    not yet:    {finding['not_yet']}"
+        label = "waiting:  " if finding["waiting"] else "not yet:  "
+        yield f"    {label}  {finding['not_yet']}"

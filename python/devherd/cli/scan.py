@@ -5,7 +5,7 @@ The table is the default everywhere, also in a pipe; ask for json or yaml to pro
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +101,19 @@ def _table(report: "ScanReport", *, explain: bool) -> "RenderableType":
     from devherd.cli import inventory_table
 
     shown = inventory_table.scan(report.resources, report.problems, report.duration_seconds)
+    if not report.rules:
+        return Group(*_where_it_looked(report.vendors), shown)
     return Group(*_explanations(report), shown) if explain else shown
+
+
+def _where_it_looked(asked: Collection[str]) -> Iterator[str]:
+    from devherd._native import vendors
+
+    yield "No device was found. Looked for:"
+    for row in vendors():
+        yield f"    {row.title} in {row.found_in}" if row.name in asked else f"    {row.title}: switched off"
+    yield "See which drivers are loaded (`lspci -k`); `devherd demo` shows devherd without hardware."
+    yield ""
 
 
 def _explanations(report: "ScanReport") -> Iterator[str]:

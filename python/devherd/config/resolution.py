@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from devherd.config import model, resolved
@@ -29,6 +30,7 @@ def resolve(config: model.Config) -> resolved.Config:
         health=_health(config.health),
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
+        device_info_dir=_device_info_dir(config.vendors),
         resources=[_rule(rule) for rule in config.resources],
         native=config.native_json(),
         warnings=list(warnings_of(config)),
@@ -86,6 +88,10 @@ def _external(external: External) -> resolved.External:
 def _match(match: Match) -> resolved.Match:
     exceptions = [resolved.Selector(facts=exception.patterns()) for exception in match.exclude]
     return resolved.Match(facts=match.patterns(), exclude=exceptions)
+
+
+def _device_info_dir(vendors: Vendors) -> Path | None:
+    return vendors.rdma.device_info_dir if vendors.rdma.mode == "sriov" and vendors.rdma.enabled else None
 
 
 def _rule(rule: model.ResourceRule) -> resolved.ResourceRule:

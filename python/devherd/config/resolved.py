@@ -160,6 +160,8 @@ class Config:
     """By section of the configuration file; a vendor without a section has no such options."""
     mps_root: str | None = None
     """Where the MPS control daemon is."""
+    device_info_dir: Path | None = None
+    """Where device-info files for Multus are written, as the host names it; None where no device has one."""
     resources: list[ResourceRule] = field(default_factory=list)
     native: str = "{}"
     warnings: list[str] = field(default_factory=list)
@@ -184,7 +186,20 @@ class Config:
     @property
     def cdi_directory(self) -> Path:
         """Where CDI specs go, as this process reaches it: below the host root."""
-        return self.host_root.absolute() / self.cdi_dir.relative_to("/")
+        return self._on_host(self.cdi_dir)
+
+    @property
+    def device_info_directory(self) -> Path | None:
+        """Where device-info files go, likewise."""
+        return None if self.device_info_dir is None else self._on_host(self.device_info_dir)
+
+    @property
+    def directories_for_others(self) -> list[Path]:
+        """Where the scanner writes what runtimes and CNI plugins read."""
+        return [self.cdi_directory, *filter(None, (self.device_info_directory,))]
+
+    def _on_host(self, path: Path) -> Path:
+        return self.host_root.absolute() / path.relative_to("/")
 
     @property
     def source(self) -> Path | None:

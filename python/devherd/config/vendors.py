@@ -1,12 +1,13 @@
 """Options of vendors, named as its own plugin names them; rust/src/vendors/*/options.rs has what the scan needs."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from devherd.config.resolved import Preference
 from devherd.config.section import Section
-from devherd.config.values import Count, HexadecimalId, HostPathText, ResourceName
+from devherd.config.values import Count, HexadecimalId, HostPath, HostPathText, ResourceName
 
 Enabled = Literal["auto", True, False]
 DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
@@ -165,6 +166,12 @@ class RdmaOptions(VendorOptions):
     shared_devices: Annotated[Count, Field(ge=0, le=10_000)] = 0
     """Ids a device, for sharing; 0 = each device goes to one container at a time."""
     pools: list[RdmaPool] = []
+    device_info_dir: HostPath = Path("/var/run/k8s.cni.cncf.io/devinfo/dp")
+    """Where Multus looks for what is known of a function, in `mode: sriov`."""
+
+    def native(self) -> dict[str, Any]:
+        """The options that the scan core needs."""
+        return {name: value for name, value in super().native().items() if name != "device_info_dir"}
 
     @model_validator(mode="after")
     def _of_its_mode(self) -> "RdmaOptions":

@@ -30,6 +30,7 @@ def families(herd: Herd, allocations: Allocations | None, heartbeats: Heartbeats
     yield from device_gauges(herd)
     yield allocated(herd, allocations)
     yield from scan_gauges(herd, next((family for family in counted if family.name == "devherd_scans"), None))
+    yield from source_gauges(herd)
     yield from registration_gauges(herd)
     yield from child_metrics(herd, heartbeats)
     yield from configuration(herd)
@@ -123,6 +124,19 @@ def scan_gauges(herd: Herd, scans: Family | None) -> Iterator[Family]:
             problems.add(counts[vendor], vendor=vendor)
         last.add(herd.scan.timestamp_seconds)
     yield from (problems, last)
+
+
+def source_gauges(herd: Herd) -> Iterator[Family]:
+    """Whether each source of health findings can look, and when it did last."""
+    up = Family("devherd_health_source_up", "Whether a source of health findings can look.")
+    last = Family(
+        "devherd_health_source_last_report_timestamp_seconds", "When a source of health findings looked last."
+    )
+    for source in herd.sources:
+        up.add(not source.failed, source=source.source)
+        if source.last_report_timestamp_seconds:
+            last.add(source.last_report_timestamp_seconds, source=source.source)
+    yield from (up, last)
 
 
 def registration_gauges(herd: Herd) -> Iterator[Family]:

@@ -4,7 +4,7 @@ What it says is a warning until another source agrees about the device, or a min
 nothing to be doubted. Cards are counted, not devices: one that fails takes all its ports and partitions with it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from devherd.health.held import Held, Place
 from devherd.inventory import DeviceKey
@@ -20,6 +20,7 @@ PRESENCE = frozenset(
         "cordoned",
         "driver-unbound",
         "gone",
+        "mps-daemon",
         "node-missing",
         "off-bus",
         "probe-timeout",
@@ -34,18 +35,30 @@ def cards_of(devices: Collection[DeviceKey]) -> int:
     return len(set(map(_card_of, devices)))
 
 
-def judge(all_held: Mapping[DeviceKey, Mapping[Place, Held]], cards: int, monotonic: float) -> None:
-    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with so many cards."""
+def judge(
+    all_held: Mapping[DeviceKey, Mapping[Place, Held]],
+    cards: int,
+    monotonic: float,
+    is_blind: Callable[[DeviceKey, str], bool],
+) -> None:
+    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with so many cards.
+
+    `is_blind`: whether a source cannot look at a device now. What it said meanwhile becomes no truer.
+    """
+    everything = (one for held in all_held.values() for one in held.values())
+    if not any(one.is_doubted or one.doubted_until > monotonic or _is_fresh(one, monotonic) for one in everything):
+        return
     condemning = {key: [one for one in held.values() if one.counts and one.condemns] for key, held in all_held.items()}
     for source, doubted_until in _doubted(condemning, cards, monotonic).items():
         for held in condemning.values():
             for one in held:
                 if one.finding.source == source and _is_fresh(one, monotonic):
                     one.doubted_until = max(one.doubted_until, doubted_until)
-    for held in condemning.values():
-        sources = {one.finding.source for one in held}
+    for key, held in condemning.items():
+        is_alone = len({one.finding.source for one in held}) == 1
         for one in held:
-            one.is_doubted = monotonic < one.doubted_until and len(sources) == 1
+            goes_on = one.is_doubted and is_blind(key, one.finding.source)
+            one.is_doubted = is_alone and (goes_on or monotonic < one.doubted_until)
 
 
 def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], cards: int, monotonic: float) -> dict[str, float]:
@@ -69,5 +82,5 @@ def _card_of(key: DeviceKey) -> tuple[str, ...]:
 
 def _is_fresh(held: Held, monotonic: float) -> bool:
     """Whether it has begun to count a moment ago."""
-    is_doubtful = held.finding.reason not in PRESENCE
-    return is_doubtful and monotonic - (held.since + held.meaning.after) < AT_ONCE_SECONDS
+    is_new = monotonic - (held.since + held.meaning.after) < AT_ONCE_SECONDS
+    return is_new and held.finding.reason not in PRESENCE

@@ -8,7 +8,7 @@ from devherd import spool
 from devherd._native import Finding
 from devherd.config.resolved import Match
 from devherd.health.clears import Evidence, Level
-from devherd.health.registry import MEANINGS, meaning_of
+from devherd.health.registry import MEANINGS, OF_OPERATORS, OPERATOR, meaning_of
 from devherd.health.seen import Now, Seen
 from devherd.health.targets import targets
 from devherd.inventory import DeviceKey, Entry
@@ -65,6 +65,8 @@ def take_in(
     A source of `scopes` may speak of these devices only, and means all of them where it names none.
     """
     for source, findings in files.items():
+        if source not in OF_OPERATORS:
+            seen.reported[source] = findings.timestamp_seconds
         if findings.failed:
             seen.failed[source] = findings.failed
             if findings.lets_go:
@@ -88,6 +90,8 @@ def take_in(
 def _state(seen: Seen, key: DeviceKey, source: str, statement: health_pb2.Evidence) -> None:
     if statement.evidence == Evidence.SOURCE_CLEARED:
         seen.cleared(key, source, statement.reason, statement.monotonic_seconds)
+    elif source == OPERATOR:
+        seen.cleared_by_operator(key, statement.reason, statement.monotonic_seconds)
     else:
         seen.evident(key, Evidence(statement.evidence), statement.monotonic_seconds)
 

@@ -70,6 +70,8 @@ class Policy:
         self._cards = 0
         """How many there are."""
         self._flapping = Flapping()
+        self.raised: dict[tuple[str, str], int] = {}
+        """By source and reason: how often it was raised against a device since this began."""
 
     def use(
         self,
@@ -117,15 +119,19 @@ class Policy:
 
     def _judge(self, now: Now) -> None:
         if self._has_breaker:
-            breaker.judge(self._held, self._cards, now.monotonic)
+            breaker.judge(self._held, self._cards, now.monotonic, self._is_blind)
+
+    def _is_blind(self, key: DeviceKey, source: str) -> bool:
+        return bool(self.seen.why_not_looked(key, source))
 
     def _hear(self, seen: Seen, now: Now) -> None:
         for key, statement, monotonic in seen.stated:
-            self._state(key, statement, monotonic, now)
+            self._state(key, statement, min(monotonic, now.monotonic), now)
 
     def _state(self, key: DeviceKey, statement: Statement, monotonic: float, now: Now) -> None:
         """Take in a statement; what it ends of the device is taken back."""
-        self._stated.note(key, statement, monotonic)
+        if not self._stated.note(key, statement, monotonic):
+            return
         for one in self._held.get(key, {}).values():
             if statement.evidence is Evidence.OPERATOR and statement.reason in {"", one.finding.reason}:
                 one.damped = 0.0
@@ -138,10 +144,12 @@ class Policy:
         """Whether a look leaves nothing of a finding to be remembered."""
         if self.seen.why_not_looked(key, held.finding.source):
             return False
-        if not isinstance(held.meaning.clears, Level):
+        is_event = not isinstance(held.meaning.clears, Level)
+        if held.is_waiting and (is_seen or is_event) and now.monotonic - held.since >= held.meaning.after:
+            self._let_count(key, held, now.monotonic)
+        if is_event:
             return _event_ends(held, now, is_seen=is_seen)
         if is_seen:
-            held.is_waiting &= now.monotonic - held.since < held.meaning.after
             return False
         held.good_looks += 1
         if held.good_looks == 1:
@@ -167,6 +175,7 @@ class Policy:
         if held is None:
             self._raise(key, finding, now.monotonic, max(1, finding.count), now)
             return
+        self._count(finding, int(held.good_looks > 0))
         held.count += held.good_looks > 0
         held.good_looks = 0
         held.renew(finding, now)
@@ -185,6 +194,7 @@ class Policy:
 
     def _happened(self, key: DeviceKey, finding: "Finding", monotonic: float, times: int, now: Now) -> None:
         """Take in an event of that second, unless it is read so late that it is over."""
+        monotonic = min(monotonic, now.monotonic)
         clears = self._meaning_of(key, finding).clears
         is_past = isinstance(clears, Quiet) and now.monotonic - monotonic >= clears.seconds
         if is_past or self._stated.ends(key, finding, clears, monotonic):
@@ -193,20 +203,31 @@ class Policy:
         if held is None or held.is_over:
             self._raise(key, finding, monotonic, times, now)
             return
+        self._count(finding, times)
         held.count += times
         if monotonic >= held.last_monotonic:
             held.is_taken_back = False
             held.renew(finding, Now(now.wall_at(monotonic), monotonic, now.boot_id))
 
     def _raise(self, key: DeviceKey, finding: "Finding", monotonic: float, times: int, now: Now) -> None:
+        self._count(finding, times)
         meaning = self._meaning_of(key, finding)
         wall = now.wall_at(monotonic)
         held = Held(finding, meaning, wall, wall, monotonic, monotonic, now.boot_id, times)
-        held.is_waiting = now.monotonic - monotonic < meaning.after
         held.was_there = self._may_be_old(key, finding, meaning)
-        if self._damps and meaning.is_damped and held.condemns:
-            held.damped = self._flapping.raised(key, held.place, monotonic)
+        held.is_waiting = now.monotonic - monotonic < meaning.after
+        if not held.is_waiting:
+            self._let_count(key, held, monotonic)
         self._held.setdefault(key, {})[held.place] = held
+
+    def _let_count(self, key: DeviceKey, held: Held, monotonic: float) -> None:
+        held.is_waiting = False
+        if self._damps and held.meaning.is_damped and held.condemns:
+            held.damped = self._flapping.raised(key, held.place, monotonic)
+
+    def _count(self, finding: "Finding", times: int) -> None:
+        word = finding.source, finding.reason
+        self.raised[word] = self.raised.get(word, 0) + times
 
     def _may_be_old(self, key: DeviceKey, finding: "Finding", meaning: Meaning) -> bool:
         """Whether it is from before the first look: it has bits set, and nobody knows of a time when it had not."""
@@ -231,6 +252,11 @@ class Policy:
     def held_against(self, key: DeviceKey) -> list[Held]:
         """What is held against one device, sorted by reason and source."""
         return sorted(self._held.get(key, {}).values(), key=_order)
+
+    @property
+    def stated_version(self) -> int:
+        """Equal for as long as `all_stated` answers the same."""
+        return self._stated.version
 
     def all_stated(self) -> Iterator[tuple[DeviceKey, Statement, float]]:
         """What was stated about devices, and when last: sorted."""
@@ -275,6 +301,7 @@ class Policy:
             for one in all_held:
                 if is_same_boot or _outlives_a_boot(one):
                     one.meaning = self._meaning_of(key, one.finding)
+                    one.damped *= self._damps
                     if not is_same_boot:
                         one.since = one.last_monotonic = now.monotonic
                         one.damped = one.doubted_until = 0.0
@@ -284,7 +311,6 @@ class Policy:
 
 def _event_ends(held: Held, now: Now, *, is_seen: bool) -> bool:
     clears = held.meaning.clears
-    held.is_waiting &= now.monotonic - held.since < held.meaning.after
     held.is_taken_back |= isinstance(clears, Quiet) and now.monotonic - held.last_monotonic >= clears.seconds
     held.is_over |= held.is_taken_back and _was_held_long_enough(held, now)
     if not is_seen:

@@ -25,12 +25,20 @@ CDI_UNWRITABLE = "cdi-unwritable"
 INVENTORY = "inventory"
 CDI = "cdi"
 NVML = "nvml"
+CORDON = "cordon"
+OPERATOR = "operator"
+"""It gives no reason, and takes back those of others."""
+CORDONED = "cordoned"
+OF_OPERATORS = (CORDON, OPERATOR)
+"""Sources without a process: an operator's commands write what they say."""
+EXTERNAL = "external"
+PCI_AER = "pci-aer"
+PCI_AER_FATAL = "pci-aer-fatal"
+PCI_RECOVERY = "pci-recovery"
+WEDGED = "wedged"
 KERNEL_LOG = "kernel-log"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
-CORDON = "cordon"
-CORDONED = "cordoned"
-EXTERNAL = "external"
 
 EVENT_SECONDS = 600.0
 """For how long an event that has no other end is held."""
@@ -140,7 +148,22 @@ _OURS = {
     ),
     (NVML, "temperature"): Meaning("warn", "the GPU's clocks are lowered because it is too hot", after=60.0),
     (NVML, "power-brake"): Meaning("warn", "the GPU's clocks are lowered from outside (power brake)", after=60.0),
-    (MPS, MPS_DAEMON): Meaning("unhealthy", "no MPS control daemon listens for the resource that shares the GPU"),
+    (PCI_RECOVERY, PCI_RECOVERY): Meaning(
+        "unhealthy",
+        "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY or FAILED_RECOVERY",
+        Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
+    ),
+    (WEDGED, WEDGED): Meaning(
+        "unhealthy",
+        "a uevent of the DRM device has WEDGED, with something that may help",
+        Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
+        by_value={
+            "none": Meaning("warn", "a uevent of the DRM device has WEDGED=none: a reset has helped", Quiet(600))
+        },
+    ),
+    (MPS, MPS_DAEMON): Meaning(
+        "unhealthy", "no MPS control daemon listens for the resource that shares the GPU", is_damped=False
+    ),
 }
 
 _OF_THE_SCAN_CORE = {

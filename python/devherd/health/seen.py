@@ -61,6 +61,8 @@ class Seen:
     """By device and source: why the source has not looked."""
     failed: dict[str, str] = field(default_factory=dict)
     """By source: why it can look at no device."""
+    reported: dict[str, float] = field(default_factory=dict)
+    """By source that is a process of its own: wall-clock second at which it looked last."""
     let_go: set[str] = field(default_factory=set)
     """Those of them whose findings no longer count: they look at no device, and are not waited for."""
     events: list[Event] = field(default_factory=list)

@@ -16,11 +16,17 @@ class Stated:
 
     def __init__(self) -> None:
         self._latest: dict[DeviceKey, dict[Statement, float]] = {}
+        self.version = 0
+        """Raised by each change."""
 
-    def note(self, key: "DeviceKey", statement: Statement, monotonic: float) -> None:
-        """Take in a statement of that CLOCK_MONOTONIC second."""
+    def note(self, key: "DeviceKey", statement: Statement, monotonic: float) -> bool:
+        """Take in a statement of that CLOCK_MONOTONIC second; whether it is news."""
         latest = self._latest.setdefault(key, {})
-        latest[statement] = max(monotonic, latest.get(statement, monotonic))
+        if statement in latest and latest[statement] >= monotonic:
+            return False
+        latest[statement] = monotonic
+        self.version += 1
+        return True
 
     def ends(self, key: "DeviceKey", finding: "Finding", clears: Clears, monotonic: float) -> bool:
         """Whether an event that happened at that second is over."""
@@ -29,7 +35,9 @@ class Stated:
 
     def forget_all_but(self, known: Collection["DeviceKey"]) -> None:
         """Drop what was stated about devices that are no longer known."""
-        self._latest = {key: latest for key, latest in self._latest.items() if key in known}
+        for key in self._latest.keys() - known:
+            del self._latest[key]
+            self.version += 1
 
     def everything(self) -> Iterator[tuple["DeviceKey", Statement, float]]:
         """Sorted by device and statement."""

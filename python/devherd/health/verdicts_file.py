@@ -51,7 +51,7 @@ class VerdictsFile:
         held = [
             (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
         ]
-        evidence = dict(policy.seen.failed), held, list(policy.all_stated()), kernel_log
+        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version, kernel_log
         if evidence == self._written and (not held or now.monotonic < self._written_at + LATEST_SECONDS):
             return
         message = message_of(policy, now)
@@ -104,8 +104,10 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
         for held in all_held:
             not_looked = policy.seen.why_not_looked(key, held.finding.source)
             verdict.held.append(_message_of(held, policy.recover_after, not_looked, now))
-    for source, why in sorted(policy.seen.failed.items()):
-        message.sources.add(source=source, failed=why)
+    failed, reported = policy.seen.failed, policy.seen.reported
+    for source in sorted({*failed, *reported}):
+        why, when = failed.get(source, ""), reported.get(source, 0.0)
+        message.sources.add(source=source, failed=why, last_report_timestamp_seconds=when)
     for key, statement, monotonic in policy.all_stated():
         vendor, card, device = key
         about = health_pb2.Stated(vendor=vendor, card=card, device=device, monotonic_seconds=monotonic)
@@ -153,6 +155,7 @@ def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> he
         since_monotonic_seconds=held.since,
         is_waiting=held.is_waiting,
         is_taken_back=held.is_taken_back,
+        good_looks=held.good_looks,
         damped_seconds=held.damped,
         doubted_until_monotonic_seconds=held.doubted_until,
         only_warned=words.only_warned(held, now),
@@ -178,6 +181,7 @@ def _held_of(message: health_pb2.Held) -> Held:
         last_monotonic=message.last_monotonic_seconds,
         is_waiting=message.is_waiting,
         is_taken_back=message.is_taken_back,
+        good_looks=message.good_looks,
         boot_id=message.boot_id,
         count=message.count,
         seen_count=0 if message.source in _SCAN_CORE else message.source_count,

@@ -13,6 +13,10 @@ from devherd.importers.nvidia_file import Resources, Shared, Sharing, Strategy
 _PREFIX = "nvidia.com/"
 _GPU = "nvidia.com/gpu"
 _Rule = dict[str, Any]
+_DAEMON = (
+    "the MPS control daemon goes with the plugin's DaemonSets, and no share is Healthy without it: see"
+    " deploy/vendors.md, Switching from NVIDIA's plugin"
+)
 
 
 def rules(resources: Resources, sharing: Sharing, imported: Imported) -> list[_Rule]:
@@ -45,6 +49,7 @@ def _strategy(sharing: Sharing, imported: Imported) -> tuple[str, Strategy]:
     if sharing.mps and sharing.mps.resources:
         if sharing.time_slicing and sharing.time_slicing.resources:
             imported.note("sharing.timeSlicing is left out: MPS sharing wins over it")
+        imported.note(_DAEMON)
         return "mps", sharing.mps
     return "time_slicing", sharing.time_slicing or Strategy.model_validate({})
 

@@ -9,22 +9,12 @@ from devherd.importers.go_flags import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, flag
 from devherd.importers.imported import Imported
 from devherd.importers.invocation import Invocation
 from devherd.importers.plugin import Plugin
+from devherd.importers.sriov_selectors import WITHOUT_FACT, matches
 
 _LOG_FLAGS = LOG_FLAGS | {"log-dir", "log-level"}
 _FLAGS = frozenset({"config-file", "resource-prefix", "use-cdi"}) | _LOG_FLAGS
 _NOT_SERVED = "only its RDMA devices are served; the SR-IOV plugin may stay for others"
 _REASONS = {f"-{name}": LOG_REASON for name in _LOG_FLAGS}
-_FACTS = {
-    "vendors": "vendor_id",
-    "devices": "device_id",
-    "drivers": "driver",
-    "pciAddresses": "pci_address",
-    "rootDevices": "physfn",
-}
-"""Selectors that are facts of a device."""
-_LINK_LAYERS = {"infiniband": "InfiniBand", "ether": "Ethernet"}
-_WITHOUT_FACT = frozenset({"pfNames", "acpiIndexes", "pKeys", "ddpProfiles", "auxTypes", "vdpaType"})
-"""Selectors that no fact says: without them a rule would take more devices."""
 
 
 def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - it ignores nothing
@@ -43,13 +33,12 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
     if rules:
         imported.say("vendors.rdma", {"mode": "sriov"})
         imported.config["resources"] = [*rules, {"match": {"vendor": "rdma"}, "advertise": False}]
-        imported.note("device-info files for Multus are not written: see deploy/vendors.md, RDMA devices")
     imported.note_left_out([*given.left(), *content.left()], _REASONS, "the plugin does not know it")
     return imported
 
 
 def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator[dict[str, Any]]:
-    """A rule for each of a resource's selectors, of which a device has to fit one."""
+    """The rules for a resource's selectors, of which a device has to fit one."""
     if not isinstance(entry, Mapping):
         raise UsageError(f"resourceList[{number}] is no resource", "it must be a mapping of keys", "correct the file")
     given = Given(entry, f"resourceList[{number}].")
@@ -62,32 +51,21 @@ def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator
             raise UsageError(f"the selectors of {name} are wrong", f"one is {selector!r}", "correct the file")
         if not _is_rdma(selector):
             imported.note(f"{name} is left out: {_NOT_SERVED}")
-        elif unknown := sorted(key for key in _WITHOUT_FACT & selector.keys() if selector[key]):
+        elif unknown := sorted(key for key in WITHOUT_FACT & selector.keys() if selector[key]):
             imported.note(
                 f"{name} is left out: no fact of a device corresponds to {', '.join(unknown)}; write a rule for"
                 " it, with `physfn`, the PCI address of the physical function"
             )
         else:
             chosen = Given(selector, f"resourceList[{number}].selectors[{place}].")
-            yield {"match": _match(chosen), "name": name}
+            for match in matches(chosen):
+                yield {"match": match, "name": name}
             imported.note_left_out(chosen.left(), {}, "it has no counterpart")
     imported.note_left_out(given.left(), {}, "it has no counterpart")
 
 
 def _is_rdma(selector: Mapping[str, Any]) -> bool:
     return selector.get("isRdma", selector.get("IsRdma")) is True
-
-
-def _match(chosen: Given) -> dict[str, Any]:
-    chosen.take("isRdma")
-    chosen.take("IsRdma")
-    match: dict[str, Any] = {"vendor": "rdma"}
-    for theirs, fact in _FACTS.items():
-        if values := [str(value).lower() for value in chosen.take(theirs, [])]:
-            match[fact] = [f"0x{value}" for value in values] if fact.endswith("_id") else values
-    if kinds := chosen.take("linkTypes"):
-        match["link_layer"] = [_LINK_LAYERS.get(str(kind).lower(), str(kind)) for kind in kinds]
-    return match
 
 
 SRIOV = Plugin(

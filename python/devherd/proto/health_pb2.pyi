@@ -235,7 +235,7 @@ class Verdicts(_message.Message):
 
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceState]:
-        """sources that cannot look"""
+        """those that are processes of their own, and those that cannot look; sorted"""
 
     @_builtins.property
     def stated(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stated]:
@@ -448,6 +448,7 @@ class Held(_message.Message):
     DOUBTED_UNTIL_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     ONLY_WARNED_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
+    GOOD_LOOKS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     reason: _builtins.str
     action: Global___Action.ValueType
@@ -487,6 +488,8 @@ class Held(_message.Message):
     """for people: why it is a warning although its reason makes devices Unhealthy"""
     rule: _builtins.str
     """where the configuration changes what it means: health.rules[0]"""
+    good_looks: _builtins.int
+    """in a row, since it was seen last"""
     def __init__(
         self,
         *,
@@ -513,10 +516,11 @@ class Held(_message.Message):
         doubted_until_monotonic_seconds: _builtins.float = ...,
         only_warned: _builtins.str = ...,
         rule: _builtins.str = ...,
+        good_looks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "good_looks", b"good_looks", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -528,18 +532,22 @@ class SourceState(_message.Message):
 
     SOURCE_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    LAST_REPORT_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     failed: _builtins.str
-    """why it cannot look"""
+    """why it cannot look; empty when it can"""
+    last_report_timestamp_seconds: _builtins.float
+    """wall clock: when it looked last; 0 for one that has no process"""
     def __init__(
         self,
         *,
         source: _builtins.str = ...,
         failed: _builtins.str = ...,
+        last_report_timestamp_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "last_report_timestamp_seconds", b"last_report_timestamp_seconds", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -84,10 +84,10 @@ class Loop:
         return 0
 
     def _has_to_be_renewed(self) -> bool:
-        """Whether only a new process may write where CDI specs, or what it publishes, have to be by now."""
-        if self._child.may_write(self._work.pipeline.config.cdi_directory):
+        """Whether only a new process may write where files for others, or what it publishes, have to be by now."""
+        if all(map(self._child.may_write, self._work.pipeline.config.directories_for_others)):
             return self._child.has_outgrown_its_sandbox()
-        log.info("cdi_dir has changed: starting again, in a sandbox with the new one")
+        log.info("a directory of files for others has changed: starting again, in a sandbox with the new one")
         return True
 
     def _go_round(self, events: HostEvents) -> None:

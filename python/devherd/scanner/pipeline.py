@@ -12,10 +12,18 @@ from devherd.cdi.directory import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.findings_files import FindingsFiles, take_in
 from devherd.health.policy import Earlier, Policy
-from devherd.health.registry import CDI, CDI_UNWRITABLE, CORDON, EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, INVENTORY
+from devherd.health.registry import (
+    CDI,
+    CDI_UNWRITABLE,
+    EVENT_SOURCES,
+    FIRST_SIGHT_SOURCES,
+    GONE,
+    INVENTORY,
+    OF_OPERATORS,
+)
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
-from devherd.health.sources import EXTERNAL, mps
+from devherd.health.sources import EXTERNAL, mps, uevents
 from devherd.health.sources.external.order import requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, rules
@@ -143,6 +151,8 @@ class Pipeline:
             self.policy.observe(seen, now(self.config))
         else:
             self.policy.note(seen, now(self.config))
+        if happened.events:
+            self.hear(uevents.told(happened.events, self.inventory.entries.values(), time.monotonic()))
 
     def hear(self, seen: Seen) -> None:
         """Take in what is told in between: events of the kernel, evidence."""
@@ -218,7 +228,7 @@ class Pipeline:
         if self.config.mps_root is not None:
             self._arrange()
             self.problems += mps.take_in(seen, self._by_mps, self.config.host_root, self.config.mps_root)
-        said = self._findings_files.read([CORDON, *sorted(self.requests)], now(self.config))
+        said = self._findings_files.read([*OF_OPERATORS, *sorted(self.requests)], now(self.config))
         take_in(seen, said, entries, {f"{EXTERNAL}{one.name}": one.match for one in self.config.health.external})
         return seen
 

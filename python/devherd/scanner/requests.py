@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 
 from devherd import spool
-from devherd.health.registry import CORDON
+from devherd.health.registry import OF_OPERATORS
 from devherd.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -17,7 +17,8 @@ class Requests:
 
     def __init__(self, settings: Settings) -> None:
         self._directory = settings.requests_directory
-        self._operators = (settings.findings_directory, settings.findings_directory / CORDON)
+        findings = settings.findings_directory
+        self._operators = (findings, *(findings / source for source in OF_OPERATORS))
         self._answers = (self._directory, settings.facts_directory)
         self._failed = False
 

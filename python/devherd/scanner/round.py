@@ -14,6 +14,7 @@ from devherd.health.verdicts_file import VerdictsFile
 from devherd.inventory import DeviceKey, key_of
 from devherd.proto import spool_pb2
 from devherd.scanner.acknowledgements import Acknowledgements
+from devherd.scanner.device_info import DeviceInfo
 from devherd.scanner.devices_file import DevicesFile
 from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.kernel_log import KernelLogReader
@@ -41,6 +42,7 @@ class Round:
         self._state_file = settings.scanner_state_file
         acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)
         self._publisher = Publisher(settings.resources_directory, acknowledgements)
+        self._device_info = DeviceInfo()
         self._devices_file = DevicesFile(settings.devices_file)
         self._verdicts_file = VerdictsFile(settings.verdicts_file)
         self._health = _health_of(self._publisher.published)
@@ -52,6 +54,7 @@ class Round:
         kept = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
         self.counters = Counters(counted.BY_THE_SCANNER, kept.counters)
         self._keep_counters_at = 0.0
+        self._raised: dict[tuple[str, str], int] = {}
         self._requests = Requests(settings)
         earlier = self._verdicts_file.read()
         self.pipeline = Pipeline(
@@ -88,7 +91,7 @@ class Round:
         for vendor in scan.vendors:
             self.counters.add(counted.SCANS, vendor)
             self.counters.add(counted.SCAN_FAILURES, vendor, amount=vendor in failed)
-        self._problems = problem_messages(scan, self.pipeline.config)
+        self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
         return scan.look_again
@@ -98,6 +101,14 @@ class Round:
         began = time.perf_counter()
         self.pipeline.poll(periodic=periodic, happened=happened)
         self.counters.observe(counted.POLL_DURATION, time.perf_counter() - began)
+        self._count_findings()
+
+    def _count_findings(self) -> None:
+        for word, total in self.pipeline.policy.raised.items():
+            news = total - self._raised.get(word, 0)
+            if news:
+                self.counters.add(counted.FINDINGS, *word, amount=news)
+        self._raised = dict(self.pipeline.policy.raised)
 
     def hear(self) -> bool:
         """Take in what the kernel log says, a part at a time; True when there is more. A scan comes before."""
@@ -124,14 +135,15 @@ class Round:
             self._beat()
             self._verdicts_file.write(self.pipeline.policy, now(self.pipeline.config), self.kernel_log.position)
             self._beat()
-            if fingerprint != self._published or not self._publisher.stands():
+            if fingerprint != self._published or not (self._publisher.stands() and self._device_info.stands()):
                 made = self.pipeline.resources()
                 self._beat()
+                unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.resources)
                 complete = self._publisher.publish(made.resources)
                 self._beat()
                 self._note_health_changes(made.resources)
                 self._published = fingerprint if complete else None
-                self._advertising_problems = made.problems
+                self._advertising_problems = made.problems + unwritten
             self._count_xids()
             self._write_summary()
             if time.monotonic() >= self._keep_counters_at:

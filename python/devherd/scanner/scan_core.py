@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,18 +47,23 @@ def vendor_options(config: Config) -> dict[str, str]:
     return {vendor: json.dumps(options, sort_keys=True) for vendor, options in by_vendor.items()}
 
 
-def problem_messages(scan: Scan, config: Config) -> list[spool_pb2.Problem]:
-    """The problems of a scan as spool messages, with those of vendors that are enabled and have no device."""
+def problem_messages(scan: Scan, config: Config, known: Iterable[Entry]) -> list[spool_pb2.Problem]:
+    """The problems of a scan as spool messages.
+
+    With those of vendors that are enabled and have no device, and of cards that no driver has; of the devices that are
+    known it is held against them.
+    """
+    addresses = {address for entry in known for address in entry.device.attributes.get("pci_address", "").split(",")}
+    strange = [problem for problem in scan.driverless if problem.device not in addresses]
     problems = [
         spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
-        for problem in scan.problems
+        for problem in [*scan.problems, *strange]
     ]
-    return [*problems, *_absences(scan, config)]
+    heard_of = {problem.vendor for problem in problems} | {device.vendor for device in scan.devices}
+    return [*problems, *_absences(config, heard_of | {part.vendor for part in scan.unseen})]
 
 
-def _absences(scan: Scan, config: Config) -> Iterator[spool_pb2.Problem]:
-    heard_of = {device.vendor for device in scan.devices}
-    heard_of |= {problem.vendor for problem in scan.problems} | {part.vendor for part in scan.unseen}
+def _absences(config: Config, heard_of: Collection[str]) -> Iterator[spool_pb2.Problem]:
     for section, options in config.vendors.items():
         vendor = section.replace("_", "-")
         if options.enabled is True and vendor not in heard_of:

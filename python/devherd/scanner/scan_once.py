@@ -25,6 +25,8 @@ class ScanReport:
     sources: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
     held: dict[DeviceKey, list[Held]] = field(default_factory=dict)
     """The verdicts on the devices, with the evidence."""
+    vendors: list[str] = field(default_factory=list)
+    """Those that were asked."""
 
 
 def scan_once(config: Config) -> ScanReport:
@@ -49,9 +51,10 @@ def scan_once(config: Config) -> ScanReport:
     made = device_plugin.resources(offers, edits_of, config.mps_root or "").judged(policy.verdicts())
     return ScanReport(
         resources=made.resources,
-        problems=problem_messages(scan, config) + made.problems,
+        problems=problem_messages(scan, config, inventory.entries.values()) + made.problems,
         duration_seconds=scan.duration_seconds,
         rules=made.rules,
         sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
         held=dict(policy.all_held()),
+        vendors=scan.vendors,
     )

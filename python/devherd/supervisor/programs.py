@@ -92,7 +92,7 @@ def _scanner_access(settings: Settings, _name: str) -> Access:
     """Reads the host, writes the run directory and CDI specs."""
     return Access(
         read=(Path("/"),),
-        write=(settings.run_dir, *map(_nearest, _cdi_directories(settings))),
+        write=(settings.run_dir, *map(_nearest, _directories_for_others(settings))),
         follows=(settings.run_dir,),
         modes=True,
         families=(socket.AF_UNIX, socket.AF_NETLINK),
@@ -104,10 +104,10 @@ def _scanner_access(settings: Settings, _name: str) -> Access:
     )
 
 
-def _cdi_directories(settings: Settings) -> Iterator[Path]:
-    """The one of the configuration in force: a reload may have changed it."""
+def _directories_for_others(settings: Settings) -> Iterator[Path]:
+    """Those of the configuration in force: a reload may have changed them."""
     with contextlib.suppress(ResolvedFileError):
-        yield resolved_file.read(settings.resolved_config_file).cdi_directory
+        yield from resolved_file.read(settings.resolved_config_file).directories_for_others
 
 
 def _nearest(path: Path) -> Path:

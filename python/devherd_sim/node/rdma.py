@@ -97,6 +97,7 @@ def _device(spec: RdmaSpec, function: pci.Function, number: int) -> list[Entry]:
         *class_device(path, "infiniband", function.path),
         *attributes(path, facts),
         *attributes(f"{path}/ports/1", port),
+        File.line(f"{path}/ports/1/pkeys/0", "0xffff"),
         *_character_device(function, "infiniband_verbs", f"uverbs{number}", name, _verbs_number(number)),
         *_character_device(function, "infiniband_mad", f"umad{number}", name, (_MAJOR, number)),
         *_character_device(function, "infiniband_mad", f"issm{number}", name, (_MAJOR, _ISSM_BASE + number)),

@@ -33,6 +33,7 @@ fn subject(about: &'static About, manner: Manner, host: &Host, reading: &Reading
         limit: reading.limit,
         power: function.map(Power::of),
         file: KeptFile::new(&path),
+        was_too_much: None,
     };
     let variant = format!("{} {:?}", reading.reason, reading.limit);
     Subject::new(reading.attribute.to_string_lossy(), examined).variant(variant)
@@ -46,6 +47,8 @@ struct Examined {
     limit: Limit,
     power: Option<Power>,
     file: KeptFile,
+    /// Whether the number was beyond its limit and has not been well below it since; `None` where nobody knows.
+    was_too_much: Option<bool>,
 }
 
 impl Examination for Examined {
@@ -60,8 +63,13 @@ impl Examination for Examined {
         match self.file.read(here.keeping) {
             Ok((text, _)) => match (number(&text), self.limit) {
                 (Some(number), Limit::Zero) if number != 0 => seen(trimmed(&text), format!("{name} is not zero")),
-                (Some(number), Limit::Below(limit)) if number >= i128::from(limit) => {
-                    seen(trimmed(&text), format!("{name} is {number}, the limit is {limit}"))
+                (Some(number), Limit::Below { limit, well_below }) => {
+                    self.was_too_much = is_too_much(number, (limit, well_below), self.was_too_much);
+                    match self.was_too_much {
+                        Some(true) => seen(trimmed(&text), format!("{name} is {number}, the limit is {limit}")),
+                        Some(false) => Sight::Fine,
+                        None => Sight::NotLooked(format!("{name} is {number}, close below its limit")),
+                    }
                 }
                 (None, _) if self.blames_words => seen(trimmed(&text), format!("{name} is no number")),
                 _ => Sight::Fine,
@@ -79,6 +87,15 @@ impl Examination for Examined {
     fn close(&mut self) {
         self.file.close();
         self.power.iter_mut().for_each(Power::close);
+    }
+}
+
+/// Between the two values it is as it was.
+fn is_too_much(number: i128, (limit, well_below): (i64, i64), was: Option<bool>) -> Option<bool> {
+    match number {
+        _ if number >= limit.into() => Some(true),
+        _ if number < well_below.into() => Some(false),
+        _ => was,
     }
 }
 

@@ -105,13 +105,13 @@ impl Watched {
 const SELDOM: u32 = 10;
 
 /// The same for what keeps the card's firmware busy.
-const VERY_SELDOM: u32 = 60;
+const VERY_SELDOM: u32 = 30;
 
 /// Regular polls from one look to the next; where polls are rarer than one a second, as many seconds.
 fn period(reads: Class, sight: &Sight, is_urgent: bool) -> u32 {
     match (reads, sight) {
         (_, Sight::Unsure(_)) => 1,
-        (Class::Firmware, _) => VERY_SELDOM,
+        (Class::Firmware, _) => VERY_SELDOM * if is_urgent { 1 } else { 2 },
         (Class::ConfigSpace | Class::DeviceRegisters | Class::Filesystem, _) | (_, Sight::Nothing) => SELDOM,
         _ if !is_urgent => SELDOM,
         (Class::KernelMemory | Class::None, _) => 1,
@@ -147,8 +147,8 @@ mod tests {
             (Class::ConfigSpace, Sight::NotLooked(String::new()), 10),
             (Class::Filesystem, Sight::Fine, 10),
             (Class::DeviceRegisters, Sight::Fine, 10),
-            (Class::Firmware, Sight::Fine, 60),
-            (Class::Firmware, Sight::Nothing, 60),
+            (Class::Firmware, Sight::Fine, 30),
+            (Class::Firmware, Sight::Nothing, 30),
         ] {
             assert_eq!(period(reads, &sight, true), expected, "{reads:?} {sight:?}");
             assert!(period(reads, &sight, false) >= expected);

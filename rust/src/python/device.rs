@@ -244,6 +244,11 @@ impl Device {
     }
 
     #[getter]
+    fn functions(&self) -> Vec<Cow<'_, str>> {
+        self.0.functions.iter().map(|function| function.path.to_string_lossy()).collect()
+    }
+
+    #[getter]
     fn facts(&self) -> BTreeMap<&str, Fact> {
         facts_of(&self.0.attributes)
     }

@@ -92,6 +92,11 @@ impl Scan {
     }
 
     #[getter]
+    fn driverless(&self) -> Vec<Problem> {
+        self.0.driverless.iter().cloned().map(Problem).collect()
+    }
+
+    #[getter]
     fn problems(&self) -> Vec<Problem> {
         self.0.problems.iter().cloned().map(Problem).collect()
     }

@@ -27,6 +27,11 @@ impl VendorRow {
     }
 
     #[getter]
+    fn found_in(&self) -> &'static str {
+        self.0.found_in
+    }
+
+    #[getter]
     fn facts(&self) -> Vec<&'static str> {
         let of_function: &[_] = if self.0.is_pci { &pci::FACTS } else { &[] };
         [of_function, self.0.facts].concat()

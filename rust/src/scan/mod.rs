@@ -1,6 +1,7 @@
 //! One look at the whole host after another: every vendor, side by side where one is slow, each isolated from the others.
 
 mod answer;
+mod driverless;
 mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use answer::Answer;
+use driverless::Driverless;
 use standing::{Seen, Standing};
 
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
@@ -34,6 +36,8 @@ pub struct Scan {
     pub platforms: BTreeMap<&'static str, Arc<Platform>>,
     /// What could not be done.
     pub problems: Vec<Problem>,
+    /// PCI functions of served vendors that no driver has; those of devices that are known from before are among them.
+    pub driverless: Vec<Problem>,
     /// Where it could not look.
     pub unseen: Vec<NotExamined>,
     /// Requests to sources, by the source's name: the text of its request file.
@@ -56,6 +60,7 @@ pub struct Scanner {
     vendors: Vec<Arc<dyn Vendor>>,
     poller: Poller,
     standing: Standing,
+    driverless: Driverless,
     last: Option<Arc<Scan>>,
     /// Devices of earlier scans that the last one could not examine.
     kept: Vec<Arc<Device>>,
@@ -69,7 +74,17 @@ impl Scanner {
         let poller = Poller::new(host.clone(), Arc::clone(&fence));
         let vendors = settings.vendors.vendors(&settings.surroundings());
         let settings = settings.clone();
-        Self { host, settings, fence, vendors, poller, standing: Standing::default(), last: None, kept: Vec::new() }
+        Self {
+            host,
+            settings,
+            fence,
+            vendors,
+            poller,
+            standing: Standing::default(),
+            driverless: Driverless::default(),
+            last: None,
+            kept: Vec::new(),
+        }
     }
 
     /// Uses other settings from the next scan on. A vendor whose options are the same keeps its state: cards
@@ -104,6 +119,7 @@ impl Scanner {
             scan.requests.extend(answer.requests);
             scan.look_again |= answer.look_again;
         }
+        scan.driverless = self.driverless.problems(&self.host, &scan.vendors);
         scan.duration = start.elapsed();
         scan.changed = self.last.as_ref().is_none_or(|last| !last.says_the_same(&scan));
         let scan = Arc::new(scan);
@@ -208,6 +224,7 @@ impl Scan {
         self.devices == other.devices
             && self.platforms == other.platforms
             && self.problems == other.problems
+            && self.driverless == other.driverless
             && self.unseen == other.unseen
     }
 }

@@ -38,12 +38,38 @@ pub struct Row {
     pub preferred: Kind,
     /// The same for devices that are shared.
     pub preferred_shared: Kind,
+    /// Where a scan finds them, for people.
+    pub found_in: &'static str,
+    /// The PCI functions that its devices are made of, once their driver has them.
+    pub hardware: &'static [Hardware],
     /// Whether its devices have facts that NVML alone knows.
     pub uses_nvml: bool,
     /// The vendor part of its CDI names, `intel.cdi.k8s.io`, where its own plugin writes a spec file for each device. `None`
     /// where a file holds a whole kind.
     pub cdi_file_a_device: Option<&'static str>,
 }
+
+/// PCI functions by what they say of themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hardware {
+    /// `vendor`.
+    pub maker: u16,
+    /// First and last of each range of `device`.
+    pub devices: &'static [(u16, u16)],
+    /// `class` without its last two digits, the programming interface.
+    pub classes: &'static [u16],
+    /// The drivers that may have them, for people.
+    pub driver: &'static str,
+}
+
+/// Every device of a maker.
+const ANY: &[(u16, u16)] = &[(0, u16::MAX)];
+
+/// VGA, 3D and other display controllers: <https://admin.pci-ids.ucw.cz/read/PD/03>.
+const DISPLAYS: &[u16] = &[0x0300, 0x0302, 0x0380];
+
+/// Processing accelerators: <https://admin.pci-ids.ucw.cz/read/PD/12>.
+const ACCELERATORS: &[u16] = &[0x1200];
 
 /// What vendors are given besides their options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +89,8 @@ const BLANK: Row = Row {
     model: &[],
     preferred: Kind::Packed,
     preferred_shared: Kind::Packed,
+    found_in: "",
+    hardware: &[],
     uses_nvml: false,
     cdi_file_a_device: None,
 };
@@ -115,20 +143,30 @@ vendors! {
     intel_fpga: IntelFpgaOptions => |options, _| options.enabled.then(|| IntelFpga::new(options.mode)), Row {
         name: intel_fpga::VENDOR,
         title: "Intel FPGAs",
+        found_in: "/sys/class/fpga, /sys/class/fpga_region",
         facts: &["afu_id", "bitstream_id", "driver", "fme", "interface_id", "port", "port_id", "ports"],
         model: &["afu_id", "interface_id"],
+        // Of the kernel's dfl-pci and Intel's own drivers; other accelerators of Intel's are not FPGAs.
+        hardware: &[Hardware {
+            maker: 0x8086,
+            devices: &[(0x09c4, 0x09c4), (0x0b2b, 0x0b2b), (0x0b30, 0x0b30), (0xbcbd, 0xbcbd), (0xbcc0, 0xbcc0), (0xbcce, 0xbcce)],
+            classes: ACCELERATORS,
+            driver: "`dfl-pci`, or `intel-fpga-pci` of OPAE",
+        }],
         cdi_file_a_device: Some("intel.cdi.k8s.io"),
         ..BLANK
     };
     nvidia: NvidiaOptions => |options, given| options.enabled.then(|| Nvidia::new(options.clone(), given.nvml.clone(), given.patience)), Row {
         name: nvidia::VENDOR,
         title: "NVIDIA GPUs",
+        found_in: "/proc/driver/nvidia/gpus",
         facts: &[
             "uuid", "index", "minor", "model", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile", "gpu_instance",
             "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
             "video_bios", "excluded_gpus",
         ],
         model: &["model"],
+        hardware: &[Hardware { maker: 0x10de, devices: ANY, classes: DISPLAYS, driver: "`nvidia`" }],
         preferred: Kind::Aligned,
         preferred_shared: Kind::Distributed,
         uses_nvml: true,
@@ -137,12 +175,17 @@ vendors! {
     amd: AmdOptions => |options, _| options.enabled.then(|| Amd::new(options.clone())), Row {
         name: amd::VENDOR,
         title: "AMD GPUs",
+        found_in: "/sys/bus/pci/drivers/amdgpu, /sys/class/kfd; for virtual machines: functions of vfio-pci",
         facts: &[
             "product_name", "partition", "compute_partition", "memory_partition", "cu_count", "simd_count", "num_xcc",
             "gfx_target_version", "vram_bytes", "unique_id", "kfd_node", "card_minor", "render_minor", "iommu_group",
             "physical_function", "driver_version", "driver_src_version",
         ],
         model: &["product_name"],
+        hardware: &[
+            Hardware { maker: 0x1002, devices: ANY, classes: DISPLAYS, driver: "`amdgpu`" },
+            Hardware { maker: 0x1002, devices: ANY, classes: ACCELERATORS, driver: "`amdgpu`" },
+        ],
         preferred: Kind::Aligned,
         // Its plugin does not share; two replicas of one device give no more than one.
         preferred_shared: Kind::Distributed,
@@ -151,7 +194,9 @@ vendors! {
     intel_gpu: IntelGpuOptions => |options, _| options.enabled.then(|| IntelGpu::new(options.clone())), Row {
         name: intel_gpu::VENDOR,
         title: "Intel GPUs",
+        found_in: "/sys/class/drm",
         facts: &["card", "driver", "physfn"],
+        hardware: &[Hardware { maker: 0x8086, devices: ANY, classes: DISPLAYS, driver: "`i915` or `xe`" }],
         preferred: Kind::Distributed,
         preferred_shared: Kind::Distributed,
         cdi_file_a_device: Some("intel.cdi.k8s.io"),
@@ -160,22 +205,34 @@ vendors! {
     xilinx_fpga: XilinxFpgaOptions => |options, _| options.enabled.then(|| XilinxFpga::new(options.clone())), Row {
         name: xilinx_fpga::VENDOR,
         title: "Xilinx FPGAs",
+        found_in: "PCI functions of XRT, /sys/class/misc/ama_transcoder*",
         facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "mgmt_pf", "driver"],
         model: &["vbnv", "product_name"],
+        // Alveo shells; other FPGAs of Xilinx' have drivers of their own.
+        hardware: &[Hardware {
+            maker: 0x10ee,
+            devices: &[(0x5000, 0x50ff)],
+            classes: ACCELERATORS,
+            driver: "`xocl` or `xclmgmt` of XRT",
+        }],
         ..BLANK
     };
     rdma: RdmaOptions => |options, _| options.enabled.then(|| Rdma::new(options.clone())), Row {
         name: rdma::VENDOR,
         title: "RDMA devices",
+        found_in: "/sys/class/infiniband",
         facts: &[
             "ibdev", "netdev", "link_layer", "port_state", "node_type", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
+            "pf_name", "vf_index", "pkey",
         ],
         model: &["hca_type"],
+        hardware: &[Hardware { maker: 0x15b3, devices: ANY, classes: &[0x0200, 0x0207], driver: "`mlx5_core`" }],
         ..BLANK
     };
     generic: Vec<GenericDevice> => |devices, _| Some(Generic::new(devices.clone())), Row {
         name: generic::VENDOR,
         title: "Generic devices",
+        found_in: "`generic` of the configuration",
         is_pci: false,
         facts: &["group", "path", "serial", "usb_id"],
         model: &["usb_id"],
@@ -184,6 +241,7 @@ vendors! {
     simulated: Vec<SimulatedDevice> => |devices, _| Some(Simulated::new(devices.clone())), Row {
         name: simulated::VENDOR,
         title: "Simulated devices",
+        found_in: "`simulated` of the configuration",
         is_pci: false,
         ..BLANK
     };

@@ -1,5 +1,6 @@
 //! The registry of sources: one file and one line each.
 
+mod amd_ras;
 pub mod fpga_errors;
 mod node;
 mod path;
@@ -9,10 +10,12 @@ mod pci_driver;
 mod pci_link;
 mod pci_power;
 pub mod probe;
+mod rdma_port;
 pub mod scan;
 pub mod temperature;
 #[cfg(test)]
 pub(super) mod testing;
+mod xe_health;
 
 use super::source::Source;
 
@@ -32,6 +35,11 @@ pub static ALL: &[&dyn Source] = &[
     &pci_link::PciLink,
     &temperature::Temperature,
     &fpga_errors::FpgaErrors,
+    &rdma_port::RdmaPort,
+    &amd_ras::Errors,
+    &amd_ras::BadPages,
+    &xe_health::XeHealth::CRITICAL,
+    &xe_health::XeHealth::WARNING,
 ];
 
 #[cfg(test)]
@@ -64,11 +72,14 @@ mod tests {
             ALL.iter().flat_map(|source| source.about().meanings).map(|meaning| meaning.reason).collect();
         let expected = [
             "driver-unbound",
+            "ecc",
+            "firmware",
             "fme-error",
             "link-degraded",
             "node-missing",
             "off-bus",
             "pci-aer",
+            "port-down",
             "port-error",
             "power-state",
             "probe-timeout",
@@ -88,7 +99,7 @@ mod tests {
         let readings = [
             fpga_errors::of_port("x"),
             fpga_errors::of_engine("x"),
-            temperature::below("x", 1),
+            temperature::below("x", 1, None),
             temperature::alarm("x"),
         ];
         for reading in readings {

@@ -15,7 +15,7 @@ static ABOUT: About = About {
     document: "https://docs.kernel.org/hwmon/sysfs-interface.html",
     meanings: &[Meaning::unhealthy(
         TEMPERATURE,
-        "a sensor has reached its emergency or critical limit, or its alarm is set",
+        "a sensor has reached its emergency or critical limit, or its alarm is set; over when it is 5 °C, or as much as the hardware says, cooler",
     )],
 };
 
@@ -36,9 +36,15 @@ impl Source for Temperature {
     }
 }
 
-/// A sensor, `temp1_input`, and the first value that is too much, both in millidegrees Celsius.
-pub fn below(attribute: impl Into<PathBuf>, limit: i64) -> Reading {
-    Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit: Limit::Below(limit) }
+/// Where the hardware does not say how far a temperature has to fall: 5 °C.
+const MARGIN: i64 = 5000;
+
+/// A sensor, `temp1_input`, the first value that is too much, and where the hardware says so (`temp1_crit_hyst`) below which it
+/// is all right again, all in millidegrees Celsius.
+pub fn below(attribute: impl Into<PathBuf>, limit: i64, hysteresis: Option<i64>) -> Reading {
+    let well_below = hysteresis.filter(|&value| value < limit).unwrap_or_else(|| limit.saturating_sub(MARGIN));
+    let limit = Limit::Below { limit, well_below };
+    Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit }
 }
 
 /// An alarm, `temp1_crit_alarm`.
@@ -63,14 +69,46 @@ mod tests {
     #[test]
     fn a_temperature_must_stay_below_its_limit() {
         let tree = Tree::new();
-        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000)));
-        for (content, is_hot) in [("-5000", false), ("89999\n", false), ("90000", true), ("20", false)] {
+        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
+        for (content, is_hot) in [("-5000", false), ("89999\n", false), ("90000", true), ("20", false), ("20", false)] {
             tree.write(&sensor(), content);
             assert_eq!(matches!(watching.sight(), Sight::Seen(_)), is_hot, "{content}");
         }
         tree.write(&sensor(), "95000\n");
         let expected = ABOUT.finding("temperature").at(sensor()).reading("95000");
         assert_eq!(watching.finding(), expected.because("temp1_input is 95000, the limit is 90000"));
+    }
+
+    #[test]
+    fn a_card_that_was_too_hot_must_cool_down_before_it_is_all_right_again() {
+        for (hysteresis, well_below) in [(None, 85_000), (Some(80_000), 80_000), (Some(90_000), 85_000)] {
+            let tree = Tree::new();
+            let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, hysteresis)));
+            for (millidegrees, is_hot) in [
+                (85_001, false),
+                (90_000, true),
+                (89_999, true),
+                (well_below, true),
+                (well_below - 1, false),
+                (89_999, false),
+            ] {
+                tree.write(&sensor(), millidegrees.to_string());
+                let seen = watching.sight();
+                assert_eq!(matches!(seen, Sight::Seen(_)), is_hot, "{hysteresis:?} {millidegrees} {seen:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_card_that_is_first_seen_while_it_cools_down_is_as_it_was() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
+        tree.write(&sensor(), "86000");
+        assert!(matches!(watching.sight(), Sight::NotLooked(_)));
+        tree.write(&sensor(), "84000");
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.write(&sensor(), "86000");
+        assert_eq!(watching.sight(), Sight::Fine);
     }
 
     #[test]
@@ -87,7 +125,7 @@ mod tests {
     #[test]
     fn words_and_an_absent_sensor_say_nothing() {
         let tree = Tree::new();
-        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000)));
+        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
         assert_eq!(watching.sight(), Sight::Nothing);
         tree.write(&sensor(), "Query currently inaccessible");
         assert_eq!(watching.sight(), Sight::Fine);
@@ -98,7 +136,7 @@ mod tests {
         let tree = Tree::new();
         tree.write(&sensor(), "95000");
         tree.set("power/runtime_status", "suspended");
-        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000)));
+        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
         assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
     }
 }

@@ -279,7 +279,7 @@ fn thermal_readings(host: &Host, hwmon: &Path) -> Vec<Reading> {
         .into_iter()
         .find_map(|name| Attribute::read(hwmon.join(name)).and_then(|limit| limit.decimal()).ok());
     let Some(limit) = limit else { return Vec::new() };
-    let mut readings = vec![temperature::below(host.own_path(hwmon.join("temp1_input")), limit)];
+    let mut readings = vec![temperature::below(host.own_path(hwmon.join("temp1_input")), limit, None)];
     let alarm = hwmon.join("temp1_crit_alarm");
     if crate::host::directory::exists(&alarm) {
         readings.push(temperature::alarm(host.own_path(alarm)));

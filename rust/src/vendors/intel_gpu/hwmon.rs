@@ -25,6 +25,8 @@ fn temperatures(host: &Host, device: &Directory) -> Vec<Reading> {
 
 /// Both are in millidegrees Celsius.
 fn below_critical(host: &Host, device: &Directory, sensor: &str) -> Option<Reading> {
-    let limit = device.attribute(&format!("{sensor}_crit")).and_then(|limit: Attribute| limit.decimal()).ok()?;
-    Some(temperature::below(host.own_path(device.path().join(format!("{sensor}_input"))), limit))
+    let number = |name: &str| device.attribute(name).and_then(|number: Attribute| number.decimal()).ok();
+    let limit = number(&format!("{sensor}_crit"))?;
+    let input = host.own_path(device.path().join(format!("{sensor}_input")));
+    Some(temperature::below(input, limit, number(&format!("{sensor}_crit_hyst"))))
 }

@@ -87,8 +87,17 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
         let names: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
         device.note("netdev", names.join(","), host.own_path(hca.device.join("net")));
     }
-    if let Some(physical) = &facts.physical {
-        device.note("physfn", physical, host.own_path(hca.function.join("physfn")));
+    if let Some(key) = &facts.ports.partition_key {
+        device.note("pkey", key.text(), host.own_path(key.path()));
+    }
+    if let Some(origin) = &facts.origin {
+        device.note("physfn", &origin.address, host.own_path(hca.function.join("physfn")));
+        if let Some(number) = origin.number {
+            device.note("vf_index", number as u64, host.own_path(origin.path.join(format!("virtfn{number}"))));
+        }
+        if let Some(interface) = &origin.interface {
+            device.note("pf_name", interface, host.own_path(origin.path.join("net").join(interface)));
+        }
     }
 }
 

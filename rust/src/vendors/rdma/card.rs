@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::locate::Hca;
+use super::origin::Origin;
 use crate::bus::pci;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
@@ -17,8 +18,8 @@ const NODE_TYPE: &str = "node_type";
 pub(super) struct Facts {
     pub(super) hca: Hca,
     pub(super) function: pci::Function,
-    /// Address of the physical function, of a virtual one.
-    pub(super) physical: Option<String>,
+    /// The physical function, of a virtual one.
+    pub(super) origin: Option<Origin>,
     /// What the class device reports.
     pub(super) attributes: Vec<(&'static str, Attribute)>,
     pub(super) ports: Ports,
@@ -44,15 +45,16 @@ pub(super) struct Ports {
     pub(super) states: Vec<String>,
     /// `InfiniBand`, `Ethernet`.
     pub(super) link_layers: Vec<String>,
+    /// The first partition key of the first port, `0xffff`.
+    pub(super) partition_key: Option<Attribute>,
 }
 
 impl Facts {
     pub(super) fn read(host: &Host, hca: Hca) -> Self {
         let attribute = |name| Attribute::read(hca.path.join(name)).ok().map(|attribute| (name, attribute));
-        let physical = pci::physical_function(host, &hca.function);
         Self {
             function: pci::Function::read(&hca.function),
-            physical: physical.as_deref().and_then(pci::address_of).map(str::to_owned),
+            origin: Origin::read(host, &hca.function),
             attributes: ATTRIBUTES.into_iter().filter_map(attribute).collect(),
             ports: Ports::read(hca.path.join("ports")),
             interfaces: Interface::of(hca.device.join("net")),
@@ -78,6 +80,7 @@ impl Ports {
             ports.states.push(word(&text("state")).to_owned());
             ports.link_layers.push(text("link_layer"));
         }
+        ports.partition_key = directory.attribute("1/pkeys/0").ok();
         ports
     }
 }

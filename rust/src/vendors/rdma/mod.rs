@@ -4,6 +4,7 @@
 //! locate      classes infiniband, infiniband_verbs, infiniband_mad ─► devices with their companions
 //! companion   the character devices, and which of them a device needs
 //! card        a device ─► facts: function, ports, firmware, interfaces        (behind the fence)
+//! origin      a virtual function ─► the physical one, and which of its virtual ones it is
 //! advertise   facts ─► a device, or one for each share, or one for each PCI function
 //! pool        facts of all devices ─► the ids of pools
 //! edits       a device ─► what a container gets
@@ -15,6 +16,7 @@ mod companion;
 mod edits;
 mod locate;
 mod options;
+mod origin;
 mod pool;
 
 use super::Vendor;

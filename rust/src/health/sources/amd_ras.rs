@@ -1,0 +1,299 @@
+//! Memory and other blocks of an AMD GPU: uncorrectable errors that amdgpu counts, and pages of memory that it could not retire.
+//!
+//! <https://docs.kernel.org/gpu/amdgpu/ras.html>. A read asks the card's firmware. While the GPU is being reset, the files
+//! say so in words.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::device::{Device, PciFunction};
+use crate::health::finding::Finding;
+use crate::health::kept_file::KeptFile;
+use crate::health::power::Power;
+use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::host::Host;
+use crate::host::attribute::{AttributeError, decimal};
+use crate::host::directory::Directory;
+
+const ECC: &str = "ecc";
+
+/// After so many seconds without a further error, one is over.
+const QUIET: u32 = 3600;
+
+const DOCUMENT: &str = "https://docs.kernel.org/gpu/amdgpu/ras.html";
+
+static ERRORS: About = About {
+    name: "amd-ras",
+    reads: Class::Firmware,
+    document: DOCUMENT,
+    meanings: &[Meaning::warning(
+        ECC,
+        "the uncorrectable errors (ue) of a block in ras/ have risen since they were first read",
+    )
+    .until_quiet_for(QUIET)],
+};
+
+static PAGES: About = About {
+    name: "amd-bad-pages",
+    reads: Class::Firmware,
+    document: DOCUMENT,
+    meanings: &[Meaning::unhealthy(ECC, "ras/gpu_vram_bad_pages has a page that could not be reserved (F)")],
+};
+
+/// The source of uncorrectable errors.
+#[derive(Debug)]
+pub(super) struct Errors;
+
+/// The source of pages that could not be retired.
+#[derive(Debug)]
+pub(super) struct BadPages;
+
+impl Source for Errors {
+    fn about(&self) -> &'static About {
+        &ERRORS
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        let subject = |function: PathBuf| {
+            let directory = function.join("ras");
+            let own = host.own_path(&directory);
+            let power = Power::of(&function);
+            Subject::new(
+                own.to_string_lossy(),
+                Blocks { power, directory, last: BTreeMap::new(), events: 0, block: String::new() },
+            )
+        };
+        functions(host, device).map(subject).collect()
+    }
+}
+
+impl Source for BadPages {
+    fn about(&self) -> &'static About {
+        &PAGES
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        let subject = |function: PathBuf| {
+            let path = function.join("ras/gpu_vram_bad_pages");
+            let pages = Pages { power: Power::of(&function), file: KeptFile::new(&path) };
+            Subject::new(host.own_path(path).to_string_lossy(), pages)
+        };
+        functions(host, device).map(subject).collect()
+    }
+}
+
+/// A virtual function has no such files.
+fn functions<'d>(host: &'d Host, device: &'d Device) -> impl Iterator<Item = PathBuf> + 'd {
+    let is_under_amdgpu = |function: &&PciFunction| function.driver.as_deref() == Some("amdgpu");
+    device.functions.iter().filter(is_under_amdgpu).map(|function| host.absolute(&function.path))
+}
+
+/// The counters of all blocks of a GPU.
+#[derive(Debug)]
+struct Blocks {
+    power: Power,
+    directory: PathBuf,
+    /// The uncorrectable errors that were last counted, by file.
+    last: BTreeMap<String, u64>,
+    /// How many were seen here. Never falls.
+    events: u64,
+    /// The file that rose last.
+    block: String,
+}
+
+impl Examination for Blocks {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        if let Some(asleep) = self.power.asleep(here.keeping) {
+            return Sight::NotLooked(asleep);
+        }
+        match self.counts() {
+            Ok(counts) => counts.into_iter().for_each(|(file, count)| self.take_in(file, count)),
+            Err(error) if self.events == 0 => return no_statement(&error.cause),
+            Err(_) => {}
+        }
+        match self.events {
+            0 if self.last.is_empty() => Sight::Nothing,
+            0 => Sight::Fine,
+            events => Sight::Seen(self.finding(here, events)),
+        }
+    }
+
+    fn most_open(&self) -> u64 {
+        Power::MOST_OPEN
+    }
+
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
+    fn has_counted(&self) -> bool {
+        !self.last.is_empty()
+    }
+
+    fn close(&mut self) {
+        self.power.close();
+    }
+}
+
+impl Blocks {
+    /// Of the files that have a number now.
+    fn counts(&self) -> Result<Vec<(String, u64)>, AttributeError> {
+        let directory = Directory::open(&self.directory)?;
+        let names = directory.names()?.into_iter().filter(|name| is_counter(name));
+        let count = |name: String| Some((uncorrectable(directory.attribute(&name).ok()?.text())?, name));
+        Ok(names.filter_map(count).map(|(count, name)| (name, count)).collect())
+    }
+
+    /// A count that falls is that of a driver that was loaded anew.
+    fn take_in(&mut self, file: String, count: u64) {
+        let before = self.last.insert(file.clone(), count).unwrap_or(count);
+        if count > before {
+            self.events = self.events.saturating_add(count - before);
+            self.block = file;
+        }
+    }
+
+    fn finding(&self, here: Here<'_>, events: u64) -> Finding {
+        let count = self.last.get(&self.block).copied().unwrap_or_default();
+        let detail = format!(
+            "{} counts {count} uncorrectable errors; {events} of the GPU since devherd first looked",
+            self.block
+        );
+        ERRORS.finding(ECC).at(here.file).reading(&count.to_string()).because(&detail).counted(events)
+    }
+}
+
+/// `umc_err_count`, and of GPUs with the accelerator check architecture `aca_umc`.
+fn is_counter(name: &str) -> bool {
+    name.ends_with("_err_count") || name.starts_with("aca_")
+}
+
+/// Of the lines `ue: 0`, `ce: 0` and `de: 0`; `None` for other text.
+fn uncorrectable(text: &str) -> Option<u64> {
+    let count = text.lines().find_map(|line| line.trim().strip_prefix("ue:"))?;
+    decimal(count.trim())?.try_into().ok()
+}
+
+/// The list of bad pages.
+#[derive(Debug)]
+struct Pages {
+    power: Power,
+    file: KeptFile,
+}
+
+impl Examination for Pages {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        if let Some(asleep) = self.power.asleep(here.keeping) {
+            return Sight::NotLooked(asleep);
+        }
+        match self.file.read(here.keeping) {
+            Ok((text, _)) => match text.lines().find(|line| is_unreserved(line)) {
+                Some(line) => {
+                    let detail = "a bad page of the GPU's memory is in use and could not be reserved";
+                    Sight::Seen(PAGES.finding(ECC).at(here.file).reading(line.trim()).because(detail))
+                }
+                None => Sight::Fine,
+            },
+            Err(cause) => no_statement(&cause),
+        }
+    }
+
+    fn most_open(&self) -> u64 {
+        1 + Power::MOST_OPEN
+    }
+
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
+    fn close(&mut self) {
+        self.power.close();
+        self.file.close();
+    }
+}
+
+/// `0x00000001 : 0x00001000 : F`: page, size, and R (reserved), P (pending) or F (could not be reserved).
+fn is_unreserved(line: &str) -> bool {
+    line.rsplit_once(':').is_some_and(|(_, flag)| flag.trim() == "F")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{FUNCTION, Tree, Watching, device};
+    use super::*;
+    use crate::health::source::Action;
+
+    fn watching<'t>(tree: &'t Tree, source: &dyn Source) -> Watching<'t> {
+        tree.watch(source, &device("amd", Some("amdgpu")))
+    }
+
+    #[test]
+    fn uncorrectable_errors_are_counted_over_all_blocks_from_the_first_look_on() {
+        let tree = Tree::new();
+        let mut watching = watching(&tree, &Errors);
+        assert_eq!(watching.sight(), Sight::Nothing, "a GPU without RAS");
+        tree.set("ras/umc_err_count", "ue: 3\nce: 9\n");
+        tree.set("ras/aca_gfx", "ue: 0\nce: 0\nde: 0\n");
+        tree.set("ras/features", "feature mask: 0x1\n");
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.set("ras/umc_err_count", "ue: 4\nce: 99\n");
+        let expected = ERRORS.finding("ecc").at(format!("{FUNCTION}/ras")).reading("4").counted(1);
+        let detail = "umc_err_count counts 4 uncorrectable errors; 1 of the GPU since devherd first looked";
+        assert_eq!(watching.finding(), expected.because(detail));
+        tree.set("ras/aca_gfx", "ue: 2\nce: 0\nde: 0\n");
+        assert_eq!(watching.finding().count, 3);
+        assert_eq!(ERRORS.meanings[0].action, Action::Warn);
+    }
+
+    #[test]
+    fn while_a_gpu_is_reset_its_counters_say_nothing_and_none_is_lost() {
+        let tree = Tree::new();
+        let mut watching = watching(&tree, &Errors);
+        for (text, count) in [
+            ("ue: 1\nce: 0\n", 0),
+            ("Query currently inaccessible\n", 0),
+            ("ue: 3\nce: 0\n", 2),
+            ("Query currently inaccessible\n", 2),
+            ("ue: 0\nce: 0\n", 2),
+            ("ue: 1\nce: 0\n", 3),
+        ] {
+            tree.set("ras/umc_err_count", text);
+            let counted = if let Sight::Seen(finding) = watching.sight() { finding.count } else { 0 };
+            assert_eq!(counted, count, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bad_page_that_could_not_be_reserved_makes_the_gpu_unhealthy() {
+        let tree = Tree::new();
+        let mut watching = watching(&tree, &BadPages);
+        assert_eq!(watching.sight(), Sight::Nothing);
+        tree.set("ras/gpu_vram_bad_pages", "0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : P\n");
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.set("ras/gpu_vram_bad_pages", "0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : F\n");
+        let finding = watching.finding();
+        assert_eq!((&*finding.reason, &*finding.value), ("ecc", "0x00000002 : 0x00001000 : F"));
+        assert_eq!(PAGES.meanings[0].action, Action::Unhealthy);
+    }
+
+    #[test]
+    fn a_gpu_that_sleeps_and_one_under_another_driver_are_left_alone() {
+        let tree = Tree::new();
+        tree.set("ras/umc_err_count", "ue: 1\nce: 0\n");
+        tree.set("power/runtime_status", "suspended\n");
+        for source in [&Errors as &dyn Source, &BadPages] {
+            assert!(matches!(watching(&tree, source).sight(), Sight::NotLooked(_)));
+            assert!(tree.watch(source, &device("amd", Some("vfio-pci"))).subjects.is_empty());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_can_be_a_count_or_a_page(text: String) {
+            uncorrectable(&text);
+            is_unreserved(&text);
+        }
+    }
+}

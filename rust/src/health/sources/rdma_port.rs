@@ -1,0 +1,186 @@
+//! Whether an RDMA device that had a link still has one.
+//!
+//! <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband>, `ports/<port>/state`. A port without a cable
+//! is nothing unusual: only one that was active counts, and a device has failed when none of those is.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use crate::bus::pci;
+use crate::device::Device;
+use crate::health::power::Power;
+use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::host::Host;
+use crate::host::attribute::{AttributeError, trimmed};
+use crate::host::directory::Directory;
+
+const PORT_DOWN: &str = "port-down";
+
+/// A switch that is restarted, or a cable that is moved, takes less.
+const AFTER: u32 = 30;
+
+static ABOUT: About = About {
+    name: "rdma-port",
+    reads: Class::Firmware,
+    document: "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband",
+    meanings: &[Meaning::unhealthy(
+        PORT_DOWN,
+        "none of the device's ports whose state was ACTIVE since devherd began is active, for 30 s",
+    )
+    .after(AFTER)],
+};
+
+/// The source.
+#[derive(Debug)]
+pub(super) struct RdmaPort;
+
+impl Source for RdmaPort {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        let ports = device.attributes.get("port_state").filter(|_| device.vendor == "rdma");
+        ports.map(|ports| subject(host, &ports.source)).into_iter().collect()
+    }
+}
+
+fn subject(host: &Host, directory: &str) -> Subject {
+    let path = host.absolute(directory);
+    let power = pci::function_of(&path).map(Power::of);
+    Subject::new(directory, Ports { directory: path, power, were_active: BTreeSet::new() })
+}
+
+/// All ports of a device.
+#[derive(Debug)]
+struct Ports {
+    directory: PathBuf,
+    power: Option<Power>,
+    /// The names of those that were active at a look.
+    were_active: BTreeSet<String>,
+}
+
+/// A port and what its state says: `4: ACTIVE`.
+type State = (String, String);
+
+impl Examination for Ports {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        if let Some(asleep) = self.power.as_mut().and_then(|power| power.asleep(here.keeping)) {
+            return Sight::NotLooked(asleep);
+        }
+        let states = match self.states() {
+            Ok(states) => states,
+            Err(error) => return no_statement(&error.cause),
+        };
+        let (active, others): (Vec<State>, Vec<State>) = states.into_iter().partition(|(_, state)| is_active(state));
+        if !active.is_empty() {
+            self.were_active.extend(active.into_iter().map(|(port, _)| port));
+            return Sight::Fine;
+        }
+        let Some((port, state)) = others.iter().find(|(port, _)| self.were_active.contains(port)) else {
+            return Sight::NotLooked("no port has been active since devherd began".to_owned());
+        };
+        let finding = ABOUT.finding(PORT_DOWN).at(format!("{}/{port}/state", here.file)).reading(state);
+        Sight::Seen(finding.because(&format!("port {port} was active and is not; no other port of the device is")))
+    }
+
+    fn most_open(&self) -> u64 {
+        self.power.as_ref().map_or(0, |_| Power::MOST_OPEN)
+    }
+
+    fn has_counted(&self) -> bool {
+        !self.were_active.is_empty()
+    }
+
+    fn close(&mut self) {
+        self.power.iter_mut().for_each(Power::close);
+    }
+}
+
+impl Ports {
+    /// A port that says nothing is left out.
+    fn states(&self) -> Result<Vec<State>, AttributeError> {
+        let directory = Directory::open(&self.directory)?;
+        let state = |port: String| {
+            let state = trimmed(directory.attribute(&format!("{port}/state")).ok()?.text()).to_owned();
+            Some((port, state))
+        };
+        Ok(directory.names()?.into_iter().filter_map(state).collect())
+    }
+}
+
+/// `4: ACTIVE`; `5: ACTIVE_DEFER` still carries traffic.
+fn is_active(state: &str) -> bool {
+    state.split_once(": ").is_some_and(|(_, word)| word.starts_with("ACTIVE"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{FUNCTION, Tree, Watching};
+    use super::*;
+
+    fn ports() -> String {
+        format!("{FUNCTION}/infiniband/mlx5_0/ports")
+    }
+
+    /// A device whose two ports have these states.
+    fn watched<'t>(tree: &'t Tree, first: &str, second: &str) -> Watching<'t> {
+        set(tree, first, second);
+        let mut device = Device { vendor: "rdma".into(), ..Device::default() };
+        device.note("port_state", "", ports());
+        tree.watch(&RdmaPort, &device)
+    }
+
+    fn set(tree: &Tree, first: &str, second: &str) {
+        for (port, state) in [("1", first), ("2", second)] {
+            tree.write(&format!("{}/{port}/state", ports()), state);
+        }
+    }
+
+    #[test]
+    fn a_device_is_down_when_no_port_is_active_that_was() {
+        let tree = Tree::new();
+        let mut watching = watched(&tree, "4: ACTIVE\n", "1: DOWN\n");
+        assert_eq!(watching.sight(), Sight::Fine, "the second has no cable");
+        set(&tree, "2: INIT\n", "1: DOWN\n");
+        let finding = watching.finding();
+        let file = format!("{}/1/state", ports());
+        assert_eq!((&*finding.reason, finding.file, &*finding.value), ("port-down", file, "2: INIT"));
+        for (first, second) in [("5: ACTIVE_DEFER\n", "1: DOWN\n"), ("1: DOWN\n", "4: ACTIVE\n")] {
+            set(&tree, first, second);
+            assert_eq!(watching.sight(), Sight::Fine, "{first} {second}");
+        }
+        set(&tree, "1: DOWN\n", "1: DOWN\n");
+        assert_eq!(watching.finding().value, "1: DOWN");
+        assert_eq!(ABOUT.meanings[0].after, 30);
+    }
+
+    #[test]
+    fn of_ports_that_nobody_saw_active_nothing_is_said() {
+        let tree = Tree::new();
+        let mut watching = watched(&tree, "1: DOWN\n", "3: ARMED\n");
+        assert!(matches!(watching.sight(), Sight::NotLooked(_)), "what was said before still stands");
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_read_and_a_device_that_moved_to_a_container_are_no_fault() {
+        let tree = Tree::new();
+        let mut watching = watched(&tree, "4: ACTIVE", "4: ACTIVE");
+        assert_eq!(watching.sight(), Sight::Fine);
+        for port in ["1", "2"] {
+            tree.remove(&format!("{}/{port}/state", ports()));
+        }
+        assert!(matches!(watching.sight(), Sight::NotLooked(_)));
+        std::fs::remove_dir_all(tree.path(&ports())).unwrap();
+        assert_eq!(watching.sight(), Sight::Nothing);
+    }
+
+    #[test]
+    fn a_device_that_sleeps_and_one_of_another_vendor_are_left_alone() {
+        let tree = Tree::new();
+        let mut watching = watched(&tree, "4: ACTIVE", "1: DOWN");
+        tree.set("power/runtime_status", "suspended\n");
+        assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+        assert!(tree.watch(&RdmaPort, &Device { vendor: "amd".into(), ..Device::default() }).subjects.is_empty());
+    }
+}

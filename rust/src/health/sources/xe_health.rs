@@ -1,0 +1,160 @@
+//! What an Intel GPU under xe says of itself: its own judgement, kept over resets, and whether its firmware must be flashed.
+//!
+//! `gpu_health`: `ok`, `warning` or `critical`; `survivability_mode`: there, with text, while the card can do nothing but take
+//! new firmware: <https://docs.kernel.org/gpu/xe/xe_pcode.html>.
+
+use std::path::PathBuf;
+
+use crate::device::{Device, PciFunction};
+use crate::health::kept_file::KeptFile;
+use crate::health::power::Power;
+use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::host::Host;
+use crate::host::attribute::trimmed;
+
+const FIRMWARE: &str = "firmware";
+
+const DOCUMENT: &str = "https://docs.kernel.org/gpu/xe/xe_pcode.html";
+
+static CRITICAL: About = About {
+    name: "xe-health",
+    reads: Class::Firmware,
+    document: DOCUMENT,
+    meanings: &[Meaning::unhealthy(FIRMWARE, "gpu_health is `critical`, or survivability_mode says something")],
+};
+
+static WARNING: About = About {
+    name: "xe-health-warning",
+    reads: Class::Firmware,
+    document: DOCUMENT,
+    meanings: &[Meaning::warning(FIRMWARE, "gpu_health is `warning`")],
+};
+
+/// The source of one degree.
+#[derive(Debug)]
+pub(super) struct XeHealth {
+    about: &'static About,
+    /// Attributes, and what they say when something is the matter.
+    signs: &'static [(&'static str, Sign)],
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Sign {
+    Word(&'static str),
+    AnyText,
+}
+
+impl XeHealth {
+    /// The card is not to be used.
+    pub(super) const CRITICAL: Self = Self {
+        about: &CRITICAL,
+        signs: &[("gpu_health", Sign::Word("critical")), ("survivability_mode", Sign::AnyText)],
+    };
+    /// It can be used.
+    pub(super) const WARNING: Self = Self { about: &WARNING, signs: &[("gpu_health", Sign::Word("warning"))] };
+}
+
+impl Source for XeHealth {
+    fn about(&self) -> &'static About {
+        self.about
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        let is_under_xe = |function: &&PciFunction| function.driver.as_deref() == Some("xe");
+        let subject = |function: PathBuf, (name, sign): (&str, Sign)| {
+            let path = function.join(name);
+            let attribute =
+                Attribute { about: self.about, sign, power: Power::of(&function), file: KeptFile::new(&path) };
+            Subject::new(host.own_path(&path).to_string_lossy(), attribute)
+        };
+        let of_function = |function: &PciFunction| {
+            let path = host.absolute(&function.path);
+            self.signs.iter().map(|&sign| subject(path.clone(), sign)).collect::<Vec<_>>()
+        };
+        device.functions.iter().filter(is_under_xe).flat_map(of_function).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Attribute {
+    about: &'static About,
+    sign: Sign,
+    power: Power,
+    file: KeptFile,
+}
+
+impl Examination for Attribute {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        if let Some(asleep) = self.power.asleep(here.keeping) {
+            return Sight::NotLooked(asleep);
+        }
+        let text = match self.file.read(here.keeping) {
+            Ok((text, _)) => text,
+            Err(cause) => return no_statement(&cause),
+        };
+        let (text, name) = (trimmed(&text), here.file.rsplit('/').next().unwrap_or_default());
+        let detail = match self.sign {
+            Sign::Word(word) if text == word => format!("{name} is {word}: the card's own judgement"),
+            Sign::AnyText if !text.is_empty() => "the card does nothing but wait for new firmware; flash it".to_owned(),
+            _ => return Sight::Fine,
+        };
+        Sight::Seen(self.about.finding(FIRMWARE).at(here.file).reading(text).because(&detail))
+    }
+
+    fn most_open(&self) -> u64 {
+        1 + Power::MOST_OPEN
+    }
+
+    fn close(&mut self) {
+        self.power.close();
+        self.file.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{FUNCTION, Tree, device};
+    use super::*;
+    use crate::health::source::Action;
+
+    #[test]
+    fn a_card_that_calls_itself_critical_is_unhealthy_and_one_that_warns_is_warned_of() {
+        let tree = Tree::new();
+        let device = device("intel-gpu", Some("xe"));
+        let mut critical = tree.watch(&XeHealth::CRITICAL, &device);
+        let mut warning = tree.watch(&XeHealth::WARNING, &device);
+        assert_eq!([critical.sight(), warning.sight()], [Sight::Nothing, Sight::Nothing], "an older kernel");
+        for (word, expected) in [
+            ("ok\n", (false, false)),
+            ("warning\n", (false, true)),
+            ("critical\n", (true, false)),
+            ("new", (false, false)),
+        ] {
+            tree.set("gpu_health", word);
+            let is_seen = |sight: Sight| matches!(sight, Sight::Seen(finding) if finding.reason == "firmware");
+            assert_eq!((is_seen(critical.sight()), is_seen(warning.sight())), expected, "{word}");
+        }
+        assert_eq!([CRITICAL.meanings[0].action, WARNING.meanings[0].action], [Action::Unhealthy, Action::Warn]);
+    }
+
+    #[test]
+    fn a_card_that_waits_for_new_firmware_is_unhealthy() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&XeHealth::CRITICAL, &device("intel-gpu", Some("xe")));
+        tree.set("survivability_mode", "\n");
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.set("survivability_mode", "Runtime\nFW error 0x1\n");
+        let finding = watching.finding();
+        assert_eq!((finding.file, &*finding.value), (format!("{FUNCTION}/survivability_mode"), "Runtime FW error 0x1"));
+    }
+
+    #[test]
+    fn a_card_that_sleeps_and_one_under_another_driver_are_left_alone() {
+        let tree = Tree::new();
+        tree.set("gpu_health", "critical");
+        assert!(tree.watch(&XeHealth::CRITICAL, &device("intel-gpu", Some("i915"))).subjects.is_empty());
+        tree.set("power/runtime_status", "suspended\n");
+        let sights = tree.watch(&XeHealth::CRITICAL, &device("intel-gpu", Some("xe"))).sights();
+        assert!(sights.iter().all(|sight| matches!(sight, Sight::NotLooked(_))), "{sights:?}");
+    }
+}
