@@ -30,7 +30,10 @@ and shown. Each reason has a way back of its own, and no source that fails is he
 changes action, `after` and `hold` by device, source, reason and value. `devherd explain RESOURCE DEVICE` shows what is
 held against a device, and why it is not taken back yet.
 
-A *look* is a poll, each `health.poll`. What stands is taken back by good looks, what happened by what the table says.
+A *look* is a poll, each `health.poll`: memory of the kernel is read each time, configuration space, device registers
+and nodes each tenth, the card's firmware each thirtieth, and all of it at once for what an event names. What has been
+found in order is read each time until it is taken back. What stands is taken back by good looks, what happened by what
+the table says.
 """
 
 AFTER_SOURCES = """\

@@ -15,7 +15,8 @@ static ABOUT: About = About {
     document: "https://docs.kernel.org/hwmon/sysfs-interface.html",
     meanings: &[Meaning::unhealthy(
         TEMPERATURE,
-        "a sensor has reached its emergency or critical limit, or its alarm is set; over when it is 5 °C, or as much as the hardware says, cooler",
+        "a sensor has reached its emergency or critical limit and has not cooled since by 5 °C, or what the hardware says; or \
+         its alarm is set",
     )],
 };
 
