@@ -13,12 +13,15 @@ __all__ = [
     "HealthSource",
     "Hook",
     "HostPath",
+    "KernelLog",
+    "KernelLogEvent",
     "Look",
     "Meaning",
     "Mount",
     "NaturalKey",
     "Node",
     "NotExamined",
+    "NvmlWatch",
     "Platform",
     "Preference",
     "Problem",
@@ -27,6 +30,7 @@ __all__ = [
     "UeventSocket",
     "VendorRow",
     "__version__",
+    "check_kernel_log_rules",
     "die_with_parent",
     "health_sources",
     "let_go_of_library_pages",
@@ -449,6 +453,53 @@ class UeventSocket:
     def close(self) -> None: ...
 
 @final
+class KernelLogEvent:
+    """What the kernel log said, `times` times. rust/src/events/kernel_log_rules.rs documents the fields."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def pci_address(self) -> str: ...
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def gpu_instance(self) -> int | None: ...
+    @property
+    def compute_instance(self) -> int | None: ...
+    @property
+    def xid(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def monotonic(self) -> float: ...
+    @property
+    def times(self) -> int: ...
+
+@final
+class KernelLog:
+    """The kernel log below a root, read without waiting. A rule is its name, what a text must contain, its pattern.
+
+    `drain` reads at most so many records, and answers what they said, how many were overwritten before they were read,
+    and whether more may wait. `position` is to be given to the next reader in the same boot. OSError where the kernel
+    refuses it, or ENODEV where the path is not the log; ValueError for a pattern that is none, and once it is closed.
+    """
+
+    def __new__(
+        cls,
+        host_root: str,
+        rules: Sequence[tuple[str, str, str]],
+        *,
+        simulated: bool = False,
+        after: tuple[int, float] | None = None,
+    ) -> KernelLog: ...
+    def fileno(self) -> int: ...
+    def drain(self, most: int) -> tuple[list[KernelLogEvent], int, bool]: ...
+    def position(self) -> tuple[int, float]: ...
+    def close(self) -> None: ...
+
+@final
 class DirectoryWatch:
     """Watches directories for entries that come and go (inotify). OSError when the inotify limit is reached."""
 
@@ -473,6 +524,9 @@ class Preference:
 
 __version__: str
 
+def check_kernel_log_rules(rules: Sequence[tuple[str, str, str]]) -> None:
+    """Refuse a pattern that is none, or too large, with ValueError."""
+
 def die_with_parent(signal: int) -> None: ...
 def let_go_of_library_pages() -> None:
     """Take what a start has read and run of libraries out of memory; what is needed again is in the page cache."""
@@ -489,6 +543,25 @@ def nvml_facts(driver_root: str | None, library: str | None) -> str:
     It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
     cannot be used.
     """
+
+@final
+class NvmlWatch:
+    """NVIDIA's library, kept initialised. It may hang or crash; not closed, it stays until the process ends."""
+
+    def __new__(cls, driver_root: str | None, library: str | None, gpus: Sequence[str]) -> NvmlWatch:
+        """Open these GPUs, by PCI address, and register for their events.
+
+        FileNotFoundError and OSError as `nvml_facts`; a GPU that does not answer is no error.
+        """
+
+    def wait(self, milliseconds: int) -> str:
+        """What happens within so many milliseconds, at once when it does: JSON (`Waited` in nvml/reading.rs)."""
+
+    def look(self, gpus: Sequence[str]) -> str:
+        """The health of those of these GPUs that are open, as a JSON list (`Reading`)."""
+
+    def close(self) -> None:
+        """Let go of the GPUs, shut the library down and unload it. Afterwards nothing is told."""
 
 def restrict(
     *,

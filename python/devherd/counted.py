@@ -34,6 +34,12 @@ POLL_DURATION = Histogram(
     "Time of a health poll.",
     buckets=(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
 )
+XIDS = Counter(
+    "devherd_device_xids", "Xids that the NVIDIA driver printed of a device, by their code.", (*FOR_A_DEVICE, "xid")
+)
+KERNEL_LOG_LOST = Counter(
+    "devherd_kernel_log_lost_records", "Records of the kernel log that were overwritten before they were read."
+)
 HEALTH_CHANGES = Counter("devherd_device_health_changes", "Changes of a device's health.", FOR_A_DEVICE)
 FINDINGS = Counter("devherd_health_findings", "Findings that were raised against a device.", ("source", "reason"))
 
@@ -54,4 +60,6 @@ BY_THE_SCANNER: tuple[Metric, ...] = (
     POLL_DURATION,
     HEALTH_CHANGES,
     FINDINGS,
+    XIDS,
+    KERNEL_LOG_LOST,
 )

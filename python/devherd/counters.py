@@ -62,10 +62,13 @@ class Counters:
         self.changed = True
 
     def forget_others(self, metric: Metric, known: Collection[tuple[str, ...]]) -> None:
-        """Drop the series of a metric whose label values are not among these: what they count is gone."""
-        for name, labels in [key for key in self._series if key[0] == metric.name and key[1] not in known]:
-            del self._series[name, labels]
-            self.changed = True
+        """Drop the series of a metric whose first label values are not among these: what they count is gone."""
+        width = len(next(iter(known), ()))
+        ours = [(name, labels) for name, labels in self._series if name == metric.name]
+        for name, labels in ours:
+            if labels[:width] not in known:
+                del self._series[name, labels]
+                self.changed = True
 
     def _of(self, metric: Metric, labels: tuple[str, ...]) -> spool_pb2.Series:
         series = self._series.get((metric.name, labels))

@@ -20,14 +20,17 @@ from devherd import spool
 from devherd.errors import DevherdError
 from devherd.proto import spool_pb2
 from devherd_sim.kubelet.allocation import Allocation
+from devherd_sim.node import faults
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.fpga_card import AFU_IDS
+from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.testbed import Testbed
 
 NODE = NodeSpec(
     fpga=[FpgaSpec(cards=2, numa_nodes=2, afu_ids=[*AFU_IDS[:2]]), FpgaSpec(driver="opae")],
     amd=[AmdSpec(cards=4, numa_nodes=2)],
+    nvidia=NvidiaSpec(gpus=2),
 )
 CONFIG = {
     "resources": [
@@ -38,6 +41,7 @@ CONFIG = {
 }
 RESOURCE = "example.com/compression"
 GPU = "amd.com/gpu"
+NVIDIA_GPU = "nvidia.com/gpu"
 PORT = "dfl-port.0"
 WITHIN_SECONDS = 15.0
 READING_SECONDS = 1.5
@@ -65,7 +69,17 @@ class Demo:
 
     async def play(self) -> None:
         """All acts, in order, and the summary. Raises DevherdError when one does not come to its end."""
-        for act in (self._discover, self._allocate, self._fail, self._recover, self._kill, self._restart_kubelet):
+        acts = (
+            self._discover,
+            self._allocate,
+            self._fail,
+            self._recover,
+            self._lose_a_gpu,
+            self._reset_the_gpu,
+            self._kill,
+            self._restart_kubelet,
+        )
+        for act in acts:
             try:
                 await act()
             except TimeoutError as error:
@@ -76,11 +90,11 @@ class Demo:
     async def _discover(self) -> None:
         self._act(
             "Discovery and registration",
-            "a simulated node with 3 FPGA cards and 4 GPUs, a kubelet, `devherd run`",
+            "a simulated node with 3 FPGA cards and 6 GPUs, a kubelet, `devherd run`",
         )
         await self._kubelet.start()
         started = await self._testbed.start_herd()
-        await self._testbed.until(lambda: len(self._resources()) == 4, "4 resources in the spool", WITHIN_SECONDS)
+        await self._testbed.until(lambda: len(self._resources()) == 5, "5 resources in the spool", WITHIN_SECONDS)
         names = [resource.name for resource in self._resources()]
         registered = [await self._kubelet.until_registered(name, within=WITHIN_SECONDS) for name in names]
         await asyncio.gather(*(self._kubelet.events.wait("list", name, within=WITHIN_SECONDS) for name in names))
@@ -117,6 +131,27 @@ class Demo:
             lambda: f"the kubelet sees {PORT} Healthy again",
             "cleared to Healthy (the next read of the registers, and 2 polls of 250 ms)",
         )
+
+    async def _lose_a_gpu(self) -> None:
+        self._act("A GPU falls off the bus", "the NVIDIA driver prints Xid 79 in the kernel log")
+        await self._timed(
+            lambda: faults.inject(self._testbed.node, "xid", self._gpu()),
+            lambda: self._kubelet.until_allocatable(NVIDIA_GPU, 1, within=WITHIN_SECONDS),
+            lambda: f"the kubelet sees the GPU Unhealthy: {', '.join(self._reasons())}",
+            "Xid 79 to Unhealthy at the kubelet",
+        )
+
+    async def _reset_the_gpu(self) -> None:
+        self._act("The GPU is reset", "the driver prints Xid 154: recovery action None; nobody restarts devherd")
+        await self._timed(
+            lambda: faults.clear(self._testbed.node, "xid", self._gpu()),
+            lambda: self._kubelet.until_allocatable(NVIDIA_GPU, 2, within=WITHIN_SECONDS),
+            lambda: "the kubelet sees the GPU Healthy again",
+            "Xid 154 to Healthy at the kubelet",
+        )
+
+    def _gpu(self) -> str:
+        return self._testbed.node.nvidia.addresses()[0]
 
     async def _kill(self) -> None:
         child = await self._testbed.child_of(RESOURCE)

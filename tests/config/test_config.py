@@ -128,6 +128,23 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
         ("scan: {period: true}", "scan.period: True is not a duration; write it like `5s`, `250ms` or `1m30s`"),
         ("health: {recover_after: 0}", "health.recover_after: input should be greater than or equal to 1"),
         (
+            "health: {kernel_log: {rules: [{name: mine, contains: nvme, pattern: '('}]}}",
+            "health.kernel_log.rules[0]: rule mine: its pattern: unclosed group",
+        ),
+        (
+            "health: {kernel_log: {rules: [{name: drm-wedged, contains: nvme, pattern: x}]}}",
+            "health.kernel_log: rules: there is another rule drm-wedged: give it a name of its own",
+        ),
+        (
+            "health: {kernel_log: {optional: [mlx5]}}",
+            (
+                "health.kernel_log: optional: no rule mlx5: there are mlx5-cable-unplugged, mlx5-command-timeout,"
+                " mlx5-health-compromised, mlx5-high-temperature, mlx5-insufficient-power, mlx5-register-access,"
+                " mlx5-transmit-timeout, mlx5-unrecoverable"
+            ),
+        ),
+        ("health: {kernel_log: {rules: [{name: a, contains: nvm, pattern: x}]}}", None),
+        (
             "vendors: {intel_fpga: {mode: afu}}",
             "vendors.intel_fpga.mode: input should be 'af', 'region' or 'regiondevel'",
         ),

@@ -15,7 +15,8 @@ cdi_dir: /etc/cdi
 listen: ""
 scan: {period: 7s, events: false, probe_timeout: 250ms}
 health:
-  {poll: 2s, recover_after: 5, forget_after: 1m, breaker: off, flapping: off, rules: [
+  {kernel_log: {optional: [mlx5-unrecoverable], rules: [{name: mine, contains: nvme, pattern: "^nvme (?P<bdf>.*) is"}]},
+  poll: 2s, recover_after: 5, forget_after: 1m, breaker: off, flapping: off, rules: [
     {match: {vendor: intel-fpga, exclude: [{numa_node: 1}]}, reason: temperature, value: 79, action: warn, hold: 1m},
     {source: [pci-link, "node*"], after: 30s}]}
 vendors:
@@ -62,6 +63,8 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
         "/etc/cdi",
     )
     assert config.scan == resolved.ScanOptions(period=7.0, events=False, probe_timeout=0.25)
+    mine = resolved.KernelLogRule(name="mine", contains="nvme", pattern="^nvme (?P<bdf>.*) is")
+    kernel_log = resolved.KernelLogOptions(optional=["mlx5-unrecoverable"], rules=[mine])
     rules = [
         resolved.HealthRule(
             match=resolved.Match(
@@ -75,7 +78,13 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
         resolved.HealthRule(source=["pci-link", "node*"], after=30.0),
     ]
     assert config.health == resolved.HealthOptions(
-        poll=2.0, recover_after=5, forget_after=60.0, breaker=False, flapping=False, rules=rules
+        poll=2.0,
+        recover_after=5,
+        forget_after=60.0,
+        breaker=False,
+        flapping=False,
+        rules=rules,
+        kernel_log=kernel_log,
     )
     assert config.vendors == {name: resolved.VendorOptions() for name in type(written.vendors).model_fields} | {
         "nvidia": resolved.VendorOptions(enabled=True, preferred_shared="packed"),

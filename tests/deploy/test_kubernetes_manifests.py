@@ -259,13 +259,14 @@ def test_events_take_a_token_and_the_rights_to_tell_and_nothing_else(patched, po
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
 
 
-def test_the_patch_for_amd_makes_the_container_privileged_and_nothing_else(patched, pod):
-    """And takes away what Kubernetes refuses beside it."""
+@pytest.mark.parametrize("patch", ["amd.yaml", "kernel-log.yaml"])
+def test_the_patches_for_amd_and_the_kernel_log_make_the_container_privileged_and_nothing_else(patched, pod, patch):
+    """And take away what Kubernetes refuses beside it."""
     security = pod["containers"][0]["securityContext"]
     security["privileged"] = True
     del security["allowPrivilegeEscalation"]
 
-    assert in_order(patched("amd.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+    assert in_order(patched(patch)["spec"]["template"]["spec"]) == in_order(pod)
 
 
 def test_a_second_daemon_set_for_some_nodes_is_told_apart_from_the_first(patched, manifests):

@@ -72,6 +72,20 @@ class Stub:
             self.say("link", gpu=gpu, link=link, **values)
         return self
 
+    def xid(self, gpu: int, code: int, **values: object) -> "Stub":
+        """An Xid happens, of an instance where `gi` and `ci` say so."""
+        return self.event(gpu, 0x8, data=code, **values)
+
+    def event(self, gpu: int, kind: int, **values: object) -> "Stub":
+        """An event happens, to those that wait for it."""
+        number = 1 + sum(line.startswith("event ") for line in self.lines)
+        return self.say("event", number, gpu=gpu, kind=kind, **{"data": 0} | values).write()
+
+    def field(self, gpu: int, number: int, value: int, **values: object) -> "Stub":
+        """From now on a field of a GPU has this value."""
+        self.forget(f"field gpu={gpu} id={number} ")
+        return self.say("field", gpu=gpu, id=number, value=value, **values).write()
+
     def say(self, *words: object, **values: object) -> "Stub":
         """One more line of the file."""
         told = [str(word) for word in words] + [f"{key}={value}".replace(" ", "_") for key, value in values.items()]

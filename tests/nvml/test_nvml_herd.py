@@ -13,7 +13,7 @@ from nvml_stub import Stub
 
 from devherd import spool
 from devherd.health.sources import nvml_answer
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.spec import NodeSpec
 from devherd_sim.testbed import Testbed
@@ -99,6 +99,87 @@ async def test_a_scanner_killed_while_nvml_hangs_costs_no_known_mig_device(
         assert testbed.kubelet.allocatable(PARTS) == 1
         assert [event.kind for event in testbed.kubelet.events.since(mark)] == []
     assert "Traceback" not in testbed.log
+
+
+async def test_a_gpu_with_an_xid_is_not_given_out_until_its_driver_has_started_it_anew(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """79, fallen off the bus: Unhealthy at once, Healthy when it is bound again; nothing is restarted."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=2)), CONFIG)
+    host = Host(testbed.node, stub)
+    async with testbed:
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
+        await testbed.until(lambda: answer(testbed).facts, "NVML has answered", 60)
+        stub.xid(0, 13)
+        await testbed.until(lambda: found(testbed) == [(host.addresses[0], "xid", "13")], "an application's own fault")
+        stub.xid(1, 79)
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 1, within=30)
+        assert (await testbed.kubelet.allocate("nvidia.com/gpu", 1)).device_ids == (host.uuid(host.addresses[0]),)
+        testbed.node.nvidia.unbind(host.addresses[1])
+        await testbed.until(lambda: (host.addresses[1], "driver-unbound") in reasons(testbed), "it is seen unbound")
+        testbed.node.nvidia.bind(host.addresses[1])
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
+        assert testbed.kubelet.registrations("nvidia.com/gpu") == 1
+        assert [name for name, child in testbed.children().items() if child.restarts] == []
+
+
+async def test_what_the_driver_wants_done_decides_after_an_xid(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing: the GPU is back within moments, whoever told of the Xid. A reset: Unhealthy until none is wanted."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=2)), CONFIG)
+    host = Host(testbed.node, stub)
+    stub.field(0, 230, 0).field(1, 230, 0)
+    async with testbed:
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
+        await testbed.until(lambda: answer(testbed).facts, "NVML has answered", 60)
+        bus = host.addresses[0].rpartition(".")[0]
+        testbed.node.kernel_log.write(
+            f"NVRM: Xid (PCI:{bus}): 48, An uncorrectable double bit error (DBE) was detected"
+        )
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 1, within=30)
+        stub.xid(0, 48)
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=30)
+        stub.field(1, 230, 1).xid(1, 119)
+        await testbed.until(
+            lambda: {(host.addresses[1], "recovery-action"), (host.addresses[1], "xid")} <= reasons(testbed), "both"
+        )
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 1, within=30)
+        stub.field(1, 230, 0)
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
+
+
+async def test_an_xid_of_a_mig_device_costs_that_device_alone(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """By the ids of its instances; one that concerns the whole GPU costs all of its devices."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=1, mig=[["1g.10gb", "1g.10gb"]])), CONFIG)
+    host = Host(testbed.node, stub)
+    for slot, instance in enumerate([7, 8]):
+        host.mig(0, slot, (instance, 0), 1, 9728)
+    async with testbed:
+        await testbed.kubelet.until_allocatable(PARTS, 2, within=60)
+        stub.xid(0, 46, gi=8, ci=0)
+        await testbed.kubelet.until_allocatable(PARTS, 1, within=30)
+        assert (await testbed.kubelet.allocate(PARTS, 1)).device_ids == ("MIG-0-0",)
+        stub.xid(0, 46)
+        await testbed.kubelet.until_allocatable(PARTS, 0, within=30)
+
+
+def found(testbed: Testbed) -> list[tuple[str, str, str]]:
+    """What process `source:nvml` holds against which GPU."""
+    file = spool.path_of(testbed.settings.findings_directory, "nvml")
+    findings = spool.read_or_empty(file, health_pb2.Findings).findings
+    return [(finding.at.pci_address, finding.reason, finding.value) for finding in findings]
+
+
+def reasons(testbed: Testbed) -> set[tuple[str, str]]:
+    """What is held against which card, by the policy."""
+    verdicts = spool.read_or_empty(testbed.settings.verdicts_file, health_pb2.Verdicts).verdicts
+    return {(verdict.card, held.reason) for verdict in verdicts for held in verdict.held}
 
 
 def answer(testbed: Testbed) -> nvml_answer.Answer:

@@ -45,7 +45,7 @@ def gpu(number, **values):
     return {
         "pci_address": address(number), "index": number, "uuid": uuid(number), "minor": number,
         "model": "NVIDIA A100-SXM4-40GB", "memory_bytes": A100, "compute_capability": [8, 0], "mig_mode": None,
-        "mig_devices": [], "is_lost": False, "nvlinks": {}, "switch_links": 0,
+        "mig_devices": [], "nvlinks": {}, "switch_links": 0,
     } | values  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_one_lost_gpu_costs_the_others_nothing(stub):
     for function in ("UUID", "MinorNumber", "Name", "MemoryInfo", "CudaComputeCapability", "MigMode", "NvLinkState"):
         stub.say("fail", f"nvmlDeviceGet{function}", 15, gpu=1)
     told = facts(stub.write())
-    lost = gpu(1, is_lost=True) | dict.fromkeys(["uuid", "minor", "model", "memory_bytes", "compute_capability"])
+    lost = gpu(1) | dict.fromkeys(["uuid", "minor", "model", "memory_bytes", "compute_capability"])
     assert told["gpus"] == [gpu(0), lost, gpu(2)]
     assert told["problems"] == [f"GPU 1 ({address(1)}): nvmlDeviceGetMemoryInfo: GPU is lost"]
 

@@ -261,7 +261,7 @@ def test_a_lost_gpu_is_a_finding_until_nvml_finds_it_again(host, looking):
         findings = spool.read(file, health_pb2.Findings)
         return [(one.at.pci_address, one.reason) for one in findings.findings], bool(findings.failed)
 
-    made.stub.say("fail", "nvmlDeviceGetMemoryInfo", 15, gpu=1).write()
+    made.stub.say("fail", "nvmlDeviceGetFieldValues", 15, gpu=1).write()
     look.settled()
     lost = [(made.addresses[1], "gpu-lost")]
     assert found() == (lost, False)

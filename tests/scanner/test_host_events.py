@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from not_tested import not_tested
 
-from devherd._native import DirectoryWatch
+from devherd._native import DirectoryWatch, KernelLog
 from devherd.scanner.host_events import HostEvents, is_relevant
+from devherd_sim.node.kernel_log import KernelLog as SimulatedKernelLog
 
 
 class FakeUevents:
@@ -119,3 +120,27 @@ def test_own_files_end_the_wait_and_are_no_event_of_the_host(tmp_path):
         assert not events.watch_files(None)
         (tmp_path / "other.pb").touch()
         assert not events.wait(0)
+
+
+def test_the_kernel_log_ends_the_wait_and_is_no_event_of_the_host(tmp_path):
+    """Also when it was closed and opened again, for which the kernel may give the same descriptor."""
+    node = SimulatedKernelLog(tmp_path)
+    node.begin()
+    with HostEvents() as events:
+        for _ in range(2):
+            log = KernelLog(str(tmp_path), [], simulated=True)
+            events.also_wait_for(log)
+            log.drain(10)
+            assert is_quiet(events)
+            node.write("something")
+            assert not is_quiet(events)
+            assert not events.wait(0)
+            log.drain(10)
+            assert is_quiet(events)
+            log.close()
+        events.also_wait_for(None)
+
+
+def is_quiet(events: HostEvents) -> bool:
+    """Whether nothing would end the wait."""
+    return events._selector.select(0) == []

@@ -181,7 +181,8 @@ def test_a_directory_of_other_things_is_left_alone(tmp_path: Path):
 
 
 def test_an_earlier_node_is_replaced(tmp_path: Path):
-    """What the new spec does not have is gone."""
+    """What the new spec does not have is gone; every node has a kernel log."""
     SimulatedNode.create(tmp_path, PRESETS["fpga-8"].spec)
     SimulatedNode.create(tmp_path, PRESETS["generic"].spec)
-    assert {entry.path for entry in read_tree(tmp_path)} == {entry.path for entry in entries(PRESETS["generic"].spec)}
+    expected = {entry.path for entry in entries(PRESETS["generic"].spec)} | {"dev/kmsg"}
+    assert {entry.path for entry in read_tree(tmp_path)} == expected

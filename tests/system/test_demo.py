@@ -14,7 +14,7 @@ def test_the_demo_plays_every_act_and_leaves_nothing_behind():
     played = devherd("demo")
 
     assert (played.returncode, played.stderr) == (0, "")
-    assert played.stdout.count("✓") == 6
+    assert played.stdout.count("✓") == 8
     assert "Summary" in played.stdout
     assert time.monotonic() - start < 30
     assert set(Path("/tmp").glob("devherd-demo-*")) <= before

@@ -74,6 +74,11 @@ COMMANDS = {
         "write a simulated host tree",
         "devherd sim node /tmp/host --spec fpga-8 && devherd scan --host-root /tmp/host",
     ),
+    "sim fault": Command(
+        "devherd.cli.sim_fault",
+        "let something happen to a simulated node",
+        "devherd sim fault /tmp/host xid 0000:1b:00.0 '48, DBE'",
+    ),
     "sim kubelet": Command(
         "devherd.cli.sim_kubelet",
         "run the embedded kubelet device manager, or talk to it",

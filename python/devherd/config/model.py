@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 from devherd.config.external import External
 from devherd.config.health_rule import HealthRule
 from devherd.config.host import native_settings
+from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.section import Section
 from devherd.config.selectors import Match
 from devherd.config.values import (
@@ -25,6 +26,7 @@ from devherd.config.values import (
     UsablePath,
 )
 from devherd.config.vendors import Vendors
+from devherd.config.xid_policy import XidPolicy
 from devherd.settings import RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
@@ -47,7 +49,9 @@ class HealthOptions(Section):
     """Whether a source that condemns most cards of the node at once is doubted for a minute."""
     flapping: bool = True
     """Whether what comes and goes is held for longer."""
+    kernel_log: KernelLogOptions = KernelLogOptions()
     rules: list[HealthRule] = []
+    xid: XidPolicy = XidPolicy()
     external: list[External] = []
     amd_exporter: Literal["auto", False] | HostPath = "auto"
     """The socket of AMD's metrics exporter: auto = at its usual place, if it is there; false = never."""

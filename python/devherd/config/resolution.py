@@ -1,5 +1,6 @@
 """From the configuration as it is written to the configuration in force. Pure."""
 
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -7,10 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 from devherd.config import model, resolved
 from devherd.config.external import External
 from devherd.config.health_rule import HealthRule
+from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
 from devherd.config.warnings import warnings_of
+from devherd.config.xid_policy import XidPolicy
 from devherd.health.sources import AMD_EXPORTER, XPUMD
+from devherd.health.xids import XID
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -42,7 +46,8 @@ def _health(options: model.HealthOptions) -> resolved.HealthOptions:
         forget_after=options.forget_after,
         breaker=options.breaker,
         flapping=options.flapping,
-        rules=[_health_rule(rule) for rule in options.rules],
+        rules=[*map(_health_rule, options.rules), *_xid_rules(options.xid)],
+        kernel_log=_kernel_log(options.kernel_log),
         external=[_external(external) for external in options.external],
         monitors={AMD_EXPORTER: str(options.amd_exporter or ""), XPUMD: str(options.xpumd or "")},
     )
@@ -58,6 +63,16 @@ def _health_rule(rule: HealthRule) -> resolved.HealthRule:
         after=rule.after,
         hold=rule.hold,
     )
+
+
+def _xid_rules(xid: XidPolicy) -> Iterator[resolved.HealthRule]:
+    for codes, action in xid.decisions():
+        yield resolved.HealthRule(reason=[XID], value=codes, action=action, name="health.xid")
+
+
+def _kernel_log(options: KernelLogOptions) -> resolved.KernelLogOptions:
+    rules = [_part(resolved.KernelLogRule, rule) for rule in options.rules]
+    return resolved.KernelLogOptions(enabled=options.enabled, optional=options.optional, rules=rules)
 
 
 def _external(external: External) -> resolved.External:

@@ -27,6 +27,24 @@ class ScanOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogRule:
+    """A rule of the user's own: health/kernel_log_rules.toml says what its parts are."""
+
+    name: str
+    contains: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLogOptions:
+    """Whether the kernel log is read, and what is looked for beside the rules that are always in force."""
+
+    enabled: bool = True
+    optional: list[str] = field(default_factory=list)
+    rules: list[KernelLogRule] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
     """Device facts to match, each with globs; one of them must fit."""
 
@@ -57,6 +75,8 @@ class HealthRule:
     """None: as the source has it. The same for after and hold, in seconds."""
     after: float | None = None
     hold: float | None = None
+    name: str = ""
+    """Where the file says so; empty: in `health.rules`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +110,7 @@ class HealthOptions:
     flapping: bool = True
     """Whether what comes and goes is held for longer."""
     rules: list[HealthRule] = field(default_factory=list)
+    kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
     external: list[External] = field(default_factory=list)
     monitors: dict[str, str] = field(default_factory=lambda: dict.fromkeys((AMD_EXPORTER, XPUMD), "auto"))
     """The vendors' monitors, by source: where each listens on the host, `auto` = if it is at its usual place, or not

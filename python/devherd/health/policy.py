@@ -15,7 +15,7 @@ from devherd.health.clears import Evidence, Level, Quiet, Until
 from devherd.health.flapping import FLAPPING, Flapping, Record
 from devherd.health.held import Held, Place, bits_of, place_of
 from devherd.health.registry import FIRST_SIGHT_SOURCES, Action, Meaning
-from devherd.health.seen import Now, Seen, Statement
+from devherd.health.seen import KernelLogPosition, Now, Seen, Statement
 from devherd.health.stated import Stated, is_about
 from devherd.inventory import DeviceKey
 
@@ -38,6 +38,8 @@ class Earlier:
     held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
     boot_id: str = ""
     stated: Sequence[tuple[DeviceKey, Statement, float]] = ()
+    kernel_log: KernelLogPosition | None = None
+    """What of the kernel log is in it."""
     flapping: Sequence[tuple[DeviceKey, Place, Record]] = ()
 
 

@@ -4,7 +4,7 @@ The scan core registers its own sources (rust/src/health/sources); those of Pyth
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +12,7 @@ from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
 from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
+from devherd.health.xids import TOLD, UNKNOWN, XID, Kind, kinds, told
 
 if TYPE_CHECKING:
     from devherd._native import Finding
@@ -36,10 +37,14 @@ PCI_AER = "pci-aer"
 PCI_AER_FATAL = "pci-aer-fatal"
 PCI_RECOVERY = "pci-recovery"
 WEDGED = "wedged"
+KERNEL_LOG = "kernel-log"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
 ALL_AT_ONCE = "unhealthy, as all at once"
 """What AMD's exporter says of a GPU that it calls unhealthy together with all others."""
+
+EVENT_SECONDS = 600.0
+"""For how long an event that has no other end is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +89,68 @@ def _meaning_of(meaning: "NativeMeaning") -> Meaning:
     )
 
 
+def _xids(threshold: str, of_codes: Mapping[int, Kind]) -> Meaning:
+    by_value = {str(code): Meaning(kind.action, told(code), kind.clears) for code, kind in of_codes.items()}
+    return Meaning(UNKNOWN.action, threshold, UNKNOWN.clears, by_value=by_value)
+
+
+_NEW_START = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR})
+_UNTIL_RECOVERED = Until(_NEW_START | {Evidence.RECOVERY_NONE})
+_UNTIL_WELL = Until(_UNTIL_RECOVERED.evidence | {Evidence.RECOVERY_UNASKED})
+_RECOVERY = Meaning("unhealthy", "the NVIDIA driver prints that the GPU needs recovery (Xid 154)", _UNTIL_WELL)
+
 _OURS = {
+    (KERNEL_LOG, XID): _xids("the NVIDIA driver prints an Xid", kinds(nvlink=TOLD)),
+    (KERNEL_LOG, "recovery-action"): replace(_RECOVERY, by_value={"3": replace(_RECOVERY, action="warn")}),
+    (KERNEL_LOG, "gpu-lost"): Meaning(
+        "unhealthy", "the NVIDIA driver prints that the GPU has fallen off the bus", _UNTIL_RECOVERED
+    ),
+    (KERNEL_LOG, "wedged"): Meaning(
+        "unhealthy", "the kernel prints that the GPU is wedged", Until(_NEW_START | {Evidence.SOURCE_CLEARED})
+    ),
+    (KERNEL_LOG, "fabric"): Meaning("warn", "an NVSwitch prints an SXid", Quiet(EVENT_SECONDS)),
+    (KERNEL_LOG, "firmware"): Meaning(
+        "unhealthy", "the driver prints that the NIC's firmware does not answer", Until(_NEW_START)
+    ),
+    (KERNEL_LOG, "kernel-log"): Meaning("warn", "a rule of the user's own matches", Quiet(EVENT_SECONDS)),
     (INVENTORY, GONE): Meaning("unhealthy", "no scan finds the device any more", is_damped=False),
     (CDI, CDI_UNWRITABLE): Meaning(
         "unhealthy", "the CDI spec that names the device cannot be written", is_damped=False
     ),
     (CORDON, CORDONED): Meaning("unhealthy", "an operator has cordoned the device", is_damped=False),
     (EXTERNAL, EXTERNAL): Meaning("unhealthy", "a program or file of the operator's says so"),
+    (NVML, XID): _xids("NVML tells of an Xid", kinds()),
+    (NVML, "recovery-action"): Meaning(
+        "unhealthy",
+        "NVML's GPU recovery action is not none",
+        by_value={"3": Meaning("warn", "NVML's GPU recovery action is to drain traffic between GPUs")},
+    ),
+    (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST, or says that it is unavailable"),
+    (NVML, "needs-reset"): Meaning("unhealthy", "NVML returns NVML_ERROR_RESET_REQUIRED for the GPU"),
+    (NVML, "insufficient-power"): Meaning("unhealthy", "NVML returns NVML_ERROR_INSUFFICIENT_POWER for the GPU"),
+    (NVML, "interrupts"): Meaning("warn", "NVML returns NVML_ERROR_IRQ_ISSUE for the GPU"),
+    (NVML, "firmware"): Meaning("warn", "NVML returns NVML_ERROR_CORRUPTED_INFOROM for the GPU"),
+    (NVML, "row-remap-failed"): Meaning("unhealthy", "a row of the GPU's memory could not be remapped", Never()),
+    (NVML, "row-remap-pending"): Meaning("warn", "rows of the GPU's memory wait for a reset to be remapped"),
+    (NVML, "retired-pages"): Meaning("unhealthy", "63 or more pages of the GPU's memory are retired"),
+    (NVML, "retirement-pending"): Meaning("warn", "pages of the GPU's memory wait for a reset to be retired"),
+    (NVML, "ecc"): Meaning(
+        "unhealthy",
+        "uncorrected memory errors since the GPU's last start, and no GPU recovery action that could be read",
+    ),
+    (NVML, "ecc-contained"): Meaning("warn", "uncorrected memory errors since the GPU's last start"),
+    (NVML, "fabric"): Meaning(
+        "unhealthy",
+        "the GPU is not registered with its NVLink fabric",
+        after=120.0,
+        by_value={
+            "failed": Meaning("unhealthy", "the GPU's registration with its NVLink fabric failed"),
+            "unhealthy": Meaning("unhealthy", "the GPU's NVLink fabric is unhealthy"),
+            "limited capacity": Meaning("warn", "the GPU's NVLink fabric has limited capacity"),
+        },
+    ),
+    (NVML, "temperature"): Meaning("warn", "the GPU's clocks are lowered because it is too hot", after=60.0),
+    (NVML, "power-brake"): Meaning("warn", "the GPU's clocks are lowered from outside (power brake)", after=60.0),
     (AMD_EXPORTER, EXTERNAL): Meaning(
         "unhealthy",
         "AMD's metrics exporter calls the GPU unhealthy",
@@ -101,7 +161,6 @@ _OURS = {
         "xpumd calls a domain of the GPU critical or failed",
         by_value={"warning": Meaning("warn", "xpumd warns of a domain of the GPU")},
     ),
-    (NVML, "gpu-lost"): Meaning("unhealthy", "NVML returns NVML_ERROR_GPU_IS_LOST for the GPU"),
     (PCI_RECOVERY, PCI_RECOVERY): Meaning(
         "unhealthy",
         "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY or FAILED_RECOVERY",

@@ -26,7 +26,7 @@ class Rules:
         meaning = registry.meaning_of(finding)
         for number, rule in enumerate(self._rules):
             if _is_about(rule, finding) and _means(rule, self._inventory.entries, key):
-                return _changed(meaning, rule, f"health.rules[{number}]")
+                return _changed(meaning, rule, rule.name or f"health.rules[{number}]")
         return meaning
 
 

@@ -15,7 +15,7 @@ from devherd.health.flapping import Record
 from devherd.health.held import Held, Place
 from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import MEANINGS, Action, meaning_of
-from devherd.health.seen import ANY_SOURCE, Now, Statement
+from devherd.health.seen import ANY_SOURCE, KernelLogPosition, Now, Statement
 from devherd.proto import health_pb2
 
 if TYPE_CHECKING:
@@ -46,21 +46,32 @@ class VerdictsFile:
         """What an earlier scanner held; nothing where there is no file that can be read."""
         return earlier_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
 
-    def write(self, policy: Policy, now: Now) -> None:
-        """Bring the file up to date with what is held. Raises OSError."""
+    def write(self, policy: Policy, now: Now, kernel_log: KernelLogPosition | None = None) -> None:
+        """Bring the file up to date with what is held, and with what it was taken from. Raises OSError."""
         held = [
             (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
         ]
-        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version
+        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version, kernel_log
         if evidence == self._written and (not held or now.monotonic < self._written_at + LATEST_SECONDS):
             return
-        spool.write(self._path, message_of(policy, now))
+        message = message_of(policy, now)
+        if kernel_log is not None:
+            message.kernel_log.next_record, message.kernel_log.lag_seconds = kernel_log
+        spool.write(self._path, message)
         self._written, self._written_at = evidence, now.monotonic
 
 
 def earlier_in(verdicts: health_pb2.Verdicts) -> Earlier:
     """What was held when this was written; words that are not registered any more are left out."""
-    return Earlier(list(_held_in(verdicts)), verdicts.boot_id, list(_stated_in(verdicts)), list(_flapping_in(verdicts)))
+    at = verdicts.kernel_log
+    kernel_log = KernelLogPosition(at.next_record, at.lag_seconds) if verdicts.HasField("kernel_log") else None
+    return Earlier(
+        list(_held_in(verdicts)),
+        verdicts.boot_id,
+        list(_stated_in(verdicts)),
+        flapping=list(_flapping_in(verdicts)),
+        kernel_log=kernel_log,
+    )
 
 
 def _held_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", list[Held]]]:

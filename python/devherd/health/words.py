@@ -8,7 +8,8 @@ _SHOWN = {
     Evidence.REBOUND: "its driver is bound anew",
     Evidence.READDED: "it is removed and added again",
     Evidence.REBOOTED: "the host boots",
-    Evidence.RECOVERY_NONE: "its driver says that it needs no recovery",
+    Evidence.RECOVERY_NONE: "its driver says that it needs no recovery any more",
+    Evidence.RECOVERY_UNASKED: "its driver, asked after it, says that it needs none",
     Evidence.SOURCE_CLEARED: "the source takes it back",
     Evidence.OPERATOR: "an operator takes it back",
 }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from devherd.errors import UsageError
-from devherd.importers import nvidia_chart, nvidia_operator
+from devherd.importers import nvidia_chart, nvidia_health, nvidia_operator
 from devherd.importers.given import Given
 from devherd.importers.go_flags import flags
 from devherd.importers.imported import Imported
@@ -31,8 +31,6 @@ _FLAGS = (
     | {"config-file"}
 )
 _FILE_KEYS = frozenset({"version", "flags", "resources", "sharing", "imex"})
-_HEALTH_VARIABLES = ("DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS")
-_XIDS = "Xids are not watched yet"
 _OPERATORS_ENTRYPOINT = "entrypoint.sh"
 _AT_RUN_TIME = (
     "the GPU operator's entrypoint decides some settings on the node: write `driver_root: /run/nvidia/driver` where the"
@@ -115,9 +113,7 @@ def _note_what_is_no_option(
             imported.note(f"--{flag} is left out: {_REASONS[flag]}")
         elif variable in variables:
             imported.note(f"{variable} is left out: {_REASONS[flag]}")
-    for name in _HEALTH_VARIABLES:
-        if name in variables:
-            imported.note(f"{name} is left out: {_XIDS}")
+    nvidia_health.put(variables, imported)
     if invocation.program == _OPERATORS_ENTRYPOINT:
         imported.note(_AT_RUN_TIME)
 
@@ -170,7 +166,7 @@ NVIDIA = Plugin(
     lambda name: "nvidia-device-plugin" in name or "nvidia/k8s-device-plugin" in name,
     _translate,
     _FLAGS,
-    VARIABLES | frozenset(_WITHOUT_COUNTERPART.values()) | {"CONFIG_FILE", *_HEALTH_VARIABLES},
+    VARIABLES | frozenset(_WITHOUT_COUNTERPART.values()) | {"CONFIG_FILE", *nvidia_health.VARIABLES},
     is_file=lambda content: bool(content) and content.keys() <= _FILE_KEYS,
     kinds={"nvidia.com/ClusterPolicy": nvidia_operator.from_policy},
     is_values=lambda content: nvidia_chart.is_values(content) or nvidia_operator.is_values(content),

@@ -145,7 +145,7 @@ class Evidence(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     evidence: _builtins.str
-    """a word: rebound, readded, recovery-none, source-cleared"""
+    """a word: rebound, readded, recovery-none, recovery-unasked, source-cleared"""
     reason: _builtins.str
     """of source-cleared: which of the source's own reasons it takes back"""
     monotonic_seconds: _builtins.float
@@ -179,6 +179,8 @@ class Target(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     PCI_ADDRESS_FIELD_NUMBER: _builtins.int
     UUID_FIELD_NUMBER: _builtins.int
+    GPU_INSTANCE_FIELD_NUMBER: _builtins.int
+    COMPUTE_INSTANCE_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     vendor: _builtins.str
     """nvidia"""
@@ -190,6 +192,9 @@ class Target(_message.Message):
     """0000:3b:00.0, or without its function: every function of 0000:3b:00"""
     uuid: _builtins.str
     """the device's attribute `uuid`"""
+    gpu_instance: _builtins.str
+    """of a GPU in MIG mode: partitions of other instances are left out, the GPU is not"""
+    compute_instance: _builtins.str
     partition: _builtins.str
     """the device's attribute `partition`"""
     def __init__(
@@ -200,11 +205,13 @@ class Target(_message.Message):
         device: _builtins.str = ...,
         pci_address: _builtins.str = ...,
         uuid: _builtins.str = ...,
+        gpu_instance: _builtins.str = ...,
+        compute_instance: _builtins.str = ...,
         partition: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "device", b"device", "partition", b"partition", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "compute_instance", b"compute_instance", "device", b"device", "gpu_instance", b"gpu_instance", "partition", b"partition", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -222,6 +229,7 @@ class Verdicts(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     STATED_FIELD_NUMBER: _builtins.int
     FLAPPING_FIELD_NUMBER: _builtins.int
+    KERNEL_LOG_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
     timestamp_seconds: _builtins.float
     """wall clock"""
@@ -239,6 +247,10 @@ class Verdicts(_message.Message):
 
     @_builtins.property
     def flapping(self) -> _containers.RepeatedCompositeFieldContainer[Global___Flapping]: ...
+    @_builtins.property
+    def kernel_log(self) -> Global___KernelLogPosition:
+        """what of the log is taken in"""
+
     def __init__(
         self,
         *,
@@ -248,14 +260,41 @@ class Verdicts(_message.Message):
         sources: _abc.Iterable[Global___SourceState] | None = ...,
         stated: _abc.Iterable[Global___Stated] | None = ...,
         flapping: _abc.Iterable[Global___Flapping] | None = ...,
+        kernel_log: Global___KernelLogPosition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kernel_log", b"kernel_log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "flapping", b"flapping", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "flapping", b"flapping", "kernel_log", b"kernel_log", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Verdicts: _TypeAlias = Verdicts  # noqa: Y015
+
+@_typing.final
+class KernelLogPosition(_message.Message):
+    """Where the reader of /dev/kmsg is, in this boot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEXT_RECORD_FIELD_NUMBER: _builtins.int
+    LAG_SECONDS_FIELD_NUMBER: _builtins.int
+    next_record: _builtins.int
+    """its number"""
+    lag_seconds: _builtins.float
+    """of the log's clock behind CLOCK_MONOTONIC"""
+    def __init__(
+        self,
+        *,
+        next_record: _builtins.int = ...,
+        lag_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lag_seconds", b"lag_seconds", "next_record", b"next_record"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KernelLogPosition: _TypeAlias = KernelLogPosition  # noqa: Y015
 
 @_typing.final
 class Flapping(_message.Message):

@@ -3,6 +3,7 @@
 Everything here may be missing (no netlink in a sandbox, inotify limit reached): the periodic rescan finds changes then.
 """
 
+import contextlib
 import logging
 import os
 import selectors
@@ -23,6 +24,13 @@ _NOISE = ("/devices/virtual/net/", "/devices/virtual/bdi/", "/kernel/")
 Driver and module events (`/bus/pci/drivers/amdgpu`, `/module/amdgpu`) are kept: they are rare, and a module that is
 loaded or removed without a device bound to it changes what a scan finds.
 """
+
+
+class Readable(Protocol):
+    """What tells by its descriptor that there is something to be read."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
 
 
 @dataclass(slots=True)
@@ -54,11 +62,8 @@ class Happened:
 ANYTHING = Happened(lost=True)
 
 
-class UeventSource(Protocol):
+class UeventSource(Readable, Protocol):
     """What `devherd._native.UeventSocket` is here."""
-
-    def fileno(self) -> int:
-        """The descriptor that is readable when events wait."""
 
     def drain(self) -> tuple[list[dict[str, str]], bool]:
         """The variables of each event since the last call, and whether events were lost."""
@@ -82,6 +87,7 @@ class HostEvents:
                 self._selector.register(source, selectors.EVENT_READ)
         self._unwatchable: set[str] = set()
         self._files: DirectoryWatch | None = None
+        self._also: Readable | None = None
 
     @classmethod
     def of_host(cls, simulated_node: Path | None) -> Self:
@@ -128,6 +134,17 @@ class HostEvents:
         self._selector.register(watch, selectors.EVENT_READ)
         return True
 
+    def also_wait_for(self, source: Readable | None) -> None:
+        """End `wait` while there is something to be read there, too, until another one or None is given."""
+        if source is self._also:
+            return
+        if self._also is not None:
+            with contextlib.suppress(OSError):  # its owner has closed it
+                self._selector.unregister(self._also)
+        if source is not None:
+            self._selector.register(source, selectors.EVENT_READ)
+        self._also = source
+
     def wait(self, timeout: float) -> Happened:
         """Wait for at most `timeout` seconds; what happened on the host."""
         happened = Happened()
@@ -139,7 +156,7 @@ class HostEvents:
                 happened.paths = bool(self._watch.drain())
             elif key.fileobj is self._files:
                 self._files.drain()
-            else:
+            elif key.fileobj == self._wakeup_reader:
                 os.read(self._wakeup_reader, 4096)
         return happened
 

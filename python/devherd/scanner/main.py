@@ -36,6 +36,8 @@ def first_scan(config: Config) -> None:
     first = Round(config, config.settings())
     first.scan()
     first.poll(periodic=False)
+    while first.hear():
+        pass
     first.publish()
 
 
@@ -55,6 +57,7 @@ class Loop:
         self._child = child
         self._ended = False
         self._reload_asked = False
+        self._hears_more = False
         self._work = Round(_config_at_start(child), child.settings, child.beat)
         now = time.monotonic()
         self._next_scan = self._next_poll = self._next_publication = self._earliest_event_scan = now
@@ -104,10 +107,13 @@ class Loop:
             self._work.poll(periodic=has_to_poll, happened=Happened())
         if has_to_poll:
             self._next_poll = now + self._work.pipeline.config.health.poll
+        self._hears_more = self._work.hear()
         self._publish(events)
 
     def _scan(self, events: HostEvents) -> bool:
         is_changing = self._work.scan()
+        self._work.kernel_log.open()
+        events.also_wait_for(self._work.kernel_log.readable)
         pipeline, facts = self._work.pipeline, self._child.settings.facts_directory
         answers = [str(facts)] if facts.is_dir() else []
         events.watch([*pipeline.watched_directories(), *answers, *pipeline.findings_directories()])
@@ -125,6 +131,8 @@ class Loop:
 
     def _rest(self) -> float:
         """Seconds until something is due, the next beat at the latest."""
+        if self._hears_more:
+            return 0.0
         now = time.monotonic()
         due = min(self._next_scan, self._next_poll, self._next_publication, now + BEAT_PERIOD_SECONDS)
         return max(0.0, due - now)
@@ -139,7 +147,7 @@ class Loop:
             log.error("configuration not reloaded, the old one stays: %s", error)
 
     def _use(self, config: Config) -> None:
-        self._work.pipeline.reconfigure(config)
+        self._work.reconfigure(config)
         self._next_scan = time.monotonic()
         log.info("configuration reloaded from %s", config.source or "options and environment")
 

@@ -9,6 +9,7 @@ from devherd.config.resolved import Config
 from devherd.counters import Counters
 from devherd.health.held import Held
 from devherd.health.policy import FINE, Verdict
+from devherd.health.sources.kernel_log import KernelLogSource
 from devherd.health.verdicts_file import VerdictsFile
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubernetes.request import requests_for
@@ -17,6 +18,7 @@ from devherd.scanner.acknowledgements import Acknowledgements
 from devherd.scanner.device_info import DeviceInfo
 from devherd.scanner.devices_file import DevicesFile
 from devherd.scanner.host_events import ANYTHING, Happened
+from devherd.scanner.kernel_log import KernelLogReader
 from devherd.scanner.pipeline import Pipeline, now
 from devherd.scanner.publisher import Publisher
 from devherd.scanner.requests import Requests
@@ -55,14 +57,31 @@ class Round:
         self._keep_counters_at = 0.0
         self._raised: dict[tuple[str, str], int] = {}
         self._requests = Requests(settings)
+        earlier = self._verdicts_file.read()
         self.pipeline = Pipeline(
             config,
             inventory=self._devices_file.read(),
-            earlier=self._verdicts_file.read(),
+            earlier=earlier,
             nvml_answer=settings.nvml_answer_file,
             findings=settings.findings_directory,
             beat=beat,
         )
+        is_same_boot = earlier.boot_id == now(config).boot_id
+        self.kernel_log = KernelLogReader(
+            config,
+            simulated=self.pipeline.simulated_node is not None,
+            position=earlier.kernel_log if is_same_boot else None,
+        )
+        self._kernel_log_source = KernelLogSource()
+        self._heard_for = -1  # no version of the inventory
+        self.counters.add(counted.KERNEL_LOG_LOST, amount=0)
+        self._xids: list[tuple[DeviceKey, str, int]] = []
+        """Not counted yet: by which names their devices are offered is known when the spool is written."""
+
+    def reconfigure(self, config: Config) -> None:
+        """Use another configuration from the next scan on."""
+        self.pipeline.reconfigure(config)
+        self.kernel_log.reconfigure(config)
 
     def scan(self) -> bool:
         """Look at the whole host; True when something was changing, so that another look soon tells more."""
@@ -92,6 +111,19 @@ class Round:
                 self.counters.add(counted.FINDINGS, *word, amount=news)
         self._raised = dict(self.pipeline.policy.raised)
 
+    def hear(self) -> bool:
+        """Take in what the kernel log says, a part at a time; True when there is more. A scan comes before."""
+        heard = self.kernel_log.read()
+        if heard.lost:
+            self.counters.add(counted.KERNEL_LOG_LOST, amount=heard.lost)
+        inventory = self.pipeline.inventory
+        if heard.events or (self._kernel_log_source.waits and self._heard_for != inventory.version):
+            told = self._kernel_log_source.tell(heard.events, self.kernel_log.rules, inventory.entries.values())
+            self.pipeline.hear(told.seen)
+            self._xids += told.xids
+        self._heard_for = inventory.version
+        return heard.more
+
     def publish(self) -> bool:
         """Bring the spool up to date; False when it must be called again: a device waits for its move.
 
@@ -102,7 +134,7 @@ class Round:
             # First: a scanner that is killed between the two must not forget a device that is offered.
             self._devices_file.write(self.pipeline.inventory)
             self._beat()
-            self._verdicts_file.write(self.pipeline.policy, now(self.pipeline.config))
+            self._verdicts_file.write(self.pipeline.policy, now(self.pipeline.config), self.kernel_log.position)
             self._beat()
             if fingerprint != self._published or not (self._publisher.stands() and self._device_info.stands()):
                 made = self.pipeline.resources()
@@ -113,6 +145,7 @@ class Round:
                 self._note_health_changes(made.resources)
                 self._published = fingerprint if complete else None
                 self._advertising_problems = made.problems + unwritten
+            self._count_xids()
             self._write_summary()
             if time.monotonic() >= self._keep_counters_at:
                 self.keep_counters()
@@ -136,12 +169,36 @@ class Round:
         self._unwritable = str(error)
 
     def _write_summary(self) -> None:
-        problems = self._problems + self.pipeline.problems + self._advertising_problems
+        problems = [
+            *self._problems,
+            *self.pipeline.problems,
+            *self._advertising_problems,
+            *self._kernel_log_problems(),
+        ]
         if problems != list(self._summary.problems):
             _log_new(problems, list(self._summary.problems))
             del self._summary.problems[:]
             self._summary.problems.extend(problems)
         spool.write(self._scan_file, self._summary)
+
+    def _kernel_log_problems(self) -> list[spool_pb2.Problem]:
+        """Why less is heard than there might be, where there is a device of which the log could speak."""
+        entries = self.pipeline.inventory.entries.values()
+        has_pci_devices = any("pci_address" in entry.device.attributes for entry in entries)
+        return self.kernel_log.problems() if has_pci_devices else []
+
+    def _count_xids(self) -> None:
+        """By each name under which a device is offered."""
+        if not self._xids:
+            return
+        names: dict[DeviceKey, list[tuple[str, str]]] = {}
+        for name, (_, key) in self._health.items():
+            names.setdefault(key, []).append(name)
+        for key, xid, times in self._xids:
+            for resource_name, device_id in names.get(key, ()):
+                self.counters.add(counted.XIDS, resource_name, device_id, xid, amount=times)
+        self._xids = []
+        self._keep_counters_at = 0.0  # with the verdicts: a next scanner does not read these records again
 
     def _note_health_changes(self, resources: list[spool_pb2.Resource]) -> None:
         health = _health_of(resources)
@@ -152,6 +209,7 @@ class Round:
             if bool(verdict.reasons) != bool(before.reasons):
                 self.counters.add(counted.HEALTH_CHANGES, resource_name, device_id)
         self.counters.forget_others(counted.HEALTH_CHANGES, health)
+        self.counters.forget_others(counted.XIDS, health)
         self._health = health
 
 

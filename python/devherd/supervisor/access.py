@@ -18,6 +18,7 @@ class Capability(IntEnum):
     DAC_READ_SEARCH = 2
     NET_BIND_SERVICE = 10
     SYS_ADMIN = 21
+    SYSLOG = 34
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,11 @@ def _scanner_access(settings: Settings, _name: str) -> Access:
         follows=(settings.run_dir,),
         modes=True,
         families=(socket.AF_UNIX, socket.AF_NETLINK),
-        capabilities=(Capability.DAC_OVERRIDE, Capability.DAC_READ_SEARCH),  # files that are not root's
+        capabilities=(
+            Capability.DAC_OVERRIDE,  # files that are not root's
+            Capability.DAC_READ_SEARCH,
+            Capability.SYSLOG,  # the kernel log, where kernel.dmesg_restrict is 1
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from devherd.simulated_host import NVML_ANSWER
 from devherd_sim.node import kfd, pci
 from devherd_sim.node.entry import DeviceNode, Entry
 from devherd_sim.node.fpga_card import CardPlan, Numbers
+from devherd_sim.node.kernel_log import KernelLog
 from devherd_sim.node.kfd_rebuild import KfdRebuild
 from devherd_sim.node.nvidia_faults import NvidiaGpus
 from devherd_sim.node.pci_faults import PciFunctions, remove_dangling
@@ -31,6 +32,8 @@ _NUMBERED = {
     "opae port": ("sys/bus/platform/devices", "intel-fpga-port."),
     "hwmon": ("sys/class/hwmon", "hwmon"),
 }
+FAULTS_DIRECTORY = ".devherd-faults"
+"""In the root of the tree: what faults have changed (faults.py)."""
 _WAYS_IN = ("sys/class/", "sys/bus/", "sys/dev/", "dev/")
 """Where those who look for devices begin."""
 
@@ -41,6 +44,7 @@ class SimulatedNode:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.uevents = Uevents(root)
+        self.kernel_log = KernelLog(root)
         self.functions = PciFunctions(root)
         self.nvidia = NvidiaGpus(root)
 
@@ -52,12 +56,18 @@ class SimulatedNode:
         """
         _make_room(root)
         write_tree(entries(spec), root)
-        return cls(root)
+        node = cls(root)
+        node.kernel_log.begin()
+        return node
 
     def repair(self, spec: NodeSpec) -> None:
         """Put back whatever the node is to have and has lost, and every attribute's first value."""
+        self.put_back(entries(spec))
+
+    def put_back(self, made: list[Entry]) -> None:
+        """Put these entries back, whatever has become of them."""
         with self.uevents.of_changes():
-            self._put_in_order(entries(spec))
+            self._put_in_order(made)
 
     def ports(self) -> list[str]:
         """The names of all FPGA ports."""
@@ -189,6 +199,7 @@ def _make_room(root: Path) -> None:
         if (root / top).exists():
             shutil.rmtree(root / top)
     (root / NVML_ANSWER).unlink(missing_ok=True)
+    shutil.rmtree(root / FAULTS_DIRECTORY, ignore_errors=True)
 
 
 def _ways_in_first(path: str) -> tuple[bool, str]:

@@ -1,20 +1,18 @@
 """Uevents of a simulated node, in the kernel's format: <https://docs.kernel.org/core-api/kobject.html>.
 
-They go to every program that listens to the node, each on a datagram socket whose abstract name begins with
-`devherd-uevents-<device>-<inode>-`, with device and inode of the node's root (rust/src/events/uevents.rs).
+They go to every program that listens to the node (listeners.py).
 """
 
 import os
-import socket
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SEND_SECONDS = 0.1
-"""For a listener to make room; one that does not loses the event, as with the kernel."""
+from devherd_sim.node.listeners import tell_listeners
+
 _PLAIN = {"module/*": "module", "class/*": "class", "bus/*": "bus", "bus/*/drivers/*": "drivers"}
 """Objects that are no devices and have events, by their place below /sys, and their subsystem."""
 
@@ -63,20 +61,7 @@ class Uevents:
         return found
 
     def _send(self, messages: list[bytes]) -> None:
-        if not messages:
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.settimeout(SEND_SECONDS)
-            for listener in self._listeners():
-                with suppress(OSError):  # it has ended, or does not read
-                    for message in messages:
-                        sender.sendto(message, listener)
-
-    def _listeners(self) -> list[str]:
-        root = self._root.stat()
-        prefix = f"@devherd-uevents-{root.st_dev}-{root.st_ino}-"
-        names = (line.rpartition(" ")[2] for line in Path("/proc/net/unix").read_text().splitlines())
-        return ["\0" + name[1:] for name in names if name.startswith(prefix)]
+        tell_listeners(self._root, "uevents", messages)
 
 
 def _device_at(directory: Path) -> _Object | None:

@@ -1,4 +1,9 @@
-//! What wakes a scan: the kernel's device events, and directories whose entries come and go.
+//! What wakes the scanner: the kernel's device events and its log, and directories whose entries come and go.
 
 pub mod inotify;
+pub mod kernel_log;
+pub mod kernel_log_record;
+pub mod kernel_log_rules;
+mod simulated;
+mod simulated_kernel_log;
 pub mod uevents;

@@ -10,7 +10,9 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, sockopt};
+
+use super::simulated;
 
 /// One event: its variables by name, `ACTION` (`add`, `remove`, `bind`, `unbind`, `change`, …) and `DEVPATH` (below
 /// /sys) always among them. The kernel adds `SUBSYSTEM` and `SEQNUM`, drivers what they have to say (`ERROR_EVENT`,
@@ -37,9 +39,6 @@ const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Messages taken in one go: a storm of events must not keep [`UeventSocket::drain`] from returning.
 const MOST_MESSAGES: usize = 4096;
-
-/// Programs that can listen to one simulated node at a time.
-const MOST_LISTENERS: u32 = 64;
 
 /// A socket on which device events arrive. It is closed when dropped.
 #[derive(Debug)]
@@ -71,18 +70,7 @@ impl UeventSocket {
     /// # Errors
     /// Those of `stat`, `socket` and `bind`; `EADDRINUSE` when too many others listen to this node.
     pub fn of_simulated_node(root: &Path) -> io::Result<Self> {
-        let root = rustix::fs::stat(root)?;
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-        for number in 0..MOST_LISTENERS {
-            let name = format!("devherd-uevents-{}-{}-{number}", root.st_dev, root.st_ino);
-            match rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
-                Ok(()) => return Ok(Self { socket, sender: Sender::SimulatedNode }),
-                Err(Errno::ADDRINUSE) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(Errno::ADDRINUSE.into())
+        Ok(Self { socket: simulated::listen("uevents", root)?, sender: Sender::SimulatedNode })
     }
 
     fn with_buffer(size: usize) -> io::Result<Self> {
@@ -150,7 +138,7 @@ fn parsed(message: &[u8]) -> Option<Uevent> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rustix::net::SendFlags;
+    use rustix::net::{SendFlags, SocketAddrUnix};
 
     use super::*;
 

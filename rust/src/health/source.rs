@@ -78,8 +78,10 @@ pub enum Evidence {
     Readded,
     /// The host has booted since.
     Rebooted,
-    /// The driver says that the device needs no recovery.
+    /// The driver wanted something done to the device, and does no more.
     RecoveryNone,
+    /// The driver, asked after it, has nothing done to the device.
+    RecoveryUnasked,
     /// The source takes its word back.
     SourceCleared,
     /// An operator says so.
@@ -95,6 +97,7 @@ impl Evidence {
             Self::Readded => "readded",
             Self::Rebooted => "rebooted",
             Self::RecoveryNone => "recovery-none",
+            Self::RecoveryUnasked => "recovery-unasked",
             Self::SourceCleared => "source-cleared",
             Self::Operator => "operator",
         }

@@ -40,8 +40,6 @@ pub struct Gpu {
     pub mig_mode: Option<bool>,
     /// Its MIG devices, by their index.
     pub mig_devices: Vec<MigDevice>,
-    /// Whether NVML reports it as fallen off the bus (`NVML_ERROR_GPU_IS_LOST`).
-    pub is_lost: bool,
     /// Active direct NVLinks to other GPUs, by PCI address.
     pub nvlinks: BTreeMap<String, u32>,
     /// Active NVLinks to switches.

@@ -21,29 +21,11 @@ const MOST_LINKS: c_uint = 64;
 /// NVIDIA, as a PCI vendor.
 const NVIDIA: c_uint = 0x10de;
 
-/// Why NVML could not be initialised.
-pub(super) enum Refusal {
-    /// The library is of another version than the driver.
-    Mismatch,
-    /// The kernel driver is not loaded.
-    NoDriver,
-    /// Anything else, as the library words it.
-    Other(String),
-}
-
-/// All facts that the library has.
-pub(super) fn facts(library: &Library) -> Result<Facts, Refusal> {
-    library.act(&["nvmlInit_v2", "nvmlInit"]).map_err(|failure| match failure.code {
-        Some(code::LIB_RM_VERSION_MISMATCH) => Refusal::Mismatch,
-        Some(code::DRIVER_NOT_LOADED) => Refusal::NoDriver,
-        _ => Refusal::Other(failure.to_string()),
-    })?;
-    let mut query = Query { library, problems: Vec::new(), reported: BTreeSet::new(), is_lost: false };
+/// All facts that an initialised library has.
+pub(super) fn facts(library: &Library) -> Facts {
+    let mut query = Query { library, problems: Vec::new(), reported: BTreeSet::new() };
     let facts = query.whole();
-    let problems = query.problems;
-    // Its result no longer matters.
-    let _ = library.act(&["nvmlShutdown"]);
-    Ok(Facts { problems, ..facts })
+    Facts { problems: query.problems, ..facts }
 }
 
 /// The questions, and what could not be answered.
@@ -52,8 +34,6 @@ struct Query<'library> {
     problems: Vec<String>,
     /// Subject and failure of each problem.
     reported: BTreeSet<(String, String)>,
-    /// Whether NVML reported the current GPU as lost.
-    is_lost: bool,
 }
 
 impl Query<'_> {
@@ -86,7 +66,6 @@ impl Query<'_> {
 
     fn gpu(&mut self, index: u32, gpu: Handle, place: Option<&PciInfo>, addresses: &BTreeSet<String>) -> Gpu {
         let library = self.library;
-        self.is_lost = false;
         let pci_address = place.map(address).unwrap_or_default();
         let subject = format!("GPU {index} ({pci_address})");
         let memory: Option<Memory> = self.permitted(&subject, library.value_of(&["nvmlDeviceGetMemoryInfo"], gpu));
@@ -108,7 +87,6 @@ impl Query<'_> {
             facts.mig_devices = self.mig_devices(&subject, gpu);
         }
         self.count_links(&subject, gpu, addresses, &mut facts);
-        facts.is_lost = self.is_lost;
         facts
     }
 
@@ -215,7 +193,6 @@ impl Query<'_> {
 
     /// A lost GPU answers every question with the same error: report it once.
     fn complain(&mut self, subject: &str, failure: &Failure) {
-        self.is_lost |= failure.code == Some(code::GPU_IS_LOST);
         if self.reported.insert((subject.to_owned(), failure.meaning.clone())) {
             self.problems.push(format!("{subject}: {failure}"));
         }
@@ -252,6 +229,6 @@ impl Profiles {
 }
 
 /// As sysfs spells it; GPUs are functions 0.
-fn address(place: &PciInfo) -> String {
+pub(super) fn address(place: &PciInfo) -> String {
     format!("{:04x}:{:02x}:{:02x}.0", place.domain, place.bus, place.device)
 }

@@ -5,14 +5,14 @@
 #![expect(unsafe_code, reason = "a C library is called by pointers that only its documentation types")]
 
 use std::error::Error;
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::path::Path;
 
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlDeviceAttributes_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstanceProfileInfo_t,
-    nvmlMemory_t, nvmlPciInfo_t, nvmlReturn_t,
+    nvmlDevice_t, nvmlDeviceAttributes_t, nvmlEventData_t, nvmlEventSet_t, nvmlFieldValue_t, nvmlGpuFabricInfo_v3_t,
+    nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstanceProfileInfo_t, nvmlMemory_t, nvmlPciInfo_t, nvmlReturn_t,
 };
 
 /// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `NVML_DEVICE_UUID_V2_BUFFER_SIZE`; version texts have 80.
@@ -23,11 +23,11 @@ pub(super) mod code {
     pub(in crate::nvml) use nvml_wrapper_sys::bindings::{
         nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED as DRIVER_NOT_LOADED,
         nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND as FUNCTION_NOT_FOUND,
-        nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST as GPU_IS_LOST,
         nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT as INVALID_ARGUMENT,
         nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH as LIB_RM_VERSION_MISMATCH,
         nvmlReturn_enum_NVML_ERROR_NO_PERMISSION as NO_PERMISSION, nvmlReturn_enum_NVML_ERROR_NOT_FOUND as NOT_FOUND,
-        nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED, nvmlReturn_enum_NVML_SUCCESS as SUCCESS,
+        nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED, nvmlReturn_enum_NVML_ERROR_TIMEOUT as TIMEOUT,
+        nvmlReturn_enum_NVML_ERROR_UNKNOWN as UNKNOWN, nvmlReturn_enum_NVML_SUCCESS as SUCCESS,
     };
 }
 
@@ -41,8 +41,12 @@ pub(super) unsafe trait Plain: Copy {}
 unsafe impl Plain for c_int {}
 // SAFETY: integers.
 unsafe impl Plain for c_uint {}
+// SAFETY: an integer.
+unsafe impl Plain for c_ulonglong {}
 // SAFETY: a pointer, which may be null; nothing here follows it.
 unsafe impl Plain for nvmlDevice_t {}
+// SAFETY: a pointer, which may be null; nothing here follows it.
+unsafe impl Plain for nvmlEventSet_t {}
 // SAFETY: a pointer, which may be null; nothing here follows it.
 unsafe impl Plain for nvmlGpuInstance_t {}
 // SAFETY: `repr(C)`, of integers and arrays of them.
@@ -55,6 +59,10 @@ unsafe impl Plain for nvmlDeviceAttributes_t {}
 unsafe impl Plain for nvmlGpuInstanceInfo_t {}
 // SAFETY: `repr(C)`, of integers.
 unsafe impl Plain for nvmlGpuInstanceProfileInfo_t {}
+// SAFETY: `repr(C)`, of integers and a pointer.
+unsafe impl Plain for nvmlEventData_t {}
+// SAFETY: `repr(C)`, of integers and arrays of them.
+unsafe impl Plain for nvmlGpuFabricInfo_v3_t {}
 
 fn zeroed<T: Plain>() -> T {
     // SAFETY: `Plain` promises that zero bytes are a value.
@@ -192,6 +200,68 @@ impl Library {
         Ok(value)
     }
 
+    /// `nvmlReturn_t f(const char *, T *)`.
+    pub(super) fn named<T: Plain>(&self, names: Names, name: &str) -> Answer<T> {
+        type Function<T> = unsafe extern "C" fn(*const c_char, *mut T) -> nvmlReturn_t;
+        let (function_name, function) = self.function::<Function<T>>(names)?;
+        let text = CString::new(name).unwrap_or_default();
+        let mut value = zeroed::<T>();
+        // SAFETY: as in `value`; the text has a closing NUL and outlives the call.
+        self.checked(function_name, unsafe { function(text.as_ptr(), &raw mut value) })?;
+        Ok(value)
+    }
+
+    /// `nvmlReturn_t f(handle)`.
+    pub(super) fn act_on<H: Plain>(&self, names: Names, handle: H) -> Answer<()> {
+        type Function<H> = unsafe extern "C" fn(H) -> nvmlReturn_t;
+        let (name, function) = self.function::<Function<H>>(names)?;
+        // SAFETY: as in `value_of`.
+        self.checked(name, unsafe { function(handle) })
+    }
+
+    /// `nvmlReturn_t f(handle, T *)`, where the value says to the function what it is.
+    pub(super) fn filled_of<T: Plain>(&self, names: Names, handle: nvmlDevice_t, mut value: T) -> Answer<T> {
+        type Function<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
+        let (name, function) = self.function::<Function<T>>(names)?;
+        // SAFETY: as in `value_of`; the value has the layout of the version that it names.
+        self.checked(name, unsafe { function(handle, &raw mut value) })?;
+        Ok(value)
+    }
+
+    /// `nvmlDeviceRegisterEvents`.
+    pub(super) fn register(&self, device: nvmlDevice_t, types: c_ulonglong, set: nvmlEventSet_t) -> Answer<()> {
+        type Function = unsafe extern "C" fn(nvmlDevice_t, c_ulonglong, nvmlEventSet_t) -> nvmlReturn_t;
+        let (name, function) = self.function::<Function>(&["nvmlDeviceRegisterEvents"])?;
+        // SAFETY: the documented signature; this library gave out both handles and has not taken them back.
+        self.checked(name, unsafe { function(device, types, set) })
+    }
+
+    /// `nvmlEventSetWait_v2`; `None` where nothing happened for so long. The version before it knows no MIG instances.
+    pub(super) fn wait(&self, set: nvmlEventSet_t, milliseconds: c_uint) -> Answer<Option<nvmlEventData_t>> {
+        type Function = unsafe extern "C" fn(nvmlEventSet_t, *mut nvmlEventData_t, c_uint) -> nvmlReturn_t;
+        let (name, function) = self.function::<Function>(&["nvmlEventSetWait_v2"])?;
+        let mut event = zeroed::<nvmlEventData_t>();
+        // SAFETY: the documented signature; the set is one of this library that has not been freed.
+        match unsafe { function(set, &raw mut event, milliseconds) } {
+            code::TIMEOUT => Ok(None),
+            returned => self.checked(name, returned).map(|()| Some(event)),
+        }
+    }
+
+    /// `nvmlDeviceGetFieldValues`: each value has a result of its own.
+    pub(super) fn fields(&self, device: nvmlDevice_t, values: &mut [nvmlFieldValue_t]) -> Answer<()> {
+        type Function = unsafe extern "C" fn(nvmlDevice_t, c_int, *mut nvmlFieldValue_t) -> nvmlReturn_t;
+        let (name, function) = self.function::<Function>(&["nvmlDeviceGetFieldValues"])?;
+        let count = c_int::try_from(values.len()).unwrap_or_default();
+        // SAFETY: the documented signature; the function is given the number of values.
+        self.checked(name, unsafe { function(device, count, values.as_mut_ptr()) })
+    }
+
+    /// What a result means that came as part of an answer.
+    pub(super) fn failure(&self, function: &'static str, returned: nvmlReturn_t) -> Failure {
+        Failure { function, code: Some(returned), meaning: self.meaning(returned) }
+    }
+
     /// The first of the names that the library has. `F` is the documented signature of all of them.
     fn function<F: Copy>(&self, names: Names) -> Answer<(&'static str, F)> {
         for name in names {
@@ -208,7 +278,7 @@ impl Library {
         if returned == code::SUCCESS {
             return Ok(());
         }
-        Err(Failure { function, code: Some(returned), meaning: self.meaning(returned) })
+        Err(self.failure(function, returned))
     }
 
     fn meaning(&self, returned: nvmlReturn_t) -> String {

@@ -5,6 +5,8 @@
 //! probe      finds the library, loads it, asks it                    [source:nvml]
 //!   └─► locate ─► library ─► gather (profile_name)
 //! facts      what it reports
+//! watch      keeps it loaded: its events, and looks at the GPUs' health  [source:nvml]  ─► <run-dir>/findings/nvml
+//! reading    what one such look comes to
 //! answer     the facts or the failure, and for which request [source:nvml]  ─► <run-dir>/facts/nvml.json
 //! ```
 
@@ -15,7 +17,9 @@ mod library;
 pub mod locate;
 pub mod probe;
 mod profile_name;
+pub mod reading;
 pub mod request;
 mod settings;
+pub mod watch;
 
 pub use settings::NvmlSettings;

@@ -4,9 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use super::facts::Facts;
-use super::gather::{self, Refusal};
-use super::library::Library;
-use super::locate;
+use super::library::{Failure, Library, code};
+use super::{gather, locate};
 
 /// Why there are no facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,13 +33,25 @@ impl fmt::Display for ProbeError {
 /// # Errors
 /// Why there are no facts.
 pub fn facts(driver_root: Option<&Path>, library: Option<&Path>) -> Result<Facts, ProbeError> {
+    let library = initialised(driver_root, library)?;
+    let facts = gather::facts(&library);
+    // Its result no longer matters.
+    let _ = library.act(&["nvmlShutdown"]);
+    Ok(facts)
+}
+
+/// The library, loaded and initialised. Whoever has it shuts it down.
+pub(super) fn initialised(driver_root: Option<&Path>, library: Option<&Path>) -> Result<Library, ProbeError> {
     let path = driver_root.and_then(locate::below).or_else(|| library.map(Path::to_path_buf));
     let path = path.ok_or(ProbeError::NoLibrary)?;
     if !is_bare(&path) && !path.exists() {
         return Err(ProbeError::NoLibrary);
     }
     let library = Library::load(&path).map_err(|error| not_loaded(&path, &error))?;
-    gather::facts(&library).map_err(|refusal| ProbeError::Unusable(refused(&path, &refusal)))
+    match library.act(&["nvmlInit_v2", "nvmlInit"]) {
+        Ok(()) => Ok(library),
+        Err(failure) => Err(ProbeError::Unusable(refused(&path, &failure))),
+    }
 }
 
 /// A bare name that the dynamic loader does not find is no library; one that it cannot load, or lacks a part of, is broken.
@@ -55,21 +66,19 @@ fn is_bare(path: &Path) -> bool {
     path.components().count() == 1
 }
 
-fn refused(path: &Path, refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::Mismatch => {
+fn refused(path: &Path, failure: &Failure) -> String {
+    match failure.code {
+        Some(code::LIB_RM_VERSION_MISMATCH) => {
             let version = locate::version(path).map(|version| format!(" {version}")).unwrap_or_default();
             format!(
                 "driver/library version mismatch — the library{version} is of another version than the loaded driver \
                  — reload the nvidia kernel modules or reboot"
             )
         }
-        Refusal::NoDriver => {
+        Some(code::DRIVER_NOT_LOADED) => {
             "NVML cannot be initialised — the nvidia kernel driver is not loaded — load it; `dmesg` shows why it fails"
                 .to_owned()
         }
-        Refusal::Other(why) => {
-            format!("NVML cannot be initialised — {why} — check nvidia-smi and `dmesg`")
-        }
+        _ => format!("NVML cannot be initialised — {failure} — check nvidia-smi and `dmesg`"),
     }
 }

@@ -4,12 +4,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::Mutex;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use super::lock;
+use crate::events::kernel_log_rules::{Row, Rules};
 use crate::events::uevents::Uevent;
-use crate::events::{inotify, uevents};
+use crate::events::{inotify, kernel_log, uevents};
+use crate::host::Host;
 
 #[pyclass(frozen, module = "devherd._native")]
 pub(super) struct UeventSocket(Mutex<Option<uevents::UeventSocket>>);
@@ -64,6 +66,96 @@ impl DirectoryWatch {
 
     fn close(&self) {
         lock(&self.0).take();
+    }
+}
+
+/// One of `KernelLog.drain`.
+#[pyclass(frozen, eq, get_all, module = "devherd._native")]
+#[derive(PartialEq)]
+pub(super) struct KernelLogEvent {
+    rule: String,
+    pci_address: String,
+    uuid: String,
+    gpu_instance: Option<u32>,
+    compute_instance: Option<u32>,
+    xid: String,
+    value: String,
+    text: String,
+    monotonic: f64,
+    times: u64,
+}
+
+impl From<kernel_log::Event> for KernelLogEvent {
+    fn from(event: kernel_log::Event) -> Self {
+        let said = event.said;
+        Self {
+            rule: said.rule,
+            pci_address: said.pci_address,
+            uuid: said.uuid,
+            gpu_instance: said.gpu_instance,
+            compute_instance: said.compute_instance,
+            xid: said.xid,
+            value: said.value,
+            text: event.text,
+            monotonic: event.monotonic,
+            times: event.times,
+        }
+    }
+}
+
+#[pyclass(frozen, module = "devherd._native")]
+pub(super) struct KernelLog(Mutex<Option<kernel_log::KernelLog>>);
+
+#[pymethods]
+impl KernelLog {
+    #[new]
+    #[pyo3(signature = (host_root, rules, *, simulated = false, after = None))]
+    fn new(
+        host_root: &str,
+        rules: Vec<(String, String, String)>,
+        simulated: bool,
+        after: Option<(u64, f64)>,
+    ) -> PyResult<Self> {
+        let host = if simulated { Host::simulated(host_root) } else { Host::new(host_root) };
+        let after = after.map(|(next, lag)| kernel_log::Position { next, lag });
+        let log = kernel_log::KernelLog::of_host(&host, Path::new(host_root), compiled(rules)?, after);
+        Ok(Self(Mutex::new(Some(log.map_err(numbered)?))))
+    }
+
+    fn fileno(&self) -> PyResult<RawFd> {
+        Ok(open(&mut lock(&self.0))?.as_raw_fd())
+    }
+
+    fn drain(&self, python: Python<'_>, most: usize) -> PyResult<(Vec<KernelLogEvent>, u64, bool)> {
+        let batch = python.detach(|| open(&mut lock(&self.0)).map(|log| log.drain(most)))?.map_err(numbered)?;
+        Ok((batch.events.into_iter().map(KernelLogEvent::from).collect(), batch.lost, batch.more))
+    }
+
+    fn position(&self) -> PyResult<(u64, f64)> {
+        let position = open(&mut lock(&self.0))?.position();
+        Ok((position.next, position.lag))
+    }
+
+    fn close(&self) {
+        lock(&self.0).take();
+    }
+}
+
+#[pyfunction]
+pub(super) fn check_kernel_log_rules(rules: Vec<(String, String, String)>) -> PyResult<()> {
+    compiled(rules).map(drop)
+}
+
+fn compiled(rules: Vec<(String, String, String)>) -> PyResult<Rules> {
+    let rows = rules.into_iter().map(|(name, contains, pattern)| Row { name, contains, pattern });
+    Rules::new(rows.collect()).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// With its number, which the conversion of `pyo3` leaves out.
+fn numbered(error: std::io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(number) => PyOSError::new_err((number, error.to_string())),
+        None => error.into(),
     }
 }
 

@@ -29,13 +29,13 @@ mod _native {
     #[pymodule_export]
     use super::edits::{Edits, Hook, Mount, Node};
     #[pymodule_export]
-    use super::events::{DirectoryWatch, UeventSocket};
+    use super::events::{DirectoryWatch, KernelLog, KernelLogEvent, UeventSocket, check_kernel_log_rules};
     #[pymodule_export]
     use super::health::{Finding, HealthSource, Look, Meaning, health_sources};
     #[pymodule_export]
     use super::immortal::make_immortal;
     #[pymodule_export]
-    use super::nvml::nvml_facts;
+    use super::nvml::{NvmlWatch, nvml_facts};
     #[pymodule_export]
     use super::order::NaturalKey;
     #[pymodule_export]

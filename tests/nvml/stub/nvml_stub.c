@@ -10,6 +10,13 @@
  *   guarded                      as NVIDIA's driver: without CAP_SYS_ADMIN, the memory of a GPU in MIG mode and its GPU
  *                                instances are refused, and late MIG devices are not listed
  *   link gpu=N link=N type=N pci=ADDRESS vendor=HEX
+ *   event NUMBER gpu=N kind=BITS data=N [gi=N ci=N]
+ *                                told once to each event set in which the GPU was registered before; NUMBER grows
+ *   events gpu=N types=BITS      which events the GPU has, all unless said
+ *   field gpu=N id=N value=N [type=N]        others are not supported
+ *   fabric gpu=N state=N status=N summary=N
+ *   clocks gpu=N reasons=BITS
+ *   lost gpu=N                   every call on the GPU answers that it is lost, also later, until the library is initialised again
  *   fail FUNCTION CODE [gpu=N]   it answers the code (for one GPU)
  *   hang FUNCTION                it does not answer as long as the file says so
  *   crash FUNCTION               SIGSEGV
@@ -27,7 +34,10 @@
 #define MOST 64
 #define LINE 512
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum {
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+    TIMEOUT = 10, GPU_IS_LOST = 15, VERSION_MISMATCH = 25,
+};
 
 typedef struct { char lines[MOST * 8][LINE]; int count; } script_t;
 typedef struct { int gpu; const char *line; } device_t;
@@ -42,7 +52,8 @@ typedef struct { unsigned id, rest[9]; unsigned long long mebibytes; } profile_t
 
 static script_t script;
 static device_t gpus[MOST], migs[MOST * 2];
-static int gpu_count, mig_count;
+static int gpu_count, mig_count, initialised;
+static char lost[MOST];
 
 static void read_script(void) {
     const char *path = getenv("DEVHERD_NVML_STUB");
@@ -91,14 +102,16 @@ static int told_to_hang(const char *function) {
 /* What the file says about a call; 0 = answer. */
 static int fate(const char *function, int gpu) {
     while (told_to_hang(function)) usleep(10000);
+    if (gpu >= 0 && !initialised) return UNINITIALIZED;
     for (int index = 0; index < script.count; index++) {
         const char *line = script.lines[index];
         if (is(line, "crash") && is(line + 6, function)) raise(SIGSEGV);
+        if (gpu >= 0 && gpu < MOST && is(line, "lost") && number(line, "gpu") == (unsigned)gpu) lost[gpu] = 1;
         if (!is(line, "fail") || !is(line + 5, function)) continue;
         const char *only = text(line, "gpu");
         if (!only || atoi(only) == gpu) return atoi(line + 5 + strlen(function));
     }
-    return SUCCESS;
+    return gpu >= 0 && gpu < MOST && lost[gpu] ? GPU_IS_LOST : SUCCESS;
 }
 
 #define FATE(gpu) do { int code = fate(__func__, gpu); if (code) return code; } while (0)
@@ -135,7 +148,9 @@ static void fill(pci_t *pci, const char *address, unsigned vendor) {
 /* ---- library and system ---- */
 
 static int start(void) {
+    if (initialised++) return SUCCESS;
     gpu_count = mig_count = 0;
+    memset(lost, 0, sizeof lost);
     for (int index = 0; index < script.count; index++) {
         const char *line = strdup(script.lines[index]);
         if (is(line, "gpu")) gpus[gpu_count] = (device_t){gpu_count, line}, gpu_count++;
@@ -150,7 +165,12 @@ int nvmlInit(void) { FATE(-1); return start(); }
 int nvmlInit_v2(void) { FATE(-1); return start(); }
 #endif
 
-int nvmlShutdown(void) { FATE(-1); return SUCCESS; }
+int nvmlShutdown(void) {
+    FATE(-1);
+    if (!initialised) return UNINITIALIZED;
+    initialised--;
+    return SUCCESS;
+}
 
 const char *nvmlErrorString(int code) {
     switch (code) {
@@ -345,6 +365,145 @@ int nvmlDeviceGetGpuInstanceProfileInfo(device_t *device, unsigned profile, prof
     if (profile > 17) return INVALID_ARGUMENT;
     memset(info, 0, sizeof *info);
     info->id = own_profile_id(profile);
+    return SUCCESS;
+}
+
+/* ---- health ---- */
+
+typedef struct { unsigned long long types[MOST], told; int made; } set_t;
+typedef struct { device_t *device; unsigned long long kind, data; unsigned gpu_instance, compute_instance; } event_t;
+typedef struct {
+    unsigned id, scope;
+    long long timestamp, latency;
+    int type, returned;
+    union { double number; unsigned narrow; unsigned long long wide; } value;
+} field_t;
+typedef struct {
+    unsigned version;
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
+    unsigned mask;
+    unsigned char summary;
+} fabric_t;
+
+_Static_assert(sizeof(event_t) == 32 && sizeof(field_t) == 40 && sizeof(fabric_t) == 40, "layouts of the interface");
+
+static const char *line_of(const char *word, int gpu) {
+    for (int index = 0; index < script.count; index++)
+        if (is(script.lines[index], word) && number(script.lines[index], "gpu") == (unsigned)gpu) return script.lines[index];
+    return NULL;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *address, device_t **device) {
+    unsigned sought[4], here[4];
+    if (!address || sscanf(address, "%x:%x:%x.%x", &sought[0], &sought[1], &sought[2], &sought[3]) != 4) return INVALID_ARGUMENT;
+    for (int index = 0; index < gpu_count; index++) {
+        const char *place = text(gpus[index].line, "pci");
+        if (!place || sscanf(place, "%x:%x:%x.%x", &here[0], &here[1], &here[2], &here[3]) != 4) continue;
+        if (memcmp(sought, here, sizeof here)) continue;
+        FATE(index);
+        *device = &gpus[index];
+        return SUCCESS;
+    }
+    FATE(-1);
+    return initialised ? NOT_FOUND : UNINITIALIZED;
+}
+
+int nvmlEventSetCreate(set_t **set) {
+    FATE(-1);
+    if (!initialised) return UNINITIALIZED;
+    *set = calloc(1, sizeof **set);
+    (*set)->made = 1;
+    for (int index = 0; index < script.count; index++)
+        if (is(script.lines[index], "event")) (*set)->told = strtoull(script.lines[index] + 5, NULL, 10);
+    return SUCCESS;
+}
+
+int nvmlEventSetFree(set_t *set) {
+    FATE(-1);
+    if (!set || !set->made) return INVALID_ARGUMENT;
+    set->made = 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetSupportedEventTypes(device_t *device, unsigned long long *types) {
+    FATE(device->gpu);
+    const char *told = line_of("events", device->gpu);
+    *types = told ? number(told, "types") : 0xff9f;
+    return SUCCESS;
+}
+
+int nvmlDeviceRegisterEvents(device_t *device, unsigned long long types, set_t *set) {
+    FATE(device->gpu);
+    const char *told = line_of("events", device->gpu);
+    if (!set || !set->made) return INVALID_ARGUMENT;
+    if (types & ~(told ? number(told, "types") : 0xff9full)) return NOT_SUPPORTED;
+    set->types[device->gpu] |= types;
+    return SUCCESS;
+}
+
+static int next(set_t *set, event_t *event) {
+    for (int index = 0; index < script.count; index++) {
+        const char *line = script.lines[index];
+        unsigned long long turn = is(line, "event") ? strtoull(line + 5, NULL, 10) : 0;
+        if (turn <= set->told) continue;
+        set->told = turn;
+        int gpu = number(line, "gpu");
+        if (!(set->types[gpu] & number(line, "kind"))) continue;
+        *event = (event_t){&gpus[gpu], number(line, "kind"), number(line, "data"), ~0u, ~0u};
+        if (text(line, "gi")) event->gpu_instance = number(line, "gi");
+        if (text(line, "ci")) event->compute_instance = number(line, "ci");
+        return 1;
+    }
+    return 0;
+}
+
+int nvmlEventSetWait_v2(set_t *set, event_t *event, unsigned milliseconds) {
+    FATE(-1);
+    if (!initialised) return UNINITIALIZED;
+    if (!set || !set->made) return INVALID_ARGUMENT;
+    for (unsigned waited = 0;; waited += 5) {
+        if (next(set, event)) return SUCCESS;
+        if (waited >= milliseconds) return TIMEOUT;
+        usleep(5000);
+        read_script();
+    }
+}
+
+int nvmlDeviceGetFieldValues(device_t *device, int count, field_t *values) {
+    FATE(device->gpu);
+    for (int index = 0; index < count; index++) {
+        field_t *value = &values[index];
+        value->returned = NOT_SUPPORTED;
+        for (int at = 0; at < script.count; at++) {
+            const char *line = script.lines[at];
+            if (!is(line, "field") || number(line, "gpu") != (unsigned)device->gpu || number(line, "id") != value->id) continue;
+            value->type = text(line, "type") ? (int)number(line, "type") : 1;
+            value->value.wide = number(line, "value");
+            value->returned = text(line, "return") ? (int)number(line, "return") : SUCCESS;
+        }
+    }
+    return SUCCESS;
+}
+
+int nvmlDeviceGetGpuFabricInfoV(device_t *device, fabric_t *fabric) {
+    FATE(device->gpu);
+    if (fabric->version != (sizeof *fabric | 3u << 24)) return VERSION_MISMATCH;
+    const char *told = line_of("fabric", device->gpu);
+    if (!told) return NOT_SUPPORTED;
+    fabric->state = number(told, "state");
+    fabric->status = number(told, "status");
+    fabric->summary = number(told, "summary");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(device_t *device, unsigned long long *reasons) {
+    FATE(device->gpu);
+    const char *told = line_of("clocks", device->gpu);
+    if (!told) return NOT_SUPPORTED;
+    *reasons = number(told, "reasons");
     return SUCCESS;
 }
 #endif

@@ -1,18 +1,21 @@
-"""Process `source:nvml`: asks NVIDIA's library for what the scanner's request needs, and writes its answer.
+"""Process `source:nvml`: asks NVIDIA's library for what the scanner's request needs, and watches the GPUs' health.
 
-A thread of its own asks, since the library may hang; the main thread beats, writes the files and abandons an
-attempt that hangs. Then the process ends: the supervisor starts another, or none while this one sleeps in the kernel.
+A thread of its own asks, one question at a time, since the library may hang; the main thread beats, writes the files
+and abandons a question that hangs. Then the process ends: the supervisor starts another, or none while this one sleeps
+in the kernel.
 """
 
+import contextlib
 import json
 import logging
 import select
 import signal
 import sys
-import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from devherd import spool
 from devherd._native import DirectoryWatch
@@ -20,15 +23,20 @@ from devherd.backoff import Backoff
 from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.health.sources import nvml_answer
 from devherd.health.sources.nvml_answer import Answer, Request
-from devherd.health.sources.nvml_findings import findings
+from devherd.health.sources.nvml_findings import NVML, Reading
+from devherd.health.sources.nvml_question import Hangs, answered
+from devherd.health.sources.nvml_session import Session
+from devherd.health.sources.nvml_watcher import SLICE_SECONDS, Asking, Watcher
+from devherd.proto import health_pb2
 
 log = logging.getLogger(__name__)
 
-NAME = "nvml"
 ATTEMPTS = Backoff(0.1, 30.0, jitter=0.2)
 """Between attempts that fail."""
 REPLACE_ME = 1
 """Exit code of a process that must be replaced."""
+
+T = TypeVar("T")
 
 
 def main(child: Child) -> int:
@@ -38,30 +46,32 @@ def main(child: Child) -> int:
 
 
 class Source:
-    """Asks when the request changes and, after a failure, again at growing intervals."""
+    """Asks when the request changes and, after a failure, again at growing intervals; watches the GPUs in between."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
         self._requests = child.settings.requests_directory
         self._answer_file = child.settings.nvml_answer_file
-        self._findings_file = spool.path_of(child.settings.findings_directory, NAME)
+        self._findings_file = spool.path_of(child.settings.findings_directory, NVML)
         self._answer = nvml_answer.read(self._answer_file)
         self._asked: Request | None = None
         self._ask_again_at = 0.0
+        self._watcher = Watcher(spool.read_or_empty(self._findings_file, health_pb2.Findings))
         self._nodes = device_nodes()
         self._watch = _open_watch()
         self._unwritable = False
 
     def run(self) -> int:
-        """Ask whenever it is due; returns the exit code when another process is needed."""
+        """Ask and watch whenever it is due; returns the exit code when another process is needed."""
         self._explain_how_the_last_process_ended()
         while not self._child.has_outgrown_its_sandbox():
             self._child.beat()
             self._look_for_requests()
             request = self._request()
-            if request is not None and self._is_due(request) and not self._ask(request):
+            if request is not None and not self._go_on(request):
                 return REPLACE_ME
-            self._rest()
+            if request is None or self._watcher.is_resting():
+                self._rest()
         return RENEW
 
     def _explain_how_the_last_process_ended(self) -> None:
@@ -71,7 +81,7 @@ class Source:
     def _request(self) -> Request | None:
         """The current request; None while there is none that can be read."""
         try:
-            request: Request = json.loads((self._requests / f"{NAME}.json").read_bytes())
+            request: Request = json.loads((self._requests / f"{NVML}.json").read_bytes())
         except (OSError, ValueError):
             return None
         return request
@@ -79,39 +89,52 @@ class Source:
     def _is_due(self, request: Request) -> bool:
         return request != self._asked or bool(self._answer.failures and time.monotonic() >= self._ask_again_at)
 
-    def _ask(self, request: Request) -> bool:
-        """One attempt; False when another process is needed: NVML hangs, or this process may not open new nodes."""
-        if device_nodes() != self._nodes:
+    def _go_on(self, request: Request) -> bool:
+        """Ask or watch; False when another process is needed: NVML hangs, or this process may not open new nodes."""
+        is_due = self._is_due(request)
+        if is_due and device_nodes() != self._nodes:
             log.info("device nodes were created or removed; this process may open only those that existed at its start")
             return False
+        try:
+            if is_due:
+                self._ask(request)
+            elif not self._watcher.is_resting() and self._watcher.turn(self._asking(request)):
+                self._write(self._write_findings)
+        except Hangs as hangs:
+            self._give_up(request, hangs)
+            return False
+        return True
+
+    def _ask(self, request: Request) -> None:
+        """One attempt at the facts, by GPUs opened anew."""
         self._asked = request
         self._become(self._answer.begun(request))
-        attempt = Attempt(self._answer)
+        begun, before = self._answer, self._watcher.session
+        session = Session(request, self._child.settings.host_root)
+        slow = request["patience_seconds"], lambda: self._become(self._answer.slow())
         begin = time.monotonic()
-        slow_at = begin + request["patience_seconds"]
-        hangs_at = begin + nvml_answer.deadline_seconds(request)
-        attempt.start()
         try:
-            while attempt.is_alive():
-                self._child.beat()
-                now = time.monotonic()
-                if now >= hangs_at:
-                    self._give_up(attempt)
-                    return False
-                if now >= slow_at:
-                    self._become(self._answer.slow())
-                due = hangs_at if now >= slow_at else slow_at
-                attempt.join(min(BEAT_PERIOD_SECONDS, due - now))
+            answer, readings = answered(
+                lambda: attempt(begun, before, session), nvml_answer.deadline_seconds(request), self._child.beat, slow
+            )
         except SystemExit:  # asked to end: not a crash
             self._become(replace(self._answer, asking=None))
             raise
-        self._become(attempt.outcome)
+        self._watcher.begin(request, None if answer.failures else session, readings, begin)
+        self._become(answer)
         self._ask_again_at = time.monotonic() + ATTEMPTS.after(max(0, self._answer.failures - 1))
-        return True
 
-    def _give_up(self, attempt: "Attempt") -> None:
-        stuck = self._answer.failing(nvml_answer.STUCK)
-        self._become(stuck if attempt.is_in_the_kernel() else self._answer.hanging())
+    def _asking(self, request: Request) -> Asking:
+        seconds = SLICE_SECONDS + nvml_answer.deadline_seconds(request)
+
+        def asking(ask: Callable[[], T]) -> T:
+            return answered(ask, seconds, self._child.beat)
+
+        return asking
+
+    def _give_up(self, request: Request, hangs: Hangs) -> None:
+        asking = replace(self._answer, asking=request)
+        self._become(asking.failing(nvml_answer.STUCK) if hangs.is_in_the_kernel else asking.hanging())
         log.error("%s", self._answer.problem)
 
     def _become(self, answer: Answer) -> None:
@@ -119,12 +142,21 @@ class Source:
         if answer == self._answer and self._answer_file.exists():
             return
         self._answer = answer
+        self._write(self._write_answer)
+
+    def _write_answer(self) -> None:
+        self._answer_file.parent.mkdir(mode=0o700, exist_ok=True)
+        if self._answer.asking is None:  # before the answer: a reader that sees the answer finds them
+            self._write_findings()
+        spool.update(self._answer_file, self._answer.json())
+
+    def _write_findings(self) -> None:
+        self._findings_file.parent.mkdir(mode=0o700, exist_ok=True)
+        spool.write(self._findings_file, self._watcher.told(self._answer.problem or ""))
+
+    def _write(self, write: Callable[[], None]) -> None:
         try:
-            for file in (self._answer_file, self._findings_file):
-                file.parent.mkdir(mode=0o700, exist_ok=True)
-            if answer.asking is None:  # before the answer: a reader that sees the answer finds them
-                spool.write(self._findings_file, findings(answer, time.time()))
-            spool.update(self._answer_file, answer.json())
+            write()
         except OSError as error:
             if not self._unwritable:
                 log.error("cannot write NVML's answer: %s; the scan goes on with the last one", error)
@@ -150,24 +182,21 @@ class Source:
             self._watch.drain()
 
 
-class Attempt(threading.Thread):
-    """One question to NVML."""
-
-    def __init__(self, begun: Answer) -> None:
-        super().__init__(name="nvml", daemon=True)
-        self.outcome = begun
-
-    def run(self) -> None:
-        """Ask."""
-        self.outcome = nvml_answer.ask(self.outcome)
-
-    def is_in_the_kernel(self) -> bool:
-        """Whether it is in uninterruptible sleep (state D), out of the reach of signals."""
-        try:
-            stat = Path(f"/proc/self/task/{self.native_id}/stat").read_text()
-        except OSError:
-            return False
-        return stat.rpartition(")")[2].split()[0] == "D"
+def attempt(begun: Answer, before: Session | None, session: Session) -> tuple[Answer, list[Reading]]:
+    """Ask for the facts, in this process, while the GPUs are open for their health: each is initialised once."""
+    if before is not None:
+        before.close()
+    with contextlib.suppress(OSError):  # why NVML cannot be used, the facts say
+        session.open()
+    answer = nvml_answer.ask(begun)
+    try:
+        readings = [] if answer.failures else session.look(())
+    except OSError as error:
+        readings = []
+        log.warning("the health of the GPUs cannot be watched yet: %s", error)
+    if answer.failures:
+        session.close()
+    return answer, readings
 
 
 def device_nodes() -> frozenset[Path]:

@@ -1,0 +1,139 @@
+"""Makes docs/health.md of the registry of health sources, and of words.toml: `make docs-health`."""
+
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from devherd._native import Finding, health_sources
+from devherd.health import words
+from devherd.health.held import Held
+from devherd.health.kernel_log_rules import Rule, shipped
+from devherd.health.registry import MEANINGS, Meaning
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "health.md"
+UNKNOWN = "what words.toml does not say"
+RECOVER_AFTER = 3
+"""The default of `health.recover_after`."""
+
+HEAD = """\
+# Health
+
+*Generated from the registry of sources by `make docs-health`: what is said here is what devherd does.*
+
+A source says what it sees of a device: a finding, with its reason, the file and the value. What a reason does is its
+action: `unhealthy` takes the device out of the kubelet's hands, `warn` stands beside its health, `ignore` is counted
+and shown. Each reason has a way back of its own, and no source that fails is held against a device. `health.rules`
+changes action, `after` and `hold` by device, source, reason and value. `devherd explain RESOURCE DEVICE` shows what is
+held against a device, and why it is not taken back yet.
+
+A *look* is a poll, each `health.poll`. What stands is taken back by good looks, what happened by what the table says.
+"""
+
+AFTER_SOURCES = """\
+## Rules of the kernel log
+
+The first rule that matches a record decides; only records of the kernel count (facility 0). Rules that are off are
+switched on by name in `health.kernel_log.optional`; your own are in `health.kernel_log.rules`, and raise `kernel-log`.
+"""
+
+AFTER_RULES = """\
+## What others do
+
+NVIDIA's plugin 0.20, gpud of August 2026 and NVSentinel of July 2026, by their sources.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    data = tomllib.loads((HERE / "words.toml").read_text("utf-8"))
+    parts = [HEAD, "## Sources\n", *_sources(data["source"]), AFTER_SOURCES, _rules(shipped()), AFTER_RULES]
+    parts += [_ways(data["way"]), _elsewhere(data["elsewhere"])]
+    return "\n".join(parts)
+
+
+def _sources(known: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    core = {source.name: source for source in health_sources()}
+    for name in sorted({source for source, _ in MEANINGS}):
+        about = known.get(name, {})
+        reads = core[name].reads if name in core else about.get("reads", UNKNOWN)
+        document = core[name].document if name in core else about.get("document", UNKNOWN)
+        yield f"### `{name}`\n"
+        yield f"Looks at {about.get('looks_at', UNKNOWN)}. Read: {reads}. Documented: {document}.\n"
+        yield _reasons({reason: meaning for (source, reason), meaning in MEANINGS.items() if source == name}, name)
+
+
+def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:
+    rows = []
+    for reason, meaning in meanings.items():
+        rows.append((f"`{reason}`", *_row(source, reason, meaning)))
+        for values, one in _by_meaning(meaning.by_value):
+            rows.append((f"`{reason}`: {values}", *_row(source, reason, one)))
+    return _table(("reason", "does", "raised when", "taken back when"), rows)
+
+
+def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]]:
+    """Values that do the same in one row."""
+    alike: dict[tuple[object, ...], dict[str, Meaning]] = {}
+    for value, meaning in by_value.items():
+        same = meaning.action, meaning.clears, meaning.after, meaning.hold
+        alike.setdefault(same, {})[value] = meaning
+    for meanings in alike.values():
+        thresholds = dict.fromkeys(meaning.threshold for meaning in meanings.values())
+        yield ", ".join(meanings), replace(next(iter(meanings.values())), threshold="; ".join(thresholds))
+
+
+def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
+    held = Held(Finding(source=source, reason=reason), meaning, 0.0, 0.0, 0.0, 0.0, "")
+    after = f", for {meaning.after:g} s" if meaning.after else ""
+    new = "; a warning where it stood at the first look" if meaning.only_when_new else ""
+    return meaning.action, f"{meaning.threshold}{after}{new}", words.way_back(held, RECOVER_AFTER)
+
+
+def _rules(rules: Iterable[Rule]) -> str:
+    rows = [(f"`{rule.name}`", f"`{rule.contains}`", _effect(rule), "off" if rule.optional else "on") for rule in rules]
+    return _table(("rule", "the text contains", "it", "default"), rows)
+
+
+def _effect(rule: Rule) -> str:
+    if rule.reason:
+        return f"raises `{rule.reason}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
+    if rule.evidence:
+        return f"shows `{rule.evidence}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
+    if rule.takes_back:
+        return f"takes `{rule.takes_back}` back"
+    return "is counted" if "(?P<xid>" in rule.pattern else "tells the UUID of an address"
+
+
+def _ways(ways: Iterable[Mapping[str, str]]) -> str:
+    rows = [(way["of"], way["takes_out"], way["takes_back"], way["fails"]) for way in ways]
+    return _table(("", "takes out", "gives back", "when its source fails"), rows)
+
+
+def _elsewhere(rows: Iterable[Mapping[str, Any]]) -> str:
+    cells = [(f"`{row['reason']}`", row["plugin"], row["gpud"], row["nvsentinel"]) for row in rows]
+    return _table(("reason", "the vendor's plugin", "gpud", "NVSentinel"), cells)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+
+
+def main() -> int:
+    """Write the page; with `--check` only say whether it is another."""
+    made = page()
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(made, "utf-8")
+        return 0
+    if PAGE.exists() and PAGE.read_text("utf-8") == made:
+        return 0
+    print("docs/health.md is not what the registry makes: run `make docs-health`", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,174 @@
+//! Which records of the kernel log say something about a device: rules, compiled once.
+//!
+//! A rule is a literal that the text must contain, and a pattern with named groups: `bdf` (a PCI address), `uuid`, `gi` and
+//! `ci` (a MIG instance) say whom it is about, `xid` and `value` which of several things happened.
+
+use std::io;
+
+use regex::bytes::{Captures, Regex, RegexBuilder};
+
+use super::kernel_log_record::Record;
+
+/// What a compiled pattern, and its cache, may take: the largest of the shipped ones takes a tenth.
+const LARGEST_PATTERN: usize = 1 << 19;
+
+/// What a person is shown of a text.
+const LONGEST_DETAIL: usize = 200;
+
+/// A rule as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// What events of it are called.
+    pub name: String,
+    /// What a text must contain before the pattern is tried.
+    pub contains: String,
+    /// A regular expression of bytes: <https://docs.rs/regex/latest/regex/bytes/>.
+    pub pattern: String,
+}
+
+/// What a record says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Said {
+    /// The rule that matched.
+    pub rule: String,
+    /// The device's address, with or without its function; empty when it is named otherwise.
+    pub pci_address: String,
+    /// The device's UUID, or empty.
+    pub uuid: String,
+    /// The GPU instance, where it is about one.
+    pub gpu_instance: Option<u32>,
+    /// The compute instance.
+    pub compute_instance: Option<u32>,
+    /// The code of an Xid, or empty.
+    pub xid: String,
+    /// What else the rule looks for, or empty.
+    pub value: String,
+}
+
+/// The rules in their order: the first that matches a record decides.
+#[derive(Debug)]
+pub struct Rules {
+    rules: Vec<(Row, Regex)>,
+    /// Matches every text that contains what some rule wants: a record of no interest costs one search.
+    any: Regex,
+}
+
+impl Rules {
+    /// Compiles the rules.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a pattern that is none, or is too large, with its rule.
+    pub fn new(rows: Vec<Row>) -> io::Result<Self> {
+        let literals: Vec<String> = rows.iter().map(|row| regex::escape(&row.contains)).collect();
+        // Of no rules the alternation would match everything: a class without a member matches nothing.
+        let any = if rows.is_empty() { "[^\\x00-\\xff]".to_owned() } else { literals.join("|") };
+        let any = compiled("", &any)?;
+        let rules = rows.into_iter().map(|row| compiled(&row.name, &row.pattern).map(|pattern| (row, pattern)));
+        Ok(Self { rules: rules.collect::<io::Result<_>>()?, any })
+    }
+
+    /// What a record says about a device, and its text for people; nothing where no rule matches.
+    #[must_use]
+    pub fn read(&self, record: &Record) -> Option<(Said, String)> {
+        if !self.any.is_match(record.escaped) {
+            return None;
+        }
+        let text = record.text();
+        let (row, groups) = self.rules.iter().find_map(|(row, pattern)| Some((row, pattern.captures(&text)?)))?;
+        let number = |name| group(&groups, name).parse().ok();
+        let written = |name| group(&groups, name).to_ascii_lowercase();
+        let pci_address = Some(written("bdf")).filter(|address| !address.is_empty());
+        let said = Said {
+            rule: row.name.clone(),
+            pci_address: pci_address.unwrap_or_else(|| record.pci_address.unwrap_or_default().to_ascii_lowercase()),
+            uuid: group(&groups, "uuid"),
+            gpu_instance: number("gi"),
+            compute_instance: number("ci"),
+            xid: group(&groups, "xid"),
+            value: group(&groups, "value"),
+        };
+        Some((said, detail(&text)))
+    }
+}
+
+fn compiled(name: &str, pattern: &str) -> io::Result<Regex> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.unicode(false).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN);
+    builder.build().map_err(|error| {
+        let error = error.to_string(); // a picture of the pattern, and in the last line what is wrong
+        let wrong = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        io::Error::new(io::ErrorKind::InvalidInput, format!("rule {name}: its pattern: {wrong}"))
+    })
+}
+
+fn group(groups: &Captures, name: &str) -> String {
+    groups.name(name).map(|found| String::from_utf8_lossy(found.as_bytes()).into_owned()).unwrap_or_default()
+}
+
+/// One line, shortened.
+fn detail(text: &[u8]) -> String {
+    let line = |one: char| if one.is_control() { ' ' } else { one };
+    String::from_utf8_lossy(text).chars().map(line).take(LONGEST_DETAIL).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(rows: &[(&str, &str, &str)]) -> io::Result<Rules> {
+        let row = |&(name, contains, pattern): &(&str, &str, &str)| Row {
+            name: name.into(),
+            contains: contains.into(),
+            pattern: pattern.into(),
+        };
+        Rules::new(rows.iter().map(row).collect())
+    }
+
+    fn record(text: &'static str, device: Option<&'static str>) -> Record<'static> {
+        Record { facility: 0, sequence: 1, microseconds: 2, escaped: text.as_bytes(), pci_address: device }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let rules = rules(&[
+            ("xid", "Xid", r"Xid \((?P<bdf>[\da-fA-F:]+) GPU-I:(?P<gi>\d+)\): (?P<xid>\d+)"),
+            ("any", "Xid", r"Xid .* (?P<value>\w+)$"),
+        ])
+        .unwrap();
+        let (said, text) = rules.read(&record("Xid (0000:3B:00 GPU-I:05): 94, x\\x0ay", None)).unwrap();
+        let expected = Said {
+            rule: "xid".into(),
+            pci_address: "0000:3b:00".into(),
+            gpu_instance: Some(5),
+            xid: "94".into(),
+            ..Said::default()
+        };
+        assert_eq!((said, text.as_str()), (expected, "Xid (0000:3B:00 GPU-I:05): 94, x y"));
+        let (said, _) = rules.read(&record("Xid without address", Some("0000:5e:00.0"))).unwrap();
+        assert_eq!((said.rule.as_str(), said.pci_address.as_str()), ("any", "0000:5e:00.0"));
+        assert_eq!(said.value, "address");
+    }
+
+    #[test]
+    fn what_a_rule_wants_is_taken_as_it_is_written() {
+        let rules = rules(&[("brackets", "a(b", "^")]).unwrap();
+        assert!(rules.read(&record("has a(b in it", None)).is_some());
+        assert!(rules.read(&record("has ab in it", None)).is_none());
+    }
+
+    #[test]
+    fn without_rules_nothing_is_of_interest() {
+        assert_eq!(rules(&[]).unwrap().read(&record("NVRM: Xid", None)), None);
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_or_too_large_is_refused_with_its_rule() {
+        for pattern in ["(", r"(?P<bdf>\w{1000}){1000}"] {
+            let error = rules(&[("mine", "", pattern)]).unwrap_err();
+            assert!(
+                error.kind() == io::ErrorKind::InvalidInput
+                    && error.to_string().starts_with("rule mine: its pattern: ")
+            );
+        }
+    }
+}

@@ -1,0 +1,228 @@
+"""What the shipped rules make of the texts that drivers print, in records as the kernel writes them."""
+
+import time
+
+import pytest
+from not_tested import not_tested
+
+from devherd._native import KernelLog
+from devherd.config.resolved import KernelLogOptions, KernelLogRule
+from devherd.health.kernel_log_rules import compiled_from, in_force, shipped
+from devherd_sim.node.kernel_log import KernelLog as SimulatedLog
+
+FALLEN = (
+    "NVRM: The NVIDIA GPU 0000:3b:00.0\nNVRM: (PCI ID: 10de:2330) installed in this system has\n"
+    "NVRM: fallen off the bus and is not responding to commands."
+)
+UUID = "GPU-5a3c0f0e-1111-2222-3333-444455556666"
+RECOVERY = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from"
+GPU = {"pci_address": "0000:3b:00"}
+
+FORMS = [
+    ("NVRM: Xid (PCI:0000:3B:00): 79, pid=812, name=a (b): 31, c, GPU lost", "nvidia-xid", GPU | {"xid": "79"}),
+    ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", "nvidia-xid", GPU | {"xid": "79"}),
+    ("NVRM: Xid (PCI:0000:3b:00): 13, pid='<unknown>', name=<unknown>, x", "nvidia-xid", GPU | {"xid": "13"}),
+    ("NVRM: Xid (0000:03:00): 14, Channel 00000001", "nvidia-xid", {"pci_address": "0000:03:00", "xid": "14"}),
+    (
+        "NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 94, pid=1, name=x, Contained: SM (0x1)",
+        "nvidia-xid",
+        GPU | {"xid": "94", "gpu_instance": 5},
+    ),
+    (
+        "NVRM: Xid (PCI:0000:3b:00 GPU-I:11 GPU-CI:00): 43, pid=1, name=x, Ch 8",
+        "nvidia-xid",
+        GPU | {"xid": "43", "gpu_instance": 11, "compute_instance": 0},
+    ),
+    ("NVRM: Xid (PCI:0000:3b:00): 45, pid=9, name=x, Ch 1, caused by something", "nvidia-xid", GPU | {"xid": "45"}),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 45, pid=9, name=x, Ch 1, caused by previous Xid 31",
+        "nvidia-xid-sympathetic",
+        GPU | {"xid": "45"},
+    ),
+    (
+        f"{RECOVERY} 0x0 (None) to 0x2 (Node Reboot Required)",
+        "nvidia-recovery-action",
+        GPU | {"xid": "154", "value": "2"},
+    ),
+    (f"{RECOVERY} 0x1 (GPU Reset Required) to 0x0 (None)", "nvidia-recovery-none", GPU | {"xid": "154", "value": "0"}),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 0x0 0x0 0x0)",
+        "nvidia-xid",
+        GPU | {"xid": "149"},
+    ),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT Nonfatal XC0 i0 Link 08 (0x004505c6 0x0 0x0 0x0 0x0)",
+        "nvidia-nvlink-not-fatal",
+        GPU | {"xid": "149"},
+    ),
+    (
+        "NVRM: Xid (PCI:0000:3b:00): 145, RLW_REMAP Fatal XC1 i1 Link -1 (0x1 0x0 0x0 0x0)",
+        "nvidia-nvlink-not-fatal",
+        GPU | {"xid": "145"},
+    ),
+    (
+        "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.",
+        "nvidia-fallen-off-the-bus",
+        {"pci_address": "0000:3b:00.0"},
+    ),
+    (FALLEN, "nvidia-fallen-off-the-bus", {"pci_address": "0000:3b:00.0"}),
+    (f"NVRM: GPU at PCI:0000:3b:00: {UUID}", "nvidia-uuid", GPU | {"uuid": UUID}),
+    (
+        "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+        "nvidia-sxid",
+        {"value": "20034"},
+    ),
+    (
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.45.04  Release Build",
+        "nvidia-driver-loaded",
+        {},
+    ),
+    ("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue", "nvidia-driver-loaded", {}),
+    (
+        "xe 0000:03:00.0: [drm] device wedged, needs recovery",
+        "drm-wedged",
+        {"pci_address": "0000:03:00.0"},
+    ),
+    (
+        "amdgpu 0000:03:00.0: [drm] device wedged, but recovered through reset",
+        "drm-recovered",
+        {"pci_address": "0000:03:00.0"},
+    ),
+    (
+        "amdgpu 0000:03:00.0: [drm] device wedged, but no recovery needed",
+        "drm-recovered",
+        {"pci_address": "0000:03:00.0"},
+    ),
+    (
+        "pci 0000:3b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint",
+        "pci-added",
+        {"pci_address": "0000:3b:00.0"},
+    ),
+]
+
+SILENT = [
+    "NVRM: Xid : 79, no address",
+    "NVRM: Xid (PCI:0000:3b:00): abc",
+    "python3[812]: segfault of NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+    "NVRM: loading failed",
+    "mlx5_core 0000:5e:00.0: poll_health:825: device's health compromised - reached miss count",
+    "nvidia 0000:3b:00.0: enabling device (0000 -> 0002)",
+]
+
+NOTHING = {
+    "pci_address": "",
+    "uuid": "",
+    "gpu_instance": None,
+    "compute_instance": None,
+    "xid": "",
+    "value": "",
+}
+
+
+@pytest.fixture
+def log(tmp_path):
+    """The log of a node."""
+    log = SimulatedLog(tmp_path)
+    log.begin()
+    return log
+
+
+def said(tmp_path, options=None):
+    """Every event of the node's log: the rule, and what it found."""
+    rules = in_force(options or KernelLogOptions())
+    reader = KernelLog(str(tmp_path), compiled_from(rules.values()), simulated=True)
+    events, lost, more = reader.drain(1000)
+    reader.close()
+    assert (lost, more) == (0, False)
+    return [(event.rule, {name: getattr(event, name) for name in NOTHING}) for event in events]
+
+
+@pytest.mark.parametrize(("text", "rule", "found"), FORMS, ids=[f"{rule}-{n}" for n, (_, rule, _) in enumerate(FORMS)])
+def test_each_form_of_a_message_is_read(tmp_path, log, text, rule, found):
+    """By one rule, with everything that it says of whom it is about."""
+    log.write(text)
+    assert said(tmp_path) == [(rule, NOTHING | found)]
+
+
+def test_texts_that_only_look_like_one_say_nothing(tmp_path, log):
+    """A process may be called anything, and messages of NICs count only where somebody wants that."""
+    log.write_all(SILENT)
+    assert said(tmp_path) == []
+
+
+def test_the_driver_s_record_names_the_device_where_the_text_does_not(tmp_path, log):
+    """`DEVICE=+pci:` is on every message of a driver about its device."""
+    log.write("[drm] device wedged, needs recovery", pci_address="0000:03:00.0")
+    assert said(tmp_path) == [("drm-wedged", NOTHING | {"pci_address": "0000:03:00.0"})]
+
+
+def test_what_a_process_writes_into_the_log_is_not_the_kernel_s(tmp_path, log):
+    """Whatever priority it claims, it is never of facility 0: that is how a process would condemn GPUs."""
+    log.write("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", facility=1)
+    assert said(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("mlx5_core 0000:5e:00.0: poll_health:825:(pid 0): device's health compromised", "mlx5-health-compromised"),
+        ("mlx5_core 0000:5e:00.0: print_health_info: unrecoverable hardware error", "mlx5-unrecoverable"),
+        (
+            "mlx5_core 0000:5e:00.0: wait_func: ENABLE_HCA(0x104) timeout. Will cause a leak of a command resource",
+            "mlx5-command-timeout",
+        ),
+        (
+            "mlx5_core 0000:5e:00.0 eth2: NETDEV WATCHDOG: CPU: 3: transmit queue 7 timed out 5000 ms",
+            "mlx5-transmit-timeout",
+        ),
+        (
+            "mlx5_core 0000:5e:00.0: mlx5_pcie_event:304: Detected insufficient power on the PCIe slot (25W).",
+            "mlx5-insufficient-power",
+        ),
+        (
+            "mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, High Temperature",
+            "mlx5-high-temperature",
+        ),
+        ("mlx5_core 0000:5e:00.0: Port module event: module 0, Cable unplugged", "mlx5-cable-unplugged"),
+        (
+            "mlx5_core 0000:5e:00.0: mlx5_cmd_out_err:838:(pid 9): ACCESS_REG(0x805) op_mod(0x1) failed, status 3",
+            "mlx5-register-access",
+        ),
+    ],
+)
+def test_a_rule_that_is_off_is_switched_on_by_its_name(tmp_path, log, text, rule):
+    """The NIC's texts: most of them come and go by themselves."""
+    log.write(text)
+    assert said(tmp_path) == []
+    assert said(tmp_path, KernelLogOptions(optional=[rule])) == [(rule, NOTHING | {"pci_address": "0000:5e:00.0"})]
+
+
+def test_the_log_of_this_machine_is_read():
+    """The device itself: the kernel's first record is among what it keeps, or has been overwritten."""
+    rule = ("any", "", "^(?P<value>.)")
+    try:
+        reader = KernelLog("/", [rule])
+    except OSError as error:
+        not_tested(f"/dev/kmsg: {error}")
+    events, lost, _ = reader.drain(100_000)
+    reader.close()
+    assert events
+    assert lost == 0
+    assert all(event.monotonic <= time.monotonic() for event in events)
+
+
+def test_every_rule_that_is_off_is_among_those(tmp_path):
+    """So that none is shipped untested."""
+    [parameters] = test_a_rule_that_is_off_is_switched_on_by_its_name.pytestmark
+    assert {rule for _, rule in parameters.args[1]} == {rule.name for rule in shipped() if rule.optional}
+    assert {rule for _, rule, _ in FORMS} == {rule.name for rule in shipped() if not rule.optional}
+
+
+def test_a_rule_of_the_user_s_own_is_tried_after_the_shipped_ones(tmp_path, log):
+    """It sees what they leave."""
+    mine = KernelLogRule(name="mine", contains="nvidia", pattern=r"^nvidia (?P<bdf>\S+): enabling (?P<value>\w+)")
+    log.write_all([SILENT[-1], FORMS[0][0]])
+    assert said(tmp_path, KernelLogOptions(rules=[mine])) == [
+        ("mine", NOTHING | {"pci_address": "0000:3b:00.0", "value": "device"}),
+        ("nvidia-xid", NOTHING | GPU | {"xid": "79"}),
+    ]

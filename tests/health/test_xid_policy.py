@@ -1,0 +1,67 @@
+"""`health.xid` of the configuration: what Xids do under it."""
+
+import pytest
+from pydantic import ValidationError
+
+from devherd._native import Device, Finding
+from devherd.config import Config, resolve
+from devherd.health.rules import Rules
+from devherd.health.xids import OF_PLUGIN_IGNORED
+from devherd.inventory import Entry, Inventory
+
+GPU = Entry(Device(vendor="nvidia", id="GPU-1", card="0000:3b:00.0", facts={}), "nvidia.com/gpu")
+
+
+def action(code, **health):
+    """What a code does, and which key of the file says so."""
+    rules = resolve(Config.model_validate({"health": health})).health.rules
+    finding = Finding(source="nvml", reason="xid", value=str(code))
+    meaning = Rules(rules, Inventory([GPU])).meaning_of(GPU.key, finding)
+    return meaning.action, meaning.rule
+
+
+def test_by_default_nvidias_catalogue_decides():
+    """No key of the file says anything."""
+    assert [action(code) for code in (13, 94, 79)] == [("ignore", ""), ("warn", ""), ("unhealthy", "")]
+
+
+def test_as_in_nvidias_plugin_all_but_six_make_a_device_unhealthy():
+    """Known or not."""
+    does = {code: action(code, xid={"policy": "plugin"})[0] for code in range(1, 256)}
+    assert {code for code, what in does.items() if what == "ignore"} == OF_PLUGIN_IGNORED
+    assert {what for code, what in does.items() if code not in OF_PLUGIN_IGNORED} == {"unhealthy"}
+
+
+@pytest.mark.parametrize("policy", ["devherd", "plugin"])
+def test_a_code_in_the_file_does_what_the_file_says(policy):
+    """Whatever the policy is; as YAML reads it, or as text."""
+    xid = {"policy": policy, 94: "ignore", "13": "warn"}
+    assert [action(code, xid=xid) for code in (94, 13)] == [("ignore", "health.xid"), ("warn", "health.xid")]
+    assert action(79, xid=xid)[0] == "unhealthy"
+
+
+def test_a_rule_is_stronger():
+    """`health.rules` can name devices."""
+    rules = [{"match": {"id": "GPU-1"}, "reason": "xid", "value": "94", "action": "unhealthy"}]
+    assert action(94, rules=rules, xid={94: "ignore"}) == ("unhealthy", "health.rules[0]")
+
+
+def test_it_is_about_xids_alone():
+    """Another reason keeps its action."""
+    rules = resolve(Config.model_validate({"health": {"xid": {"policy": "plugin"}}})).health.rules
+    finding = Finding(source="nvml", reason="row-remap-pending", value="1")
+    assert Rules(rules, Inventory([GPU])).meaning_of(GPU.key, finding).action == "warn"
+
+
+@pytest.mark.parametrize(
+    ("xid", "message"),
+    [
+        ({"polcy": "plugin"}, "Input should be"),
+        ({"ecc": "warn"}, "`ecc` is no Xid"),
+        ({94: "panic"}, "Input should be"),
+    ],
+)
+def test_what_is_no_code_is_refused(xid, message):
+    """With what it could be."""
+    with pytest.raises(ValidationError, match=message):
+        Config.model_validate({"health": {"xid": xid}})

@@ -1,0 +1,230 @@
+"""Process `source:nvml` as a watcher: what it writes to `findings/nvml`, and what its troubles cost."""
+
+import time
+
+import pytest
+from nvml_host import Host, Looking, until
+from nvml_stub import Stub
+
+from devherd import spool
+from devherd.config import Config
+from devherd.health.sources.nvml_session import Session
+from devherd.health.sources.nvml_watcher import LOOK_SECONDS, Watcher
+from devherd.proto import health_pb2
+from devherd_sim.node.nvidia import NvidiaSpec
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
+
+HANGS = "300ms"
+
+
+@pytest.fixture
+def watched(tmp_path, stub: Stub, monkeypatch):
+    """A host with two GPUs, and a scanner beside the process that watches them."""
+    monkeypatch.setenv("DEVHERD_NVML_STUB", str(stub.file))
+    node = SimulatedNode.create(tmp_path / "node", NodeSpec(nvidia=NvidiaSpec(gpus=2)))
+    made = Host(node, stub)
+    config = Config.model_validate({"host_root": made.root, "scan": {"probe_timeout": HANGS}})
+    look = Looking(config, tmp_path / "run")
+    yield made, look
+    look.end()
+
+
+def said(look: Looking) -> health_pb2.Findings:
+    """The findings file."""
+    return spool.read_or_empty(spool.path_of(look.settings.findings_directory, "nvml"), health_pb2.Findings)
+
+
+def found(look: Looking) -> list[tuple[str, str, str, int]]:
+    """What it holds against which GPU."""
+    return [(one.at.pci_address, one.reason, one.value, one.count) for one in said(look).findings]
+
+
+def stated(look: Looking) -> set[tuple[str, str]]:
+    """What it states about which GPU."""
+    return {(one.at.pci_address, one.evidence) for one in said(look).evidence}
+
+
+def test_an_xid_is_a_finding_as_soon_as_it_happens(watched):
+    """Of the GPU that it is of; a second one is counted."""
+    made, look = watched
+    look.settled()
+    assert found(look) == []
+    made.stub.xid(1, 79)
+    until(lambda: found(look) == [(made.addresses[1], "xid", "79", 1)], "the Xid is told")
+    made.stub.xid(1, 79).xid(0, 13)
+    expected = [(made.addresses[0], "xid", "13", 1), (made.addresses[1], "xid", "79", 2)]
+    until(lambda: found(look) == expected, "and the next")
+    assert not said(look).failed
+
+
+def test_after_an_event_the_driver_is_asked_what_it_wants_done(watched):
+    """At once, and not at the next periodic look: what stood is found, and where nothing is wanted that is stated."""
+    made, look = watched
+    made.stub.field(0, 230, 0).field(1, 230, 0)
+    look.settled()
+    first = {one.at.pci_address: one.monotonic_seconds for one in said(look).evidence}
+    made.stub.field(1, 230, 1).xid(1, 95).xid(0, 94)
+    until(lambda: (made.addresses[1], "recovery-action", "1", 0) in found(look), "the action is told")
+    (other,) = (one for one in said(look).evidence if one.at.pci_address == made.addresses[0])
+    assert other.monotonic_seconds > first[made.addresses[0]]
+
+
+def test_a_process_that_is_killed_loses_no_xid_and_doubles_none(watched):
+    """The next one goes on counting."""
+    made, look = watched
+    look.settled()
+    made.stub.xid(1, 48)
+    until(lambda: found(look) == [(made.addresses[1], "xid", "48", 1)], "the Xid is told")
+    look.end()
+    ended = time.time()
+    until(lambda: look.scan() and said(look).timestamp_seconds > ended, "another process watches")
+    assert found(look) == [(made.addresses[1], "xid", "48", 1)]
+    made.stub.xid(1, 48)
+    until(lambda: found(look) == [(made.addresses[1], "xid", "48", 2)], "the next is counted")
+
+
+@pytest.mark.parametrize("function", ["nvmlEventSetWait_v2", "nvmlDeviceGetFieldValues", "nvmlDeviceRegisterEvents"])
+def test_a_hang_while_the_gpus_are_watched_costs_the_process_and_no_device(watched, function):
+    """What stood stays, the file says that NVML hangs; another process goes on when it is over."""
+    made, look = watched
+    made.stub.field(0, 230, 2)
+    look.settled()
+    stands = [(made.addresses[0], "recovery-action", "2", 0)]
+    assert found(look) == stands
+    made.stub.say("hang", function).xid(1, 13)
+    if function == "nvmlDeviceRegisterEvents":
+        made.node.nvidia.unbind(made.addresses[1])
+    until(lambda: look.scan() and "did not answer within 3 s" in said(look).failed, "the hang is told")
+    assert (made.addresses[0], "recovery-action", "2", 0) in found(look)
+    made.stub.forget("hang").write()
+    until(lambda: look.scan() and look.starts > 1 and not said(look).failed, "another process watches")
+    assert (made.addresses[0], "recovery-action", "2", 0) in found(look)
+
+
+def test_a_driver_whose_events_fail_is_looked_at_all_the_same(watched):
+    """The source has not failed while looks succeed; when events work again they are heard."""
+    made, look = watched
+    made.stub.say("fail", "nvmlEventSetWait_v2", 999).write()
+    look.settled()
+    made.stub.field(1, 230, 2)
+    until(lambda: found(look) == [(made.addresses[1], "recovery-action", "2", 0)], "it is looked at")
+    assert not said(look).failed
+    made.stub.forget("fail").write()
+    mended = time.time()
+    until(lambda: said(look).timestamp_seconds > mended, "it is opened anew")
+    made.stub.xid(0, 31)
+    until(lambda: (made.addresses[0], "xid", "31", 1) in found(look), "it is heard")
+
+
+def test_a_library_that_fails_altogether_is_the_sources_failure(watched):
+    """As when the driver is unloaded under it: no GPU is blamed, and what stood stays."""
+    made, look = watched
+    made.stub.field(0, 230, 2)
+    look.settled()
+    made.stub.say("fail", "nvmlDeviceGetFieldValues", 999).say("fail", "nvmlDeviceGetGpuFabricInfoV", 999)
+    made.stub.say("fail", "nvmlEventSetWait_v2", 1).say("fail", "nvmlInit_v2", 9).write()
+    until(lambda: "driver is not loaded" in said(look).failed, "the failure is told")
+    assert found(look) == [(made.addresses[0], "recovery-action", "2", 0)]
+    made.stub.forget("fail").write()
+    until(lambda: not said(look).failed, "NVML is opened again")
+    assert found(look) == [(made.addresses[0], "recovery-action", "2", 0)]
+
+
+def test_a_sleeping_gpu_is_not_opened(watched):
+    """It would wake up: the other is watched, and nothing is asked of this one until it is awake."""
+    made, _ = watched
+    status = made.root / f"sys/bus/pci/devices/{made.addresses[0]}/power/runtime_status"
+    status.write_text("suspended\n")
+    request = {"library": str(made.stub.library), "gpus": dict.fromkeys(made.addresses)}
+    made.stub.field(0, 230, 2).field(1, 230, 0)
+    session = Session(request, made.root)
+    session.open()
+    assert [reading["pci_address"] for reading in session.look(())] == [made.addresses[1]]
+    made.stub.xid(0, 13).xid(1, 13)
+    events, _ = session.wait(60_000)
+    assert [event["pci_address"] for event in events] == [made.addresses[1]]
+    status.write_text("active\n")
+    assert [reading["recovery_action"] for reading in session.look(())] == [2, 0]
+    session.close()
+
+
+def test_a_gpu_that_must_be_reset_is_let_go_of_between_looks(watched):
+    """Nothing can reset it while it is open: its events are not heard, those of the other are."""
+    made, _ = watched
+    request = {"library": str(made.stub.library), "gpus": dict.fromkeys(made.addresses)}
+    made.stub.field(0, 230, 1).field(1, 230, 0)
+    session = Session(request, made.root)
+    assert [reading["recovery_action"] for reading in session.look(())] == [1, 0]
+    assert session.holds_bad_ones
+    session.let_go_of_bad_ones()
+    assert not session.holds_bad_ones
+    made.stub.xid(0, 13).xid(1, 13)
+    events, _ = session.wait(60_000)
+    assert [event["pci_address"] for event in events] == [made.addresses[1]]
+    made.stub.field(0, 230, 0)
+    assert [reading["recovery_action"] for reading in session.look({made.addresses[0]})] == [0, 0]
+    made.stub.xid(0, 31)
+    assert [event["pci_address"] for event in session.wait(60_000)[0]] == [made.addresses[0]]
+    session.close()
+
+
+def test_a_gpu_that_was_lost_is_asked_by_a_new_handle(watched):
+    """The old one says that it is lost for ever; the other GPU is well all the time."""
+    made, _ = watched
+    request = {"library": str(made.stub.library), "gpus": dict.fromkeys(made.addresses)}
+    made.stub.field(0, 230, 0).field(1, 230, 0).say("lost", gpu=0).write()
+    session = Session(request, made.root)
+    lost, well = session.look(())
+    assert ({failure["code"] for failure in lost["failures"]}, well["failures"]) == ({15}, [])
+    made.stub.forget("lost").write()
+    assert [reading["failures"] for reading in session.look({made.addresses[0]})] == [[], []]
+    session.close()
+
+
+class OneGpu:
+    """A session whose clock goes on while it is asked."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.events, self.asked = 100.0, [], []
+        self.holds_bad_ones = False
+        monkeypatch.setattr("devherd.health.sources.nvml_watcher.time.monotonic", lambda: self.now)
+
+    def wait(self, _):
+        self.now += 0.25
+        return self.events, ""
+
+    def look(self, _suspects, *, anew):
+        self.asked.append(("look", self.now, anew))
+        return []
+
+    def let_go_of_bad_ones(self):
+        self.asked.append(("let go", self.now))
+        self.holds_bad_ones = False
+
+
+def test_a_bad_gpu_is_let_go_of_before_anything_else(monkeypatch):
+    """By a question of its own, with a deadline of its own: the others are opened anew, which takes its time."""
+    gpu = OneGpu(monkeypatch)
+    watcher = Watcher(health_pb2.Findings())
+    watcher.begin({"gpus": {}}, gpu, [], gpu.now)
+    gpu.now, gpu.holds_bad_ones = 130.0, True
+    for _ in range(3):
+        watcher.turn(lambda ask: ask())
+    assert gpu.asked == [("let go", 130.0), ("look", 130.0, False)]
+
+
+def test_gpus_are_looked_at_twice_a_minute_and_a_second_after_an_event(monkeypatch):
+    """However many events there are in that second."""
+    gpu = OneGpu(monkeypatch)
+    watcher = Watcher(health_pb2.Findings())
+    watcher.begin({"gpus": {}}, gpu, [], gpu.now)
+    while gpu.now < 100 + 2 * LOOK_SECONDS + 1:
+        watcher.turn(lambda ask: ask())
+    assert gpu.asked == [("look", 130.0, False), ("look", 160.0, False)]
+    event = {"pci_address": "0000:3b:00.0", "kind": 8, "data": 13, "gpu_instance": None, "compute_instance": None}
+    gpu.events = [event]
+    for _ in range(6):
+        watcher.turn(lambda ask: ask())
+    assert gpu.asked[2:] == [("look", 162.25, False)]
+    assert watcher.told().findings[0].count == 5

@@ -1,0 +1,251 @@
+"""The kernel log through the scanner: what it says of a device, what takes that back, and what a restart keeps."""
+
+import json
+import time
+
+import pytest
+
+from devherd import counted, spool
+from devherd.config import load, resolve
+from devherd.proto import health_pb2, spool_pb2
+from devherd.scanner import kernel_log
+from devherd.scanner.round import Round
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
+
+GONE = "GPU has fallen off the bus."
+ACTION = "154, GPU recovery action changed from"
+
+
+class Node:
+    """A node, and one scanner after the other that looks at it."""
+
+    def __init__(self, directory, name: str) -> None:
+        self._directory = directory
+        (directory / "run/offers/device-plugin").mkdir(parents=True)
+        self.node = SimulatedNode.create(directory / "host", preset(name))
+        self.log = self.node.kernel_log
+        self.options: dict = {}
+        self.vendors: dict = {}
+        self.addresses = sorted(path.name for path in (directory / "host/proc/driver/nvidia/gpus").glob("*"))
+        self.round: Round
+
+    def start(self) -> "Node":
+        """A scanner starts; the one before it was killed, if there was one."""
+        config = {"host_root": str(self._directory / "host"), "health": self.options, "vendors": self.vendors}
+        file = self._directory / "config.yaml"
+        file.write_text(json.dumps(config))
+        resolved = resolve(load({"config": str(file), "run_dir": str(self._directory / "run")}, {}))
+        self.settings = resolved.settings()
+        self.round = Round(resolved, self.settings)
+        self.round.scan()
+        return self.hear()
+
+    def hear(self) -> "Node":
+        """What waits in the log is taken in, and published."""
+        while self.round.hear():
+            pass
+        self.round.publish()
+        return self
+
+    def xid(self, text: str, gpu: int = 0, instance: str = "", **more) -> None:
+        """The driver prints an Xid of a GPU."""
+        self.log.write(f"NVRM: Xid (PCI:{self.addresses[gpu].rpartition('.')[0]}{instance}): {text}", **more)
+
+    def held(self) -> list[tuple[str, str, int]]:
+        """Reason, value and count of all that is held, by the file that a next scanner would read."""
+        verdicts = spool.read(self.settings.verdicts_file, health_pb2.Verdicts)
+        return sorted(
+            (held.reason, held.value, held.count)
+            for verdict in verdicts.verdicts
+            for held in verdict.held
+            if not held.is_over and not held.is_taken_back
+        )
+
+    def words(self) -> dict[str, list[str]]:
+        """Reasons and warnings of every device that has some, as the kubelet's child gets them."""
+        found = spool.read_all(self.settings.resources_directory, spool_pb2.Resource)
+        devices = [device for _, resource in found for device in resource.devices]
+        return {
+            device.id: [*device.reasons, *device.warnings] for device in devices if device.reasons or device.warnings
+        }
+
+    def counted(self, metric) -> dict[tuple[str, ...], int]:
+        """The series of a counter, by their last label."""
+        self.round.keep_counters()
+        state = spool.read(self.settings.scanner_state_file, spool_pb2.ScannerState)
+        return {tuple(one.labels)[2:]: int(one.total) for one in state.counters if one.metric == metric.name}
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Path and error of each that is about the log."""
+        summary = spool.read(self.settings.scan_file, spool_pb2.ScanSummary)
+        return [(problem.path, problem.error) for problem in summary.problems if problem.vendor == "kernel-log"]
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Eight GPUs, and a scanner that has looked at them."""
+    return Node(tmp_path, "nvidia-8").start()
+
+
+def test_an_xid_is_held_against_its_gpu_until_the_driver_says_that_all_is_well(node):
+    """Xid 154 with a last number of 0 is that word, whatever its text."""
+    node.xid(f"79, pid=812, name=python3, {GONE}", gpu=2)
+    assert list(node.hear().words().values()) == [["xid"]]
+    assert node.held() == [("xid", "79", 1)]
+    node.xid(f"{ACTION} 0x0 (None) to 0x1 (GPU Reset Required)", gpu=2)
+    assert node.hear().held() == [("recovery-action", "1", 1), ("xid", "79", 1)]
+    node.xid(f"{ACTION} 0x1 (GPU Reset Required) to 0x0 (None)", gpu=2)
+    assert (node.hear().held(), node.words()) == ([], {})
+
+
+def test_what_the_log_said_before_the_scanner_began_counts_unless_it_was_over_by_then(tmp_path):
+    """The log is read from its beginning: a driver that was loaded anew has started its GPUs anew."""
+    node = Node(tmp_path, "nvidia-8")
+    now = time.monotonic()
+    node.xid(f"79, {GONE}", gpu=0, monotonic=now - 40)
+    node.xid(f"79, {GONE}", gpu=1, monotonic=now - 40)
+    node.xid(f"{ACTION} 0x1 (x) to 0x0 (None)", gpu=1, monotonic=now - 30)
+    node.xid(f"79, {GONE}", gpu=2, monotonic=now - 40)
+    node.log.write(f"pci {node.addresses[2]}: [10de:2330] type 00 class 0x030200", monotonic=now - 30)
+    assert len(node.start().words()) == 1
+    node.log.write("NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.45.04", monotonic=now - 20)
+    assert node.hear().words() == {}
+
+
+def test_a_restarted_scanner_doubles_nothing_and_loses_nothing(node):
+    """Killed at any time: what it has taken in is in the file of verdicts, with the place in the log."""
+    for code in (79, 31, 79):
+        node.xid(f"{code}, x")
+    before = node.hear().held()
+    assert ("xid", "79", 2) in before
+    assert node.start().held() == before
+    node.xid("79, printed while no scanner runs")
+    assert ("xid", "79", 3) in node.start().held()
+    assert node.counted(counted.XIDS) == {("79",): 3, ("31",): 1}
+
+
+def test_records_that_nobody_could_read_in_time_are_counted(node):
+    """The ring came round."""
+    node.log.write_all(["x"] * 100)
+    node.hear()
+    assert node.counted(counted.KERNEL_LOG_LOST) == {(): 0}
+    node.log.write_all(["x"] * 100)
+    node.log.overwrite()
+    node.hear()
+    assert node.counted(counted.KERNEL_LOG_LOST) == {(): 100}
+
+
+def test_a_storm_is_taken_in_part_by_part(node, monkeypatch):
+    """The scanner beats and looks at devices in between; equal records are one event."""
+    monkeypatch.setattr(kernel_log, "RECORDS_A_ROUND", 100)
+    address = node.addresses[0].rpartition(".")[0]
+    node.log.write_all([f"NVRM: Xid (PCI:{address}): 95, pid=1, Uncontained: x"] * 250)
+    assert [node.round.hear() for _ in range(3)] == [True, True, False]
+    assert node.hear().held() == [("xid", "95", 250)]
+    assert node.counted(counted.XIDS) == {("95",): 250}
+
+
+def test_xids_that_follow_from_others_are_only_counted(node):
+    """A channel that went down with another is no fault of its own."""
+    node.xid("45, pid=9, name=x, Ch 00000001, caused by previous Xid 31")
+    node.xid("149, NETIR_LINK_EVT Nonfatal XC0 i0 Link 08 (0x004505c6 0x0 0x0 0x0 0x0)")
+    assert node.hear().held() == []
+    assert node.counted(counted.XIDS) == {("45",): 1, ("149",): 1}
+
+
+def test_an_xid_of_a_mig_instance_is_held_against_that_instance_alone(tmp_path):
+    """The peers' patterns do not match such lines at all."""
+    node = Node(tmp_path, "nvidia-mig")
+    node.vendors = {"nvidia": {"mig_strategy": "mixed"}}
+    node.start()
+    entries = node.round.pipeline.inventory.entries.values()
+    instance = next(entry.device for entry in entries if "gpu_instance" in entry.device.attributes)
+    number = int(instance.attributes["gpu_instance"])
+    gpu = node.addresses.index(instance.attributes["pci_address"])
+    node.xid("94, pid=1, name=x, Contained", gpu=gpu, instance=f" GPU-I:{number:02d}")
+    assert node.hear().words() == {instance.id: ["xid"]}
+    node.xid("94, of the whole GPU", gpu=gpu)
+    assert len(node.hear().words()) == 3
+
+
+def test_what_is_said_of_a_gpu_before_a_scan_finds_it_is_held_against_it_then(tmp_path):
+    """A driver speaks while it starts a GPU; what it said before it was loaded anew is over."""
+    node = Node(tmp_path, "nvidia-8")
+    late, other = node.addresses[4:6]
+    for address in (late, other):
+        node.node.nvidia.unbind(address)
+    node.start()
+    node.xid("119, Timeout waiting for RPC from GSP", gpu=4)
+    node.xid("119, Timeout waiting for RPC from GSP", gpu=5)
+    node.log.write(f"pci {other}: [10de:2330] type 00 class 0x030200")
+    assert node.hear().words() == {}
+    for address in (late, other):
+        node.node.nvidia.bind(address)
+    node.round.scan()
+    assert (node.hear().held(), len(node.words())) == ([("xid", "119", 1)], 1)
+    node.round.scan()
+    assert node.hear().held() == [("xid", "119", 1)]
+
+
+def test_an_sxid_is_a_warning_for_every_gpu(node):
+    """It is a switch's, and any GPU behind it may be concerned."""
+    node.log.write("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up")
+    assert list(node.hear().words().values()) == [["fabric"]] * 8
+
+
+def test_a_wedged_gpu_is_taken_back_when_its_driver_has_reset_it(tmp_path):
+    """Any driver of the kernel's DRM says so in the same words."""
+    node = Node(tmp_path, "intel-gpu-2").start()
+    entries = node.round.pipeline.inventory.entries.values()
+    address = next(entry.device.attributes["pci_address"] for entry in entries)
+    node.log.write(f"xe {address}: [drm] device wedged, needs recovery", pci_address=address)
+    assert list(node.hear().words().values()) == [["wedged"]]
+    node.log.write(f"xe {address}: [drm] device wedged, but recovered through reset", pci_address=address)
+    assert node.hear().words() == {}
+
+
+def test_a_rule_of_the_user_s_own_is_a_warning_with_its_name(node):
+    """Other actions are for the rules of the policy: a source knows none."""
+    node.options = {
+        "kernel_log": {"rules": [{"name": "slow", "contains": "is slow", "pattern": r"^nvidia (?P<bdf>\S+): is slow"}]}
+    }
+    node.start().log.write(f"nvidia {node.addresses[3]}: is slow")
+    assert (node.hear().held(), list(node.words().values())) == ([("kernel-log", "slow", 1)], [["kernel-log"]])
+
+
+def test_a_log_that_cannot_be_read_is_one_problem_with_the_cure(node):
+    """And it is read as soon as it can be: from its beginning."""
+    log = node.node.root / "dev/kmsg"
+    log.rename(log.with_name("elsewhere"))
+    [(path, error)] = node.start().problems()
+    assert path == "/dev/kmsg"
+    assert error.startswith("the kernel log cannot be read: No such file or directory: ")
+    assert error.endswith("or set health.kernel_log.enabled to false")
+    log.with_name("elsewhere").rename(log)
+    node.xid(f"79, {GONE}")
+    node.round.scan()
+    node.round.kernel_log.open()
+    assert (len(node.hear().words()), node.problems()) == (1, [])
+
+
+def test_whoever_switches_the_log_off_hears_no_more_of_it(node):
+    """Neither Xids nor problems."""
+    (node.node.root / "dev/kmsg").unlink()
+    node.options = {"kernel_log": {"enabled": False}}
+    assert node.start().problems() == []
+
+
+def test_a_driver_that_prints_no_xids_is_a_problem(node):
+    """Its parameter says so."""
+    (node.node.root / "proc/driver/nvidia/params").write_text("ResmanDebugLevel: 4294967295\nRmLogonRC: 0\n")
+    [(path, error)] = node.hear().problems()
+    assert path == "/proc/driver/nvidia/params"
+    assert "RmLogonRC is 0" in error
+
+
+def test_where_no_device_has_an_address_nobody_misses_the_log(tmp_path):
+    """There is nothing that the kernel could say."""
+    node = Node(tmp_path, "generic")
+    (node.node.root / "dev/kmsg").unlink()
+    assert node.start().problems() == []
