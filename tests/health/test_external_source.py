@@ -318,6 +318,22 @@ def test_another_request_asks_for_another_process_and_the_program_ends_with_this
     gone(listener.directory / "own")
 
 
+def test_a_wish_to_end_is_not_lost_while_a_program_is_started(tmp_path):
+    """SIGTERM comes in the middle of the fork, where Python drops what its handler raises."""
+    code = """
+        import os, signal, sys
+        from devherd.health.sources.external.program import RunningProgram
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(33))
+        os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
+        RunningProgram(["/bin/true"])
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+
+    assert (done.returncode, done.stderr) == (33, "")
+
+
 def test_what_stood_stands_for_the_process_that_follows(listener):
     """A program that tells changes only has said it once."""
     first = listener.program("""echo '{"reason": "hot"}'; exec sleep 600""")

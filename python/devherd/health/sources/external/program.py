@@ -6,7 +6,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from devherd._native import die_with_parent
@@ -37,14 +37,15 @@ class RunningProgram:
     """Its stdout is read; its stderr goes to the log of this process. Raises OSError when it cannot be started."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            process_group=0,
-            preexec_fn=_prepare,  # noqa: PLW1509 - this process has one thread
-        )
+        with _sigterm_held():
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                process_group=0,
+                preexec_fn=_prepare,  # noqa: PLW1509 - this process has one thread
+            )
         assert self._process.stdout is not None
         self._stdout = self._process.stdout
         os.set_blocking(self._stdout.fileno(), False)
@@ -90,6 +91,16 @@ class RunningProgram:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
+
+
+@contextlib.contextmanager
+def _sigterm_held() -> Iterator[None]:
+    """For a fork: what a handler raises in the middle of one is lost, and the wish to end with it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _prepare() -> None:
