@@ -573,6 +573,7 @@ def restrict(
     modes: bool,
     families: Sequence[int],
     listens: bool,
+    connects: bool,
     capabilities: Sequence[int],
 ) -> list[str]:
     """Give up everything but this, for good and for all that will be started; what the kernel cannot enforce, in words.

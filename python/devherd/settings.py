@@ -108,6 +108,11 @@ class Settings:
         return self.run_dir / "allocatable"
 
     @property
+    def told_directory(self) -> Path:
+        """What the API server was told, written by process `kubernetes:events`."""
+        return self.run_dir / "told"
+
+    @property
     def scan_file(self) -> Path:
         """The last scan, written by the scanner."""
         return self.run_dir / "scan.pb"
@@ -152,6 +157,7 @@ class Settings:
             self.requests_directory,
             self.facts_directory,
             self.findings_directory,
+            self.told_directory,
             self.verdicts_file,
             self.allocatable_directory,
             self.scan_file,

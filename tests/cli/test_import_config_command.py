@@ -203,6 +203,11 @@ def test_a_generic_file_keeps_its_groups_and_usb_ids_as_written(tmp_path):
             None,
             {"vendors": {"amd": {"naming": "mixed"}}},
         ),
+        (
+            "intel-gpu-plugin -xpumd-endpoint=/run/xpumd/intelxpuinfo.sock",
+            None,
+            {"health": {"xpumd": "/run/xpumd/intelxpuinfo.sock"}},
+        ),
         ("-driver_type vf-passthrough", None, {"vendors": {"amd": {"driver_type": "vf_passthrough"}}}),
         (
             "[--mig-strategy, mixed, --mps-root=/run/mps]",
@@ -300,7 +305,7 @@ def test_what_of_a_device_config_is_to_be_done_elsewhere_is_told():
     notes = made.notes
     assert any("`--kubelet-dir /data/kubelet`" in note for note in notes)
     assert any("enableDevicePlugin to false" in note for note in notes)
-    assert any("metrics exporter" in note and "is lost" in note for note in notes)
+    assert any("metrics exporter" in note and "amd-exporter.yaml" in note for note in notes)
     (off,) = import_text(device_config(devicePlugin={"enableDevicePlugin": False}), "x", None)
     assert (off.config, [note for note in off.notes if "enableDevicePlugin" in note]) == ({}, [])
 

@@ -8,6 +8,7 @@ from private_machine import ADDRESS, NAME
 from whole_node import WholeNode, pod
 
 _TOKEN = "a-token"
+_DEVHERDS_TOKEN = "devherds-token"
 _SERVER = "https://127.0.0.1:6443"
 _ETCD = "http://127.0.0.1:2379"
 _PODS = "/api/v1/namespaces/default/pods"
@@ -61,6 +62,23 @@ class ControlPlane:
         """Wait until the node's status shows these."""
         wanted = (capacity, allocatable)
         self.node.eventually(lambda: self.numbers(resource) == wanted, f"{resource} is {wanted} in the node's status")
+
+    def let_devherd_in(self):
+        """Give devherd what a pod finds at the place of its service account."""
+        place = self.node.directory / "run/secrets/kubernetes.io/serviceaccount"
+        place.mkdir(parents=True)
+        (place / "token").write_text(_DEVHERDS_TOKEN)
+        certificate = self.node.directory / "run/apiserver/apiserver.crt"
+        (place / "ca.crt").write_bytes(certificate.read_bytes())
+
+    @staticmethod
+    def of_a_pod():
+        """The environment in which devherd finds the API server."""
+        return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "6443", "NODE_NAME": NAME}
+
+    def make(self, collection, manifest):
+        """Have an object."""
+        self._ask(collection, "POST", manifest)
 
     def create(self, name, limits):
         """Have a pod."""
@@ -128,7 +146,9 @@ class ControlPlane:
 
     @staticmethod
     def _write_files(run: Path):
-        (run / "tokens.csv").write_text(f'{_TOKEN},admin,1,"system:masters"\n')
+        (run / "tokens.csv").write_text(
+            f'{_TOKEN},admin,1,"system:masters"\n{_DEVHERDS_TOKEN},system:serviceaccount:devherd:devherd,2\n'
+        )
         kubeconfig = {
             "apiVersion": "v1",
             "kind": "Config",

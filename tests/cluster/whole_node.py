@@ -62,13 +62,13 @@ class WholeNode:
         self.herd: Inside | None = None
         self.kubelet_options: tuple[str, ...] = ()
 
-    def start(self, spec="fpga-1", config=None):
-        """Runtime, kubelet, then devherd, on a node of the preset, or of a spec."""
+    def start(self, spec="fpga-1", config=None, **environment):
+        """Runtime, kubelet, then devherd with this environment, on a node of the preset, or of a spec."""
         self.node = SimulatedNode.create(self.directory / "node", preset(spec) if isinstance(spec, str) else spec)
         (self.directory / "config.yaml").write_text(json.dumps(QUICK | (config or {})))
         self.start_runtime()
         self.start_kubelet()
-        self.start_herd()
+        self.start_herd(**environment)
 
     def start_runtime(self):
         """A container runtime that knows of no container."""

@@ -232,6 +232,33 @@ def test_the_patch_for_nvidia_cdi_adds_directories_to_read_and_nothing_else(patc
     assert changed == in_order(pod)
 
 
+@pytest.mark.parametrize(
+    ("patch", "name", "place"),
+    [("amd-exporter.yaml", "amd-exporter", "/var/lib/amd-metrics-exporter"), ("xpumd.yaml", "xpumd", "/run/xpumd")],
+)
+def test_the_patch_for_a_vendors_monitor_adds_the_directory_of_its_socket(patched, pod, patch, name, place):
+    """Where devherd looks for it below the host's root; and nothing else."""
+    mount = {"name": name, "mountPath": f"/host{place}", "readOnly": True}
+    pod["containers"][0]["volumeMounts"].append(mount)
+    pod["volumes"].append({"name": name, "hostPath": {"path": place, "type": "DirectoryOrCreate"}})
+
+    assert in_order(patched(patch)["spec"]["template"]["spec"]) == in_order(pod)
+
+
+def test_events_take_a_token_and_the_rights_to_tell_and_nothing_else(patched, pod):
+    """It reads no secret, and changes nothing but the node's condition."""
+    role, binding = yaml.safe_load_all((KUBERNETES / "events-rbac.yaml").read_text())
+    pod["automountServiceAccountToken"] = True
+
+    assert in_order(patched("events.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+    assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == {
+        ("events", "create"),
+        ("pods", "get"),
+        ("nodes/status", "patch"),
+    }
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
+
+
 @pytest.mark.parametrize("patch", ["amd.yaml", "kernel-log.yaml"])
 def test_the_patches_for_amd_and_the_kernel_log_make_the_container_privileged_and_nothing_else(patched, pod, patch):
     """And take away what Kubernetes refuses beside it."""

@@ -17,7 +17,7 @@ from not_tested import not_tested
 from devherd import spool
 from devherd.proto import health_pb2
 
-PROCESS = Path(__file__).with_name("external_process.py")
+PROCESS = Path(__file__).with_name("listener_process.py")
 PERIODIC = {"interval": 0.2, "timeout": 5.0}
 
 
@@ -54,7 +54,9 @@ class Listener:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([sys.executable, PROCESS, self.directory / "run"], stderr=log)
+            self._process = subprocess.Popen(
+                [sys.executable, PROCESS, self.directory / "run", "external-check"], stderr=log
+            )
 
     def listen(self, **parts) -> None:
         self.order(**parts)

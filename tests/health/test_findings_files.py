@@ -130,6 +130,7 @@ def test_a_target_is_every_device_for_which_all_its_parts_hold():
     assert meant(pci_address="0000:04:00.0") == ["GPU-3"]
     assert meant(pci_address="0000:01:00") == ["GPU-1"]
     assert meant(pci_address="0000:01:00.1") == []
+    assert meant(vendor="nvidia", partition="0") == []
 
 
 def test_a_source_of_the_configuration_speaks_of_its_own_devices_only_and_of_all_of_them_where_it_names_none(tmp_path):

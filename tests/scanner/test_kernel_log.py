@@ -225,7 +225,6 @@ def test_a_log_that_cannot_be_read_is_one_problem_with_the_cure(node):
     log.with_name("elsewhere").rename(log)
     node.xid(f"79, {GONE}")
     node.round.scan()
-    node.round.kernel_log.open()
     assert (len(node.hear().words()), node.problems()) == (1, [])
 
 
@@ -239,6 +238,7 @@ def test_whoever_switches_the_log_off_hears_no_more_of_it(node):
 def test_a_driver_that_prints_no_xids_is_a_problem(node):
     """Its parameter says so."""
     (node.node.root / "proc/driver/nvidia/params").write_text("ResmanDebugLevel: 4294967295\nRmLogonRC: 0\n")
+    node.round.scan()
     [(path, error)] = node.hear().problems()
     assert path == "/proc/driver/nvidia/params"
     assert "RmLogonRC is 0" in error

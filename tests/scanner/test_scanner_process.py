@@ -119,6 +119,7 @@ def test_a_resource_of_which_nothing_is_there_is_logged_once_and_not_with_each_s
     said = "no device matches; a.example/x is not advertised"
     scanner.start()
     scanner.until(lambda: scanner.log.read_text().count(said) == 1)
+    scanner.until((scanner.run_dir / "scan.pb").exists)
     written = (scanner.run_dir / "scan.pb").stat().st_mtime_ns
     scanner.until(lambda: (scanner.run_dir / "scan.pb").stat().st_mtime_ns > written + 200_000_000)
     scanner.signal(signal.SIGKILL)

@@ -111,6 +111,20 @@ EXTERNAL = SCANNER | {
     "change a mode": "EPERM",
 }
 
+REPORTER = RESOURCE_CHILD | {
+    "read another's offer": "done",
+    "list the offers": "done",
+    "read another's state": "done",
+    "read what the kubelet has of another": "done",
+    "read the configuration": "done",
+    "write its state": "EACCES",
+    "serve in the plugin directory": "EACCES",
+    "reach a TCP port": "done",
+    "reach a UDP port": "done",
+    "reach IPv6": "ECONNREFUSED",
+    "listen on a TCP port": "EACCES",
+}
+
 
 @pytest.fixture
 def node(directory):
@@ -190,4 +204,12 @@ def test_an_operators_program_can_read_the_host_and_use_its_devices_and_change_n
     outcomes, status = attacked(node, "source:external-check")
 
     assert outcomes == EXTERNAL
+    assert status["NoNewPrivs"] == "1"
+
+
+def test_who_tells_the_api_server_can_call_out_and_touch_nothing_of_the_host(node):
+    """It alone may call out; it reads what there is to be told."""
+    outcomes, status = attacked(node, "kubernetes")
+
+    assert outcomes == REPORTER
     assert status["NoNewPrivs"] == "1"

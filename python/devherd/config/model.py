@@ -53,6 +53,19 @@ class HealthOptions(Section):
     rules: list[HealthRule] = []
     xid: XidPolicy = XidPolicy()
     external: list[External] = []
+    amd_exporter: Literal["auto", False] | HostPath = "auto"
+    """The socket of AMD's metrics exporter: auto = at its usual place, if it is there; false = never."""
+    xpumd: Literal["auto", False] | HostPath = "auto"
+    """The socket of Intel's xpumd, likewise."""
+
+
+class KubernetesOptions(Section):
+    """What the API server is told, where devherd has access to it: in a pod with a token, by its service account."""
+
+    events: bool = True
+    """Events on the node, and on pods that hold the device."""
+    node_condition: bool = False
+    """The condition `DevicesUnhealthy` of the node."""
 
 
 class Sharing(Section):
@@ -156,6 +169,7 @@ class Config(Section):
     """How often the kubelet is asked whether it still has all devices; 0 = never."""
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
+    kubernetes: KubernetesOptions = KubernetesOptions()
     vendors: Vendors = Vendors()
     resources: list[ResourceRule] = []
     generic: list[GenericDevice] = []

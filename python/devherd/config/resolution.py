@@ -13,6 +13,7 @@ from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
 from devherd.config.warnings import warnings_of
 from devherd.config.xid_policy import XidPolicy
+from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.health.xids import XID
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def resolve(config: model.Config) -> resolved.Config:
         cdi_dir=config.cdi_dir,
         scan=_part(resolved.ScanOptions, config.scan),
         health=_health(config.health),
+        kubernetes=_part(resolved.KubernetesOptions, config.kubernetes),
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
         device_info_dir=_device_info_dir(config.vendors),
@@ -47,6 +49,7 @@ def _health(options: model.HealthOptions) -> resolved.HealthOptions:
         rules=[*map(_health_rule, options.rules), *_xid_rules(options.xid)],
         kernel_log=_kernel_log(options.kernel_log),
         external=[_external(external) for external in options.external],
+        monitors={AMD_EXPORTER: str(options.amd_exporter or ""), XPUMD: str(options.xpumd or "")},
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from devherd.config.host import native_settings
+from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.settings import Settings
 
 Enabled = Literal["auto", True, False]
@@ -111,6 +112,10 @@ class HealthOptions:
     rules: list[HealthRule] = field(default_factory=list)
     kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
     external: list[External] = field(default_factory=list)
+    monitors: dict[str, str] = field(default_factory=lambda: dict.fromkeys((AMD_EXPORTER, XPUMD), "auto"))
+    """The vendors' monitors, by source: where each listens on the host, `auto` = if it is at its usual place, or not
+    to be asked: empty.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +153,14 @@ class VendorOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesOptions:
+    """What the API server is told, where this pod may talk to it."""
+
+    events: bool = True
+    node_condition: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole configuration. Paths in `common` are absolute."""
 
@@ -156,6 +169,7 @@ class Config:
     """Where CDI specs are written, as the host names it."""
     scan: ScanOptions = field(default_factory=ScanOptions)
     health: HealthOptions = field(default_factory=HealthOptions)
+    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
     vendors: dict[str, VendorOptions] = field(default_factory=dict)
     """By section of the configuration file; a vendor without a section has no such options."""
     mps_root: str | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
+from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
 from devherd.health.xids import TOLD, UNKNOWN, XID, Kind, kinds, told
 
@@ -39,6 +40,8 @@ WEDGED = "wedged"
 KERNEL_LOG = "kernel-log"
 MPS = "mps"
 MPS_DAEMON = "mps-daemon"
+ALL_AT_ONCE = "unhealthy, as all at once"
+"""What AMD's exporter says of a GPU that it calls unhealthy together with all others."""
 
 EVENT_SECONDS = 600.0
 """For how long an event that has no other end is held."""
@@ -148,6 +151,16 @@ _OURS = {
     ),
     (NVML, "temperature"): Meaning("warn", "the GPU's clocks are lowered because it is too hot", after=60.0),
     (NVML, "power-brake"): Meaning("warn", "the GPU's clocks are lowered from outside (power brake)", after=60.0),
+    (AMD_EXPORTER, EXTERNAL): Meaning(
+        "unhealthy",
+        "AMD's metrics exporter calls the GPU unhealthy",
+        by_value={ALL_AT_ONCE: Meaning("warn", "AMD's metrics exporter calls all GPUs unhealthy at once")},
+    ),
+    (XPUMD, EXTERNAL): Meaning(
+        "unhealthy",
+        "xpumd calls a domain of the GPU critical or failed",
+        by_value={"warning": Meaning("warn", "xpumd warns of a domain of the GPU")},
+    ),
     (PCI_RECOVERY, PCI_RECOVERY): Meaning(
         "unhealthy",
         "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY or FAILED_RECOVERY",

@@ -24,6 +24,7 @@ def _is_target(at: health_pb2.Target, entry: Entry) -> bool:
         and at.device in {"", device.id}
         and (not at.uuid or at.uuid == device.attributes.get("uuid"))
         and _is_part(at, device.attributes)
+        and (not at.partition or at.partition == device.attributes.get("partition"))
         and (not at.pci_address or _is_at(at.pci_address, device.attributes.get("pci_address", "")))
     )
 

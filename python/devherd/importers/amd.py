@@ -13,9 +13,9 @@ from devherd.importers.plugin import File, Plugin
 
 _FLAGS = frozenset({"pulse", "resource_naming_strategy", "driver_type"}) | LOG_FLAGS
 _REASONS = {f"-{name}": LOG_REASON for name in LOG_FLAGS} | {"-pulse": "health is always polled, each `health.poll`"}
-_HEALTH_LOST = (
-    "health by AMD's metrics exporter, which -pulse switched on, is lost: a GPU with uncorrectable ECC errors stays"
-    " Healthy"
+_EXPORTER = (
+    "health by AMD's metrics exporter, which -pulse switched on, is asked where its socket is: in Kubernetes, add the"
+    " patch amd-exporter.yaml"
 )
 
 
@@ -31,7 +31,7 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
     left = list(given.left())
     imported.note_left_out(left, _REASONS, "it has no counterpart")
     if "-pulse" in left:
-        imported.note(_HEALTH_LOST)
+        imported.note(_EXPORTER)
     return imported
 
 

@@ -16,7 +16,6 @@ _ANNOTATION = (
 )
 _REASONS = {f"-{name}": LOG_REASON for name in LOG_FLAGS} | {
     "-health-management": _HEALTH,
-    "-xpumd-endpoint": _HEALTH,
     "-temp-limit": _HEALTH,
     "-gpu-temp-limit": _HEALTH,
     "-memory-temp-limit": _HEALTH,
@@ -64,6 +63,11 @@ def _gpu(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored
         if ids := [each.strip().lower() for each in given.take(flag, "").split(",") if each.strip()]:
             options[option] = ids
     imported.say("vendors.intel_gpu", options)
+    if endpoint := given.take("-xpumd-endpoint"):
+        imported.say("health", {"xpumd": str(endpoint).removeprefix("unix://")})
+        imported.note(
+            "what xpumd calls critical or failed is Unhealthy, a warning warns; in Kubernetes, add xpumd.yaml"
+        )
     if prefix := given.take("-prefix"):
         imported.config["host_root"] = prefix
     if truth(given.take("-wsl", "false"), "-wsl"):

@@ -181,6 +181,7 @@ class Target(_message.Message):
     UUID_FIELD_NUMBER: _builtins.int
     GPU_INSTANCE_FIELD_NUMBER: _builtins.int
     COMPUTE_INSTANCE_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
     vendor: _builtins.str
     """nvidia"""
     card: _builtins.str
@@ -194,6 +195,8 @@ class Target(_message.Message):
     gpu_instance: _builtins.str
     """of a GPU in MIG mode: partitions of other instances are left out, the GPU is not"""
     compute_instance: _builtins.str
+    partition: _builtins.str
+    """the device's attribute `partition`"""
     def __init__(
         self,
         *,
@@ -204,10 +207,11 @@ class Target(_message.Message):
         uuid: _builtins.str = ...,
         gpu_instance: _builtins.str = ...,
         compute_instance: _builtins.str = ...,
+        partition: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "compute_instance", b"compute_instance", "device", b"device", "gpu_instance", b"gpu_instance", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "compute_instance", b"compute_instance", "device", b"device", "gpu_instance", b"gpu_instance", "partition", b"partition", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -112,7 +112,6 @@ class Loop:
 
     def _scan(self, events: HostEvents) -> bool:
         is_changing = self._work.scan()
-        self._work.kernel_log.open()
         events.also_wait_for(self._work.kernel_log.readable)
         pipeline, facts = self._work.pipeline, self._child.settings.facts_directory
         answers = [str(facts)] if facts.is_dir() else []

@@ -24,7 +24,7 @@ from devherd.health.registry import (
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.health.sources import EXTERNAL, mps, uevents
-from devherd.health.sources.external.order import requests_for
+from devherd.health.sources.order import requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
@@ -61,6 +61,7 @@ class Pipeline:
         self.policy = Policy(config.health.recover_after)
         self._judge_by(config)
         self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
+        self._findings = findings
         self._findings_files = FindingsFiles(findings)
         self.requests: dict[str, str] = {}
         """What each source that is a process of its own is to be asked, by source."""
@@ -107,7 +108,7 @@ class Pipeline:
         A poll has to follow: it looks at the devices that are found here.
         """
         scan = self._native.scan(self._beat)
-        self.requests = scan.requests | requests_for(self.config.health.external, now(self.config).boot_id)
+        self.requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
         if scan.changed or self._reconfigured or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
             self.inventory.observe(scan, moment, self.config.health.forget_after, self._reconfigured)

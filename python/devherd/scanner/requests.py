@@ -1,4 +1,4 @@
-"""Requests to sources: one file each. The supervisor runs the sources that have a file."""
+"""Requests to sources and to the reporter: one file each. The supervisor runs those that have a file."""
 
 import logging
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from devherd.settings import Settings
 log = logging.getLogger(__name__)
 
 SUFFIX = ".json"
+"""Of requests to sources."""
 
 
 class Requests:
@@ -22,15 +23,16 @@ class Requests:
         self._answers = (self._directory, settings.facts_directory)
         self._failed = False
 
-    def publish(self, requests: Mapping[str, str]) -> None:
-        """Write exactly these requests. A directory that cannot be written is logged and tried again."""
+    def publish(self, to_sources: Mapping[str, str], others: Mapping[str, str]) -> None:
+        """Write exactly these: to sources by their name, others by file. What cannot be written is tried again."""
+        requests = {f"{source}{SUFFIX}": text for source, text in to_sources.items()} | dict(others)
         try:
             for directory in (*self._operators, *(self._answers if requests else ())):
                 directory.mkdir(mode=0o700, exist_ok=True)
-            for source, text in requests.items():
-                spool.update(self._directory / f"{source}{SUFFIX}", text.encode())
-            for file in self._directory.glob(f"*{SUFFIX}"):
-                if file.stem not in requests:
+            for name, text in requests.items():
+                spool.update(self._directory / name, text.encode())
+            for file in self._directory.glob("[!.]*"):
+                if file.name not in requests:
                     file.unlink(missing_ok=True)
         except OSError as error:
             if not self._failed:

@@ -12,6 +12,7 @@ from devherd.health.policy import FINE, Verdict
 from devherd.health.sources.kernel_log import KernelLogSource
 from devherd.health.verdicts_file import VerdictsFile
 from devherd.inventory import DeviceKey, key_of
+from devherd.kubernetes.request import requests_for
 from devherd.proto import spool_pb2
 from devherd.scanner.acknowledgements import Acknowledgements
 from devherd.scanner.device_info import DeviceInfo
@@ -73,6 +74,7 @@ class Round:
         )
         self._kernel_log_source = KernelLogSource()
         self._heard_for = -1  # no version of the inventory
+        self._kernel_log_problems: list[spool_pb2.Problem] = []
         self.counters.add(counted.KERNEL_LOG_LOST, amount=0)
         self._xids: list[tuple[DeviceKey, str, int]] = []
         """Not counted yet: by which names their devices are offered is known when the spool is written."""
@@ -86,7 +88,7 @@ class Round:
         """Look at the whole host; True when something was changing, so that another look soon tells more."""
         scan = self.pipeline.scan(time.monotonic())
         self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
-        self._requests.publish(self.pipeline.requests)
+        self._requests.publish(self.pipeline.requests, requests_for(self.pipeline.config.kubernetes))
         failed = {part.vendor for part in scan.unseen if part.card is None}
         for vendor in scan.vendors:
             self.counters.add(counted.SCANS, vendor)
@@ -94,6 +96,8 @@ class Round:
         self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
+        self.kernel_log.open()
+        self._kernel_log_problems = self._why_less_is_heard()
         return scan.look_again
 
     def poll(self, *, periodic: bool, happened: Happened = ANYTHING) -> None:
@@ -117,7 +121,9 @@ class Round:
             self.counters.add(counted.KERNEL_LOG_LOST, amount=heard.lost)
         inventory = self.pipeline.inventory
         if heard.events or (self._kernel_log_source.waits and self._heard_for != inventory.version):
-            told = self._kernel_log_source.tell(heard.events, self.kernel_log.rules, inventory.entries.values())
+            told = self._kernel_log_source.tell(
+                heard.events, self.kernel_log.rules, inventory.entries.values(), inventory.version
+            )
             self.pipeline.hear(told.seen)
             self._xids += told.xids
         self._heard_for = inventory.version
@@ -172,7 +178,7 @@ class Round:
             *self._problems,
             *self.pipeline.problems,
             *self._advertising_problems,
-            *self._kernel_log_problems(),
+            *self._kernel_log_problems,
         ]
         if problems != list(self._summary.problems):
             _log_new(problems, list(self._summary.problems))
@@ -180,11 +186,11 @@ class Round:
             self._summary.problems.extend(problems)
         spool.write(self._scan_file, self._summary)
 
-    def _kernel_log_problems(self) -> list[spool_pb2.Problem]:
-        """Why less is heard than there might be, where there is a device of which the log could speak."""
-        entries = self.pipeline.inventory.entries.values()
-        has_pci_devices = any("pci_address" in entry.device.attributes for entry in entries)
-        return self.kernel_log.problems() if has_pci_devices else []
+    def _why_less_is_heard(self) -> list[spool_pb2.Problem]:
+        """Than there might be, where there is a device of which the log could speak."""
+        problems = self.kernel_log.problems()
+        entries = self.pipeline.inventory.entries.values() if problems else ()
+        return problems if any("pci_address" in entry.device.attributes for entry in entries) else []
 
     def _count_xids(self) -> None:
         """By each name under which a device is offered."""

@@ -45,8 +45,10 @@ class Access:
     modes: bool = False
     """Whether it may change modes of files."""
     families: tuple[int, ...] = (socket.AF_UNIX,)
-    """Address families of sockets. Nobody may connect to a TCP port."""
+    """Address families of sockets."""
     listens: bool = False
+    connects: bool = False
+    """Whether it may connect to TCP ports."""
     """Whether it may listen on TCP ports."""
     capabilities: tuple[Capability, ...] = ()
     """Those that it keeps, where the supervisor has them."""

@@ -16,6 +16,7 @@ from devherd.config import resolved_file
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
 from devherd.health.sources import EXTERNAL, temporary_directory
+from devherd.kubernetes.access import SERVICE_ACCOUNT
 from devherd.settings import Settings
 from devherd.supervisor.access import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
@@ -62,11 +63,16 @@ def _exporter(child: Child) -> int:
 
 
 def _source(child: Child) -> int:
-    source = child.name.partition(":")[2]
-    if source.startswith(EXTERNAL):
-        from devherd.health.sources.external.main import main  # noqa: PLC0415 - nobody else needs it
+    if child.name == "source:nvml":
+        from devherd.health.sources.nvml import main  # noqa: PLC0415 - nobody else needs it
     else:
-        from devherd.health.sources.nvml import main  # noqa: PLC0415 - likewise
+        from devherd.health.sources.listener import main  # noqa: PLC0415 - likewise
+
+    return main(child)
+
+
+def _kubernetes(child: Child) -> int:
+    from devherd.kubernetes.reporter import main  # noqa: PLC0415 - nobody else needs it
 
     return main(child)
 
@@ -134,7 +140,9 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
 
 def _source_access(settings: Settings, name: str) -> Access:
     """By the source."""
-    return _external_access(settings, name) if name.startswith(EXTERNAL) else _nvml_access(settings, name)
+    if name == "nvml":
+        return _nvml_access(settings, name)
+    return _external_access(settings, name) if name.startswith(EXTERNAL) else _monitor_access(settings, name)
 
 
 def _nvml_access(settings: Settings, name: str) -> Access:
@@ -164,6 +172,29 @@ def _external_access(settings: Settings, name: str) -> Access:
         execute=(Path("/"),),
         families=(socket.AF_UNIX, socket.AF_NETLINK),
         capabilities=(Capability.DAC_READ_SEARCH,),
+    )
+
+
+def _monitor_access(settings: Settings, name: str) -> Access:
+    """Reads its request, and writes its findings. Connecting is free."""
+    findings = settings.findings_directory / name
+    return Access(
+        read=(settings.requests_directory,),
+        write=(findings,),
+        made=(findings,),
+        follows=(settings.requests_directory, findings),
+    )
+
+
+def _kubernetes_access(settings: Settings, _name: str) -> Access:
+    """Reads offers, verdicts and its token, writes what it has told, and alone may call out."""
+    return Access(
+        read=(settings.run_dir, SERVICE_ACCOUNT),
+        write=(settings.told_directory,),
+        made=(settings.told_directory,),
+        follows=(settings.run_dir, settings.told_directory, SERVICE_ACCOUNT),
+        families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
+        connects=True,
     )
 
 
@@ -203,6 +234,13 @@ DEVHERD = Programs(
             may=_source_access,
             per_file=lambda settings: settings.requests_directory,
             suffix=".json",
+        ),
+        Program(
+            group="kubernetes",
+            main=_kubernetes,
+            may=_kubernetes_access,
+            per_file=lambda settings: settings.requests_directory,
+            suffix=".api",
         ),
         Program(
             group="resource",

@@ -44,6 +44,7 @@ class Sandbox:
             modes=access.modes,
             families=access.families,
             listens=access.listens,
+            connects=access.connects,
             capabilities=access.capabilities,
         )
         if missing:

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use crate::sandbox::{self, Access};
 
 #[pyfunction]
-#[pyo3(signature = (*, read, write, sockets, devices, execute, modes, families, listens, capabilities))]
+#[pyo3(signature = (*, read, write, sockets, devices, execute, modes, families, listens, connects, capabilities))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments, the fields of one record")]
 pub(super) fn restrict(
     read: Vec<PathBuf>,
@@ -18,9 +18,21 @@ pub(super) fn restrict(
     modes: bool,
     families: Vec<i32>,
     listens: bool,
+    connects: bool,
     capabilities: Vec<u8>,
 ) -> PyResult<Vec<String>> {
-    Ok(sandbox::enter(&Access { read, write, sockets, devices, execute, modes, families, listens, capabilities })?)
+    Ok(sandbox::enter(&Access {
+        read,
+        write,
+        sockets,
+        devices,
+        execute,
+        modes,
+        families,
+        listens,
+        connects,
+        capabilities,
+    })?)
 }
 
 #[pyfunction]

@@ -57,10 +57,15 @@ fn rules(access: &Access) -> Result<RulesetCreated, RulesetError> {
     let sockets = AccessFs::ReadDir | AccessFs::MakeSock | AccessFs::RemoveFile;
     let devices = reads | AccessFs::WriteFile | AccessFs::IoctlDev;
     let executes = reads | AccessFs::Execute;
-    let net = AccessNet::from_all(NEWEST);
+    let mut net = AccessNet::from_all(NEWEST);
+    for (is_free, right) in [(access.listens, AccessNet::BindTcp), (access.connects, AccessNet::ConnectTcp)] {
+        if is_free {
+            net.remove(right);
+        }
+    }
     let mut ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(if access.listens { net & !AccessNet::BindTcp } else { net })?
+        .handle_access(net)?
         .scope(Scope::from_all(NEWEST))?
         .create()?;
     for (paths, rights) in [

@@ -28,8 +28,10 @@ pub struct Access {
     pub modes: bool,
     /// Address families of sockets, as in `socket(2)`.
     pub families: Vec<i32>,
-    /// Whether it may listen on TCP ports. It can never connect to one.
+    /// Whether it may listen on TCP ports.
     pub listens: bool,
+    /// Whether it may connect to TCP ports.
+    pub connects: bool,
     /// Capabilities that it keeps, of those that it has, by their numbers in `capabilities(7)`.
     pub capabilities: Vec<u8>,
 }

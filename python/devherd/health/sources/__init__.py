@@ -8,8 +8,10 @@ from pathlib import Path
 
 EXTERNAL = "external-"
 """How the names of those sources begin that are programs and files of the operator's."""
+AMD_EXPORTER = "amd-exporter"
+XPUMD = "xpumd"
 
 
 def temporary_directory(findings: Path) -> Path:
-    """Where such a program may write, below the directory of its findings."""
+    """Where a program of the operator's may write, below the directory of its findings."""
     return findings / "tmp"

@@ -1,6 +1,6 @@
 """What the kernel log says of which devices. Pure: events and devices come in, what the policy takes in comes out."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -42,6 +42,8 @@ class KernelLogSource:
 
     def __init__(self) -> None:
         self._uuids: dict[str, str] = {}
+        self._named = _Named(())
+        self._named_for: object = None
         self._waiting: deque[KernelLogEvent] = deque(maxlen=MOST_WAITING)
 
     @property
@@ -50,10 +52,16 @@ class KernelLogSource:
         return bool(self._waiting)
 
     def tell(
-        self, events: Iterable["KernelLogEvent"], rules: Mapping[str, "Rule"], entries: Collection["Entry"]
+        self,
+        events: Iterable["KernelLogEvent"],
+        rules: Mapping[str, "Rule"],
+        entries: Collection["Entry"],
+        version: object,
     ) -> Told:
-        """What events of these rules, and those that wait, say of these devices."""
+        """What events of these rules, and those that wait, say of these devices: of equal `version`, equal devices."""
         told = Told()
+        if version != self._named_for:
+            self._named, self._named_for = _Named(entries), version
         all_events = [*self._waiting, *events]
         self._waiting.clear()
         for event in all_events:
@@ -61,7 +69,7 @@ class KernelLogSource:
                 self._uuids[event.pci_address] = event.uuid
             if (rule := rules.get(event.rule)) is None:
                 continue  # the configuration has no such rule any more
-            keys = self._devices(event, rule, entries)
+            keys = self._devices(event, rule)
             for key in keys:
                 _take_in(told.seen, event, rule, key)
                 if event.xid:
@@ -70,16 +78,33 @@ class KernelLogSource:
                 self._waiting.append(event)
         return told
 
-    def _devices(self, event: "KernelLogEvent", rule: "Rule", entries: Collection["Entry"]) -> list["DeviceKey"]:
+    def _devices(self, event: "KernelLogEvent", rule: "Rule") -> list["DeviceKey"]:
+        named = self._named
         if rule.vendor:
-            return targets(health_pb2.Target(vendor=rule.vendor), entries)
+            return targets(health_pb2.Target(vendor=rule.vendor), named.by_vendor[rule.vendor])
         instance = {"gpu_instance": _text(event.gpu_instance), "compute_instance": _text(event.compute_instance)}
         if event.pci_address:
             at = health_pb2.Target(pci_address=event.pci_address, **instance)
-            if found := targets(at, entries):
+            if found := targets(at, named.by_address[event.pci_address]):
                 return found
         uuid = event.uuid or self._uuids.get(event.pci_address, "")
-        return targets(health_pb2.Target(uuid=uuid, **instance), entries) if uuid else []
+        return targets(health_pb2.Target(uuid=uuid, **instance), named.by_uuid[uuid]) if uuid else []
+
+
+class _Named:
+    """Devices by what the log calls them: a thousand that fail at once are not looked for among a thousand each."""
+
+    def __init__(self, entries: Iterable["Entry"]) -> None:
+        self.by_address: dict[str, list[Entry]] = defaultdict(list)
+        self.by_uuid: dict[str, list[Entry]] = defaultdict(list)
+        self.by_vendor: dict[str, list[Entry]] = defaultdict(list)
+        for entry in entries:
+            attributes = entry.device.attributes
+            functions = [one for one in attributes.get("pci_address", "").split(",") if one]
+            for name in {*functions, *(function.rpartition(".")[0] for function in functions)}:
+                self.by_address[name].append(entry)
+            self.by_uuid[attributes.get("uuid", "")].append(entry)
+            self.by_vendor[entry.vendor].append(entry)
 
 
 def _take_in(seen: Seen, event: "KernelLogEvent", rule: "Rule", key: "DeviceKey") -> None:

@@ -2,6 +2,7 @@
 
 mod amd_ras;
 pub mod fpga_errors;
+mod fpga_manager;
 mod node;
 mod path;
 mod pci_aer;
@@ -35,6 +36,7 @@ pub static ALL: &[&dyn Source] = &[
     &pci_link::PciLink,
     &temperature::Temperature,
     &fpga_errors::FpgaErrors,
+    &fpga_manager::FpgaManager,
     &rdma_port::RdmaPort,
     &amd_ras::Errors,
     &amd_ras::BadPages,

@@ -98,6 +98,7 @@ impl Source for PciAer {
                 about: self.about,
                 free_a_minute: self.free_a_minute,
                 file: KeptFile::new(host.absolute(&file)),
+                text: String::new(),
                 last: None,
                 begun: None,
                 events: 0,
@@ -117,6 +118,8 @@ struct Counter {
     about: &'static About,
     free_a_minute: u64,
     file: KeptFile,
+    /// What the file said last: it nearly always says the same.
+    text: String,
     /// What the kernel had counted when it was last read.
     last: Option<u64>,
     /// Where some are free: since when they are counted, and how many.
@@ -126,6 +129,14 @@ struct Counter {
 }
 
 impl Counter {
+    fn total(&mut self, text: String) -> Option<u64> {
+        if self.last.is_none() || self.text != text {
+            self.text = text;
+            return total(&self.text);
+        }
+        self.last
+    }
+
     /// A total that falls is that of a function that was taken away and came back: it counts from zero again.
     fn take_in(&mut self, total: u64, now: Instant) {
         let before = self.last.replace(total).unwrap_or(total);
@@ -150,7 +161,7 @@ impl Counter {
 impl Examination for Counter {
     fn look(&mut self, here: Here<'_>) -> Sight {
         let keeping = Keeping { open: here.keeping.open && self.is_urgent(), ..here.keeping };
-        let read = self.file.read(keeping).map(|(text, _)| total(&text));
+        let read = self.file.read(keeping).map(|(text, _)| self.total(text));
         if let Ok(Some(total)) = read {
             self.take_in(total, here.now);
         }

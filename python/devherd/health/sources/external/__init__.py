@@ -1,4 +1,4 @@
 """Sources `external-<name>`: programs and files of the operator's, each listened to by a process of its own.
 
-`order` says what is asked, `intervals`, `running` and `file` are the three ways to listen, `report` is what was said.
+`intervals`, `running` and `file` are the three ways to listen, `report` is what was said.
 """

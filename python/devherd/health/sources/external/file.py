@@ -5,9 +5,9 @@ import stat
 import time
 from pathlib import Path
 
-from devherd.health.sources.external.order import Order
 from devherd.health.sources.external.report import Report
-from devherd.health.sources.external.trusted import distrusted
+from devherd.health.sources.order import Order
+from devherd.health.sources.trusted import distrusted
 from devherd.spool.identity import Identity, identity_of
 
 MOST_FILE = 1 << 20

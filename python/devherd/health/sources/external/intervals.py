@@ -5,9 +5,9 @@
 
 import time
 
-from devherd.health.sources.external.order import Order
 from devherd.health.sources.external.program import UNENDING, NotStartedError, RunningProgram, how_it_ended, started
 from devherd.health.sources.external.report import LONGEST_DETAIL, LONGEST_LINE, Report, plain
+from devherd.health.sources.order import Order
 
 MOST_OUTPUT = 65_536
 _PROBLEM = 1

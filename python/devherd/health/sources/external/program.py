@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from devherd._native import die_with_parent
-from devherd.health.sources.external.trusted import distrusted
+from devherd.health.sources.trusted import distrusted
 
 PATIENCE_SECONDS = 2.0
 """Between a friendly request to end and SIGKILL, and from there to giving up: it sleeps in the kernel."""

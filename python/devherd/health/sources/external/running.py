@@ -4,9 +4,9 @@ import logging
 import time
 
 from devherd.backoff import Backoff
-from devherd.health.sources.external.order import Order
 from devherd.health.sources.external.program import UNENDING, NotStartedError, RunningProgram, how_it_ended, started
 from devherd.health.sources.external.report import LONGEST_DETAIL, LONGEST_LINE, LineError, Report, plain
+from devherd.health.sources.order import Order
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
-"""Whether a program or a file is the administrator's: whoever can change it can run as devherd, or empty the node.
+"""Whether a program, a file or a socket is the administrator's.
 
-As with sshd's StrictModes, <https://man.openbsd.org/sshd_config#StrictModes>: its directories count, too.
+Whoever can change it could run as devherd, or empty the node. As with sshd's StrictModes,
+<https://man.openbsd.org/sshd_config#StrictModes>, its directories count, too. Writing to a socket changes nothing.
 """
 
 import os
@@ -17,7 +18,7 @@ def distrusted(path: Path) -> str | None:
             continue  # changed only through its directory
         if status.st_uid not in {0, os.geteuid()}:
             return f"{place} belongs to user {status.st_uid}; have root own it"
-        is_shared = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        is_shared = stat.S_ISSOCK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
         if status.st_mode & stat.S_IWOTH and not is_shared:
             return f"everybody may write {place}; take that right away with `chmod o-w`"
         if status.st_mode & stat.S_IWGRP and status.st_gid not in {0, os.getegid()} and not is_shared:

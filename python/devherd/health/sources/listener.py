@@ -1,6 +1,6 @@
-"""Process `source:external-<name>`: listens to one program or file of the operator's and writes its findings.
+"""Processes of sources that listen: to a program or file of the operator's, or to a vendor's monitor.
 
-What is slow, hangs, floods or ends is the program's trouble and never a device's.
+What is slow, hangs, floods or ends is the other's trouble and never a device's.
 """
 
 import logging
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
-from devherd.health.sources import temporary_directory
+from devherd.health.sources import AMD_EXPORTER, temporary_directory
 from devherd.health.sources.external.file import ReadFile
 from devherd.health.sources.external.intervals import RunAtIntervals
-from devherd.health.sources.external.order import Order, order_in
 from devherd.health.sources.external.running import LeftRunning
-from devherd.health.sources.external.way import Way
+from devherd.health.sources.order import Order, order_in
+from devherd.health.sources.way import Way
 from devherd.proto import health_pb2
 
 log = logging.getLogger(__name__)
@@ -55,15 +55,18 @@ class Source:
             time.sleep(BEAT_PERIOD_SECONDS)
             request = _content(self._request_file)
         order = order_in(request)
-        way = way_of(order)
+        way = way_of(self._name, order)
         self._resume(way, order)
         began = way.spoke_at
         try:
             while _content(self._request_file) in {request, None} and not self._child.has_outgrown_its_sandbox():
                 self._child.beat()
                 way.listen(BEAT_PERIOD_SECONDS)
-                if way.spoke_at != began or way.report.failed:
-                    self._write(message_of(self._name, way, order, time.monotonic()))
+                message = message_of(self._name, way, order, time.monotonic())
+                if message.lets_go and order.is_optional and not Path(order.socket).exists():
+                    self._findings_file.unlink(missing_ok=True)  # uninstalled: the scanner asks for it no longer
+                elif way.spoke_at != began or way.report.failed:
+                    self._write(message)
         finally:
             way.close()
         return RENEW
@@ -92,8 +95,13 @@ class Source:
             self._is_unwritable = False
 
 
-def way_of(order: Order) -> Way:
+def way_of(source: str, order: Order) -> Way:
     """How to listen."""
+    if order.socket:
+        from devherd.health.sources.amd_exporter import AmdExporter  # noqa: PLC0415 - the others need no gRPC
+        from devherd.health.sources.xpumd import Xpumd  # noqa: PLC0415 - likewise
+
+        return AmdExporter(order) if source == AMD_EXPORTER else Xpumd(order)
     if order.file:
         return ReadFile(order)
     return LeftRunning(order) if order.interval is None else RunAtIntervals(order)

@@ -1,0 +1,77 @@
+"""What the process of a source that listens is to do: the request that the scanner writes for it."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from devherd import spool
+from devherd.config.resolved import Config, External
+from devherd.health.sources import AMD_EXPORTER, EXTERNAL, XPUMD
+
+_USUAL = {
+    AMD_EXPORTER: "var/lib/amd-metrics-exporter/amdgpu_device_metrics_exporter_grpc.socket",
+    XPUMD: "run/xpumd/intelxpuinfo.sock",
+}
+"""Where vendors' monitors listen on the host."""
+_INTERVAL, _DEADLINE, _SILENCE = 30.0, 5.0, 180.0
+"""How often the exporter is asked, how long it may take, and after how much silence what it said is let go: seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A program to run, a file to read or a socket to ask; times in seconds."""
+
+    command: tuple[str, ...] = ()
+    file: str = ""
+    socket: str = ""
+    interval: float | None = None
+    """Between two runs; None for a program that goes on running."""
+    timeout: float
+    max_age: float
+    on_silence: Literal["keep", "drop"]
+    boot_id: str
+    is_optional: bool = False
+    """Whether it is well that nothing is at the socket."""
+
+
+def requests_for(config: Config, findings: Path | None, boot_id: str) -> dict[str, str]:
+    """The content of each request, by source. A monitor is asked once it is there, and until what it said is let go."""
+    orders = {f"{EXTERNAL}{external.name}": _order(external, boot_id) for external in config.health.external}
+    for source, socket in config.health.monitors.items():
+        order = _order_to_ask(source, socket, config.host_root, boot_id)
+        has_spoken = findings is not None and spool.path_of(findings, source).exists()
+        if socket and (not order.is_optional or has_spoken or Path(order.socket).exists()):
+            orders[source] = order
+    return {source: json.dumps(asdict(order)) for source, order in orders.items()}
+
+
+def order_in(request: bytes) -> Order:
+    """What a request asks for. Raises ValueError, TypeError and KeyError for one that was not made here."""
+    said = json.loads(request)
+    return Order(**{**said, "command": tuple(said["command"])})
+
+
+def _order(external: External, boot_id: str) -> Order:
+    return Order(
+        command=tuple(external.command or ()),
+        file=str(external.file or ""),
+        interval=external.interval,
+        timeout=external.timeout,
+        max_age=external.max_age,
+        on_silence=external.on_silence,
+        boot_id=boot_id,
+    )
+
+
+def _order_to_ask(source: str, socket: str, host_root: Path, boot_id: str) -> Order:
+    is_usual = socket == "auto"
+    return Order(
+        socket=str(host_root / (_USUAL[source] if is_usual else socket.lstrip("/"))),
+        interval=_INTERVAL,
+        timeout=_DEADLINE,
+        max_age=_SILENCE,
+        on_silence="drop",
+        boot_id=boot_id,
+        is_optional=is_usual,
+    )

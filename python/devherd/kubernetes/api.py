@@ -1,0 +1,88 @@
+"""The API server as a pod reaches it, by the standard library: no client fits into a few MB.
+
+<https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/>
+"""
+
+import http.client
+import json
+import ssl
+from typing import Any
+
+from devherd.kubernetes.access import Access
+
+TIMEOUT_SECONDS = 2.0
+"""Of each step of a call, of which there are four: below the silence that a process may keep."""
+
+Json = dict[str, Any]
+
+
+class ApiError(Exception):
+    """A call failed: the status that the server gave, 0 without one, and why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(f"{status}: {why}" if status else why)
+        self.status = status
+
+
+class Api:
+    """Calls, one after the other, over a connection that is kept. A token that is renewed is read again."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._connection: http.client.HTTPSConnection | None = None
+
+    def get(self, path: str) -> Json:
+        """An object. Raises ApiError."""
+        return self._call("GET", path)
+
+    def create(self, path: str, body: Json) -> Json:
+        """Create an object in a collection. Raises ApiError."""
+        return self._call("POST", path, body)
+
+    def patch(self, path: str, body: Json) -> Json:
+        """Merge into an object, lists by their keys (strategic merge). Raises ApiError."""
+        return self._call("PATCH", path, body, "application/strategic-merge-patch+json")
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _call(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Json:
+        was_kept = self._connection is not None
+        try:
+            return self._ask(method, path, body, kind)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not was_kept or isinstance(error, TimeoutError):
+                raise ApiError(0, str(error) or type(error).__name__) from error
+        try:  # the server may have closed a connection on which nothing was said for long
+            return self._ask(method, path, body, kind)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise ApiError(0, str(error) or type(error).__name__) from error
+
+    def _ask(self, method: str, path: str, body: Json | None, kind: str) -> Json:
+        token = (self._access.service_account / "token").read_text().strip()
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": kind}
+        connection = self._connected()
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        try:
+            said = json.loads(content)
+        except ValueError:
+            said = {"message": content[:200].decode(errors="replace")}
+        if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
+            raise ApiError(answer.status, str(said.get("message", "")))
+        return dict(said)
+
+    def _connected(self) -> http.client.HTTPSConnection:
+        if self._connection is None:
+            trusted = ssl.create_default_context(cafile=str(self._access.service_account / "ca.crt"))
+            access = self._access
+            self._connection = http.client.HTTPSConnection(
+                access.host, access.port, timeout=TIMEOUT_SECONDS, context=trusted
+            )
+        return self._connection

@@ -1,0 +1,342 @@
+"""Sources `amd-exporter` and `xpumd`, before servers that answer as the vendors' monitors do, and as they fail."""
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+import scratch
+from not_tested import not_tested
+
+from devherd import spool
+from devherd.config import Config, resolve
+from devherd.health.registry import ALL_AT_ONCE
+from devherd.health.sources import amd_exporter, xpumd
+from devherd.health.sources.order import order_in, requests_for
+from devherd.proto import health_pb2, xpumd_pb2
+from devherd.proto.amd_exporter_pb2 import GPUState, GPUStateResponse
+from devherd.proto.xpumd_pb2 import DeviceHealth, DeviceHealthResponse, DeviceInformation, HealthStatus, PciInfo
+
+PROCESS = Path(__file__).with_name("listener_process.py")
+
+
+class Monitor:
+    """The process of a source, and a server in the place of what it asks."""
+
+    def __init__(self, directory: Path, source: str, method: str) -> None:
+        self.directory = directory
+        self.socket = directory / "monitor.sock"
+        self.log = directory / "log"
+        self.answer: list[GPUState] | grpc.StatusCode = []
+        """What `List` answers at each call."""
+        self.stream: queue.SimpleQueue[DeviceHealthResponse | None] = queue.SimpleQueue()
+        """What the stream sends; None ends it."""
+        self._source = source
+        self._method = method
+        self._server: grpc.Server | None = None
+        self._process: subprocess.Popen | None = None
+
+    def serve(self) -> None:
+        service, method = self._method.strip("/").split("/")
+        make = grpc.unary_unary_rpc_method_handler
+        handler = (
+            make(self._list, bytes, GPUStateResponse.SerializeToString)
+            if method == "List"
+            else grpc.unary_stream_rpc_method_handler(self._watch, bytes, DeviceHealthResponse.SerializeToString)
+        )
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        self._server.add_insecure_port(f"unix:{self.socket}")
+        self._server.start()
+
+    def _list(self, _request, context) -> GPUStateResponse:
+        if isinstance(self.answer, grpc.StatusCode):
+            context.abort(self.answer, "health status not available")
+        return GPUStateResponse(GPUState=self.answer)
+
+    def _watch(self, _request, _context):
+        while (message := self.stream.get()) is not None:
+            yield message
+
+    def hang_up(self) -> None:
+        self.stream.put(None)
+        if self._server is not None:
+            self._server.stop(0).wait()
+
+    def listen(self, **parts) -> None:
+        defaults = {
+            "command": [],
+            "socket": str(self.socket),
+            "interval": 0.1,
+            "timeout": 5.0,
+            "max_age": 60.0,
+            "on_silence": "drop",
+            "boot_id": "boot-1",
+        }
+        requests = self.directory / "run/requests"
+        requests.mkdir(parents=True, exist_ok=True)
+        (self.directory / "run/findings").mkdir(exist_ok=True)
+        spool.update(requests / f"{self._source}.json", json.dumps(defaults | parts).encode())
+        with self.log.open("ab") as log:
+            command = [sys.executable, PROCESS, self.directory / "run", self._source]
+            self._process = subprocess.Popen(command, stderr=log)
+
+    @property
+    def file(self) -> Path:
+        return spool.path_of(self.directory / "run/findings", self._source)
+
+    def until(self, condition) -> health_pb2.Findings:
+        deadline = time.monotonic() + 20
+        while not condition(said := spool.read_or_empty(self.file, health_pb2.Findings)):
+            assert time.monotonic() < deadline, f"{said}\n{self.log.read_text()}"
+            time.sleep(0.01)
+        return said
+
+    def until_it_holds(self, *values: str) -> health_pb2.Findings:
+        wanted = sorted(values)
+        return self.until(
+            lambda said: said.source and not said.failed and sorted(one.value for one in said.findings) == wanted
+        )
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
+        self.hang_up()
+
+
+@contextlib.contextmanager
+def monitor(source: str, method: str):
+    directory = scratch.directory()
+    made = Monitor(directory, source, method)
+    yield made
+    made.end()
+    assert "Traceback" not in made.log.read_text()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def exporter():
+    with monitor("amd-exporter", amd_exporter.LIST) as made:
+        yield made
+
+
+@pytest.fixture
+def intels():
+    with monitor("xpumd", xpumd.WATCH) as made:
+        yield made
+
+
+def gpus(**health: str) -> list[GPUState]:
+    """GPUs by the hexadecimal number of their bus."""
+    return [GPUState(Device=f"0000:{bus[1:]}:00.0", Health=word) for bus, word in health.items()]
+
+
+def stands(states, before=()) -> dict[str, str]:
+    """What stands by address, after what stood before."""
+    found = amd_exporter.findings_of(states, before, "socket")
+    return {f"{one.at.pci_address} {one.at.partition}".strip(): one.value for one in found.values()}
+
+
+def after(states, before=()) -> list[health_pb2.Finding]:
+    return list(amd_exporter.findings_of(states, before, "socket").values())
+
+
+def test_a_gpu_that_the_exporter_calls_unhealthy_is_held_with_all_its_partitions():
+    """`healthy`, `unknown` and words of later releases are not unhealthy."""
+    said = gpus(b05="unhealthy", b27="healthy", b47="unknown", b65="UNHEALTHY")
+
+    assert stands(said) == {"0000:05:00": "unhealthy"}
+
+
+def test_a_partition_or_virtual_function_is_held_alone():
+    """The exporter writes a partition's number in the place of the function."""
+    said = [GPUState(Device="0000:05:00.3", Health="unhealthy"), *gpus(b05="healthy")]
+
+    assert stands(said) == {"0000:05:00.0 3": "unhealthy", "0000:05:00.3": "unhealthy"}
+
+
+def test_all_gpus_unhealthy_at_once_is_told_apart():
+    """Its agent has failed, more likely: each is a warning. Those that were unhealthy before stay so."""
+    all_ill = gpus(b05="unhealthy", b27="unhealthy", b47="unhealthy")
+    one_ill = gpus(b05="unhealthy", b27="healthy", b47="healthy")
+
+    assert set(stands(all_ill).values()) == {ALL_AT_ONCE}
+    assert set(stands(all_ill, after(all_ill)).values()) == {ALL_AT_ONCE}
+    assert stands(all_ill, after(one_ill)) == {
+        "0000:05:00": "unhealthy",
+        "0000:27:00": ALL_AT_ONCE,
+        "0000:47:00": ALL_AT_ONCE,
+    }
+    assert stands(one_ill, after(all_ill)) == {"0000:05:00": "unhealthy"}
+
+
+def test_gpus_that_fail_one_after_the_other_are_each_unhealthy():
+    """Also the last of them; and the only one of a node."""
+    two = after(gpus(b05="unhealthy", b27="unhealthy", b47="healthy"))
+
+    assert set(stands(gpus(b05="unhealthy", b27="unhealthy", b47="unhealthy"), two).values()) == {"unhealthy"}
+    assert stands(gpus(b05="unhealthy")) == {"0000:05:00": "unhealthy"}
+
+
+def test_a_gpu_of_which_nothing_is_known_stays_as_it_was():
+    """Not knowing is neither health nor sickness."""
+    ill = after(gpus(b05="unhealthy", b27="healthy"))
+
+    assert stands(gpus(b05="unknown", b27="unknown"), ill) == {"0000:05:00": "unhealthy"}
+
+
+def test_the_exporter_is_asked_again_and_again(exporter):
+    """By the vendor's own call."""
+    exporter.answer = gpus(b05="unhealthy", b27="healthy")
+    exporter.serve()
+    exporter.listen()
+
+    [finding] = exporter.until_it_holds("unhealthy").findings
+    exporter.answer = gpus(b05="healthy", b27="healthy")
+    exporter.until_it_holds()
+
+    assert (finding.at.vendor, finding.reason, finding.file) == ("amd", "external", str(exporter.socket))
+
+
+def test_an_exporter_that_fails_changes_no_gpu_and_is_let_go_after_its_time(exporter):
+    """As it does until its first look, or when it is gone."""
+    exporter.answer = gpus(b05="unhealthy", b27="healthy")
+    exporter.serve()
+    exporter.listen(max_age=2.0)
+    exporter.until_it_holds("unhealthy")
+
+    exporter.answer = grpc.StatusCode.UNAVAILABLE
+    failing = exporter.until(lambda said: said.failed)
+    let_go = exporter.until(lambda said: said.lets_go)
+    exporter.answer = gpus(b05="unhealthy", b27="healthy")
+    exporter.until_it_holds("unhealthy")
+
+    assert failing.failed == "UNAVAILABLE: health status not available"
+    assert [one.value for one in failing.findings] == ["unhealthy"]
+    assert list(let_go.findings) == []
+
+
+def test_an_exporter_that_was_uninstalled_is_forgotten(exporter):
+    """Nobody has to say that it is not wanted any more."""
+    exporter.answer = gpus(b05="unhealthy", b27="healthy")
+    exporter.serve()
+    exporter.listen(max_age=1.0, is_optional=True)
+    exporter.until_it_holds("unhealthy")
+
+    exporter.hang_up()
+    exporter.socket.unlink(missing_ok=True)
+    exporter.until(lambda said: not said.source)
+
+    assert not exporter.file.exists()
+
+
+def test_a_socket_of_another_user_is_not_asked(exporter):
+    """Whoever answers there could empty the node."""
+    if os.geteuid() != 0:
+        not_tested("only root gives files away")
+    exporter.serve()
+    os.chown(exporter.socket, 1234, 1234)
+    exporter.listen()
+
+    said = exporter.until(lambda said: said.failed)
+
+    assert said.failed == f"{exporter.socket} belongs to user 1234; have root own it"
+
+
+def health(**severities: int) -> DeviceHealthResponse:
+    domains = [HealthStatus(name=name, severity=severity, message="hot") for name, severity in severities.items()]
+    info = DeviceInformation(pci=PciInfo(bdf="0000:03:00.0"))
+    return DeviceHealthResponse(devices=[DeviceHealth(info=info, health=domains)])
+
+
+def test_a_warning_of_xpumd_warns_and_what_is_critical_or_failed_does_not(intels):
+    """By domain; one that is not mentioned or of unknown state says nothing."""
+    intels.serve()
+    intels.listen()
+
+    intels.stream.put(
+        health(
+            memory=xpumd_pb2.SEVERITY_LEVEL_WARNING,
+            core=xpumd_pb2.SEVERITY_LEVEL_CRITICAL,
+            fan=xpumd_pb2.SEVERITY_LEVEL_UNKNOWN,
+            power=xpumd_pb2.SEVERITY_LEVEL_OK,
+        )
+    )
+    said = intels.until_it_holds("critical", "warning")
+    intels.stream.put(health(core=xpumd_pb2.SEVERITY_LEVEL_FAILED))
+    intels.until_it_holds("failed")
+    intels.stream.put(health())
+    intels.until_it_holds()
+
+    assert [(one.file, one.detail, one.value) for one in said.findings] == [
+        (f"{intels.socket}#core", "core: hot", "critical"),
+        (f"{intels.socket}#memory", "memory: hot", "warning"),
+    ]
+    assert said.findings[0].at == health_pb2.Target(vendor="intel-gpu", pci_address="0000:03:00.0")
+
+
+def test_xpumd_is_called_again_when_its_stream_ends(intels):
+    """The plugin gives up for good after some attempts."""
+    intels.serve()
+    intels.listen()
+    intels.stream.put(health(core=xpumd_pb2.SEVERITY_LEVEL_FAILED))
+    intels.until_it_holds("failed")
+
+    intels.stream.put(None)
+    ended = intels.until(lambda said: said.failed)
+    intels.stream.put(health())
+    intels.until_it_holds()
+
+    assert ended.failed == "it ended the stream"
+    assert [one.value for one in ended.findings] == ["failed"]
+
+
+def test_an_xpumd_that_has_measured_nothing_yet_says_nothing(intels):
+    """Its first message may be empty: no device is well by it."""
+    intels.serve()
+    intels.listen()
+    intels.stream.put(health(core=xpumd_pb2.SEVERITY_LEVEL_FAILED))
+    intels.until_it_holds("failed")
+
+    intels.stream.put(DeviceHealthResponse())
+    intels.stream.put(health(core=xpumd_pb2.SEVERITY_LEVEL_FAILED, fan=xpumd_pb2.SEVERITY_LEVEL_FAILED))
+    said = intels.until_it_holds("failed", "failed")
+
+    assert len(said.findings) == 2
+
+
+def asked(tmp_path, **options) -> dict[str, str]:
+    """The socket that is asked, by source."""
+    config = resolve(Config.model_validate({"host_root": tmp_path, "health": options}))
+    requests = requests_for(config, tmp_path / "findings", "boot-1")
+    return {source: order_in(text.encode()).socket for source, text in requests.items()}
+
+
+def test_a_monitor_is_asked_where_it_is_or_where_the_configuration_says(tmp_path):
+    """And not while it is not installed, nor where it is not wanted."""
+    usual = tmp_path / "run/xpumd/intelxpuinfo.sock"
+    nowhere = asked(tmp_path)
+    usual.parent.mkdir(parents=True)
+    usual.touch()
+
+    assert nowhere == {}
+    assert asked(tmp_path) == {"xpumd": str(usual)}
+    assert asked(tmp_path, xpumd=False) == {}
+    assert asked(tmp_path, amd_exporter="/srv/x.sock", xpumd=False) == {"amd-exporter": str(tmp_path / "srv/x.sock")}
+
+
+def test_a_monitor_that_has_spoken_is_asked_until_what_it_said_is_let_go(tmp_path):
+    """Its socket goes with it: what it said must not go as quickly."""
+    (tmp_path / "findings").mkdir()
+    spool.write(spool.path_of(tmp_path / "findings", "xpumd"), health_pb2.Findings(source="xpumd"))
+
+    assert list(asked(tmp_path)) == ["xpumd"]

@@ -1,0 +1,65 @@
+"""What is told of devices: what differs from what was told, once, in messages of bounded length."""
+
+from devherd.kubernetes import objects
+from devherd.kubernetes.changes import LONGEST_MESSAGE, changes, message_of, reasons_of
+from devherd.proto import health_pb2
+from devherd.proto.spool_pb2 import Device, Resource
+
+
+def gpus(*ill: int, of: int = 3, reason: str = "xid") -> Resource:
+    devices = [Device(id=f"GPU-{n}", vendor="nvidia", reasons=[reason] if n in ill else []) for n in range(of)]
+    return Resource(name="nvidia.com/gpu", devices=devices)
+
+
+XID = health_pb2.Verdict(
+    vendor="nvidia", device="GPU-1", held=[health_pb2.Held(reason="xid", detail="79 has fallen off the bus")]
+)
+
+
+def told(before: Resource, now: Resource, *verdicts) -> list[str]:
+    found = changes(reasons_of([before]), [now], verdicts)
+    return [message_of(change, change.devices) for change in found]
+
+
+def test_devices_that_fail_and_recover_are_told_together_by_resource():
+    """With the evidence; a thousand at once are one Event."""
+    assert told(gpus(), gpus(1, 2), XID) == [
+        "nvidia.com/gpu: Unhealthy: GPU-1 (xid: 79 has fallen off the bus), GPU-2 (xid)"
+    ]
+    assert told(gpus(1), gpus(2)) == [
+        "nvidia.com/gpu: Unhealthy: GPU-2 (xid)",
+        "nvidia.com/gpu: Healthy again: GPU-1",
+    ]
+
+
+def test_what_was_told_is_not_told_again_unless_its_reasons_change():
+    """Nor is a device told of that is not listed any more."""
+    assert told(gpus(1), gpus(1)) == []
+    assert told(gpus(1), gpus(1, reason="off-bus")) == ["nvidia.com/gpu: Unhealthy: GPU-1 (off-bus)"]
+    assert told(gpus(2), gpus(of=1)) == []
+
+
+def test_a_message_has_the_length_that_the_api_server_takes():
+    """It refuses longer ones."""
+    [message] = told(gpus(of=1000), gpus(*range(1000), of=1000))
+
+    assert len(message) == LONGEST_MESSAGE
+    assert message.startswith("nvidia.com/gpu: Unhealthy: GPU-0 (xid), GPU-1 (xid)")
+
+
+def test_the_ids_of_a_shared_device_are_known_by_which_the_kubelet_gives_it():
+    """Pods hold replicas."""
+    shared = Resource(name="a/b", devices=[Device(id="d", replicas=2, reasons=["xid"])])
+
+    [change] = changes({}, [shared], ())
+
+    assert change.ids == {"d": {"d", "d::0", "d::1"}}
+
+
+def test_the_condition_is_a_problem_while_a_device_is_unhealthy():
+    """As node-problem-detector's conditions are."""
+    [ill] = objects.condition(reasons_of([gpus(1)]), 0.0)["status"]["conditions"]
+    [well] = objects.condition({}, 0.0)["status"]["conditions"]
+
+    assert (ill["type"], ill["status"], ill["message"]) == ("DevicesUnhealthy", "True", "nvidia.com/gpu GPU-1")
+    assert (well["status"], well["reason"]) == ("False", "DevicesHealthy")
