@@ -94,7 +94,7 @@ class Looking:
     def scan(self) -> Scan:
         """Look once; nobody waits for NVML."""
         scan = self.scanner.scan()
-        self._requests.publish(scan.requests)
+        self._requests.publish(scan.requests, {})
         if scan.requests and (self._process is None or self._process.poll() is not None):
             self._start("" if self._process is None else str(self._process.returncode))
         return scan

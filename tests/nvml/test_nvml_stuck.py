@@ -50,7 +50,7 @@ def test_a_process_that_nothing_can_end_gives_up_and_is_there_until_the_kernel_l
     settings = Settings(run_dir=tmp_path / "run")
     settings.run_dir.mkdir()
     request = {"driver_root": str(root), "patience_seconds": 0.1}
-    Requests(settings).publish({"nvml": json.dumps(request)})
+    Requests(settings).publish({"nvml": json.dumps(request)}, {})
     enter = ["nsenter", f"--target={server.pid}", "--user", "--mount", "--preserve-credentials", "--wdns=/"]
 
     def answer() -> nvml_answer.Answer:
