@@ -5,12 +5,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from devherd._native import KernelLog, KernelLogEvent
+from devherd._native import Device, KernelLog, KernelLogEvent
 from devherd.config.resolved import Config
 from devherd.health.kernel_log_rules import Rule, compiled_from, in_force
 from devherd.health.registry import KERNEL_LOG
 from devherd.health.seen import KernelLogPosition
 from devherd.proto import spool_pb2
+
+_OF_SHIPPED_RULES = ("nvidia", "amd", "intel-gpu")
+"""Vendors that the rules are about which nobody has to ask for."""
 
 RECORDS_A_ROUND = 10_000
 """How many are read before the scanner beats and looks at anything else."""
@@ -89,6 +92,12 @@ class KernelLogReader:
             return Heard()
         self._position = KernelLogPosition(*self._log.position())
         return Heard(tuple(events), lost, more)
+
+    def speaks_of(self, device: Device) -> bool:
+        """Whether a rule in force could be about a device: the shipped ones are about GPUs, others about any card."""
+        options = self._config.health.kernel_log
+        has_other_rules = bool(options.rules or options.optional)
+        return device.vendor in _OF_SHIPPED_RULES or (has_other_rules and "pci_address" in device.attributes)
 
     def problems(self) -> list[spool_pb2.Problem]:
         """Why less is heard than there might be."""

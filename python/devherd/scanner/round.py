@@ -190,7 +190,7 @@ class Round:
         """Than there might be, where there is a device of which the log could speak."""
         problems = self.kernel_log.problems()
         entries = self.pipeline.inventory.entries.values() if problems else ()
-        return problems if any("pci_address" in entry.device.attributes for entry in entries) else []
+        return problems if any(self.kernel_log.speaks_of(entry.device) for entry in entries) else []
 
     def _count_xids(self) -> None:
         """By each name under which a device is offered."""
