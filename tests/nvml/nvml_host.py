@@ -12,7 +12,7 @@ from nvml_stub import Stub
 
 from devherd._native import Scan
 from devherd.config import Config
-from devherd.health.sources import nvml_answer
+from devherd.health.sources.nvml import answer as nvml_answer
 from devherd.scanner.requests import Requests
 from devherd.scanner.scan_core import native_scanner
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -22,7 +22,7 @@ PROCESS = """
 import pathlib, signal, sys
 from devherd import _native
 from devherd.child import Child
-from devherd.health.sources import nvml
+from devherd.health.sources.nvml import main as nvml
 from devherd.heartbeat import Heartbeats
 from devherd.settings import Settings
 _native.die_with_parent(signal.SIGKILL)

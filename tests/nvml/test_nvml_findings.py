@@ -4,7 +4,7 @@ import pytest
 
 from devherd.health.registry import MEANINGS
 from devherd.health.seen import Now
-from devherd.health.sources.nvml_findings import Health, is_blind, is_suspect, standing_of, troubles
+from devherd.health.sources.nvml.findings import Health, is_blind, is_suspect, standing_of, troubles
 
 GPU = "0000:3b:00.0"
 OTHER = "0000:5e:00.0"

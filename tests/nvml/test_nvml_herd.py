@@ -12,7 +12,7 @@ from nvml_host import Host, askers, put_below
 from nvml_stub import Stub
 
 from devherd import spool
-from devherd.health.sources import nvml_answer
+from devherd.health.sources.nvml import answer as nvml_answer
 from devherd.proto import health_pb2, spool_pb2
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.spec import NodeSpec

@@ -10,7 +10,7 @@ import pytest
 from not_tested import not_tested
 from nvml_host import PROCESS, until
 
-from devherd.health.sources import nvml_answer
+from devherd.health.sources.nvml import answer as nvml_answer
 from devherd.scanner.requests import Requests
 from devherd.settings import Settings
 from devherd_sim.node.nvidia import NvidiaSpec

@@ -8,8 +8,8 @@ from nvml_stub import Stub
 
 from devherd import spool
 from devherd.config import Config
-from devherd.health.sources.nvml_session import Session
-from devherd.health.sources.nvml_watcher import LOOK_SECONDS, Watcher
+from devherd.health.sources.nvml.session import Session
+from devherd.health.sources.nvml.watcher import LOOK_SECONDS, Watcher
 from devherd.proto import health_pb2
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -188,7 +188,7 @@ class OneGpu:
     def __init__(self, monkeypatch):
         self.now, self.events, self.asked = 100.0, [], []
         self.holds_bad_ones = False
-        monkeypatch.setattr("devherd.health.sources.nvml_watcher.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("devherd.health.sources.nvml.watcher.time.monotonic", lambda: self.now)
 
     def wait(self, _):
         self.now += 0.25

@@ -31,7 +31,7 @@ class ScanReport:
 
 def scan_once(config: Config) -> ScanReport:
     """One scan of the host; changes nothing. NVML is asked first if the scan needs it."""
-    from devherd.health.sources.nvml_once import AnswerOnce  # noqa: PLC0415 - the scanner has no need of it
+    from devherd.health.sources.nvml.once import AnswerOnce  # noqa: PLC0415 - the scanner has no need of it
 
     with AnswerOnce() as answer:
         native = native_scanner(config, answer.file)

@@ -64,7 +64,7 @@ def _exporter(child: Child) -> int:
 
 def _source(child: Child) -> int:
     if child.name == "source:nvml":
-        from devherd.health.sources.nvml import main  # noqa: PLC0415 - nobody else needs it
+        from devherd.health.sources.nvml.main import main  # noqa: PLC0415 - nobody else needs it
     else:
         from devherd.health.sources.listener import main  # noqa: PLC0415 - likewise
 
@@ -147,7 +147,7 @@ def _source_access(settings: Settings, name: str) -> Access:
 
 def _nvml_access(settings: Settings, name: str) -> Access:
     """Reads its request and the library, opens the nodes that there are, and writes its facts and findings."""
-    from devherd.health.sources.nvml import device_nodes  # noqa: PLC0415 - nobody needs it before there is a request
+    from devherd.health.sources.nvml.main import device_nodes  # noqa: PLC0415 - nobody needs it before there is a request
 
     findings = settings.findings_directory / name
     return Access(

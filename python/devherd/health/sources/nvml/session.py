@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from devherd._native import NvmlWatch
-from devherd.health.sources.nvml_answer import Request
-from devherd.health.sources.nvml_findings import Event, Reading, is_suspect
+from devherd.health.sources.nvml.answer import Request
+from devherd.health.sources.nvml.findings import Event, Reading, is_suspect
 
 _AWAKE = frozenset({"active", "unsupported"})
 """What `power/runtime_status` is of a GPU that does not sleep (docs.kernel.org/power/runtime_pm.html)."""

@@ -21,12 +21,12 @@ from devherd import spool
 from devherd._native import DirectoryWatch
 from devherd.backoff import Backoff
 from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
-from devherd.health.sources import nvml_answer
-from devherd.health.sources.nvml_answer import Answer, Request
-from devherd.health.sources.nvml_findings import NVML, Reading
-from devherd.health.sources.nvml_question import Hangs, answered
-from devherd.health.sources.nvml_session import Session
-from devherd.health.sources.nvml_watcher import SLICE_SECONDS, Asking, Watcher
+from devherd.health.sources.nvml import answer as nvml_answer
+from devherd.health.sources.nvml.answer import Answer, Request
+from devherd.health.sources.nvml.findings import NVML, Reading
+from devherd.health.sources.nvml.question import Hangs, answered
+from devherd.health.sources.nvml.session import Session
+from devherd.health.sources.nvml.watcher import SLICE_SECONDS, Asking, Watcher
 from devherd.proto import health_pb2
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """NVML's answer for one scan, without an instance: a process that lives for one attempt, and a file in memory.
 
-`python -m devherd.health.sources.nvml_once` is that process: a request as JSON on stdin, the answer on stdout.
+`python -m devherd.health.sources.nvml.once` is that process: a request as JSON on stdin, the answer on stdout.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from devherd._native import die_with_parent
-from devherd.health.sources import nvml_answer
-from devherd.health.sources.nvml_answer import Answer, Request
+from devherd.health.sources.nvml import answer as nvml_answer
+from devherd.health.sources.nvml.answer import Answer, Request
 
 NOT_STARTED = "NVML cannot be asked — {error} — check memory and the pids limit"
 DIE_SECONDS = 1.0

@@ -7,9 +7,9 @@ from typing import Protocol, TypeVar
 
 from devherd.backoff import Backoff
 from devherd.health.seen import Now
-from devherd.health.sources.nvml_answer import Request
-from devherd.health.sources.nvml_findings import NVML, SETTLE_SECONDS, Health, Reading, is_blind, troubles
-from devherd.health.sources.nvml_session import Session
+from devherd.health.sources.nvml.answer import Request
+from devherd.health.sources.nvml.findings import NVML, SETTLE_SECONDS, Health, Reading, is_blind, troubles
+from devherd.health.sources.nvml.session import Session
 from devherd.proto import health_pb2
 
 log = logging.getLogger(__name__)
