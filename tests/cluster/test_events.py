@@ -8,7 +8,9 @@ from control_plane import ControlPlane
 from private_machine import NAME
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
-RBAC = Path(__file__).parents[2] / "deploy/kubernetes/events-rbac.yaml"
+RBAC = [
+    Path(__file__).parents[2] / "deploy/kubernetes" / name for name in ("events-rbac.yaml", "node-condition-rbac.yaml")
+]
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 
@@ -25,9 +27,10 @@ def cluster(whole_node):
 
 
 def grant(cluster) -> None:
-    role, binding = yaml.safe_load_all(RBAC.read_text())
-    cluster.make(ROLES, role)
-    cluster.make(BINDINGS, binding)
+    for file in RBAC:
+        role, binding = yaml.safe_load_all(file.read_text())
+        cluster.make(ROLES, role)
+        cluster.make(BINDINGS, binding)
 
 
 def events(cluster, namespace="default") -> list[tuple[str, str, str, str]]:

@@ -1,6 +1,7 @@
 """The exporter's HTTP on the wire: what it understands, what it refuses, and that nobody can take it from others."""
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from devherd.exporter import connections as connections_module
 from devherd.exporter.connections import Connections
 from devherd.exporter.http_message import HEAD_BYTES, Answer, Request, RequestError, parse
+from devherd.exporter.rendering import Rendering
 
 PAGE_BYTES = 32 << 20
 
@@ -178,6 +180,45 @@ async def test_one_client_takes_its_own_places_only(monkeypatch):
         for reader, writer in (other, opened[2], opened[3]):
             assert bodies(await asyncio.wait_for(reader.read(), 20)) == [(200, "GET / ")]
             writer.close()
+
+
+async def test_a_client_that_sends_many_requests_at_once_lets_others_in_between(monkeypatch):
+    """They were all answered before anybody else was: the loop stood still, and the process was taken for hung."""
+    many = 3000
+    async with serving() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * many)
+        turns = 0
+        received = 0
+        while received < many:
+            await asyncio.sleep(0)
+            turns += 1
+            received += (await reader.read(1 << 16)).count(b"HTTP/1.1 200")
+        writer.close()
+    assert turns > 10
+
+
+async def test_a_page_that_nobody_waits_for_any_more_is_not_made():
+    """Connections that had to give way left their pages behind them in the queue."""
+    rendering, begun, may_end, made = Rendering(), asyncio.Event(), threading.Event(), []
+    loop = asyncio.get_running_loop()
+
+    def slow():
+        loop.call_soon_threadsafe(begun.set)
+        may_end.wait()
+
+    first = asyncio.create_task(rendering.shared("first", slow))
+    await begun.wait()
+    others = [asyncio.create_task(rendering.shared(key, lambda key=key: made.append(key))) for key in "abb"]
+    await asyncio.sleep(0.01)
+    assert rendering.queue_length == 2
+    others[0].cancel()
+    others[1].cancel()
+    await asyncio.sleep(0.01)
+    assert rendering.queue_length == 1
+    may_end.set()
+    await asyncio.gather(first, others[2])
+    assert made == ["b"]
 
 
 async def test_answers_that_nobody_reads_give_way_to_one_that_is_read(monkeypatch):

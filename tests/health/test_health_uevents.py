@@ -28,9 +28,15 @@ class Node:
 
     def after(self, path: str, action: str = "change", **variables: str) -> list[Verdict]:
         """The verdicts after an event."""
-        event = {"ACTION": action, "DEVPATH": path, "SUBSYSTEM": "pci", "SEQNUM": "7"} | variables
-        self.pipeline.poll(periodic=False, happened=Happened([event]))
+        return self.after_all(self.event(path, action, **variables))
+
+    def after_all(self, *events: dict[str, str]) -> list[Verdict]:
+        """The verdicts after events that are heard together."""
+        self.pipeline.poll(periodic=False, happened=Happened(list(events)))
         return self.verdicts()
+
+    def event(self, path: str, action: str = "change", **variables: str) -> dict[str, str]:
+        return {"ACTION": action, "DEVPATH": path, "SUBSYSTEM": "pci", "SEQNUM": "7"} | variables
 
     def verdicts(self) -> list[Verdict]:
         return [self.pipeline.policy.verdict(key) for key in self._keys]
@@ -54,6 +60,21 @@ def test_a_function_in_recovery_is_unhealthy_until_it_has_succeeded(node: Node) 
     first, *_ = node.functions
     assert node.after(first, ERROR_EVENT="BEGIN_RECOVERY", DEVICE_ONLINE="0") == [IN_RECOVERY, FINE, FINE, FINE]
     assert node.after(first, ERROR_EVENT="SUCCESSFUL_RECOVERY", DEVICE_ONLINE="1") == [FINE] * 4
+
+
+def test_a_recovery_that_begins_and_ends_between_two_looks_is_over(node: Node) -> None:
+    """It takes milliseconds, and its events are heard together: the card was Unhealthy for ever."""
+    first, second, *_ = node.functions
+    begun = [node.event(path, ERROR_EVENT="BEGIN_RECOVERY") for path in (first, second)]
+    done = [node.event(path, ERROR_EVENT="SUCCESSFUL_RECOVERY") for path in (first, second)]
+    assert node.after_all(*begun, *done) == [FINE] * 4
+    assert node.after_all(node.event(first, ERROR_EVENT="FAILED_RECOVERY"), node.event(first, "bind")) == [FINE] * 4
+    assert node.after_all(node.event(first, "bind"), node.event(first, ERROR_EVENT="FAILED_RECOVERY")) == [
+        IN_RECOVERY,
+        FINE,
+        FINE,
+        FINE,
+    ]
 
 
 def test_a_recovery_that_fails_at_a_port_has_failed_for_all_below_it(node: Node) -> None:

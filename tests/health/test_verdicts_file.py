@@ -3,7 +3,7 @@
 from devherd import spool
 from devherd._native import Finding
 from devherd.health.policy import Policy
-from devherd.health.seen import ANY_SOURCE, Now, Seen
+from devherd.health.seen import ANY_SOURCE, KernelLogPosition, Now, Seen
 from devherd.health.verdicts_file import LATEST_SECONDS, VerdictsFile
 from devherd.proto import health_pb2
 
@@ -119,6 +119,21 @@ def test_a_fault_that_only_goes_on_is_not_written_at_each_look(tmp_path):
         written.append(spool.read(path, health_pb2.Verdicts).timestamp_seconds)
 
     assert written == [at(0).wall] * int(LATEST_SECONDS) + [at(LATEST_SECONDS).wall]
+
+
+def test_records_of_the_kernel_log_that_say_nothing_are_not_written_down_each(tmp_path):
+    """A firewall logs each packet: every line rewrote the file. What a record said is written with its number."""
+    path = tmp_path / "verdicts.pb"
+    policy, file = Policy(3), VerdictsFile(path)
+
+    def written(second: float, record: int, *, at_once: bool = False) -> int:
+        file.write(policy, at(second), KernelLogPosition(record, 0.0), at_once=at_once)
+        return int(spool.read(path, health_pb2.Verdicts).kernel_log.next_record)
+
+    assert [written(0, 1), written(0.1, 2), written(0.2, 3)] == [1, 1, 1]
+    assert written(0.3, 4, at_once=True) == 4
+    assert written(0.4, 5) == 4
+    assert written(LATEST_SECONDS + 1, 6) == 6
 
 
 def test_words_that_are_not_registered_any_more_are_left_out(tmp_path):

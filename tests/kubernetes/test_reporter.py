@@ -25,7 +25,10 @@ class Node:
         self._process: subprocess.Popen | None = None
         for made in ("requests", "offers/device-plugin", "told"):
             (directory / made).mkdir(parents=True)
-        (directory / "requests/events.api").write_text("{}")
+        self.request()
+
+    def request(self, text: str = "{}") -> None:
+        (self.directory / "requests/events.api").write_text(text)
 
     def offer(self, name: str, **reasons: str) -> None:
         """Devices by id, with a reason or none."""
@@ -77,6 +80,19 @@ def test_what_was_told_is_not_told_again_by_the_next_process(node):
     node.until_told("nvidia.com/gpu: Unhealthy: a (xid)", "nvidia.com/gpu: Unhealthy: b (off-bus)")
     [first, _] = node.server.events
     assert (first["type"], first["reason"], first["involvedObject"]["name"]) == ("Warning", "DeviceUnhealthy", "node-1")
+
+
+def test_the_condition_follows_a_device_that_fails_when_all_were_well(node):
+    """What was told and what the condition says were one object: the condition was never set to a problem."""
+    node.request('{"node_condition": true}')
+    node.offer(GPU, a="")
+    node.start()
+    node.until(lambda: node.server.patches, "the condition is set")
+    node.offer(GPU, a="xid")
+    node.until(lambda: len(node.server.patches) == 2, "it is set again")
+
+    said = [body["status"]["conditions"][0]["status"] for _, body in node.server.patches]
+    assert said == ["False", "True"]
 
 
 def test_while_nothing_can_be_told_what_comes_to_nothing_is_not_told(node):

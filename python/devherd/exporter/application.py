@@ -18,6 +18,8 @@ from devherd.settings import Settings
 
 _METHODS = ("GET", "HEAD")
 _GZIP_LEVEL = 6
+MOST_QUEUED = 8
+"""Pages that wait to be made, where a request may ask for one of its own: each `name[]` makes another page."""
 _ALWAYS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -33,6 +35,7 @@ class Application:
         self._heartbeats = heartbeats
         self._pod_resources = pod_resources
         self._rendering: Rendering[Answer] = Rendering()
+        self._probing: Rendering[Answer] = Rendering()
         self._pages: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "/": self._status_page,
             "/healthz": self._alive,
@@ -64,6 +67,8 @@ class Application:
             openmetrics=exposition.prefers_openmetrics(request.headers.get("accept", "")),
             gzip="gzip" in request.headers.get("accept-encoding", "").lower(),
         )
+        if wanted.names and self._rendering.queue_length >= MOST_QUEUED:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all samples\n")
         allocations = await self._pod_resources.allocations()
         return await self._rendering.shared(wanted, lambda: self._metrics_page(wanted, allocations))
 
@@ -94,7 +99,7 @@ class Application:
         return _verdict(health.reasons_not_alive(instance.read_children(self._settings), self._heartbeats))
 
     async def _ready(self, _: Request) -> Answer:
-        return _verdict(health.reasons_not_ready(self._herd()))
+        return await self._probing.shared("ready", lambda: _verdict(health.reasons_not_ready(self._herd())))
 
     async def _inventory(self, _: Request) -> Answer:
         allocations = await self._pod_resources.allocations()

@@ -47,6 +47,7 @@ class Connection:
         peer = writer.get_extra_info("peername")
         self.address: str = peer[0] if peer else ""
         self.is_new = True
+        self.task = asyncio.current_task()
         self.unread = 0
         """Bytes of its answer that are still to be sent."""
         self.turn_to(Doing.WAITING)
@@ -120,6 +121,8 @@ class Connections:
     def _end(self, connection: Connection) -> None:
         self._open.discard(connection)
         connection.writer.transport.abort()
+        if connection.task is not None:
+            connection.task.cancel()  # nobody is there for the page that it waits for
 
     async def _exchange(self, connection: Connection, reader: asyncio.StreamReader) -> bool:
         """One request and its answer; whether another may follow."""
@@ -138,6 +141,7 @@ class Connections:
         message = encoded(answer, request.method, keeps_alive=request.keeps_alive)
         self._make_room_for_bytes(len(message))
         await connection.send(message)
+        await asyncio.sleep(0)  # others first: a client may have sent thousands of requests at once
         return request.keeps_alive
 
 

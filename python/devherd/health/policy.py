@@ -154,7 +154,8 @@ class Policy:
         held.good_looks += 1
         if held.good_looks == 1:
             for evidence in _SHOWN_BY_ITS_END.get(held.finding.reason, ()):
-                self._state(key, Statement(evidence), now.monotonic, now)
+                # It was over at some moment since then: what has happened meanwhile may be newer than its end.
+                self._state(key, Statement(evidence), held.last_monotonic, now)
         has_recovered = held.good_looks >= self.recover_after and _was_held_long_enough(held, now)
         return held.is_waiting or has_recovered
 

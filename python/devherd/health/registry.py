@@ -163,8 +163,15 @@ _OURS = {
     ),
     (PCI_RECOVERY, PCI_RECOVERY): Meaning(
         "unhealthy",
-        "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY or FAILED_RECOVERY",
+        "a uevent of the PCI function or of a port above it has ERROR_EVENT=FAILED_RECOVERY",
         Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
+        by_value={
+            "BEGIN_RECOVERY": Meaning(  # its end may be lost: with a full socket, or while nobody listens
+                "unhealthy",
+                "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY, and none its end",
+                Quiet(EVENT_SECONDS),
+            )
+        },
     ),
     (WEDGED, WEDGED): Meaning(
         "unhealthy",

@@ -41,24 +41,33 @@ class VerdictsFile:
         self._path = path
         self._written: object = None
         self._written_at = 0.0
+        self._read_to: KernelLogPosition | None = None
 
     def read(self) -> Earlier:
         """What an earlier scanner held; nothing where there is no file that can be read."""
         return earlier_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
 
-    def write(self, policy: Policy, now: Now, kernel_log: KernelLogPosition | None = None) -> None:
-        """Bring the file up to date with what is held, and with what it was taken from. Raises OSError."""
+    def write(
+        self, policy: Policy, now: Now, kernel_log: KernelLogPosition | None = None, *, at_once: bool = False
+    ) -> None:
+        """Bring the file up to date with what is held, and with what it was taken from. Raises OSError.
+
+        Records of the kernel log that say nothing may be read again after a restart, so they wait; `at_once` where some
+        said something.
+        """
         held = [
             (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
         ]
-        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version, kernel_log
-        if evidence == self._written and (not held or now.monotonic < self._written_at + LATEST_SECONDS):
+        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version
+        goes_on = bool(held) or kernel_log != self._read_to
+        is_late = goes_on and now.monotonic >= self._written_at + LATEST_SECONDS
+        if evidence == self._written and not (at_once or is_late):
             return
         message = message_of(policy, now)
         if kernel_log is not None:
             message.kernel_log.next_record, message.kernel_log.lag_seconds = kernel_log
         spool.write(self._path, message)
-        self._written, self._written_at = evidence, now.monotonic
+        self._written, self._written_at, self._read_to = evidence, now.monotonic, kernel_log
 
 
 def earlier_in(verdicts: health_pb2.Verdicts) -> Earlier:

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _CURES = {
     401: "the token is not accepted",
-    403: "apply the rights of deploy/kubernetes/events-rbac.yaml",
+    403: "apply deploy/kubernetes/events-rbac.yaml, and for the node's condition node-condition-rbac.yaml beside it",
 }
 
 
@@ -97,7 +97,8 @@ class Reporter:
         except _LimitReachedError:
             self._due_at = time.monotonic() + self._limit.seconds
         else:
-            self._told = now  # forgets devices that are listed no longer
+            # Forgets devices that are listed no longer. A copy: it changes as things are told, the condition must not.
+            self._told = {name: dict(devices) for name, devices in now.items()}
             self._keep()
             self._seen, self._complaint = seen, ""
             self._backoff.reset()

@@ -25,6 +25,8 @@ EVENT_SCAN_SECONDS = 0.25
 """Between two rescans for events; health is polled at each event all the same."""
 LOOK_AGAIN_SECONDS = 0.5
 """Until another scan of a host on which something was changing during the last."""
+HEAR_SECONDS = 0.05
+"""Between two reads of a kernel log in which records follow each other: firewalls write one for each packet."""
 RETRY_SECONDS = 0.5
 """Until an incomplete publication is tried again when no child has written its state before."""
 WAIT_SECONDS = 0.1
@@ -61,6 +63,7 @@ class Loop:
         self._work = Round(_config_at_start(child), child.settings, child.beat)
         now = time.monotonic()
         self._next_scan = self._next_poll = self._next_publication = self._earliest_event_scan = now
+        self._next_hearing = now
 
     def end(self) -> None:
         """End with the current round (called by a signal)."""
@@ -107,16 +110,25 @@ class Loop:
             self._work.poll(periodic=has_to_poll, happened=Happened())
         if has_to_poll:
             self._next_poll = now + self._work.pipeline.config.health.poll
-        self._hears_more = self._work.hear()
+        self._hear(events)
         self._publish(events)
 
     def _scan(self, events: HostEvents) -> bool:
         is_changing = self._work.scan()
-        events.also_wait_for(self._work.kernel_log.readable)
         pipeline, facts = self._work.pipeline, self._child.settings.facts_directory
         answers = [str(facts)] if facts.is_dir() else []
         events.watch([*pipeline.watched_directories(), *answers, *pipeline.findings_directories()])
         return is_changing
+
+    def _hear(self, events: HostEvents) -> None:
+        """Read the kernel log, unless it was written to a moment ago."""
+        if self._hears_more or time.monotonic() >= self._next_hearing:
+            before = self._work.kernel_log.position
+            self._hears_more = self._work.hear()
+            if self._work.kernel_log.position != before:
+                self._next_hearing = time.monotonic() + HEAR_SECONDS
+        is_resting = time.monotonic() < self._next_hearing
+        events.also_wait_for(None if is_resting else self._work.kernel_log.readable)
 
     def _publish(self, events: HostEvents) -> None:
         """Publish; while a device waits for its move to be acknowledged, also when a child writes its state."""
@@ -134,6 +146,8 @@ class Loop:
             return 0.0
         now = time.monotonic()
         due = min(self._next_scan, self._next_poll, self._next_publication, now + BEAT_PERIOD_SECONDS)
+        if now < self._next_hearing:
+            due = min(due, self._next_hearing)
         return max(0.0, due - now)
 
     def _reload_if_asked(self) -> None:

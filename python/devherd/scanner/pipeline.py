@@ -131,6 +131,7 @@ class Pipeline:
 
         A periodic poll looks at what is due, and lets devices recover; one in between at what something happened to.
         """
+        moment = time.monotonic()  # what happened had happened before the looks, which may take long
         seen = self._seen_without_looking()
         for key in self._strange:
             seen.not_looked.setdefault(key, {})
@@ -153,7 +154,7 @@ class Pipeline:
         else:
             self.policy.note(seen, now(self.config))
         if happened.events:
-            self.hear(uevents.told(happened.events, self.inventory.entries.values(), time.monotonic()))
+            self.hear(uevents.told(happened.events, self.inventory.entries.values(), moment))
 
     def hear(self, seen: Seen) -> None:
         """Take in what is told in between: events of the kernel, evidence."""

@@ -74,6 +74,8 @@ class Round:
         )
         self._kernel_log_source = KernelLogSource()
         self._heard_for = -1  # no version of the inventory
+        self._has_heard = False
+        """Whether the kernel log said something since the verdicts were written."""
         self._kernel_log_problems: list[spool_pb2.Problem] = []
         self.counters.add(counted.KERNEL_LOG_LOST, amount=0)
         self._xids: list[tuple[DeviceKey, str, int]] = []
@@ -119,6 +121,7 @@ class Round:
         heard = self.kernel_log.read()
         if heard.lost:
             self.counters.add(counted.KERNEL_LOG_LOST, amount=heard.lost)
+        self._has_heard |= bool(heard.events)
         inventory = self.pipeline.inventory
         if heard.events or (self._kernel_log_source.waits and self._heard_for != inventory.version):
             told = self._kernel_log_source.tell(
@@ -139,7 +142,10 @@ class Round:
             # First: a scanner that is killed between the two must not forget a device that is offered.
             self._devices_file.write(self.pipeline.inventory)
             self._beat()
-            self._verdicts_file.write(self.pipeline.policy, now(self.pipeline.config), self.kernel_log.position)
+            self._verdicts_file.write(
+                self.pipeline.policy, now(self.pipeline.config), self.kernel_log.position, at_once=self._has_heard
+            )
+            self._has_heard = False
             self._beat()
             if fingerprint != self._published or not (self._publisher.stands() and self._device_info.stands()):
                 made = self.pipeline.resources()

@@ -94,7 +94,9 @@ impl KernelLog {
     }
 
     fn of(records: Records, rules: Rules, after: Option<Position>) -> Self {
-        let (next, lags) = (after.map(|position| position.next), after.iter().map(|position| position.lag).collect());
+        let next = after.map(|position| position.next);
+        // None was ever measured where it is exactly zero.
+        let lags = after.iter().map(|position| position.lag).filter(|&lag| lag != 0.0).collect();
         Self { records, rules, next, lags, has_caught_up: false }
     }
 

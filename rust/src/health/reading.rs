@@ -54,7 +54,9 @@ struct Examined {
 impl Examination for Examined {
     fn look(&mut self, here: Here<'_>) -> Sight {
         if let Some(asleep) = self.power.as_mut().and_then(|power| power.asleep(here.keeping)) {
-            return Sight::NotLooked(asleep);
+            // What is too hot cools while it sleeps, and nobody would wake it to see that: it gets no container.
+            let cools = matches!(self.limit, Limit::Below { .. }) && self.was_too_much == Some(true);
+            return if cools { Sight::Fine } else { Sight::NotLooked(asleep) };
         }
         let seen = |value: &str, detail: String| {
             Sight::Seen(self.about.finding(self.reason).at(here.file).reading(value).because(&detail))

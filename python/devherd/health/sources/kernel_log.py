@@ -74,8 +74,8 @@ class KernelLogSource:
                 _take_in(told.seen, event, rule, key)
                 if event.xid:
                     told.xids.append((key, event.xid, event.times))
-            if not keys and (rule.reason or self._waiting):
-                self._waiting.append(event)
+            if (not keys and rule.reason) or (self._waiting and (rule.evidence or rule.takes_back)):
+                self._waiting.append(event)  # what ends an event must not be forgotten before the event
         return told
 
     def _devices(self, event: "KernelLogEvent", rule: "Rule") -> list["DeviceKey"]:

@@ -3,8 +3,10 @@
 What is slow, hangs, floods or ends is the other's trouble and never a device's.
 """
 
+import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
@@ -30,8 +32,20 @@ def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until its request changes."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     source = Source(child)
-    os.environ["TMPDIR"] = str(temporary_directory(source.directory))  # of the programs: they may write nowhere else
+    temporary = temporary_directory(source.directory)
+    os.environ["TMPDIR"] = str(temporary)  # of the programs: they may write nowhere else
+    _empty(temporary)
     return source.run()
+
+
+def _empty(directory: Path) -> None:
+    """What programs that were killed have left in a directory in memory."""
+    with contextlib.suppress(OSError):
+        for left in directory.iterdir():
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 class Source:

@@ -13,6 +13,7 @@ from devherd.health.registry import PCI_AER, PCI_AER_FATAL, PCI_RECOVERY, WEDGED
 from devherd.health.seen import Seen
 from devherd.inventory import DeviceKey, Entry
 
+_APART_SECONDS = 1e-6
 _EVIDENCE = {"bind": Evidence.REBOUND, "add": Evidence.READDED}
 _RECOVERY = {
     "BEGIN_RECOVERY": "the kernel recovers the PCI function from an error",
@@ -21,15 +22,20 @@ _RECOVERY = {
 
 
 def told(events: Iterable[Mapping[str, str]], entries: Collection[Entry], monotonic: float) -> Seen:
-    """What events that came at this second say; those that somebody asked for in a `uevent` file say nothing."""
+    """What events that came by this second say; those that somebody asked for in a `uevent` file say nothing.
+
+    Each has a moment of its own, in their order: of a recovery that begins and ends between two looks the end counts.
+    """
     seen = Seen()
-    for event in events:
+    in_order = list(events)
+    for before_the_last, event in zip(range(len(in_order) - 1, -1, -1), in_order, strict=True):
+        moment = monotonic - before_the_last * _APART_SECONDS
         if "SYNTH_UUID" in event:
             continue
         if event.get("SUBSYSTEM") == "pci":
-            _take_in_function(seen, event, entries, monotonic)
+            _take_in_function(seen, event, entries, moment)
         elif event.get("SUBSYSTEM") == "drm" and "WEDGED" in event:
-            _take_in_wedged(seen, event, entries, monotonic)
+            _take_in_wedged(seen, event, entries, moment)
     return seen
 
 

@@ -140,4 +140,18 @@ mod tests {
         let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
         assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
     }
+
+    #[test]
+    fn a_card_that_was_too_hot_cools_while_it_sleeps() {
+        let tree = Tree::new();
+        tree.write(&sensor(), "95000");
+        tree.set("power/runtime_status", "active");
+        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
+        assert_eq!(watching.finding().reason, "temperature");
+        // It gets no container while it is Unhealthy, so nothing would wake it to be looked at.
+        tree.set("power/runtime_status", "suspended");
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.set("power/runtime_status", "active");
+        assert_eq!(watching.finding().reason, "temperature");
+    }
 }
