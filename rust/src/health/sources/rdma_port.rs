@@ -25,7 +25,7 @@ static ABOUT: About = About {
     document: "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband",
     meanings: &[Meaning::unhealthy(
         PORT_DOWN,
-        "none of the device's ports whose state was ACTIVE since devherd began is active, for 30 s",
+        "none of the device's ports whose state was ACTIVE since devherd began is active",
     )
     .after(AFTER)],
 };
