@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build proto docs-health demo test test-image-python soak lint format bench tools clean
+.PHONY: all help build proto docs-pages demo test test-image-python soak lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -36,8 +36,8 @@ proto: $(INSTALLED) ## generate the protobuf modules from proto/
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --python_out=python --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --mypy_out=quiet:python proto/*.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --grpc_python_out=python --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --mypy_grpc_out=quiet:python proto/deviceplugin_v1beta1.proto proto/pluginregistration_v1.proto proto/podresources_v1.proto
 
-docs-health: build ## generate docs/health.md from the registry of health sources
-	@$(BIN)/python docs/health/page.py
+docs-pages: build ## generate the pages of docs/ that come from the program itself
+	@$(BIN)/python docs/generate
 
 demo: build ## show discovery, registration, allocation, failure and recovery, without hardware or cluster
 	@$(BIN)/devherd demo

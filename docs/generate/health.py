@@ -1,11 +1,12 @@
-"""Makes docs/health.md of the registry of health sources, and of words.toml: `make docs-health`."""
+"""docs/health.md: what the registry of health sources says, and health.toml."""
 
-import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from tables import table
 
 from devherd._native import Finding, health_sources
 from devherd.health import words
@@ -14,15 +15,14 @@ from devherd.health.kernel_log_rules import Rule, shipped
 from devherd.health.registry import MEANINGS, Meaning
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "health.md"
-UNKNOWN = "what words.toml does not say"
+UNKNOWN = "what health.toml does not say"
 RECOVER_AFTER = 3
 """The default of `health.recover_after`."""
 
 HEAD = """\
 # Health
 
-*Generated from the registry of sources by `make docs-health`: what is said here is what devherd does.*
+*Generated from the registry of sources by `make docs-pages`: what is said here is what devherd does.*
 
 A source says what it sees of a device: a finding, with its reason, the file and the value. What a reason does is its
 action: `unhealthy` takes the device out of the kubelet's hands, `warn` stands beside its health, `ignore` is counted
@@ -52,7 +52,7 @@ NVIDIA's plugin 0.20, gpud of August 2026 and NVSentinel of July 2026, by their 
 
 def page() -> str:
     """The whole page."""
-    data = tomllib.loads((HERE / "words.toml").read_text("utf-8"))
+    data = tomllib.loads((HERE / "health.toml").read_text("utf-8"))
     parts = [HEAD, "## Sources\n", *_sources(data["source"]), AFTER_SOURCES, _rules(shipped()), AFTER_RULES]
     parts += [_ways(data["way"]), _elsewhere(data["elsewhere"])]
     return "\n".join(parts)
@@ -75,7 +75,7 @@ def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:
         rows.append((f"`{reason}`", *_row(source, reason, meaning)))
         for values, one in _by_meaning(meaning.by_value):
             rows.append((f"`{reason}`: {values}", *_row(source, reason, one)))
-    return _table(("reason", "does", "raised when", "taken back when"), rows)
+    return table(("reason", "does", "raised when", "taken back when"), rows)
 
 
 def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]]:
@@ -98,7 +98,7 @@ def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
 
 def _rules(rules: Iterable[Rule]) -> str:
     rows = [(f"`{rule.name}`", f"`{rule.contains}`", _effect(rule), "off" if rule.optional else "on") for rule in rules]
-    return _table(("rule", "the text contains", "it", "default"), rows)
+    return table(("rule", "the text contains", "it", "default"), rows)
 
 
 def _effect(rule: Rule) -> str:
@@ -113,30 +113,9 @@ def _effect(rule: Rule) -> str:
 
 def _ways(ways: Iterable[Mapping[str, str]]) -> str:
     rows = [(way["of"], way["takes_out"], way["takes_back"], way["fails"]) for way in ways]
-    return _table(("", "takes out", "gives back", "when its source fails"), rows)
+    return table(("", "takes out", "gives back", "when its source fails"), rows)
 
 
 def _elsewhere(rows: Iterable[Mapping[str, Any]]) -> str:
     cells = [(f"`{row['reason']}`", row["plugin"], row["gpud"], row["nvsentinel"]) for row in rows]
-    return _table(("reason", "the vendor's plugin", "gpud", "NVSentinel"), cells)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
-
-
-def main() -> int:
-    """Write the page; with `--check` only say whether it is another."""
-    made = page()
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(made, "utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text("utf-8") == made:
-        return 0
-    print("docs/health.md is not what the registry makes: run `make docs-health`", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return table(("reason", "the vendor's plugin", "gpud", "NVSentinel"), cells)
