@@ -21,6 +21,7 @@ root_doc = "docs/index"
 include_patterns = ["*.md", "docs/*.md", "deploy/*.md", "benches/*.md", "tests/README.md"]
 exclude_patterns = [".*", "target", "dist", "python", "rust", "tests/*/*", "docs/generate", "docs/site"]
 
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 nitpicky = True
 
