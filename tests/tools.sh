@@ -56,6 +56,8 @@ fetch() { # NAME 'PACKAGE...' WHAT_NEEDS_IT
 }
 
 fetch promtool "prometheus" "the alert rules"
+fetch prometheus "prometheus" "alerts end to end and the dashboard"
+fetch prometheus-alertmanager "prometheus-alertmanager" "alerts end to end"
 fetch systemd-analyze "systemd libsystemd-shared libapparmor1 libseccomp2 libmount1 libblkid1 libkmod2 libcap2" \
     "the systemd unit"
 fetch kubectl "kubernetes-client" "the Kubernetes manifests"

@@ -65,12 +65,12 @@ SCRIPT = """
 import json, sys
 from devherd.config import Config, resolve
 from devherd.config.facts import OF_VENDOR
-from devherd.exporter.metrics import device_gauges
+from devherd.exporter.device_metrics import families
 from devherd.instance import Herd
 from devherd.proto import spool_pb2
 from devherd.scanner.scan_once import scan_once
 report = scan_once(resolve(Config.model_validate(json.loads(sys.argv[1]))))
-gauges = device_gauges(Herd(report.resources))
+gauges = families(Herd(report.resources), None)
 models = [labels["model"] for gauge in gauges for _, labels, _ in gauge.samples if "model" in labels]
 print(json.dumps({
     "problems": [problem.error for problem in report.problems],

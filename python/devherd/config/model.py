@@ -68,6 +68,16 @@ class KubernetesOptions(Section):
     """The condition `DevicesUnhealthy` of the node."""
 
 
+class ExporterOptions(Section):
+    """What the exporter shows at `/metrics`."""
+
+    device_metrics: Literal["all", "physical", "faults", "none"] = "all"
+    """Which devices have series of their own: `all` = every id that the kubelet knows, replicas of shared devices
+    included; `physical` = each device once, however often it is shared; `faults` = each device once, and only where
+    something is held against it (every alert works); `none` = no device (no alert about a single device works).
+    """
+
+
 class Sharing(Section):
     """One device under several ids, `<id>::<n>`."""
 
@@ -170,6 +180,7 @@ class Config(Section):
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
     kubernetes: KubernetesOptions = KubernetesOptions()
+    exporter: ExporterOptions = ExporterOptions()
     vendors: Vendors = Vendors()
     resources: list[ResourceRule] = []
     generic: list[GenericDevice] = []

@@ -8,11 +8,13 @@ from http import HTTPStatus
 from urllib.parse import parse_qs
 
 from devherd import instance
+from devherd.config.resolved import ExporterOptions
 from devherd.exporter import exposition, health, metrics, status_page
 from devherd.exporter.http_message import Answer, Request
 from devherd.exporter.rendering import Rendering
 from devherd.heartbeat import Heartbeats
 from devherd.instance import Allocations, Herd
+from devherd.kubelet import registration_socket
 from devherd.kubelet.pod_resources import PodResources
 from devherd.settings import Settings
 
@@ -32,6 +34,7 @@ class Application:
 
     def __init__(self, settings: Settings, heartbeats: Heartbeats, pod_resources: PodResources) -> None:
         self._settings = settings
+        self._options = ExporterOptions()
         self._heartbeats = heartbeats
         self._pod_resources = pod_resources
         self._rendering: Rendering[Answer] = Rendering()
@@ -43,6 +46,10 @@ class Application:
             "/api/v1/inventory": self._inventory,
             "/metrics": self._metrics,
         }
+
+    def configure(self, options: ExporterOptions) -> None:
+        """Show from now on what the configuration asks for."""
+        self._options = options
 
     async def answer(self, request: Request) -> Answer:
         """The answer to one request."""
@@ -73,7 +80,13 @@ class Application:
         return await self._rendering.shared(wanted, lambda: self._metrics_page(wanted, allocations))
 
     def _metrics_page(self, wanted: "_Wanted", allocations: Allocations | None) -> Answer:
-        found: Iterable[exposition.Family] = metrics.families(self._herd(), allocations, self._heartbeats)
+        found: Iterable[exposition.Family] = metrics.families(
+            self._herd(),
+            allocations,
+            self._heartbeats,
+            of_devices=self._options.device_metrics,
+            kubelet_listens=registration_socket.may_listen(self._settings),
+        )
         if wanted.names:
             found = exposition.only(found, wanted.names)
         if wanted.openmetrics:

@@ -30,8 +30,9 @@ class Exporter:
 
     def __init__(self, child: Child) -> None:
         self._child = child
-        application = Application(child.settings, child.heartbeats, PodResources(child.settings.pod_resources_socket))
-        self._listener = Listener(application.answer, child.settings.listen)
+        pod_resources = PodResources(child.settings.pod_resources_socket)
+        self._application = Application(child.settings, child.heartbeats, pod_resources)
+        self._listener = Listener(self._application.answer, child.settings.listen)
         self._allocatable = AllocatableWriter(child.settings)
         self._stopped = asyncio.Event()
         self._is_outgrown = False
@@ -65,8 +66,11 @@ class Exporter:
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
 
     def _reload(self) -> None:
-        """Listen at the address of the configuration in force, which the supervisor writes again if it is removed."""
+        """Follow the configuration in force, which the supervisor writes again if it is removed."""
         try:
-            self._listener.move_to(resolved_file.read(self._child.settings.resolved_config_file).settings().listen)
+            config = resolved_file.read(self._child.settings.resolved_config_file)
         except resolved_file.ResolvedFileError as error:
             log.warning("%s; still listening at the old address", error)
+            return
+        self._application.configure(config.exporter)
+        self._listener.move_to(config.settings().listen)
