@@ -108,6 +108,11 @@ class Settings:
         return self.run_dir / "allocatable"
 
     @property
+    def history_directory(self) -> Path:
+        """What has happened, a directory for each process that tells of it (devherd/history)."""
+        return self.run_dir / "history"
+
+    @property
     def told_directory(self) -> Path:
         """What the API server was told, written by process `kubernetes:events`."""
         return self.run_dir / "told"
@@ -126,6 +131,11 @@ class Settings:
     def children_file(self) -> Path:
         """Every child, written by the supervisor."""
         return self.run_dir / "children.pb"
+
+    @property
+    def instance_file(self) -> Path:
+        """Which devherd runs, written by the supervisor (devherd/head.py)."""
+        return self.run_dir / "instance.json"
 
     @property
     def scanner_state_file(self) -> Path:
@@ -158,11 +168,13 @@ class Settings:
             self.facts_directory,
             self.findings_directory,
             self.told_directory,
+            self.history_directory,
             self.verdicts_file,
             self.allocatable_directory,
             self.scan_file,
             self.resolved_config_file,
             self.children_file,
+            self.instance_file,
             self.scanner_state_file,
             self.logs_directory,
             self.control_socket,

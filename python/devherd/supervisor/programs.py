@@ -199,17 +199,21 @@ def _kubernetes_access(settings: Settings, _name: str) -> Access:
 
 
 def _resource_access(settings: Settings, key: str) -> Access:
-    """Reads its offer and what the kubelet has of it, writes its state, serves its socket. Connecting is free."""
+    """Reads its offer and what the kubelet has of it, writes its state and history, serves its socket.
+
+    Connecting is free.
+    """
     offer, state, answer = (
         directory / key
         for directory in (settings.resources_directory, settings.state_directory, settings.allocatable_directory)
     )
+    history = settings.history_directory / f"resource:{key}"
     return Access(
         read=(offer, answer),
-        write=(state,),
-        made=(state, answer),
+        write=(state, history),
+        made=(state, answer, history),
         sockets=settings.socket_directories,
-        follows=(offer, state, answer, settings.socket_directory),
+        follows=(offer, state, answer, history, settings.socket_directory),
         limits=_RESOURCE_LIMITS,
     )
 
