@@ -270,6 +270,17 @@ def test_the_patches_for_amd_and_the_kernel_log_make_the_container_privileged_an
     assert in_order(patched(patch)["spec"]["template"]["spec"]) == in_order(pod)
 
 
+def test_the_patch_for_devlink_gives_the_pod_the_hosts_network_and_nothing_else(patched, pod):
+    """Where alone the kernel tells of network cards' health reporters."""
+    patch = patched("host-network.yaml")["spec"]["template"]["spec"]
+
+    assert patch.pop("hostNetwork") is True
+    assert patch.pop("dnsPolicy") == "ClusterFirstWithHostNet"
+    for port in patch["containers"][0]["ports"]:
+        assert port.pop("hostPort", port["containerPort"]) == port["containerPort"]
+    assert in_order(patch) == in_order(pod)
+
+
 def test_a_second_daemon_set_for_some_nodes_is_told_apart_from_the_first(patched, manifests):
     """As deploy/README.md has it: other names, other pods, other nodes, in one namespace."""
     kustomization = next(block for block in README.read_text().split("```") if "nameSuffix" in block)
