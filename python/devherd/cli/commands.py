@@ -73,6 +73,11 @@ COMMANDS = {
         "print another plugin's configuration as one for devherd",
         "devherd import-config nvidia-config.yaml > /etc/devherd/config.yaml",
     ),
+    "deploy-files": Command(
+        "devherd.cli.deploy_files",
+        "write the systemd unit, the Kubernetes manifests and the alert rules",
+        "devherd deploy-files /usr/local/share/devherd",
+    ),
     "ctl": Command("devherd.cli.ctl", "supervisorctl against the running instance", "devherd ctl restart scanner"),
     "sim node": Command(
         "devherd.cli.sim_node",
