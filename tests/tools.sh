@@ -63,3 +63,5 @@ fetch systemd-analyze "systemd libsystemd-shared libapparmor1 libseccomp2 libmou
 fetch kubectl "kubernetes-client" "the Kubernetes manifests"
 fetch buildah "buildah libdevmapper1.02.1 libgpgme11 libassuan0 libseccomp2" "the container image"
 fetch busybox "busybox-static" "the container image"
+fetch openssl "openssl" "TLS"
+fetch curl "curl" "TLS and Unix sockets"

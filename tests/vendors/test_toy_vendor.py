@@ -229,7 +229,7 @@ def test_the_checks_of_what_is_written_by_hand_are_content_with_the_five_places(
     tests = (
         "tests/vendors/test_vendor_rows.py::test_every_row_has_its_section_in_the_configuration",
         "tests/vendors/test_vendor_rows.py::test_the_default_options_are_those_of_the_scan_core",
-        "tests/cli/test_readme_examples.py::test_every_vendor_is_listed",
+        "tests/docs/test_readme_table.py::test_every_vendor_is_listed",
         "tests/deploy/test_vendor_table.py::test_every_vendor_has_its_table",
     )
     done = run(toy, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests)

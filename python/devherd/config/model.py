@@ -26,6 +26,7 @@ from devherd.config.values import (
     UsablePath,
 )
 from devherd.config.vendors import Vendors
+from devherd.config.web import Web
 from devherd.config.xid_policy import XidPolicy
 from devherd.settings import RegistrationWay, Settings
 from devherd.spool.identity import Identity
@@ -171,6 +172,9 @@ class Config(Section):
     """Whether devherd registers at the kubelet's socket, or the kubelet discovers it in its `plugins_registry`."""
     run_dir: UsablePath = Path("/run/devherd")
     listen: Listen = "127.0.0.1:9478"
+    """Where the exporter serves: `ADDRESS:PORT` or `unix:/PATH`, several separated by commas; empty = nowhere."""
+    web_config: UsablePath | None = None
+    """TLS, passwords and client certificates of the exporter: a file in the format of Prometheus exporters."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     cdi_dir: HostPath = Path("/var/run/cdi")
@@ -185,6 +189,7 @@ class Config(Section):
     resources: list[ResourceRule] = []
     generic: list[GenericDevice] = []
     simulated: list[SimulatedDevice] = []
+    _web: Web = Web()
     _source: Path | None = None
     _seen: Identity | None = None
     _given_options: tuple[tuple[str, str], ...] = ()
@@ -193,6 +198,11 @@ class Config(Section):
     def source(self) -> Path | None:
         """The file it was read from."""
         return self._source
+
+    @property
+    def web(self) -> Web:
+        """What the file `web_config` says."""
+        return self._web
 
     def settings(self) -> Settings:
         """The common options, with absolute paths."""

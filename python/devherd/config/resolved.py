@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from devherd.config.host import native_settings
+from devherd.config.web import Web
 from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.settings import Settings
 
@@ -180,6 +181,8 @@ class Config:
     health: HealthOptions = field(default_factory=HealthOptions)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
     exporter: ExporterOptions = field(default_factory=ExporterOptions)
+    web: Web = field(default_factory=Web)
+    """Who may read the exporter's pages; paths are absolute."""
     vendors: dict[str, VendorOptions] = field(default_factory=dict)
     """By section of the configuration file; a vendor without a section has no such options."""
     mps_root: str | None = None

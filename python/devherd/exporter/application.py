@@ -4,7 +4,9 @@ import gzip
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from http import HTTPStatus
+from pathlib import Path
 from urllib.parse import parse_qs
 
 from devherd import instance
@@ -44,6 +46,7 @@ class Application:
             "/healthz": self._alive,
             "/readyz": self._ready,
             "/api/v1/inventory": self._inventory,
+            "/api/v1/openapi.json": self._openapi,
             "/metrics": self._metrics,
         }
 
@@ -58,7 +61,7 @@ class Application:
 
     async def _page(self, request: Request) -> Answer:
         if request.path not in self._pages:
-            return _text(HTTPStatus.NOT_FOUND, f"no such page; there are: {', '.join(self._pages)}\n")
+            return _text(HTTPStatus.NOT_FOUND, f"no such page; choose from {', '.join(self._pages)}\n")
         if request.method not in _METHODS:
             refusal = "only GET and HEAD: nothing here can be changed over HTTP\n"
             return replace(_text(HTTPStatus.METHOD_NOT_ALLOWED, refusal), headers={"Allow": ", ".join(_METHODS)})
@@ -114,14 +117,24 @@ class Application:
     async def _ready(self, _: Request) -> Answer:
         return await self._probing.shared("ready", lambda: _verdict(health.reasons_not_ready(self._herd())))
 
-    async def _inventory(self, _: Request) -> Answer:
+    async def _inventory(self, request: Request) -> Answer:
+        """All of it; with `resource` in the query what is named so, or matches."""
+        wanted = frozenset(parse_qs(request.query).get("resource", ()))
+        if wanted and self._rendering.queue_length >= MOST_QUEUED:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all resources\n")
         allocations = await self._pod_resources.allocations()
 
         def make() -> Answer:
-            inventory = instance.live_inventory(self._herd(), allocations)
+            herd = self._herd()
+            if wanted:
+                herd = replace(herd, resources=[each for each in herd.resources if _matches(each.name, wanted)])
+            inventory = instance.live_inventory(herd, allocations)
             return Answer(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
 
-        return await self._rendering.shared("inventory", make)
+        return await self._rendering.shared(("inventory", wanted), make)
+
+    async def _openapi(self, _: Request) -> Answer:
+        return Answer(HTTPStatus.OK, "application/json", Path(__file__).with_name("openapi.json").read_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +144,10 @@ class _Wanted:
     names: frozenset[str]
     openmetrics: bool
     gzip: bool
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _verdict(reasons: Iterable[str]) -> Answer:
