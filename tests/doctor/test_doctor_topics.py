@@ -250,7 +250,7 @@ def test_a_port_that_somebody_has_is_taken(tmp_path):
     """And none of a Unix socket."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = f"127.0.0.1:{server.getsockname()[1]}"
-        found = running.look(Settings(run_dir=tmp_path / "run", listen=f"{taken}, unix:/x"))
+        found = running.look(Settings(run_dir=tmp_path / "run", listen=f"{taken},unix:/x"))
 
     assert (found.taken, found.is_running, found.run_dir) == ((taken,), False, "")
 

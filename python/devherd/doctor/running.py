@@ -46,7 +46,7 @@ def look(settings: Settings) -> Instance:
         herd=herd,
         run_dir=_refusal(settings.run_dir),
         room_bytes=_room(settings.run_dir),
-        taken=tuple(address for address in re.split(r"[,\s]+", settings.listen) if _is_taken(address)),
+        taken=tuple(address for address in settings.listen_addresses if _is_taken(address)),
     )
 
 

@@ -118,6 +118,11 @@ class Round:
                 self.counters.add(counted.FINDINGS, *word, amount=news)
         self._raised = dict(self.pipeline.policy.raised)
 
+    def hear_devlink(self) -> None:
+        """Take in what drivers say of their cards' firmware."""
+        self.pipeline.hear_devlink()
+        self._count_findings()
+
     def hear(self) -> bool:
         """Take in what the kernel log says, a part at a time; True when there is more. A scan comes before."""
         heard = self.kernel_log.read()

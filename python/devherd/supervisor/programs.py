@@ -122,20 +122,32 @@ def _nearest(path: Path) -> Path:
 
 
 def _exporter_access(settings: Settings, _name: str) -> Access:
-    """Reads the run directory, /proc for the sizes of children, and what resolves names."""
+    """Reads the run directory, /proc for the sizes of children, what resolves names, and its certificates."""
+    certificates, sockets = _web_directories(settings)
     return Access(
         read=(
             settings.run_dir,
             Path("/proc"),
             Path("/etc"),
             Path("/run/systemd/resolve"),
+            *certificates,
         ),
         write=(settings.allocatable_directory,),
-        follows=(settings.run_dir, settings.allocatable_directory),
+        sockets=sockets,
+        follows=(settings.run_dir, settings.allocatable_directory, *certificates, *sockets),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
         listens=True,
         capabilities=(Capability.NET_BIND_SERVICE,),
     )
+
+
+def _web_directories(settings: Settings) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Where certificates are, and where Unix sockets will be, by the configuration in force."""
+    try:
+        config = resolved_file.read(settings.resolved_config_file)
+    except ResolvedFileError:
+        return (), ()
+    return tuple(config.web.directories()), tuple(config.settings().listen_directories)
 
 
 def _source_access(settings: Settings, name: str) -> Access:
