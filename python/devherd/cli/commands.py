@@ -43,6 +43,11 @@ COMMANDS = {
         "show what has happened: verdicts, registrations, allocations, reloads",
         "devherd events --follow --kind verdict --resource nvidia.com/gpu",
     ),
+    "doctor": Command(
+        "devherd.cli.doctor",
+        "check what devherd needs of this host, each line with its cure",
+        "devherd doctor --bundle devherd-support.tar.gz",
+    ),
     "cordon": Command(
         "devherd.cli.cordon",
         "keep a device from new pods",
