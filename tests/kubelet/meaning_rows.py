@@ -141,6 +141,14 @@ ROWS = [
         fault("kernel-log", "mlx5_core {address}: poll_health:800: device's health compromised - reached miss count"),
         BOUND_ANEW,
     ),
+    Row("devlink", "firmware", RDMA, **of_fault("firmware")),
+    Row(
+        "devlink",
+        "firmware",
+        RDMA,
+        **of_fault("firmware", "fw without-recovery"),
+        value="error, with no way to recover",
+    ),
     Row("kernel-log", "gpu-lost", GPU, **of_fault("gpu-lost")),
     Row(
         "kernel-log",

@@ -70,6 +70,19 @@ _RECOVERIES: dict[str, tuple[str, Act]] = {
 """What the kernel says, and what ends it."""
 
 
+def _firmware(*, is_in_error: bool) -> Act:
+    def act(node: SimulatedNode, at: str, value: str) -> None:
+        node.functions.path_of(at)
+        reporter, _, rest = value.partition(" ")
+        node.devlink.report(at, reporter, is_in_error=is_in_error, recovers=rest != _WITHOUT_RECOVERY)
+
+    return act
+
+
+_WITHOUT_RECOVERY = "without-recovery"
+"""What the driver knows of a reporter that has no way back from an error."""
+
+
 def _uevent(node: SimulatedNode, at: str, value: str) -> None:
     action, *given = value.split()
     device = node.root / at.lstrip("/") if "/" in at else node.functions.path_of(at)
@@ -117,6 +130,15 @@ FAULTS = {
         value_help="begun or failed",
         inject=_recovery,
         undo=_after_recovery,
+        scope=nothing,
+    ),
+    "firmware": Fault(
+        summary="the driver of a network card reports an error of its firmware, by devlink",
+        at=FUNCTION,
+        value="fw_fatal",
+        value_help=f"health reporter, and `{_WITHOUT_RECOVERY}` where its driver knows none",
+        inject=_firmware(is_in_error=True),
+        undo=_firmware(is_in_error=False),
         scope=nothing,
     ),
     "uevent": Fault(
