@@ -94,6 +94,11 @@ COMMANDS = {
         "let something happen to a simulated node",
         "devherd sim fault /tmp/host xid 0000:1b:00.0 '48, DBE'",
     ),
+    "sim monitor": Command(
+        "devherd.cli.sim_monitor",
+        "run a server in the place of a vendor's GPU monitor",
+        "devherd sim monitor /tmp/host amd-exporter",
+    ),
     "sim kubelet": Command(
         "devherd.cli.sim_kubelet",
         "run the embedded kubelet device manager, or talk to it",
