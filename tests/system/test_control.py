@@ -137,7 +137,7 @@ async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(t
     await supervisorctl(testbed, "reload")
     await until_page(testbed, "/metrics", lambda _, page: "devherd_config_last_reload_successful 1.0" in page)
     doubt = "`8086` can never match — values look like `0x8086`, in full and lower case"
-    warning = f"resources[0].match.vendor_id: {doubt}"
+    warning = f"{testbed.settings.config_path}:1:40: resources[0].match.vendor_id: {doubt}"
     assert warning in testbed.log
     shown = configuration(testbed)
     assert shown.pop("loaded").endswith("Z")

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from devherd.config import model, resolved
 from devherd.config.external import External
+from devherd.config.health import HealthOptions
 from devherd.config.health_rule import HealthRule
 from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
-from devherd.config.warnings import warnings_of
+from devherd.config.warnings import placed, warnings_of
 from devherd.config.xid_policy import XidPolicy
 from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.health.xids import XID
@@ -35,11 +36,11 @@ def resolve(config: model.Config) -> resolved.Config:
         device_info_dir=_device_info_dir(config.vendors),
         resources=[_rule(rule) for rule in config.resources],
         native=config.native_json(),
-        warnings=list(warnings_of(config)),
+        warnings=[placed(config, warning) for warning in warnings_of(config)],
     )
 
 
-def _health(options: model.HealthOptions) -> resolved.HealthOptions:
+def _health(options: HealthOptions) -> resolved.HealthOptions:
     return resolved.HealthOptions(
         poll=options.poll,
         recover_after=options.recover_after,

@@ -251,7 +251,7 @@ class Herd(Supervisor):
             f"HTTP on {settings.listen}" if settings.listen else "no HTTP",
         )
         for warning in self._loader.config.warnings:
-            log.warning("%s: %s", self._loader.config.source, warning)
+            log.warning("%s", warning)
 
     def _configuration(self) -> spool_pb2.Configuration:
         config = self._loader.config
