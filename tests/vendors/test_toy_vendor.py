@@ -193,7 +193,7 @@ def test_the_commands_know_the_new_vendor(toy: Path, host: Path, tmp_path: Path)
     assert "vendors.toy.makr: unknown key — did you mean `maker`?" in refused.stderr
     config.write_text(yaml.safe_dump({"resources": [{"match": {"vendor": "toy", "color": "red"}}]}))
     warned = run(toy, "-m", "devherd", "check-config", config, "--host-root", host)
-    assert "match.color: devices of toy do not have this fact; did you mean `colour`?" in warned.stderr
+    assert "match.color: devices of toy do not have this fact — did you mean `colour`?" in warned.stderr
     scanned = run(toy, "-m", "devherd", "scan", "--host-root", host, "--output", "json")
     [resource] = json.loads(scanned.stdout)["resources"]
     assert (resource["vendor"], [device["attributes"] for device in resource["devices"]]) == (
