@@ -1,7 +1,8 @@
 """Validate a configuration: print every error with its key path, or the resources that result on this host.
 
 The file is judged by itself first: an option or a variable that overrules a bad value in it would hide it. Settings
-that are valid but cannot have an effect are warnings, printed last and counted; they are errors with --strict.
+that are valid and have no effect, on any host or on this one, are warnings, printed last and counted; they are errors
+with --strict.
 """
 
 import argparse
@@ -72,7 +73,7 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
     sys.stdout.flush()
     for key, origin in overruled.items():
         print(f"devherd: {config.source}: {key}: overruled here by {origin}", file=sys.stderr)
-    warnings = [placed(config, warning) for warning in warnings_of(config)]
+    warnings = [placed(config, warning) for warning in warnings_of(config)] + report.doubts
     for warning in warnings:
         print(f"devherd: warning: {warning}", file=sys.stderr)
     if warnings:

@@ -15,6 +15,8 @@ from devherd.config.foreign import what_else
 from devherd.config.model import Config
 from devherd.config.positions import Positions
 from devherd.config.problem import Problem
+from devherd.config.web import Web
+from devherd.config.web_config import WebConfig
 from devherd.config.words import problems_of
 from devherd.config.yaml_faults import fault_of
 from devherd.errors import UsageError
@@ -22,8 +24,11 @@ from devherd.settings import Settings
 from devherd.spool.identity import identity_of
 
 DEFAULT_PATH = Path("/etc/devherd/config.yaml")
-COMMON_OPTIONS = ("host_root", "kubelet_dir", "registration", "run_dir", "listen", "log_level", "log_format")
-_PATHS = ("host_root", "kubelet_dir", "run_dir")
+COMMON_OPTIONS = (
+    *("host_root", "kubelet_dir", "registration", "run_dir", "listen", "web_config"),
+    *("log_level", "log_format"),
+)
+_PATHS = ("host_root", "kubelet_dir", "run_dir", "web_config")
 
 
 def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
@@ -38,6 +43,7 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
     )  # before it is read: what is put in place meanwhile is another version
     text = _decoded(str(path), lambda: strict_yaml.read_text(path)) if path else ""
     config = valid(str(path or "the options"), text, given)
+    config._web = _web(config.web_config)  # noqa: SLF001 - as below
     config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
     config._given_options = tuple(  # noqa: SLF001 - likewise
         (name, given[name][0] if name in given else value) for name, value in options.items() if value is not None
@@ -63,6 +69,8 @@ def judge(
     given = given_values(options, environ)
     config = valid(source, text, given)
     config._source = Path(source)  # noqa: SLF001 - as in `load`
+    if config.web_config and config.web_config.exists():  # on the node, perhaps, and not here
+        config._web = _web(config.web_config)  # noqa: SLF001 - likewise
     return config, {name: origin for name, (_, origin) in given.items() if Positions(text).has((name,))}
 
 
@@ -86,6 +94,18 @@ def _from_here(path: str) -> str:
     return path if not path or path.startswith(("~", "$")) or "\0" in path else str(Path(path).absolute())
 
 
+def _web(path: Path | None) -> Web:
+    """What a web configuration file says. Raises as `load` does."""
+    if path is None:
+        return Web()
+    source = str(path)
+    text = _decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
+    try:
+        return WebConfig.model_validate(_content(source, text)).in_force(path.parent.absolute())
+    except ValidationError as error:
+        raise config_error(source, problems_of(error, WebConfig), Positions(text)) from None
+
+
 def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:
     """The file to read: the one given, or the default one if it is there."""
     if given := options.get("config") or environ.get("DEVHERD_CONFIG"):
@@ -95,7 +115,7 @@ def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Pa
 
 def valid(source: str, text: str, given: Mapping[str, tuple[str, str]] = MappingProxyType({})) -> Config:
     """The configuration that a text makes, with the values given beside it. Raises ConfigError."""
-    content, positions = _content(source, text), Positions(text)
+    content, positions = _content(source, text, what_else), Positions(text)
     try:
         config = Config.model_validate(content | {name: value for name, (value, _) in given.items()})
         problems = conflicts(config)
@@ -119,7 +139,9 @@ def not_text(source: str, error: UnicodeDecodeError) -> ConfigError:
     return config_error(source, [Problem((), f"byte {error.start} is not UTF-8 text", "save the file as UTF-8")])
 
 
-def _content(source: str, text: str) -> dict[str, Any]:
+def _content(
+    source: str, text: str, foreign_of: Callable[[Any, str], Problem | None] = lambda _content, _text: None
+) -> dict[str, Any]:
     try:
         content = strict_yaml.parse(text)
     except yaml.YAMLError as error:
@@ -127,7 +149,7 @@ def _content(source: str, text: str) -> dict[str, Any]:
         raise ConfigError(
             [UsageError(f"bad configuration in {source}:{fault.position}", fault.what, fault.cure)]
         ) from error
-    if foreign := what_else(content, text):
+    if foreign := foreign_of(content, text):
         raise config_error(source, [foreign])
     if content is None:
         return {}

@@ -24,6 +24,7 @@ from devherd.config.values import (
     Switch,
 )
 from devherd.config.vendors import Vendors
+from devherd.config.web import Web
 from devherd.settings import RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
@@ -46,6 +47,16 @@ class KubernetesOptions(Section):
     """Whether changes of health are Events on the node, and on the pods that hold the device."""
     node_condition: Switch = False
     """Whether the node has the condition `DevicesUnhealthy`."""
+
+
+class ExporterOptions(Section):
+    """What the exporter shows at `/metrics`."""
+
+    device_metrics: Literal["all", "physical", "faults", "none"] = "all"
+    """Which devices have series of their own. `all`: every id that the kubelet knows, replicas of shared devices
+    included; `physical`: each device once, however often it is shared; `faults`: each device once, and only where
+    something is held against it (every alert works); `none`: no device (no alert about a single device works).
+    """
 
 
 class Sharing(Section):
@@ -108,7 +119,11 @@ class Config(Section):
     run_dir: AbsolutePath = Path("/run/devherd")
     """Where the instance has its control socket and its state."""
     listen: Listen = "127.0.0.1:9478"
-    """Where metrics, status page and probes are served; empty: nowhere."""
+    """Where metrics, status page and probes are served: `ADDRESS:PORT` or `unix:/PATH`, several separated by commas;
+    empty: nowhere.
+    """
+    web_config: AbsolutePath | None = None
+    """TLS, passwords and client certificates for what is served: a file in the format of Prometheus exporters."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important messages that are logged."""
     log_format: Literal["text", "json"] = "text"
@@ -120,6 +135,7 @@ class Config(Section):
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
     kubernetes: KubernetesOptions = KubernetesOptions()
+    exporter: ExporterOptions = ExporterOptions()
     vendors: Vendors = Vendors()
     resources: list[ResourceRule] = []
     """Rules that name, share or leave out devices; the first that matches a device decides. A device that none
@@ -129,6 +145,7 @@ class Config(Section):
     """Devices by path or USB id, as generic-device-plugin has them: the same keys, the same device ids."""
     simulated: list[SimulatedDevice] = []
     """Devices that exist only as names, for tests and dry runs."""
+    _web: Web = Web()
     _source: Path | None = None
     _seen: Identity | None = None
     _positions: Positions | None = None
@@ -143,6 +160,11 @@ class Config(Section):
     def positions(self) -> Positions | None:
         """Where in that file each key stands."""
         return self._positions
+
+    @property
+    def web(self) -> Web:
+        """What the file `web_config` says."""
+        return self._web
 
     def settings(self) -> Settings:
         """The common options."""

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 from devherd.config.host import native_settings
+from devherd.config.web import Web
 from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.settings import Settings
 
 Enabled = Literal["auto", True, False]
 Preference = Literal["aligned", "packed", "distributed", "none"]
+DeviceMetrics = Literal["all", "physical", "faults", "none"]
+"""Which devices have series of their own, model.py says what that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ class HealthRule:
     hold: float | None = None
     name: str = ""
     """Where the file says so; empty: in `health.rules`."""
+    place: str = ""
+    """File, line, column and key path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,8 @@ class External:
     """After how much silence it counts as silent."""
     on_silence: Literal["keep", "drop"] = "keep"
     """Whether a silent one's last word stays."""
+    place: str = ""
+    """File, line, column and key path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +146,8 @@ class ResourceRule:
     sharing: Sharing = field(default_factory=Sharing)
     preferred: Preference | None = None
     """Which devices to prefer for a container; None = as the vendor's own plugin prefers."""
+    place: str = ""
+    """File, line, column and key path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +170,13 @@ class KubernetesOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterOptions:
+    """What the exporter shows."""
+
+    device_metrics: DeviceMetrics = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole configuration. Paths in `common` are absolute."""
 
@@ -170,6 +186,9 @@ class Config:
     scan: ScanOptions = field(default_factory=ScanOptions)
     health: HealthOptions = field(default_factory=HealthOptions)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
+    exporter: ExporterOptions = field(default_factory=ExporterOptions)
+    web: Web = field(default_factory=Web)
+    """Who may read the exporter's pages; paths are absolute."""
     vendors: dict[str, VendorOptions] = field(default_factory=dict)
     """By section of the configuration file; a vendor without a section has no such options."""
     mps_root: str | None = None
@@ -179,7 +198,7 @@ class Config:
     resources: list[ResourceRule] = field(default_factory=list)
     native: str = "{}"
     warnings: list[str] = field(default_factory=list)
-    """Settings that are valid and have no effect: key path, what has none, what to do."""
+    """Settings that are valid and have no effect on any node: place, what has none, what to do."""
 
     def settings(self) -> Settings:
         """The common options."""

@@ -13,7 +13,10 @@ from devherd.child import SILENCE_LIMIT_SECONDS
 from devherd.config.form import Form
 from devherd.config.problem import WrongValueError, duration, echo
 from devherd.config.strict_yaml import WrittenInt
+from devherd.settings import UNIX
 
+LONGEST_SOCKET_PATH = 107
+"""Of `sun_path`, unix(7), with the byte that ends it."""
 LONGEST_PROBE_SECONDS = SILENCE_LIMIT_SECONDS / 2
 _SHORTEST_SECONDS = 0.01
 _LONGEST_SECONDS = 31 * 86_400.0
@@ -49,16 +52,29 @@ def _valid_resource_name(name: str) -> str:
     return name
 
 
-def _valid_listen(address: str) -> str:
-    if address == "":
-        return address
-    host, separator, port = address.rpartition(":")
-    if not separator or not (port.isascii() and port.isdecimal() and int(port) < 65536) or not _is_host(host):
+def _valid_listen(text: str) -> str:
+    for address in text.split(",") if text else ():
+        if address.startswith(UNIX):
+            _check_socket_path(address.removeprefix(UNIX))
+            continue
+        host, separator, port = address.rpartition(":")
+        if not separator or not (port.isascii() and port.isdecimal() and int(port) < 65536) or not _is_host(host):
+            raise WrongValueError(
+                f"{echo(address)} is not an ADDRESS:PORT",
+                "write it like `127.0.0.1:9478`, or leave it empty for no exporter",
+            )
+    return text
+
+
+def _check_socket_path(path: str) -> None:
+    if not path.startswith("/") or ".." in path.split("/") or path.endswith("/"):
         raise WrongValueError(
-            f"{echo(address)} is not an ADDRESS:PORT",
-            "write it like `127.0.0.1:9478`, or leave it empty for no exporter",
+            f"{echo(UNIX + path)} is not the path of a socket", "write it like `unix:/run/devherd/http.sock`"
         )
-    return address
+    if len(path.encode()) > LONGEST_SOCKET_PATH:
+        raise WrongValueError(
+            f"{echo(UNIX + path)} is too long", f"give the path of a socket at most {LONGEST_SOCKET_PATH} bytes"
+        )
 
 
 def _is_host(text: str) -> bool:
@@ -71,13 +87,18 @@ def _is_host(text: str) -> bool:
         return False
 
 
-def _absolute_path(path: Any) -> Any:
-    """Where it is wherever devherd is started: `run`, `~/run` and `${HOME}/run` would be directories of these names."""
+def _usable_path(path: Any) -> Any:
     if isinstance(path, str) and (not path or "\0" in path):
         raise WrongValueError(
             "a path cannot be empty" if not path else "a path cannot contain a NUL character",
             "start it with `/`, or leave the key out",
         )
+    return path
+
+
+def _absolute_path(path: Any) -> Any:
+    """Where it is wherever devherd is started: `run`, `~/run` and `${HOME}/run` would be directories of these names."""
+    _usable_path(path)
     if not isinstance(path, str | Path) or not Path(path).is_absolute():
         raise WrongValueError(f"{echo(path)} is not an absolute path", "start it with `/`")
     return path
@@ -171,6 +192,7 @@ Patterns = Annotated[
 ]
 ResourceName = Annotated[str, AfterValidator(_valid_resource_name), Form("resource name", "example.com/gpu")]
 Listen = Annotated[str, AfterValidator(_valid_listen), Form("ADDRESS:PORT", "127.0.0.1:9478")]
+UsablePath = Annotated[Path, BeforeValidator(_usable_path, json_schema_input_type=str)]
 AbsolutePath = Annotated[
     Path, BeforeValidator(_absolute_path, json_schema_input_type=str), Form("absolute path", "/var/lib")
 ]

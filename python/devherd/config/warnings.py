@@ -32,8 +32,13 @@ def warnings_of(config: Config) -> Iterator[Problem]:
 
 def placed(config: Config, problem: Problem) -> str:
     """A warning as a line: file, line and column, key path, what has no effect — what to do."""
-    where = place(str(config.source), config.positions, problem.location) if config.source else ""
-    return f"{where}: {problem}" if where else str(problem)
+    return f"{place_of(config, problem.location)}: {problem.what} — {problem.cure}"
+
+
+def place_of(config: Config, location: Location) -> str:
+    """File, line, column and key path; the path alone where there is no file."""
+    where = f"{place(str(config.source), config.positions, location)}: " if config.source else ""
+    return f"{where}{key_path(location)}"
 
 
 def _of_strategies(strategies: Collection[str]) -> Iterator[Problem]:

@@ -14,18 +14,20 @@ from devherd.config.problem import Location, Problem, WrongValueError, duration,
 from devherd.config.selectors import Selector
 
 _CHOICE = re.compile(r"'([^']*)'|(True|False)")
+_OF_A_KEY = "[key]"
+"""What pydantic adds to the place of a mapping's key."""
 _DIGITS = re.compile(r"-?\d+")
 
 
-def problems_of(error: ValidationError) -> Iterator[Problem]:
-    """One each."""
+def problems_of(error: ValidationError, root: type[BaseModel] = Config) -> Iterator[Problem]:
+    """One each; `root` is what the file should have been."""
     for detail in error.errors(include_url=False):
-        location: Location = tuple(detail["loc"])
+        location: Location = tuple(part for part in detail["loc"] if part != _OF_A_KEY)
         known = _KNOWN.get(detail["type"])
         if detail["input"] is None and detail["type"] != "extra_forbidden":
             yield Problem(location, "there is no value", "give one, or remove the key")
         elif known is not None:
-            yield known(location, detail["input"], detail.get("ctx", {}))
+            yield known(location, detail["input"], detail.get("ctx", {}) | {"root": root})
         else:
             yield Problem(location, f"{echo(detail['input'])} is refused: {detail['msg']}", "correct it")
 
@@ -37,18 +39,24 @@ def _wrong_value(location: Location, _value: Any, context: Mapping[str, Any]) ->
     return Problem(location, str(error), "correct it")
 
 
-def _unknown_key(location: Location, _value: Any, _context: Mapping[str, Any]) -> Problem:
+def _unknown_key(location: Location, _value: Any, context: Mapping[str, Any]) -> Problem:
     *above, key = location
-    return Problem((*above, str(key)), "unknown key", meant(str(key), keys_of(tuple(above))), at_key=True)
+    return Problem(
+        (*above, str(key)), "unknown key", meant(str(key), _keys_of(context["root"], tuple(above))), at_key=True
+    )
 
 
 def _missing(location: Location, _value: Any, _context: Mapping[str, Any]) -> Problem:
     return Problem(location[:-1], f"`{location[-1]}` is missing", f"add `{location[-1]}`")
 
 
-def _no_section(location: Location, value: Any, _context: Mapping[str, Any]) -> Problem:
-    selects = issubclass(_section_at(location) or Config, Selector)
-    cure = "give it facts, like `{vendor: nvidia}`" if selects else f"give it keys: {quoted(keys_of(location))}"
+def _no_section(location: Location, value: Any, context: Mapping[str, Any]) -> Problem:
+    selects = issubclass(_section_at(context["root"], location) or Config, Selector)
+    cure = (
+        "give it facts, like `{vendor: nvidia}`"
+        if selects
+        else f"give it keys: {quoted(_keys_of(context['root'], location))}"
+    )
     return Problem(location, f"{echo(value)} is not a section", cure)
 
 
@@ -116,14 +124,13 @@ def _its_key(location: Location) -> str:
     return next((f"`{part}`" for part in reversed(location) if isinstance(part, str)), "it")
 
 
-def keys_of(location: Location) -> list[str]:
-    """The keys of the section there."""
-    model = _section_at(location)
+def _keys_of(root: type[BaseModel], location: Location) -> list[str]:
+    model = _section_at(root, location)
     return [field.alias or name for name, field in model.model_fields.items()] if model else []
 
 
-def _section_at(location: Location) -> type[BaseModel] | None:
-    model: type[BaseModel] | None = Config
+def _section_at(root: type[BaseModel], location: Location) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = root
     for part in location:
         if isinstance(part, str):
             model = section_of(model.model_fields[part]) if model and part in model.model_fields else None
