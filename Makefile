@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build proto docs-pages demo test test-image-python soak lint format bench tools clean
+.PHONY: all help build proto docs-pages pictures demo test test-image-python soak lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -38,6 +38,9 @@ proto: $(INSTALLED) ## generate the protobuf modules from proto/
 
 docs-pages: build ## generate the pages of docs/ that come from the program itself
 	@$(BIN)/python docs/generate
+
+pictures: build tools ## take the pictures of the status page that the docs show
+	@$(BIN)/python docs/pictures
 
 demo: build ## show discovery, registration, allocation, failure and recovery, without hardware or cluster
 	@$(BIN)/devherd demo

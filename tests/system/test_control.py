@@ -143,7 +143,7 @@ async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(t
     assert shown.pop("loaded").endswith("Z")
     assert shown == {"source": str(testbed.settings.config_path), "refusal": None, "warnings": [warning]}
     page = await until_page(testbed, "/", lambda status, _: status == 200)
-    assert "Settings without an effect" in page
+    assert "1 configuration warning" in page
 
 
 def configuration(testbed):
