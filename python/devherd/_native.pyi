@@ -6,10 +6,12 @@ from typing import Literal, final
 
 __all__ = [
     "Device",
+    "Devlink",
     "DirectoryWatch",
     "Edits",
     "Fact",
     "Finding",
+    "HealthReporter",
     "HealthSource",
     "Hook",
     "HostPath",
@@ -497,6 +499,44 @@ class KernelLog:
     def fileno(self) -> int: ...
     def drain(self, most: int) -> tuple[list[KernelLogEvent], int, bool]: ...
     def position(self) -> tuple[int, float]: ...
+    def close(self) -> None: ...
+
+@final
+class HealthReporter:
+    """What a network card's driver says of a part of it. rust/src/events/devlink.rs documents the fields."""
+
+    @property
+    def device(self) -> str:
+        """`pci/0000:3b:00.0`."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_in_error(self) -> bool: ...
+    @property
+    def errors(self) -> int: ...
+    @property
+    def recovers(self) -> bool: ...
+
+@final
+class Devlink:
+    """The health reporters of this network namespace, or of a simulated node. ValueError once it is closed.
+
+    `hear` takes in what was said since the last call, without waiting. Where that is not enough to know how things are
+    (`is_stale`), `dump` asks for everything, calls `beat` every half second meanwhile, and raises TimeoutError where
+    the kernel does not answer in time. Both raise OSError.
+    """
+
+    @staticmethod
+    def open(deadline_seconds: float, simulated_node: str | None = None) -> Devlink | None:
+        """None where the kernel has no devlink; OSError where it refuses the socket."""
+    def fileno(self) -> int: ...
+    def hear(self) -> None: ...
+    def dump(self, beat: Callable[[], object] | None = None) -> None: ...
+    @property
+    def is_stale(self) -> bool: ...
+    @property
+    def reporters(self) -> list[HealthReporter]:
+        """Sorted by device and name; none of a port's."""
     def close(self) -> None: ...
 
 @final

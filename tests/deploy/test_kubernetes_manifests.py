@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from devherd import config as configuration
+from devherd.exporter.gate import OPEN_TO_ALL
 
 KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
 README = KUBERNETES.parent / "README.md"
@@ -260,6 +261,25 @@ def test_events_take_a_token_and_the_rights_to_tell_and_nothing_else(patched, po
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
 
 
+def test_the_patch_for_tls_adds_its_secrets_and_asks_the_probes_to_use_it(patched, pod, tmp_path):
+    """What its comment shows for web.yaml is a web configuration; the probes' paths are open without a password."""
+    [container] = pod["containers"]
+    container["env"].append({"name": "DEVHERD_WEB_CONFIG", "value": "/etc/devherd-web/web.yaml"})
+    container["volumeMounts"].append({"name": "web", "mountPath": "/etc/devherd-web", "readOnly": True})
+    secrets = [{"secret": {"name": name}} for name in ("devherd-tls", "devherd-web")]
+    pod["volumes"].append({"name": "web", "projected": {"defaultMode": 0o400, "sources": secrets}})
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        container[probe]["httpGet"]["scheme"] = "HTTPS"
+        assert container[probe]["httpGet"]["path"] in OPEN_TO_ALL
+
+    assert in_order(patched("web.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+    lines = (KUBERNETES / "web.yaml").read_text().splitlines()
+    example = "\n".join(line[2:] for line in lines if line.startswith(("# tls_server_config", "# basic_auth_users")))
+    (tmp_path / "web.yaml").write_text(example.replace("…", "a" * 53))
+    web = configuration.load({"web_config": str(tmp_path / "web.yaml")}, {}).web
+    assert (web.tls.cert_file.name, list(web.users)) == ("tls.crt", ["prometheus"])
+
+
 @pytest.mark.parametrize("patch", ["amd.yaml", "kernel-log.yaml"])
 def test_the_patches_for_amd_and_the_kernel_log_make_the_container_privileged_and_nothing_else(patched, pod, patch):
     """And take away what Kubernetes refuses beside it."""
@@ -268,6 +288,17 @@ def test_the_patches_for_amd_and_the_kernel_log_make_the_container_privileged_an
     del security["allowPrivilegeEscalation"]
 
     assert in_order(patched(patch)["spec"]["template"]["spec"]) == in_order(pod)
+
+
+def test_the_patch_for_devlink_gives_the_pod_the_hosts_network_and_nothing_else(patched, pod):
+    """Where alone the kernel tells of network cards' health reporters."""
+    patch = patched("host-network.yaml")["spec"]["template"]["spec"]
+
+    assert patch.pop("hostNetwork") is True
+    assert patch.pop("dnsPolicy") == "ClusterFirstWithHostNet"
+    for port in patch["containers"][0]["ports"]:
+        assert port.pop("hostPort", port["containerPort"]) == port["containerPort"]
+    assert in_order(patch) == in_order(pod)
 
 
 def test_a_second_daemon_set_for_some_nodes_is_told_apart_from_the_first(patched, manifests):

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from devherd.exporter.status_page.page import render
 from devherd.exporter.status_page.view import View
+from devherd.head import Head
 from devherd.heartbeat import Heartbeats
+from devherd.history.record import Event
 from devherd.instance import Herd
 from devherd.proto.health_pb2 import UNHEALTHY, WARN, Held, SourceState, Verdict
 from devherd.proto.spool_pb2 import (
@@ -24,8 +26,29 @@ from devherd.proto.spool_pb2 import (
     ScanSummary,
 )
 
-HEARTBEATS = Heartbeats(1)
-HEARTBEATS.beat(0)
+
+class Beating(Heartbeats):
+    """Those of processes that are all well."""
+
+    def silence_seconds(self, slot):
+        return 0.0
+
+
+HEARTBEATS = Beating(1)
+
+
+HEAD = Head(
+    version="1.2.3",
+    revision="0123abc",
+    pid=4711,
+    started=1_000_000_000,
+    config="/etc/devherd/config.yaml",
+    host_root="/host",
+    kubelet_dir="/var/lib/kubelet",
+    run_dir="/run/devherd",
+    listen="127.0.0.1:9478",
+    registration="kubelet_socket",
+)
 
 
 class Page(HTMLParser):
@@ -52,8 +75,8 @@ class Page(HTMLParser):
         return [value for _, attributes in self.tags for name, value in attributes if name == "id"]
 
 
-def page_of(herd, allocations=None, **view):
-    return Page(render(herd, allocations, HEARTBEATS, View(**view)).body)
+def page_of(herd, allocations=None, events=(), **view):
+    return Page(render(herd, allocations, events, HEARTBEATS, View(**view)).body)
 
 
 def page_called(name):
@@ -69,9 +92,11 @@ def page_called(name):
         configuration=Configuration(source=name, refusal=name, warnings=[name]),
         verdicts=[Verdict(device=name, held=[held])],
         sources=[SourceState(source=name, failed=name)],
+        head=replace(HEAD, version=name, revision=name, config=name, kubelet_dir=name, registration=name),
     )
+    happened = [Event(1.0, "verdict", name, name, name), Event(2.0, "process", name, process=name)]
     holder = {"namespace": name, "pod": name, "container": name}
-    return page_of(herd, {(name, name): [holder]}, filter=name)
+    return page_of(herd, {(name, name): [holder]}, happened, filter=name)
 
 
 def shape(page):
@@ -177,6 +202,35 @@ def test_the_first_line_is_green_only_when_nothing_is_wrong(herd, said):
     assert page_of(herd).of_sections["verdict"].strip() == said
 
 
+def test_the_head_says_which_instance_runs_and_since_when():
+    """An operator asks that first: there was no uptime, no age of the scan, no configuration."""
+    configuration = Configuration(loaded_timestamp_seconds=1_000_000_060)
+    page = page_of(
+        replace(WELL, head=HEAD, configuration=configuration, scan=ScanSummary(timestamp_seconds=1_000_000_120))
+    )
+    said = "".join(page.texts).partition("Version")[2].partition("live")[0]
+    assert said.strip() == (
+        "1.2.3 (0123abc)Process id4711Running since2001-09-09 01:46:40Z"
+        "Configuration/etc/devherd/config.yaml, loaded 2001-09-09 01:47:40Z"
+        "Kubelet/var/lib/kubelet (kubelet_socket)Last scan2001-09-09 01:48:40Z"
+    )
+
+
+def test_recent_events_are_newest_first_with_links_to_their_devices():
+    """Those for which there is no room are in `devherd events`."""
+    happened = [
+        Event(1_000_000_000 + number, "verdict", f"event {number}.", "example.com/gpu", "0") for number in range(40)
+    ]
+    page = page_of(WELL, events=[*happened, Event(1_000_000_060, "process", "started", process="scanner")])
+    shown = page.of_sections["events"]
+    assert (
+        shown.index("2001-09-09 01:47:40Zprocessscannerstarted") < shown.index("event 39.") < shown.index("event 38.")
+    )
+    assert "event 11." in shown
+    assert "event 10." not in shown
+    assert ("a", [("href", "#example.com/gpu/0")]) in page.tags
+
+
 def test_the_devices_of_a_resource_that_nobody_serves_are_not_green():
     """They were, when its process had been stopped."""
     served, unserved = page_of(WELL), page_of(replace(WELL, states={}))
@@ -243,7 +297,7 @@ def many(number, *, facts=0):
 def test_a_page_of_ten_thousand_devices_is_small_and_has_the_unhealthy_one_first():
     """It was 500 rows long, and named a page for the rest, without a link."""
     herd = many(10_000, facts=20)
-    whole = render(herd, None, HEARTBEATS, View()).body
+    whole = render(herd, None, (), HEARTBEATS, View()).body
     assert len(whole.encode()) < 300_000
     page = Page(whole)
     rows = [each for each in page.ids if each.startswith("example.com/gpu/")]
@@ -256,7 +310,7 @@ def test_each_device_is_on_one_of_the_pages_that_follow_each_other():
     """By the links below the list, of which a reader without scripts gets there as well."""
     herd, view, seen = many(1_000, facts=20), View(resource="example.com/gpu"), []
     while view is not None:
-        page = Page(render(herd, None, HEARTBEATS, view).body)
+        page = Page(render(herd, None, (), HEARTBEATS, view).body)
         seen += [each for each in page.ids if each.startswith("example.com/gpu/")]
         links = [dict(attributes)["href"] for tag, attributes in page.tags if tag == "a"]
         ahead = [View.of_query(link[1:]) for link in links if f"from={len(seen)}" in link]

@@ -10,6 +10,7 @@ from devherd.exporter.status_page import made_pages
 from devherd.exporter.status_page.made_pages import MOST_VIEWS, MadePages
 from devherd.exporter.status_page.view import View
 from devherd.heartbeat import Heartbeats
+from devherd.history.record import History
 from devherd.proto.health_pb2 import Held, Verdict
 from devherd.proto.spool_pb2 import Child, Device, Problem, Resource
 from devherd.settings import Settings
@@ -132,6 +133,12 @@ def test_a_scan_that_finds_nothing_new_makes_no_page_for_who_has_one(instance, p
     assert (render.call_count, later.headers["ETag"]) == (2, first.headers["ETag"])
 
 
+def happen(instance):
+    history = History(instance.run_dir / "history", "scanner")
+    history.note("reload", "configuration reloaded")
+    assert history.keep()
+
+
 HELD = Verdict(device="0", held=[Held(reason="xid", source="kernel-log")])
 
 
@@ -145,8 +152,9 @@ HELD = Verdict(device="0", held=[Held(reason="xid", source="kernel-log")])
         lambda instance: instance.put_verdict(HELD),
         lambda instance: instance.put_scan(Problem(error="no such thing"), timestamp_seconds=2.0),
         lambda instance: instance.put_children(Child(name="scanner", state="BACKOFF"), supervisor_pid=1),
+        happen,
     ],
-    ids=["device", "new resource", "resource gone", "registration", "verdict", "problem", "process"],
+    ids=["device", "new resource", "resource gone", "registration", "verdict", "problem", "process", "event"],
 )
 def test_whatever_changes_is_on_the_next_page(instance, pages, change):
     """Also for a reader that has one."""

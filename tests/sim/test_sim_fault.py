@@ -51,6 +51,7 @@ CASES = [
     Case("power", "nvidia-1", "D3cold"),
     Case("off-bus", "nvidia-1"),
     Case("temperature", "fpga-1"),
+    Case("firmware", "rdma-2"),
     Case("fpga-errors", "fpga-1"),
     Case("unbind", "nvidia-1", sent=[("unbind", "SUBSYSTEM", "pci")], unsent=[("bind", "DRIVER", "nvidia")]),
     Case("remove", "fpga-1", sent=[("remove", "SUBSYSTEM", "pci")], unsent=[("add", "SUBSYSTEM", "pci")]),

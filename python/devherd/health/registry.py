@@ -39,6 +39,10 @@ PCI_RECOVERY = "pci-recovery"
 WEDGED = "wedged"
 KERNEL_LOG = "kernel-log"
 MPS = "mps"
+DEVLINK = "devlink"
+FIRMWARE = "firmware"
+LATCHED = "error, with no way to recover"
+"""What devlink says of a part of a card whose driver stays with an error that it has seen once."""
 MPS_DAEMON = "mps-daemon"
 ALL_AT_ONCE = "unhealthy, as all at once"
 """What AMD's exporter says of a GPU that it calls unhealthy together with all others."""
@@ -180,6 +184,11 @@ _OURS = {
         by_value={
             "none": Meaning("warn", "a uevent of the DRM device has WEDGED=none: a reset has helped", Quiet(600))
         },
+    ),
+    (DEVLINK, FIRMWARE): Meaning(
+        "unhealthy",
+        "a health reporter of the card's firmware (`fw_fatal`, `fw`) is in state error",
+        by_value={LATCHED: Meaning("warn", "such a reporter has seen an error, and its driver knows no way back")},
     ),
     (MPS, MPS_DAEMON): Meaning(
         "unhealthy", "no MPS control daemon listens for the resource that shares the GPU", is_damped=False

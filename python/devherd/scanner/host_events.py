@@ -87,7 +87,7 @@ class HostEvents:
                 self._selector.register(source, selectors.EVENT_READ)
         self._unwatchable: set[str] = set()
         self._files: DirectoryWatch | None = None
-        self._also: Readable | None = None
+        self._also: list[Readable] = []
 
     @classmethod
     def of_host(cls, simulated_node: Path | None) -> Self:
@@ -134,16 +134,15 @@ class HostEvents:
         self._selector.register(watch, selectors.EVENT_READ)
         return True
 
-    def also_wait_for(self, source: Readable | None) -> None:
-        """End `wait` while there is something to be read there, too, until another one or None is given."""
-        if source is self._also:
-            return
-        if self._also is not None:
+    def also_wait_for(self, *sources: Readable | None) -> None:
+        """End `wait` while there is something to be read there, too, until this is called again; None is nothing."""
+        wanted = [source for source in sources if source is not None]
+        for source in [known for known in self._also if known not in wanted]:
             with contextlib.suppress(OSError):  # its owner has closed it
-                self._selector.unregister(self._also)
-        if source is not None:
+                self._selector.unregister(source)
+        for source in [one for one in wanted if one not in self._also]:
             self._selector.register(source, selectors.EVENT_READ)
-        self._also = source
+        self._also = wanted
 
     def wait(self, timeout: float) -> Happened:
         """Wait for at most `timeout` seconds; what happened on the host."""

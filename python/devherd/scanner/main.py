@@ -121,14 +121,16 @@ class Loop:
         return is_changing
 
     def _hear(self, events: HostEvents) -> None:
-        """Read the kernel log, unless it was written to a moment ago."""
+        """Take in what drivers say: by devlink, and by the kernel log, unless that was written to a moment ago."""
+        self._work.hear_devlink()
         if self._hears_more or time.monotonic() >= self._next_hearing:
             before = self._work.kernel_log.position
             self._hears_more = self._work.hear()
             if self._work.kernel_log.position != before:
                 self._next_hearing = time.monotonic() + HEAR_SECONDS
         is_resting = time.monotonic() < self._next_hearing
-        events.also_wait_for(None if is_resting else self._work.kernel_log.readable)
+        kernel_log = None if is_resting else self._work.kernel_log.readable
+        events.also_wait_for(kernel_log, self._work.pipeline.devlink.readable)
 
     def _publish(self, events: HostEvents) -> None:
         """Publish; while a device waits for its move to be acknowledged, also when a child writes its state."""
@@ -162,7 +164,6 @@ class Loop:
     def _use(self, config: Config) -> None:
         self._work.reconfigure(config)
         self._next_scan = time.monotonic()
-        log.info("configuration reloaded from %s", config.source or "options and environment")
 
 
 def _config_at_start(child: Child) -> Config:

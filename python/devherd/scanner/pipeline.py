@@ -23,11 +23,12 @@ from devherd.health.registry import (
 )
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
-from devherd.health.sources import EXTERNAL, mps, uevents
+from devherd.health.sources import EXTERNAL, devlink, mps, uevents
 from devherd.health.sources.order import requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, rules
 from devherd.proto import spool_pb2
+from devherd.scanner.devlink import DevlinkReader
 from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.scan_core import edits_by, native_scanner, refusals, vendor_options
 
@@ -63,6 +64,7 @@ class Pipeline:
         self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
         self._findings = findings
         self._findings_files = FindingsFiles(findings)
+        self.devlink = DevlinkReader(self.simulated_node, config.scan.probe_timeout)
         self.requests: dict[str, str] = {}
         """What each source that is a process of its own is to be asked, by source."""
         self._standing: list[tuple[Entry, list[Finding]]] = []
@@ -132,6 +134,8 @@ class Pipeline:
         A periodic poll looks at what is due, and lets devices recover; one in between at what something happened to.
         """
         moment = time.monotonic()  # what happened had happened before the looks, which may take long
+        if any(map(devlink.may_speak_of, self.inventory.entries.values())):
+            self.devlink.look(self._beat)
         seen = self._seen_without_looking()
         for key in self._strange:
             seen.not_looked.setdefault(key, {})
@@ -159,6 +163,13 @@ class Pipeline:
     def hear(self, seen: Seen) -> None:
         """Take in what is told in between: events of the kernel, evidence."""
         self.policy.note(seen, now(self.config))
+
+    def hear_devlink(self) -> None:
+        """Take in what drivers have said of their cards' firmware since then."""
+        if self.devlink.hear():
+            seen = Seen()
+            devlink.take_in(seen, self.devlink.reporters, self.inventory.entries.values(), self.devlink.failed)
+            self.hear(seen)
 
     def _looks(self, *, periodic: bool, happened: Happened) -> list[Look]:
         if periodic:
@@ -230,6 +241,8 @@ class Pipeline:
         if self.config.mps_root is not None:
             self._arrange()
             self.problems += mps.take_in(seen, self._by_mps, self.config.host_root, self.config.mps_root)
+        devlink.take_in(seen, self.devlink.reporters, entries, self.devlink.failed)
+        self.problems += self.devlink.problems()
         said = self._findings_files.read([*OF_OPERATORS, *sorted(self.requests)], now(self.config))
         take_in(seen, said, entries, {f"{EXTERNAL}{one.name}": one.match for one in self.config.health.external})
         return seen

@@ -166,6 +166,14 @@ def _temperature(node: SimulatedNode, at: str, value: str) -> None:
         rewrite(sensor, f"{value}\n".encode())
 
 
+def _firmware(*, is_in_error: bool) -> Act:
+    def act(node: SimulatedNode, at: str, value: str) -> None:
+        node.functions.path_of(at)
+        node.devlink.report(at, value, is_in_error=is_in_error)
+
+    return act
+
+
 def _fpga_errors(node: SimulatedNode, at: str, value: str) -> None:
     node.fail_port(at, int(value, 0))
 
@@ -241,6 +249,14 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(
             value="150000",
             value_help="thousandths of a degree",
             inject=_temperature,
+        ),
+        "firmware": Fault(
+            summary="the driver of a network card reports an error of its firmware, by devlink",
+            at=FUNCTION,
+            value="fw_fatal",
+            value_help="health reporter",
+            inject=_firmware(is_in_error=True),
+            undo=_firmware(is_in_error=False),
         ),
         "fpga-errors": Fault(
             summary="the error register of an FPGA port has bits set",

@@ -12,6 +12,7 @@ from pathlib import Path
 from devherd.errors import UsageError
 from devherd.simulated_host import NVML_ANSWER
 from devherd_sim.node import kfd, pci
+from devherd_sim.node.devlink import Devlink
 from devherd_sim.node.entry import DeviceNode, Entry
 from devherd_sim.node.fpga_card import CardPlan, Numbers
 from devherd_sim.node.kernel_log import KernelLog
@@ -45,6 +46,7 @@ class SimulatedNode:
         self.root = root
         self.uevents = Uevents(root)
         self.kernel_log = KernelLog(root)
+        self.devlink = Devlink(root)
         self.functions = PciFunctions(root)
         self.nvidia = NvidiaGpus(root)
 
@@ -58,6 +60,7 @@ class SimulatedNode:
         write_tree(entries(spec), root)
         node = cls(root)
         node.kernel_log.begin()
+        node.devlink.begin()
         return node
 
     def repair(self, spec: NodeSpec) -> None:

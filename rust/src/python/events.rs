@@ -159,6 +159,6 @@ fn numbered(error: std::io::Error) -> PyErr {
     }
 }
 
-fn open<T>(resource: &mut Option<T>) -> PyResult<&mut T> {
+pub(super) fn open<T>(resource: &mut Option<T>) -> PyResult<&mut T> {
     resource.as_mut().ok_or_else(|| PyValueError::new_err("I/O operation on a closed descriptor"))
 }

@@ -3,6 +3,7 @@
 //! Objects are immutable and compared by value. The GIL is released while the host is being looked at.
 
 mod device;
+mod devlink;
 mod edits;
 mod events;
 mod health;
@@ -26,6 +27,8 @@ mod _native {
 
     #[pymodule_export]
     use super::device::{Device, Fact, HostPath, Platform};
+    #[pymodule_export]
+    use super::devlink::{Devlink, HealthReporter};
     #[pymodule_export]
     use super::edits::{Edits, Hook, Mount, Node};
     #[pymodule_export]

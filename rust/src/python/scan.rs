@@ -218,7 +218,7 @@ impl Scanner {
 }
 
 /// Calls what Python gave to be called while it waits. What that raises ends no scan; Python prints it.
-fn call(beat: Option<&Py<PyAny>>) {
+pub(super) fn call(beat: Option<&Py<PyAny>>) {
     let Some(beat) = beat else { return };
     Python::attach(|py| {
         if let Err(error) = beat.call0(py) {

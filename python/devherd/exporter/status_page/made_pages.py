@@ -13,10 +13,12 @@ from http import HTTPStatus
 from devherd import instance, spool
 from devherd.exporter import health
 from devherd.exporter.http_message import Answer, Request
-from devherd.exporter.status_page.page import BUILD, SCRIPT, STYLE, render
+from devherd.exporter.status_page.events import MOST_EVENTS
+from devherd.exporter.status_page.page import BUILD, SCRIPT, STYLE, Page, render
 from devherd.exporter.status_page.trouble import is_silent
 from devherd.exporter.status_page.view import View
 from devherd.heartbeat import Heartbeats
+from devherd.history import read as history
 from devherd.instance import Allocations
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
@@ -73,7 +75,7 @@ class MadePages:
         state = [allocations, *scan.problems, *self._state()]
         made = self._made.pop(view, None)
         if made is None or made.state != state or (made.scanned != scan.timestamp_seconds and not may_lag):
-            page = render(instance.read(self._settings), allocations, self._heartbeats, view)
+            page = self._render(allocations, view)
             made = _Made(state, scan.timestamp_seconds, gzip.compress(page.body.encode(), _GZIP_LEVEL), page.tag)
         self._made[view] = made
         if len(self._made) > MOST_VIEWS:
@@ -81,6 +83,10 @@ class MadePages:
         scanned = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(scan.timestamp_seconds))
         headers = {**_HEADERS, "ETag": made.tag, "Devherd-Scanned": scanned, "Content-Encoding": "gzip"}
         return Answer(HTTPStatus.OK, "text/html; charset=utf-8", made.body, headers)
+
+    def _render(self, allocations: Allocations | None, view: View) -> Page:
+        latest = history.events(self._settings.run_dir, limit=MOST_EVENTS)
+        return render(instance.read(self._settings), allocations, latest, self._heartbeats, view)
 
     def _state(self) -> Iterator[object]:
         """Equal, with the kubelet's answer and the problems of the last scan, when the page is."""
@@ -90,6 +96,8 @@ class MadePages:
                 yield key, identity_of(spool.path_of(directory, key))
         yield identity_of(settings.verdicts_file)
         yield identity_of(settings.children_file)
+        yield identity_of(settings.instance_file)
+        yield history.stamp(settings.run_dir)
         herd = instance.read_children(settings)
         yield list(health.reasons_not_alive(herd, self._heartbeats))
         yield [is_silent(child, self._heartbeats) for child in herd.children.values()]

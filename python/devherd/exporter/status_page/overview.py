@@ -1,9 +1,10 @@
 """What the page has of the instance as a whole: the verdict, what is wrong, settings, sources and processes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from devherd.exporter.status_page.device import link, timestamp
 from devherd.exporter.status_page.html import Html, element, joined
+from devherd.exporter.status_page.table import MOST_ROWS, table
 from devherd.exporter.status_page.trouble import (
     CONFIGURATION,
     PROBLEMS,
@@ -17,9 +18,6 @@ from devherd.exporter.status_page.trouble import (
 from devherd.heartbeat import Heartbeats
 from devherd.instance import Herd
 from devherd.proto import spool_pb2
-
-MOST_ROWS = 100
-"""Of a table here. The inventory's JSON and `devherd status` have all."""
 
 
 def verdict(herd: Herd, found: Sequence[Trouble]) -> Html:
@@ -40,7 +38,7 @@ def overview(herd: Herd, heartbeats: Heartbeats) -> Iterator[Html]:
         yield _section(
             PROBLEMS,
             "Problems of the last scan",
-            _table("What the last scan could not do", ("Vendor", "Device", "Path", "Error"), map(_problem, problems)),
+            table("What the last scan could not do", ("Vendor", "Device", "Path", "Error"), map(_problem, problems)),
         )
     if herd.configuration.warnings or herd.configuration.refusal:
         yield _section(CONFIGURATION, "Configuration", _configuration(herd.configuration))
@@ -49,7 +47,7 @@ def overview(herd: Herd, heartbeats: Heartbeats) -> Iterator[Html]:
     ]
     if failed:
         head = ("Source", "Why it cannot look")
-        yield _section(SOURCES, "Health sources", _table("Health sources that cannot look", head, failed))
+        yield _section(SOURCES, "Health sources", table("Health sources that cannot look", head, failed))
     yield _processes(herd, heartbeats)
 
 
@@ -86,11 +84,11 @@ def _processes(herd: Herd, heartbeats: Heartbeats) -> Html:
     counted = f"{well} of {len(children)} running" if children else "none known"
     head = ("Process", "State", "Process id", "Started", "Restarts", "Last exit")
     rows = (_process(child, heartbeats) for child in sorted(children, key=lambda child: child not in wrong))
-    table = _table("Processes of this instance", head, rows) if children else Html()
+    shown = table("Processes of this instance", head, rows) if children else Html()
     line = element(
         "summary", element("h2", "Processes"), " ", element("span", counted, class_="bad" if wrong else "good")
     )
-    return element("section", element("details", line, table, open=bool(wrong)), id=PROCESSES)
+    return element("section", element("details", line, shown, open=bool(wrong)), id=PROCESSES)
 
 
 def _process(child: spool_pb2.Child, heartbeats: Heartbeats) -> Sequence[str]:
@@ -104,29 +102,3 @@ def _process(child: spool_pb2.Child, heartbeats: Heartbeats) -> Sequence[str]:
         ", ".join(f"{number} by {cause}" for cause, number in sorted(child.restarts.items()) if number) or "0",
         child.last_exit,
     )
-
-
-def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
-    """The first cell of a row names it. A screen reader says the caption; a keyboard can scroll what is too wide."""
-    shown = [_row(first, rest) for first, *rest in rows]
-    more = len(shown) - MOST_ROWS
-    return joined(
-        element(
-            "div",
-            element(
-                "table",
-                element("caption", caption),
-                element("thead", element("tr", *(element("th", heading, scope="col") for heading in head))),
-                element("tbody", *shown[:MOST_ROWS]),
-            ),
-            class_="scroll",
-            tabindex="0",
-            role="region",
-            aria_label=caption,
-        ),
-        element("p", f"and {more} more") if more > 0 else "",
-    )
-
-
-def _row(first: str, rest: Iterable[str]) -> Html:
-    return element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))

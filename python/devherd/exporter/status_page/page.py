@@ -1,22 +1,24 @@
 """The page's HTML, whole: what is known of the instance, for one view of its devices."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
 
 from devherd.exporter.status_page.device import timestamp
+from devherd.exporter.status_page.events import events_section
 from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.overview import overview, verdict
 from devherd.exporter.status_page.resources import sections
 from devherd.exporter.status_page.trouble import troubles
 from devherd.exporter.status_page.view import View
 from devherd.heartbeat import Heartbeats
+from devherd.history.record import Event
 from devherd.instance import Allocations, Herd
 from devherd.inventory_json import host_name
-from devherd.version import revision, version
+from devherd.version import version
 
 _FOLDER = Path(__file__).parent
 SCRIPT, STYLE = (_FOLDER / "page.js").read_bytes(), (_FOLDER / "page.css").read_bytes()
@@ -33,8 +35,10 @@ class Page:
     tag: str
 
 
-def render(herd: Herd, allocations: Allocations | None, heartbeats: Heartbeats, view: View) -> Page:
-    """The page as it is now."""
+def render(
+    herd: Herd, allocations: Allocations | None, events: Sequence[Event], heartbeats: Heartbeats, view: View
+) -> Page:
+    """The page as it is now; `events` are the latest, in order."""
     found = troubles(herd, heartbeats)
     verdicts = {(each.vendor, each.card, each.device): each for each in herd.verdicts}
     host = host_name()
@@ -48,6 +52,7 @@ def render(herd: Herd, allocations: Allocations | None, heartbeats: Heartbeats, 
         "overview": joined(*overview(herd, heartbeats)),
         "filter": escape(view.filter),
         "narrowed": _narrowed(view),
+        "events": events_section(events),
         "resources": joined(*sections(herd, allocations, verdicts, view)) or _nothing(view),
     }
     timeless = _FRAME.substitute(texts, scanned="", tag="")
@@ -61,10 +66,17 @@ def _about(herd: Herd) -> Html:
 
 
 def _head(herd: Herd) -> Iterator[tuple[str, str]]:
-    yield "Version", version() + (f" ({revision()})" if revision() != "unknown" else "")
-    if herd.supervisor_pid:
-        yield "Process id", str(herd.supervisor_pid)
-    yield "Configuration", herd.configuration.source or "defaults"
+    head = herd.head
+    if head is None:
+        yield "Version", version()
+        return
+    yield "Version", head.version if head.revision == "unknown" else f"{head.version} ({head.revision})"
+    yield "Process id", str(head.pid)
+    yield "Running since", timestamp(head.started)
+    configuration = head.config or "options and environment alone"
+    loaded = herd.configuration.loaded_timestamp_seconds
+    yield "Configuration", joined(configuration, ", loaded ", timestamp(loaded)) if loaded else configuration
+    yield "Kubelet", f"{head.kubelet_dir} ({head.registration})"
 
 
 def _narrowed(view: View) -> Html:

@@ -1,0 +1,73 @@
+"""Devlink as the scanner reads it: opened when a card is there of which it may speak, asked seldom, heard at once."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from devherd._native import Devlink, HealthReporter
+from devherd.health.registry import DEVLINK
+from devherd.proto import spool_pb2
+
+AGAIN_SECONDS = 30.0
+"""Between two times that everything is asked for: what changes is heard, but for what comes without a word."""
+_NETLINK = "netlink"
+_CURE = "let devherd open netlink sockets: a seccomp profile or SELinux may refuse them"
+
+
+class DevlinkReader:
+    """The health reporters of the host, as far as they may be read."""
+
+    def __init__(self, simulated_node: Path | None, deadline: float) -> None:
+        """`deadline`: how many seconds an answer may take."""
+        self._simulated_node = None if simulated_node is None else str(simulated_node)
+        self._deadline = deadline
+        self._devlink: Devlink | None = None
+        self._due_at = 0.0
+        self.failed = ""
+        """Why it is not known how things are; what was known stays."""
+        self.reporters: list[HealthReporter] = []
+
+    @property
+    def readable(self) -> Devlink | None:
+        """What is readable when something was said; None while it is not open."""
+        return self._devlink
+
+    def look(self, beat: Callable[[], object] | None) -> None:
+        """Ask how things are, where that is due."""
+        now = time.monotonic()
+        if now < self._due_at and not (self._devlink and self._devlink.is_stale and not self.failed):
+            return
+        self._due_at = now + AGAIN_SECONDS
+        try:
+            self._devlink = self._devlink or Devlink.open(self._deadline, self._simulated_node)
+            if self._devlink is not None:
+                self._devlink.dump(beat)
+                self.reporters = self._devlink.reporters
+        except TimeoutError:
+            self.failed = f"the kernel has not answered within {self._deadline:g} s: a driver keeps it waiting"
+        except OSError as error:
+            self.failed = error.strerror or str(error)
+        else:
+            self.failed = ""
+
+    def hear(self) -> bool:
+        """Take in what was said meanwhile; whether that changes anything."""
+        if self._devlink is None:
+            return False
+        try:
+            self._devlink.hear()
+        except OSError as error:
+            self.failed = error.strerror or str(error)
+            self._devlink.close()
+            self._devlink = None
+            return False
+        before, self.reporters = self.reporters, self._devlink.reporters
+        return self.reporters != before
+
+    def problems(self) -> list[spool_pb2.Problem]:
+        """Why less is heard than there might be."""
+        if not self.failed:
+            return []
+        is_refused = self._devlink is None
+        error = f"the health reporters of network cards cannot be read: {self.failed}" + (f": {_CURE}" * is_refused)
+        return [spool_pb2.Problem(vendor=DEVLINK, path=_NETLINK, error=error)]

@@ -1,0 +1,179 @@
+"""What drivers say of the firmware of network cards by devlink: on a simulated node, from message to verdict."""
+
+import os
+import socket
+
+import pytest
+
+from devherd.config import Config, resolve
+from devherd.health.policy import FINE, Verdict
+from devherd.health.registry import DEVLINK
+from devherd.inventory import Entry
+from devherd.scanner import devlink
+from devherd.scanner.host_events import Happened
+from devherd.scanner.pipeline import Pipeline
+from devherd_sim.node import faults
+from devherd_sim.node.presets import preset
+from devherd_sim.node.rdma import RdmaSpec
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.spec import NodeSpec
+
+ILL = Verdict(("firmware",))
+NOTHING = Happened()
+
+
+class Node:
+    """A node with RDMA cards, and a scanner of it."""
+
+    def __init__(self, directory, spec: NodeSpec) -> None:
+        self.node = SimulatedNode.create(directory, spec)
+        self.start()
+
+    def start(self) -> None:
+        self.pipeline = Pipeline(resolve(Config(host_root=self.node.root)))
+        self.pipeline.scan(0.0)
+        self.pipeline.poll(periodic=True)
+        self.entries = sorted(self.pipeline.inventory.entries.values(), key=lambda entry: entry.key)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [entry.device.attributes["pci_address"] for entry in self.entries]
+
+    def verdicts(self) -> list[Verdict]:
+        return [self.pipeline.policy.verdict(entry.key) for entry in self.entries]
+
+    def heard(self) -> list[Verdict]:
+        self.pipeline.hear_devlink()
+        return self.verdicts()
+
+    def ill(self) -> list[Entry]:
+        return [entry for entry, verdict in zip(self.entries, self.heard(), strict=True) if verdict == ILL]
+
+    def polled(self, times: int = 1) -> list[Verdict]:
+        for _ in range(times):
+            self.pipeline.poll(periodic=True, happened=NOTHING)
+        return self.verdicts()
+
+
+@pytest.fixture
+def rdma(tmp_path):
+    return Node(tmp_path / "node", preset("rdma-2"))
+
+
+def test_an_error_of_the_firmware_counts_when_it_is_said_and_goes_with_good_looks(rdma):
+    """Without another scan, and the other card is not touched."""
+    rdma.node.devlink.report(rdma.addresses[0], "fw_fatal", is_in_error=True)
+    assert rdma.heard() == [ILL, FINE]
+    assert rdma.polled(5) == [ILL, FINE]
+
+    rdma.node.devlink.report(rdma.addresses[0], "fw_fatal", is_in_error=False)
+
+    assert rdma.heard() == [ILL, FINE]
+    assert rdma.polled(3) == [FINE, FINE]
+
+
+def test_what_was_said_before_devherd_started_is_asked_for(rdma):
+    """A scanner that starts knows it with its first look."""
+    rdma.node.devlink.report(rdma.addresses[1], "fw_fatal", is_in_error=True)
+
+    rdma.start()
+
+    assert rdma.verdicts() == [FINE, ILL]
+    [held] = rdma.pipeline.policy.held_against(rdma.entries[1].key)
+    assert held.finding.file == f"devlink health show pci/{rdma.addresses[1]} reporter fw_fatal"
+
+
+def test_a_driver_that_stays_with_an_error_for_good_only_warns(rdma):
+    """`fw` of mlx5 has no way to recover: nobody could take its error back but by binding the driver again."""
+    rdma.node.devlink.report(rdma.addresses[0], "fw", is_in_error=True, recovers=False)
+
+    assert rdma.heard() == [Verdict((), ("firmware",)), FINE]
+
+
+def test_reporters_of_queues_say_nothing_of_the_card(rdma):
+    """A transmit queue that hung is recovered by its driver."""
+    rdma.node.devlink.report(rdma.addresses[0], "tx", is_in_error=True)
+
+    assert rdma.heard() == [FINE, FINE]
+
+
+def test_virtual_functions_go_with_the_firmware_of_their_physical_one(tmp_path):
+    """It serves them, too; what a driver says of one of them is about that alone."""
+    card, others = RdmaSpec(vfs=2, link_layer="Ethernet"), RdmaSpec(cards=4)
+    rdma = Node(tmp_path / "node", NodeSpec(rdma=[card, others]))
+    [parent] = {entry.device.attributes.get("physfn", "") for entry in rdma.entries} - {""}
+    virtual = [entry.device.attributes["pci_address"] for entry in rdma.entries if "physfn" in entry.device.attributes]
+    rdma.node.devlink.report(virtual[0], "fw_fatal", is_in_error=True)
+    assert [one.device.attributes["pci_address"] for one in rdma.ill()] == virtual[:1]
+
+    rdma.node.devlink.report(parent, "fw_fatal", is_in_error=True)
+
+    assert {one.device.attributes["pci_address"] for one in rdma.ill()} == {parent, *virtual}
+
+
+def test_a_driver_that_keeps_the_kernel_waiting_is_no_fault_of_the_cards(rdma, monkeypatch):
+    """What was known stays, the problem is said once it is, and goes when the kernel answers."""
+    rdma.node.devlink.report(rdma.addresses[0], "fw_fatal", is_in_error=True)
+    assert rdma.heard() == [ILL, FINE]
+    dump = rdma.node.root / ".devherd-devlink"
+    content = dump.read_bytes()
+    dump.unlink()
+    os.mkfifo(dump)
+    monkeypatch.setattr(devlink, "AGAIN_SECONDS", 0.0)
+    rdma.pipeline.devlink = devlink.DevlinkReader(rdma.node.root, 0.05)
+
+    assert rdma.polled(5) == [ILL, FINE]
+
+    assert "a driver keeps it waiting" in rdma.pipeline.policy.seen.failed[DEVLINK]
+    assert [problem.path for problem in rdma.pipeline.problems if problem.vendor == DEVLINK] == ["netlink"]
+    writer = os.open(dump, os.O_WRONLY)
+    os.write(writer, content)
+    os.close(writer)
+    dump.unlink()
+    dump.write_bytes(content)
+    assert rdma.polled(3) == [ILL, FINE]
+
+
+def test_where_netlink_is_refused_that_is_a_problem_with_its_cure(rdma, monkeypatch):
+    """And no card's; another attempt follows."""
+
+    class Refused:
+        @staticmethod
+        def open(*_):
+            raise PermissionError(1, "Operation not permitted")
+
+    rdma.pipeline.devlink = devlink.DevlinkReader(None, 1.0)
+    monkeypatch.setattr(devlink, "Devlink", Refused)
+
+    assert rdma.polled(2) == [FINE, FINE]
+
+    [problem] = [problem for problem in rdma.pipeline.problems if problem.vendor == DEVLINK]
+    assert "Operation not permitted: let devherd open netlink sockets" in problem.error
+
+
+def test_a_host_without_network_cards_is_not_asked(tmp_path):
+    """No socket, no thread."""
+    node = Node(tmp_path / "node", preset("nvidia-8"))
+
+    assert node.pipeline.devlink.readable is None
+
+
+def test_the_fault_is_injected_and_taken_back(rdma):
+    """`devherd sim fault DIR firmware AT`."""
+    faults.inject(rdma.node, "firmware", rdma.addresses[0])
+    assert rdma.heard() == [ILL, FINE]
+
+    faults.clear(rdma.node, "firmware", rdma.addresses[0])
+
+    rdma.pipeline.hear_devlink()
+    assert rdma.polled(3) == [FINE, FINE]
+
+
+def test_a_message_wakes_whoever_waits(rdma):
+    """Its socket is among those that the scanner waits for."""
+    rdma.node.devlink.report(rdma.addresses[0], "fw_fatal", is_in_error=True)
+
+    listening = socket.socket(fileno=os.dup(rdma.pipeline.devlink.readable.fileno()))
+    with listening:
+        listening.settimeout(5)
+        assert listening.recv(4096, socket.MSG_PEEK)
