@@ -15,7 +15,8 @@ from devherd.health.clears import Evidence, Level, Quiet, Until
 from devherd.health.flapping import FLAPPING, Flapping, Record
 from devherd.health.held import Held, Place, bits_of, place_of
 from devherd.health.registry import FIRST_SIGHT_SOURCES, Action, Meaning
-from devherd.health.seen import KernelLogPosition, Now, Seen, Statement
+from devherd.health.remembered import NOTHING, Remembered
+from devherd.health.seen import Now, Seen, Statement
 from devherd.health.stated import Stated, is_about
 from devherd.inventory import DeviceKey
 
@@ -33,13 +34,13 @@ _SHOWN_BY_ITS_END = {
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier scanner left: all that it held and was told, and the boot in which it wrote that."""
+    """What an earlier scanner left: all that it held and heard, and the boot in which it wrote that."""
 
     held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
     boot_id: str = ""
     stated: Sequence[tuple[DeviceKey, Statement, float]] = ()
-    kernel_log: KernelLogPosition | None = None
-    """What of the kernel log is in it."""
+    remembered: Remembered = NOTHING
+    """What else was seen."""
     flapping: Sequence[tuple[DeviceKey, Place, Record]] = ()
 
 
