@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build proto docs-pages demo test test-image-python soak lint format bench tools clean
+.PHONY: all help build proto docs-pages docs demo test test-image-python soak lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -38,6 +38,10 @@ proto: $(INSTALLED) ## generate the protobuf modules from proto/
 
 docs-pages: build ## generate the pages of docs/ that come from the program itself
 	@$(BIN)/python docs/generate
+
+docs: docs-pages ## build the site in target/docs and check every link in it; links out of it are listed, not fetched
+	@$(BIN)/sphinx-build -q -W --keep-going -c docs -d target/docs-read . target/docs
+	@echo "the pages are in target/docs/index.html, the links out of them in target/docs/external-links.txt"
 
 demo: build ## show discovery, registration, allocation, failure and recovery, without hardware or cluster
 	@$(BIN)/devherd demo

@@ -56,8 +56,12 @@ fetch() { # NAME 'PACKAGE...' WHAT_NEEDS_IT
 }
 
 fetch promtool "prometheus" "the alert rules"
+fetch prometheus "prometheus" "alerts end to end and the dashboard"
+fetch prometheus-alertmanager "prometheus-alertmanager" "alerts end to end"
 fetch systemd-analyze "systemd libsystemd-shared libapparmor1 libseccomp2 libmount1 libblkid1 libkmod2 libcap2" \
     "the systemd unit"
 fetch kubectl "kubernetes-client" "the Kubernetes manifests"
 fetch buildah "buildah libdevmapper1.02.1 libgpgme11 libassuan0 libseccomp2" "the container image"
 fetch busybox "busybox-static" "the container image"
+fetch openssl "openssl" "TLS"
+fetch curl "curl" "TLS and Unix sockets"

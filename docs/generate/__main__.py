@@ -1,6 +1,6 @@
 """Makes the pages of docs/ that come from the program itself: `make docs-pages`.
 
-Each module PAGE.py beside this file that has a function `page() -> str` makes docs/PAGE.md.
+Each module PAGE.py beside this file that has a function `page() -> str` makes docs/PAGE.md, or what it says as `NAME`.
 """
 
 import argparse
@@ -16,9 +16,9 @@ DOCS = HERE.parent
 def pages() -> Iterator[tuple[Path, str]]:
     """Each generated page, and what it has to say."""
     for source in sorted(HERE.glob("[!_]*.py")):
-        page = getattr(importlib.import_module(source.stem), "page", None)
-        if page is not None:
-            yield DOCS / f"{source.stem}.md", page()
+        module = importlib.import_module(source.stem)
+        if hasattr(module, "page"):
+            yield DOCS / f"{getattr(module, 'NAME', source.stem)}.md", module.page()
 
 
 def main() -> int:

@@ -25,6 +25,12 @@ class Confined(Protocol):
     def may_write(self, path: Path) -> bool:
         """Whether files may be made in a directory."""
 
+    def may_read(self, path: Path) -> bool:
+        """Whether what is in a directory can be read."""
+
+    def may_serve_in(self, path: Path) -> bool:
+        """Whether sockets may be made in a directory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Child:
@@ -49,6 +55,14 @@ class Child:
     def may_write(self, path: Path) -> bool:
         """Whether its sandbox lets it make files in a directory."""
         return self.sandbox is None or self.sandbox.may_write(path)
+
+    def may_read(self, path: Path) -> bool:
+        """Whether its sandbox lets it read what is in a directory."""
+        return self.sandbox is None or self.sandbox.may_read(path)
+
+    def may_serve_in(self, path: Path) -> bool:
+        """Whether its sandbox lets it make sockets in a directory."""
+        return self.sandbox is None or self.sandbox.may_serve_in(path)
 
 
 def take_reloads() -> None:

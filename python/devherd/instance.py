@@ -4,9 +4,10 @@ Only reads: the exporter and `devherd status` show it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from devherd import spool
+from devherd import head, spool
+from devherd.head import Head
 from devherd.inventory_json import Json, inventory_json
 from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
@@ -44,6 +45,8 @@ class Herd:
     configuration: spool_pb2.Configuration = field(default_factory=spool_pb2.Configuration)
     verdicts: Sequence[health_pb2.Verdict] = ()
     sources: Sequence[health_pb2.SourceState] = ()
+    head: Head | None = None
+    """None before the supervisor has written it."""
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None when the supervisor does not list one."""
@@ -79,6 +82,7 @@ def read(settings: Settings) -> Herd:
         configuration=children.configuration,
         verdicts=list(verdicts.verdicts),
         sources=list(verdicts.sources),
+        head=head.read(settings.instance_file),
     )
 
 
@@ -92,9 +96,13 @@ def read_children(settings: Settings) -> Herd:
 
 
 def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
-    """The inventory's JSON with each resource's registration and each device's holders, null when those are unknown."""
+    """The inventory's JSON with the instance, each resource's registration, and each device's holders.
+
+    What is unknown is null.
+    """
     summary = herd.scan or spool_pb2.ScanSummary()
     inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds)
+    inventory["instance"] = asdict(herd.head) if herd.head else None
     for resource in inventory["resources"]:
         registration = herd.registration(resource["name"])
         resource["registered"] = registration.registered

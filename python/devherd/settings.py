@@ -8,6 +8,10 @@ RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
 """How resources come to the kubelet: by a call to its socket, or by sockets that it finds by itself."""
 
 
+UNIX = "unix:"
+"""What a path among the addresses of `listen` begins with."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The common options, resolved (option, environment, file, default). Children inherit it by fork."""
@@ -26,6 +30,17 @@ class Settings:
     """Seconds after which the kubelet is asked again whether it still has all devices; 0 = never."""
     given_options: tuple[tuple[str, str], ...] = ()
     """What the command line gave, by option name: a reload must not lose it."""
+
+    @property
+    def listen_addresses(self) -> list[str]:
+        """Where the exporter serves: `ADDRESS:PORT`, or `unix:` and the path of a socket."""
+        return self.listen.split(",") if self.listen else []
+
+    @property
+    def listen_directories(self) -> list[Path]:
+        """Those of its Unix sockets."""
+        paths = (Path(each.removeprefix(UNIX)) for each in self.listen_addresses if each.startswith(UNIX))
+        return [path.parent for path in paths]
 
     @property
     def plugin_directory(self) -> Path:
@@ -108,6 +123,11 @@ class Settings:
         return self.run_dir / "allocatable"
 
     @property
+    def history_directory(self) -> Path:
+        """What has happened, a directory for each process that tells of it (devherd/history)."""
+        return self.run_dir / "history"
+
+    @property
     def told_directory(self) -> Path:
         """What the API server was told, written by process `kubernetes:events`."""
         return self.run_dir / "told"
@@ -126,6 +146,11 @@ class Settings:
     def children_file(self) -> Path:
         """Every child, written by the supervisor."""
         return self.run_dir / "children.pb"
+
+    @property
+    def instance_file(self) -> Path:
+        """Which devherd runs, written by the supervisor (devherd/head.py)."""
+        return self.run_dir / "instance.json"
 
     @property
     def scanner_state_file(self) -> Path:
@@ -158,11 +183,13 @@ class Settings:
             self.facts_directory,
             self.findings_directory,
             self.told_directory,
+            self.history_directory,
             self.verdicts_file,
             self.allocatable_directory,
             self.scan_file,
             self.resolved_config_file,
             self.children_file,
+            self.instance_file,
             self.scanner_state_file,
             self.logs_directory,
             self.control_socket,

@@ -13,6 +13,7 @@ WRITTEN = """
 host_root: /host
 cdi_dir: /etc/cdi
 listen: ""
+exporter: {device_metrics: physical}
 scan: {period: 7s, events: false, probe_timeout: 250ms}
 health:
   {kernel_log: {optional: [mlx5-unrecoverable], rules: [{name: mine, contains: nvme, pattern: "^nvme (?P<bdf>.*) is"}]},
@@ -90,6 +91,7 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
         "nvidia": resolved.VendorOptions(enabled=True, preferred_shared="packed"),
         "rdma": resolved.VendorOptions(enabled=False),
     }
+    assert config.exporter == resolved.ExporterOptions(device_metrics="physical")
     assert config.mps_root == "/run/mps"
     assert config.resources == [
         resolved.ResourceRule(

@@ -1,4 +1,4 @@
-"""The alert rules: promtool loads them, sees each fire and be silent, and every metric is one of ours."""
+"""The alert rules: promtool loads them, sees each fire and be silent, and each leads to its runbook."""
 
 import re
 import subprocess
@@ -7,14 +7,19 @@ from pathlib import Path
 import pytest
 import yaml
 
+from devherd import counted
+from devherd.cli.commands import COMMANDS
+from devherd.exporter import observed
+
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
+RULES = (PROMETHEUS / "rules.yaml").read_text()
+RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
 ALERTS = {
-    rule["alert"]: rule
-    for group in yaml.safe_load((PROMETHEUS / "rules.yaml").read_text())["groups"]
-    for rule in group["rules"]
-    if "alert" in rule
+    rule["alert"]: rule for group in yaml.safe_load(RULES)["groups"] for rule in group["rules"] if "alert" in rule
 }
+BASE = "https://devherd.example/docs"
+SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", RUNBOOKS, re.MULTILINE | re.DOTALL))
 
 
 def test_promtool_accepts_the_rules(tool):
@@ -49,14 +54,41 @@ def test_every_alert_has_a_test_where_it_fires_and_one_where_it_does_not(alert):
 @pytest.mark.parametrize("alert", ALERTS)
 def test_every_alert_says_how_bad_it_is_what_it_is_and_what_to_do(alert):
     """Whoever is woken by it can act on it."""
-    assert ALERTS[alert]["labels"]["severity"] in {"warning", "critical"}
-    assert {"summary", "description", "runbook"} == set(ALERTS[alert]["annotations"])
+    annotations = ALERTS[alert]["annotations"]
+    assert ALERTS[alert]["labels"]["severity"] in {"info", "warning", "critical"}
+    assert {"summary", "description", "command", "runbook_url"} == set(annotations)
+    assert annotations["runbook_url"] == f"{BASE}/runbooks.html#{alert.lower()}"
+    assert "kubectl -n {{ .Labels.namespace }} exec {{ .Labels.pod }} -- " in annotations["command"]
+
+
+def test_every_alert_has_its_runbook():
+    """With meaning, cost, commands and mitigation; and no runbook is of an alert that is no more."""
+    assert SECTIONS.keys() == ALERTS.keys()
+    for title, text in SECTIONS.items():
+        assert re.findall(r"^\*\*(\w+)\*\*", text, re.MULTILINE) == ["Means", "Costs", "Look", "Do"], title
+        assert "\n```sh\ndevherd " in text, title
+
+
+def test_every_command_of_alerts_and_runbooks_exists():
+    """As a command of devherd; what is asked of a running instance is tried in tests/prometheus."""
+    given = "\n".join(alert["annotations"]["command"].rpartition(" -}} ")[2] for alert in ALERTS.values())
+    words = re.findall(r"(?:^|`)devherd ((?:sim )?[a-z-]+)", given + RUNBOOKS, re.MULTILINE)
+    assert {"status", "explain", "ctl", "scan"} <= set(words)
+    assert set(words) - COMMANDS.keys() == set()
 
 
 def test_every_metric_in_the_rules_is_one_that_devherd_has():
     """A metric that is renamed takes its alerts along: they would be silent for ever."""
-    source = "\n".join(path.read_text() for path in (ROOT / "python" / "devherd").rglob("*.py"))
-    exposed = set(re.findall(r'"(devherd_\w+)"', source))
-    asked = set(re.findall(r"(?<!:)\bdevherd_\w+(?!:)\b", (PROMETHEUS / "rules.yaml").read_text()))
+    counters = (*counted.BY_RESOURCE_CHILDREN, *counted.BY_THE_SCANNER)
+    exposed = {each.name for each in (*observed.ALL, *counters)}
+    asked = set(re.findall(r"(?<!:)\bdevherd_\w+(?!:)\b", RULES))
     assert asked
     assert set() == {name for name in asked if name.removesuffix("_total") not in exposed}
+
+
+def test_one_replacement_leads_every_alert_to_ones_own_copy_of_the_runbooks():
+    """The one that deploy/README.md shows."""
+    [expression] = re.findall(r"sed .*'(s,[^']+,)'", (ROOT / "deploy" / "README.md").read_text())
+    moved = subprocess.run(["sed", expression], input=RULES, capture_output=True, text=True, check=True).stdout
+    assert "devherd.example" not in moved.partition("groups:")[2]
+    assert moved.count("#deviceunhealthy") == 1

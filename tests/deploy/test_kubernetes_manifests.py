@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from devherd import config as configuration
+from devherd.exporter.gate import OPEN_TO_ALL
 
 KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
 README = KUBERNETES.parent / "README.md"
@@ -258,6 +259,25 @@ def test_events_take_a_token_and_the_rights_to_tell_and_nothing_else(patched, po
         assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == rights
         assert binding["roleRef"]["name"] == role["metadata"]["name"]
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
+
+
+def test_the_patch_for_tls_adds_its_secrets_and_asks_the_probes_to_use_it(patched, pod, tmp_path):
+    """What its comment shows for web.yaml is a web configuration; the probes' paths are open without a password."""
+    [container] = pod["containers"]
+    container["env"].append({"name": "DEVHERD_WEB_CONFIG", "value": "/etc/devherd-web/web.yaml"})
+    container["volumeMounts"].append({"name": "web", "mountPath": "/etc/devherd-web", "readOnly": True})
+    secrets = [{"secret": {"name": name}} for name in ("devherd-tls", "devherd-web")]
+    pod["volumes"].append({"name": "web", "projected": {"defaultMode": 0o400, "sources": secrets}})
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        container[probe]["httpGet"]["scheme"] = "HTTPS"
+        assert container[probe]["httpGet"]["path"] in OPEN_TO_ALL
+
+    assert in_order(patched("web.yaml")["spec"]["template"]["spec"]) == in_order(pod)
+    lines = (KUBERNETES / "web.yaml").read_text().splitlines()
+    example = "\n".join(line[2:] for line in lines if line.startswith(("# tls_server_config", "# basic_auth_users")))
+    (tmp_path / "web.yaml").write_text(example.replace("…", "a" * 53))
+    web = configuration.load({"web_config": str(tmp_path / "web.yaml")}, {}).web
+    assert (web.tls.cert_file.name, list(web.users)) == ("tls.crt", ["prometheus"])
 
 
 @pytest.mark.parametrize("patch", ["amd.yaml", "kernel-log.yaml"])

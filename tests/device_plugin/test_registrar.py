@@ -10,6 +10,7 @@ from devherd import spool
 from devherd.device_plugin.registrar import Registrar
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.state import State
+from devherd.history.record import History
 from devherd.kubelet import plugins_registry
 from devherd.kubelet.endpoint import target
 from devherd.kubelet.plugins_registry import FindingKubelet
@@ -28,7 +29,7 @@ async def keeping(host):
     host.write(device("0"))
     file = ResourceFile(host.resources, KEY)
     file.look()
-    state = State(spool.path_of(settings.state_directory, KEY), RESOURCE)
+    state = State(spool.path_of(settings.state_directory, KEY), RESOURCE, History(host.run_dir / "history", "resource"))
     registrar = asyncio.create_task(Registrar(file, FindingKubelet(settings), state).run())
     try:
         yield settings.plugins_registry, host.state

@@ -7,6 +7,7 @@ from plugin_host import KEY, RESOURCE, device
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.server_generation import Generation
 from devherd.device_plugin.state import State
+from devherd.history.record import History
 from devherd.kubelet.endpoint import Endpoint
 from devherd.kubelet.registration_socket import Kubelet
 from devherd.settings import Settings
@@ -22,7 +23,7 @@ async def test_a_server_that_is_stopped_while_it_starts_or_stops_leaves_no_socke
     resource = ResourceFile(host.resources, KEY)
     resource.look()
     kubelet = Kubelet(Settings(kubelet_dir=host.kubelet_dir, run_dir=host.run_dir))
-    state = State(host.run_dir / "state/x.pb", RESOURCE)
+    state = State(host.run_dir / "state/x.pb", RESOURCE, History(host.run_dir / "history", "resource"))
     problems = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
     for turns in range(60):

@@ -16,6 +16,7 @@ import pytest
 from devherd import counted, spool
 from devherd.config import resolved_file
 from devherd.config.resolved import Config
+from devherd.config.web import Web
 from devherd.counters import Counters
 from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
@@ -47,10 +48,10 @@ class Instance:
         self.process = None
         self.configure(listen)
 
-    def configure(self, listen, **options):
+    def configure(self, listen, web=None, **options):
         """Leave the configuration as the loader does."""
         settings = Settings(run_dir=self.run_dir, kubelet_dir=self.kubelet_dir, listen=listen, **options)
-        resolved_file.write(settings.resolved_config_file, Config(common=settings))
+        resolved_file.write(settings.resolved_config_file, Config(common=settings, web=web or Web()))
 
     def put(self, resource):
         spool.write(spool.path_of(self.run_dir / "offers/device-plugin", spool.key_of(resource.name)), resource)
@@ -118,7 +119,7 @@ class Instance:
     @property
     def url(self):
         """Where it serves now: the last address that it logged."""
-        return eventually(lambda: re.findall(r"serving (http://\S+)", self.log), "it serves")[-1]
+        return eventually(lambda: re.findall(r"serving (https?://\S+)", self.log), "it serves")[-1]
 
     def ask(self, path, method="GET", **headers):
         """Status, headers and body of an answer."""

@@ -69,7 +69,7 @@ def test_a_configuration_that_is_gone_changes_nothing(instance):
 
     os.kill(instance.exporter_pid, signal.SIGHUP)
     eventually(
-        lambda: "config.json: No such file or directory; still listening at the old address" in instance.log,
+        lambda: "config.json: No such file or directory; still serving as before" in instance.log,
         "it is said",
     )
 

@@ -194,7 +194,7 @@ def test_what_is_not_there_is_answered_in_text(instance):
 
     status, headers, body = instance.ask("/nowhere")
     assert (status, headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
-    assert body == "no such page; there are: /, /healthz, /readyz, /api/v1/inventory, /metrics\n"
+    assert body == "no such page; choose from /, /healthz, /readyz, /api/v1/inventory, /api/v1/openapi.json, /metrics\n"
 
     for path in ("/", "/metrics", "/healthz"):
         status, headers, body = instance.ask(path, method="DELETE")

@@ -30,6 +30,7 @@ PROGRAM, _, NAME = sys.argv[2].partition(":")
 SETTINGS = Settings(run_dir=DIRECTORY / "run", kubelet_dir=DIRECTORY / "kubelet", host_root=DIRECTORY)
 CONFIG = Config(common=SETTINGS, cdi_dir=Path("/cdi"))
 OWN, OTHER = NAME or "example.com_own", "example.com_other"
+HISTORY = SETTINGS.history_directory
 LIBC = ctypes.CDLL(None, use_errno=True)
 PTRACE_ATTACH, IO_URING_SETUP, X32_SOCKET = 16, 425, 0x4000_0000 + 41
 
@@ -83,6 +84,8 @@ def attempts(parent: int) -> dict[str, Callable[[], object]]:
         "read its offer": (offers / OWN / "current.pb").read_bytes,
         "list the directory of its offer": lambda: list((offers / OWN).iterdir()),
         "write its offer": lambda: replace(offers / OWN / "current.pb"),
+        "write its history": lambda: replace(HISTORY / f"resource:{OWN}" / "current.jsonl"),
+        "write another's history": lambda: replace(HISTORY / f"resource:{OTHER}" / "current.jsonl"),
         "write its state": lambda: replace(states / OWN / "current.pb"),
         "serve in the plugin directory": lambda: listen(SETTINGS.plugin_directory / "devherd-0.sock"),
         "connect to the kubelet": lambda: connect(str(SETTINGS.kubelet_socket)),

@@ -20,6 +20,8 @@ RESOURCE_CHILD = {
     "read its offer": "done",
     "list the directory of its offer": "done",
     "write its offer": "EACCES",
+    "write its history": "done",
+    "write another's history": "EACCES",
     "write its state": "done",
     "serve in the plugin directory": "done",
     "connect to the kubelet": "done",
@@ -69,6 +71,7 @@ EXPORTER = RESOURCE_CHILD | {
     "list the offers": "done",
     "read another's state": "done",
     "read the configuration": "done",
+    "write its history": "EACCES",
     "write its state": "EACCES",
     "serve in the plugin directory": "EACCES",
     "read a file of the host": "done",
@@ -81,6 +84,8 @@ EXPORTER = RESOURCE_CHILD | {
 }
 
 SCANNER = EXPORTER | {
+    "write its history": "done",
+    "write another's history": "done",
     "write its offer": "done",
     "write its state": "done",
     "write another's offer": "done",
@@ -98,6 +103,8 @@ SCANNER = EXPORTER | {
 }
 
 EXTERNAL = SCANNER | {
+    "write its history": "EACCES",
+    "write another's history": "EACCES",
     "write its offer": "EACCES",
     "write its state": "EACCES",
     "write another's offer": "EACCES",
@@ -117,6 +124,7 @@ REPORTER = RESOURCE_CHILD | {
     "read another's state": "done",
     "read what the kubelet has of another": "done",
     "read the configuration": "done",
+    "write its history": "EACCES",
     "write its state": "EACCES",
     "serve in the plugin directory": "EACCES",
     "reach a TCP port": "done",
@@ -134,6 +142,7 @@ def node(directory):
             path = spool.path_of(directory / "run" / place, key)
             path.parent.parent.mkdir(parents=True, exist_ok=True)
             spool.write(path, spool_pb2.Resource(name=key.replace("_", "/")))
+        (directory / "run/history" / f"resource:{key}").mkdir(parents=True)
     for made in ("cdi", "dev", "kubelet/pods", "kubelet/device-plugins", "kubelet/plugins_registry"):
         (directory / made).mkdir(parents=True)
     for file in ("kubelet/pods/token", "kubelet/pods/volume", "cdi/gpu.json"):

@@ -65,12 +65,12 @@ SCRIPT = """
 import json, sys
 from devherd.config import Config, resolve
 from devherd.config.facts import OF_VENDOR
-from devherd.exporter.metrics import device_gauges
+from devherd.exporter.device_metrics import families
 from devherd.instance import Herd
 from devherd.proto import spool_pb2
 from devherd.scanner.scan_once import scan_once
 report = scan_once(resolve(Config.model_validate(json.loads(sys.argv[1]))))
-gauges = device_gauges(Herd(report.resources))
+gauges = families(Herd(report.resources), None)
 models = [labels["model"] for gauge in gauges for _, labels, _ in gauge.samples if "model" in labels]
 print(json.dumps({
     "problems": [problem.error for problem in report.problems],
@@ -229,7 +229,7 @@ def test_the_checks_of_what_is_written_by_hand_are_content_with_the_five_places(
     tests = (
         "tests/vendors/test_vendor_rows.py::test_every_row_has_its_section_in_the_configuration",
         "tests/vendors/test_vendor_rows.py::test_the_default_options_are_those_of_the_scan_core",
-        "tests/cli/test_readme_examples.py::test_every_vendor_is_listed",
+        "tests/docs/test_readme_table.py::test_every_vendor_is_listed",
         "tests/deploy/test_vendor_table.py::test_every_vendor_has_its_table",
     )
     done = run(toy, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests)

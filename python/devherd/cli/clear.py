@@ -9,6 +9,7 @@ import time
 from devherd import instance, spool
 from devherd.cli.instance import instance_settings, require_running
 from devherd.cli.named_device import device_named, resource_named, unknown
+from devherd.cli.operator import operator, record
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.health.clears import Level
 from devherd.health.held import Held
@@ -36,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     held = _held_against(verdicts, key_of(device))
     _check(held, arguments.reason, arguments.device)
     _write(settings, key_of(device), arguments.reason, verdicts.boot_id)
+    record(settings, "clear", f"{arguments.reason} cleared by {operator()}", arguments.resource, device.id)
     others = sorted({one.finding.reason for one in held} - {arguments.reason})
     still = f"; still held against it: {', '.join(others)}" if others else ""
     print(f"{arguments.resource} {device.id}: {arguments.reason} is taken back{still}")

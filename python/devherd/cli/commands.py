@@ -38,6 +38,11 @@ COMMANDS = {
         "show the findings against a device: file, value, and how each ends",
         "devherd explain nvidia.com/gpu GPU-8a1c…",
     ),
+    "events": Command(
+        "devherd.cli.events",
+        "show what has happened: verdicts, registrations, allocations, reloads",
+        "devherd events --follow --kind verdict --resource nvidia.com/gpu",
+    ),
     "cordon": Command(
         "devherd.cli.cordon",
         "keep a device from new pods",

@@ -25,7 +25,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--run-dir", metavar="DIR", help="sockets and state of the instance (default: /run/devherd)")
     group.add_argument(
-        "--listen", metavar="ADDR:PORT", help="address of the exporter, empty = off (default: 127.0.0.1:9478)"
+        "--listen",
+        metavar="ADDR:PORT",
+        help="where the exporter serves; also unix:PATH, several with commas, empty = off (default: 127.0.0.1:9478)",
+    )
+    group.add_argument(
+        "--web-config", metavar="FILE", help="TLS and passwords of the exporter, as Prometheus exporters have them"
     )
     group.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info)")
     group.add_argument("--log-format", metavar="FORMAT", help="text or json, on stderr (default: text)")

@@ -5,13 +5,12 @@ directory: where that is below /run, as by default, a reboot ends it too.
 """
 
 import argparse
-import getpass
-import os
 
 from devherd import instance
 from devherd.cli import cordons
 from devherd.cli.instance import instance_settings, require_running
 from devherd.cli.named_device import device_named, resource_named
+from devherd.cli.operator import operator, record
 from devherd.errors import ExitCode
 from devherd.inventory import key_of
 
@@ -29,12 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
     require_running(settings)
     device = device_named(resource_named(instance.read(settings), arguments.resource), arguments.device)
     with cordons.changing(settings) as changes:
-        changes.cordon(key_of(device), arguments.reason, _operator())
+        changes.cordon(key_of(device), arguments.reason, operator())
+    why = f": {arguments.reason}" if arguments.reason else ""
+    record(settings, "cordon", f"cordoned by {operator()}{why}", arguments.resource, device.id)
     replicas = f" with its {device.replicas} replicas" if device.replicas else ""
     print(f"{arguments.resource} {device.id} is cordoned{replicas}; pods that hold it keep it")
     return ExitCode.DONE
-
-
-def _operator() -> str:
-    """Who calls, also through sudo."""
-    return os.environ.get("SUDO_USER") or getpass.getuser()

@@ -7,6 +7,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from devherd.amounts import amount
 from devherd.inventory_json import health_of
 from devherd.proto import spool_pb2
 from devherd.spool.listing import listed, size_of
@@ -60,8 +61,8 @@ def scan(
     count = sum(map(size_of, resources))
     unhealthy = sum(bool(device.reasons) for resource in resources for _, device in listed(resource))
     summary = (
-        f"{counted(len(resources), 'resource')}, {counted(count, 'device')} ({unhealthy} unhealthy), "
-        f"{counted(len(found_problems), 'problem')}, {duration_seconds * 1000:.1f} ms"
+        f"{amount(len(resources), 'resource')}, {amount(count, 'device')} ({unhealthy} unhealthy), "
+        f"{amount(len(found_problems), 'problem')}, {duration_seconds * 1000:.1f} ms"
     )
     parts: list[RenderableType] = [devices(resources), ""] if resources else []
     if found_problems:
@@ -75,11 +76,6 @@ def health(device: spool_pb2.Device) -> Text:
     warnings = f" (warning: {', '.join(device.warnings)})" if device.warnings else ""
     style = "red" if device.reasons else "yellow" if device.warnings else "green"
     return Text(f"{health_of(device)}{reasons}{warnings}", style)
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 device`, `2 devices`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _given(device: spool_pb2.Device) -> str:

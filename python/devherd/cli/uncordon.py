@@ -9,6 +9,7 @@ from devherd import instance
 from devherd.cli import cordons
 from devherd.cli.instance import instance_settings, require_running
 from devherd.cli.named_device import device_named, resource_named, unknown
+from devherd.cli.operator import operator, record
 from devherd.errors import ExitCode, UsageError
 from devherd.health.sources.cordon import Changes
 from devherd.instance import Herd
@@ -28,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     herd = instance.read(settings)
     with cordons.changing(settings) as changes:
         was_cordoned = [changes.uncordon(key) for key in _keys(herd, changes, arguments.resource, arguments.device)]
+    if any(was_cordoned):
+        record(settings, "cordon", f"uncordoned by {operator()}", arguments.resource, arguments.device)
     said = "is no longer cordoned" if any(was_cordoned) else "was not cordoned"
     print(f"{arguments.resource} {arguments.device} {said}")
     return ExitCode.DONE

@@ -23,12 +23,12 @@ class ConfigError(UsageError):
         self.problems = problems
 
 
-def explain(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
-    """One line an error. `origins` says which keys came from an option or a variable instead of the file."""
+def explain(error: ValidationError, origins: Mapping[str, str], model: type[BaseModel] = Config) -> Iterator[str]:
+    """One line an error in what is to be that `model`. `origins` says which keys came from elsewhere."""
     for detail in error.errors(include_url=False):
         path = _key_path(detail["loc"])
         if detail["type"] == "extra_forbidden":
-            yield f"{path}: unknown key{_suggestion(detail['loc'])}"
+            yield f"{path}: unknown key{_suggestion(detail['loc'], model)}"
             continue
         message = detail["msg"].removeprefix("Value error, ")
         origin = origins.get(str(detail["loc"][0])) if len(detail["loc"]) == 1 else None
@@ -41,8 +41,7 @@ def _key_path(location: tuple[int | str, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
 
 
-def _suggestion(location: tuple[int | str, ...]) -> str:
-    model: Any = Config
+def _suggestion(location: tuple[int | str, ...], model: Any) -> str:
     for part in location[:-1]:
         if isinstance(part, str):
             model = _field_model(model, part)

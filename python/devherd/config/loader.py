@@ -12,11 +12,16 @@ from devherd.config import strict_yaml
 from devherd.config.conflicts import conflicts
 from devherd.config.errors import ConfigError, explain
 from devherd.config.model import Config
+from devherd.config.web import Web
+from devherd.config.web_config import WebConfig
 from devherd.settings import Settings
 from devherd.spool.identity import identity_of
 
 DEFAULT_PATH = Path("/etc/devherd/config.yaml")
-COMMON_OPTIONS = ("host_root", "kubelet_dir", "registration", "run_dir", "listen", "log_level", "log_format")
+COMMON_OPTIONS = (
+    *("host_root", "kubelet_dir", "registration", "run_dir", "listen", "web_config"),
+    *("log_level", "log_format"),
+)
 
 
 def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
@@ -32,6 +37,7 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
     content = _content(str(path), lambda: strict_yaml.read_text(path)) if path else {}
     merged = content | {name: value for name, (value, _) in given.items()}
     config = _valid(merged, str(path or "the options"), {name: origin for name, (_, origin) in given.items()})
+    config._web = _web(config.web_config)  # noqa: SLF001 - as below
     config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
     config._given_options = tuple((name, value) for name, value in options.items() if value is not None)  # noqa: SLF001
     return config
@@ -56,6 +62,8 @@ def judge(
     given = _given(options, environ)
     config = _valid(content | {name: value for name, (value, _) in given.items()}, source)
     config._source = Path(source)  # noqa: SLF001 - as in `load`
+    if config.web_config and config.web_config.exists():  # on the node, perhaps, and not here
+        config._web = _web(config.web_config)  # noqa: SLF001 - likewise
     return config, {name: origin for name, (_, origin) in given.items() if name in content}
 
 
@@ -83,6 +91,18 @@ def _valid(content: Mapping[str, Any], source: str, origins: Mapping[str, str] =
     if conflicting:
         raise ConfigError(source, conflicting)
     return config
+
+
+def _web(path: Path | None) -> Web:
+    """What a web configuration file says. Raises as `load` does."""
+    if path is None:
+        return Web()
+    source = str(path)
+    content = _content(source, lambda: strict_yaml.read_text(path, "--web-config"))
+    try:
+        return WebConfig.model_validate(content).in_force(path.parent.absolute())
+    except ValidationError as error:
+        raise ConfigError(source, list(explain(error, {}, WebConfig))) from None
 
 
 def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:

@@ -26,6 +26,7 @@ from devherd.config.values import (
     UsablePath,
 )
 from devherd.config.vendors import Vendors
+from devherd.config.web import Web
 from devherd.config.xid_policy import XidPolicy
 from devherd.settings import RegistrationWay, Settings
 from devherd.spool.identity import Identity
@@ -66,6 +67,16 @@ class KubernetesOptions(Section):
     """Events on the node, and on pods that hold the device."""
     node_condition: bool = False
     """The condition `DevicesUnhealthy` of the node."""
+
+
+class ExporterOptions(Section):
+    """What the exporter shows at `/metrics`."""
+
+    device_metrics: Literal["all", "physical", "faults", "none"] = "all"
+    """Which devices have series of their own: `all` = every id that the kubelet knows, replicas of shared devices
+    included; `physical` = each device once, however often it is shared; `faults` = each device once, and only where
+    something is held against it (every alert works); `none` = no device (no alert about a single device works).
+    """
 
 
 class Sharing(Section):
@@ -161,6 +172,9 @@ class Config(Section):
     """Whether devherd registers at the kubelet's socket, or the kubelet discovers it in its `plugins_registry`."""
     run_dir: UsablePath = Path("/run/devherd")
     listen: Listen = "127.0.0.1:9478"
+    """Where the exporter serves: `ADDRESS:PORT` or `unix:/PATH`, several separated by commas; empty = nowhere."""
+    web_config: UsablePath | None = None
+    """TLS, passwords and client certificates of the exporter: a file in the format of Prometheus exporters."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     cdi_dir: HostPath = Path("/var/run/cdi")
@@ -170,10 +184,12 @@ class Config(Section):
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
     kubernetes: KubernetesOptions = KubernetesOptions()
+    exporter: ExporterOptions = ExporterOptions()
     vendors: Vendors = Vendors()
     resources: list[ResourceRule] = []
     generic: list[GenericDevice] = []
     simulated: list[SimulatedDevice] = []
+    _web: Web = Web()
     _source: Path | None = None
     _seen: Identity | None = None
     _given_options: tuple[tuple[str, str], ...] = ()
@@ -182,6 +198,11 @@ class Config(Section):
     def source(self) -> Path | None:
         """The file it was read from."""
         return self._source
+
+    @property
+    def web(self) -> Web:
+        """What the file `web_config` says."""
+        return self._web
 
     def settings(self) -> Settings:
         """The common options, with absolute paths."""

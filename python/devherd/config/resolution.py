@@ -30,6 +30,8 @@ def resolve(config: model.Config) -> resolved.Config:
         scan=_part(resolved.ScanOptions, config.scan),
         health=_health(config.health),
         kubernetes=_part(resolved.KubernetesOptions, config.kubernetes),
+        exporter=_part(resolved.ExporterOptions, config.exporter),
+        web=config.web,
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
         device_info_dir=_device_info_dir(config.vendors),

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 from devherd.config.host import native_settings
+from devherd.config.web import Web
 from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.settings import Settings
 
 Enabled = Literal["auto", True, False]
 Preference = Literal["aligned", "packed", "distributed", "none"]
+DeviceMetrics = Literal["all", "physical", "faults", "none"]
+"""Which devices have series of their own, model.py says what that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +164,13 @@ class KubernetesOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterOptions:
+    """What the exporter shows."""
+
+    device_metrics: DeviceMetrics = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole configuration. Paths in `common` are absolute."""
 
@@ -170,6 +180,9 @@ class Config:
     scan: ScanOptions = field(default_factory=ScanOptions)
     health: HealthOptions = field(default_factory=HealthOptions)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
+    exporter: ExporterOptions = field(default_factory=ExporterOptions)
+    web: Web = field(default_factory=Web)
+    """Who may read the exporter's pages; paths are absolute."""
     vendors: dict[str, VendorOptions] = field(default_factory=dict)
     """By section of the configuration file; a vendor without a section has no such options."""
     mps_root: str | None = None

@@ -79,20 +79,23 @@ def explain(error: yaml.YAMLError) -> str:
     return f"{place}{getattr(error, 'problem', None) or 'not valid YAML'}"
 
 
-def read_text(path: Path) -> str:
-    """The text of a file. Raises UsageError when it cannot be read, UnicodeDecodeError when it is not UTF-8."""
+def read_text(path: Path, option: str = "--config") -> str:
+    """The text of a file that `option` names.
+
+    Raises UsageError when it cannot be read, UnicodeDecodeError when it is not UTF-8.
+    """
     try:
         # A FIFO without a writer must not hang a running instance that reloads.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a descriptor
             kind = os.fstat(file.fileno())
             if not stat.S_ISREG(kind.st_mode):
                 raise UsageError(
-                    f"cannot read {path}", "it is not a regular file", "name a readable file with --config"
+                    f"cannot read {path}", "it is not a regular file", f"name a readable file with {option}"
                 )
             if kind.st_size > MAX_BYTES:
                 raise UsageError(f"will not read {path}", f"it has more than {MAX_BYTES} bytes", "name another file")
             return file.read().decode()
     except OSError as error:
         raise UsageError(
-            f"cannot read {path}", error.strerror or str(error), "name a readable file with --config"
+            f"cannot read {path}", error.strerror or str(error), f"name a readable file with {option}"
         ) from error

@@ -10,7 +10,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from devherd import resource_name
 from devherd.child import SILENCE_LIMIT_SECONDS
 from devherd.config.strict_yaml import WrittenInt
+from devherd.settings import UNIX
 
+LONGEST_SOCKET_PATH = 107
+"""Of `sun_path`, unix(7), with the byte that ends it."""
 LONGEST_PROBE_SECONDS = SILENCE_LIMIT_SECONDS / 2
 _LONGEST_SECONDS = 31 * 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -43,15 +46,24 @@ def _valid_resource_name(name: str) -> str:
     return name
 
 
-def _valid_listen(address: str) -> str:
-    if address == "":
-        return address
-    host, separator, port = address.rpartition(":")
-    if not separator or not (port.isascii() and port.isdecimal() and int(port) < 65536) or not _is_host(host):
-        raise ValueError(
-            f"{address!r} is not ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty for no exporter"
-        )
-    return address
+def _valid_listen(text: str) -> str:
+    for address in text.split(",") if text else ():
+        if address.startswith(UNIX):
+            _check_socket_path(address.removeprefix(UNIX))
+            continue
+        host, separator, port = address.rpartition(":")
+        if not separator or not (port.isascii() and port.isdecimal() and int(port) < 65536) or not _is_host(host):
+            raise ValueError(
+                f"{address!r} is not ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty for no exporter"
+            )
+    return text
+
+
+def _check_socket_path(path: str) -> None:
+    if not path.startswith("/") or ".." in path.split("/") or path.endswith("/"):
+        raise ValueError(f"{UNIX + path!r} is not the path of a socket; write it like `unix:/run/devherd/http.sock`")
+    if len(path.encode()) > LONGEST_SOCKET_PATH:
+        raise ValueError(f"{UNIX + path!r} is too long: the path of a socket has {LONGEST_SOCKET_PATH} bytes at most")
 
 
 def _is_host(text: str) -> bool:

@@ -15,6 +15,7 @@ from devherd.device_plugin.registrar import Registrar
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.state import State
 from devherd.device_plugin.watch import Watch
+from devherd.history.record import History
 from devherd.kubelet.endpoint import prefix
 from devherd.kubelet.plugins_registry import FindingKubelet
 from devherd.kubelet.registration_socket import Kubelet
@@ -74,7 +75,8 @@ class ResourceChild:
         await self._resource.loaded()
         logs.about(resource_name=self._resource.latest.name)
         path = spool.path_of(self._child.settings.state_directory, self._key)
-        self._state = State(path, self._resource.latest.name)
+        history = History(self._child.settings.history_directory, self._child.name)
+        self._state = State(path, self._resource.latest.name, history)
         self._state.has_read(self._resource.latest.version)
         await Registrar(self._resource, self._kubelet, self._state).run()
 

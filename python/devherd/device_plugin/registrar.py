@@ -47,6 +47,7 @@ class Registrar:
                 await self._one(Endpoint(self._kubelet.directory, name, number))
         finally:
             self._state.is_not_registered("stopped")
+            self._state.history.keep()
 
     async def _one(self, socket: Endpoint) -> None:
         met = await self._kubelet.accepting(self._is_waiting)
@@ -76,9 +77,13 @@ class Registrar:
     def _log(self, ended: Ended, pause: float) -> None:
         if ended.watched_seconds is not None:
             self._failure = ""
-            log.warning("%s after %.1f s of registration; registering again", ended.reason, ended.watched_seconds)
+            self._say(f"{ended.reason} after {ended.watched_seconds:.0f} s; registering again")
             return
         now = time.monotonic()
         if ended.reason != self._failure or now - self._logged_at > _REPEAT_SECONDS:
             self._failure, self._logged_at = ended.reason, now
-            log.warning("not registered: %s; trying again in %.2f s", ended.reason, pause)
+            self._say(f"not registered: {ended.reason}; trying again in {pause:.2f} s")
+
+    def _say(self, what: str) -> None:
+        log.warning("%s", what)
+        self._state.history.note("unregistered", what, resource_name=self._resource.latest.name)

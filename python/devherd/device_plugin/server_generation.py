@@ -12,6 +12,7 @@ from typing import Any
 import grpc.aio
 
 from devherd import counted, spool
+from devherd.amounts import amount
 from devherd.device_plugin.forgotten_check import until_forgotten
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.service import DevicePlugin
@@ -74,7 +75,7 @@ class Generation:
     async def _serving(self) -> AsyncIterator[None]:
         self._endpoint.check()
         server = grpc.aio.server()
-        plugin = DevicePlugin(self._resource, self._streams, self._state.counters)
+        plugin = DevicePlugin(self._resource, self._streams, self._state.counters, self._state.history)
         add_DevicePluginServicer_to_server(plugin, server)
         self._registration.serve(server)
         _bind(server, self._endpoint.path)
@@ -131,13 +132,11 @@ class Generation:
             raise RegistrationError(f"the kubelet opened no stream within {WATCH_DEADLINE_SECONDS:.0f} s") from error
         since = time.monotonic()
         self._state.counters.add(counted.REGISTRATIONS, resource_name)
-        log.info(
-            "registered %s on %s in %.1f ms (%.1f ms of it in the kubelet)",
-            resource_name,
-            self._endpoint.name,
-            (since - began) * 1000,
-            (answered - asked) * 1000,
-        )
+        devices = amount(len(self._resource.latest.devices), "device")
+        said = f"with the kubelet: {devices} ({(since - began) * 1000:.0f} ms)"
+        log.info("registered %s %s", resource_name, said)
+        log.debug("registered on %s; %.1f ms of it in the kubelet", self._endpoint.name, (answered - asked) * 1000)
+        self._state.history.note("registered", f"registered {said}", resource_name=resource_name)
         if self._kubelet.has_restarted():
             self._state.counters.add(counted.KUBELET_RESTARTS)
         self._state.is_registered()

@@ -10,6 +10,7 @@ from devherd.counters import Counters
 from devherd.device_plugin.allocation import RefusedError, container_response
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.stream import Streams
+from devherd.history.record import History
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer
 
@@ -19,9 +20,10 @@ Context = grpc.aio.ServicerContext
 class DevicePlugin(DevicePluginServicer):
     """What the kubelet calls. The names of the methods are the protocol's."""
 
-    def __init__(self, resource: ResourceFile, streams: Streams, counters: Counters) -> None:
+    def __init__(self, resource: ResourceFile, streams: Streams, counters: Counters, history: History) -> None:
         self._resource = resource
         self._counters = counters
+        self._history = history
         self._streams = streams
 
     async def GetDevicePluginOptions(  # noqa: N802
@@ -66,12 +68,20 @@ class DevicePlugin(DevicePluginServicer):
             responses = [container_response(snapshot, list(one.devices_ids)) for one in request.container_requests]
         except RefusedError as refusal:
             self._counters.add(counted.ALLOCATION_FAILURES, snapshot.name)
+            self._history.note("allocation", f"refused: {refusal}", resource_name=snapshot.name)
             await context.abort(refusal.status, str(refusal))
         else:
             self._counters.add(counted.ALLOCATIONS, snapshot.name, amount=len(responses))
+            for one in request.container_requests:
+                self._note_allocation(snapshot.name, sorted(one.devices_ids))
             return v1beta1.AllocateResponse(container_responses=responses)
         finally:
             self._counters.observe(counted.ALLOCATION_DURATION, time.perf_counter() - began, snapshot.name)
+
+    def _note_allocation(self, resource_name: str, device_ids: list[str]) -> None:
+        alone = device_ids[0] if len(device_ids) == 1 else ""
+        message = f"allocated {', '.join(device_ids)}" if not alone else "allocated"
+        self._history.note("allocation", message, resource_name=resource_name, device_id=alone)
 
     async def PreStartContainer(  # noqa: N802
         self,

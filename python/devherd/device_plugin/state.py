@@ -6,6 +6,7 @@ from pathlib import Path
 
 from devherd import counted, spool
 from devherd.counters import Counters
+from devherd.history.record import History
 from devherd.proto import spool_pb2
 
 log = logging.getLogger(__name__)
@@ -14,8 +15,9 @@ log = logging.getLogger(__name__)
 class State:
     """One writer's ResourceState; each method is named after an event. A failed write is retried."""
 
-    def __init__(self, path: Path, resource_name: str) -> None:
+    def __init__(self, path: Path, resource_name: str, history: History) -> None:
         self._path = path
+        self.history = history
         before = spool.read_or_empty(path, spool_pb2.ResourceState)
         self._message = spool_pb2.ResourceState(name=resource_name, generation=before.generation)
         self.counters = Counters(counted.BY_RESOURCE_CHILDREN, before.counters)
@@ -71,6 +73,7 @@ class State:
 
     def keep(self) -> None:
         """To be called once a second: writes new counters, what could not be written before, and a removed file."""
+        self.history.keep()
         if self._is_unwritten or self.counters.changed or not self._path.exists():
             self._write()
 

@@ -4,15 +4,19 @@ import gzip
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from http import HTTPStatus
+from pathlib import Path
 from urllib.parse import parse_qs
 
 from devherd import instance
+from devherd.config.resolved import ExporterOptions
 from devherd.exporter import exposition, health, metrics, status_page
 from devherd.exporter.http_message import Answer, Request
 from devherd.exporter.rendering import Rendering
 from devherd.heartbeat import Heartbeats
 from devherd.instance import Allocations, Herd
+from devherd.kubelet import registration_socket
 from devherd.kubelet.pod_resources import PodResources
 from devherd.settings import Settings
 
@@ -32,6 +36,7 @@ class Application:
 
     def __init__(self, settings: Settings, heartbeats: Heartbeats, pod_resources: PodResources) -> None:
         self._settings = settings
+        self._options = ExporterOptions()
         self._heartbeats = heartbeats
         self._pod_resources = pod_resources
         self._rendering: Rendering[Answer] = Rendering()
@@ -41,8 +46,13 @@ class Application:
             "/healthz": self._alive,
             "/readyz": self._ready,
             "/api/v1/inventory": self._inventory,
+            "/api/v1/openapi.json": self._openapi,
             "/metrics": self._metrics,
         }
+
+    def configure(self, options: ExporterOptions) -> None:
+        """Show from now on what the configuration asks for."""
+        self._options = options
 
     async def answer(self, request: Request) -> Answer:
         """The answer to one request."""
@@ -51,7 +61,7 @@ class Application:
 
     async def _page(self, request: Request) -> Answer:
         if request.path not in self._pages:
-            return _text(HTTPStatus.NOT_FOUND, f"no such page; there are: {', '.join(self._pages)}\n")
+            return _text(HTTPStatus.NOT_FOUND, f"no such page; choose from {', '.join(self._pages)}\n")
         if request.method not in _METHODS:
             refusal = "only GET and HEAD: nothing here can be changed over HTTP\n"
             return replace(_text(HTTPStatus.METHOD_NOT_ALLOWED, refusal), headers={"Allow": ", ".join(_METHODS)})
@@ -73,7 +83,13 @@ class Application:
         return await self._rendering.shared(wanted, lambda: self._metrics_page(wanted, allocations))
 
     def _metrics_page(self, wanted: "_Wanted", allocations: Allocations | None) -> Answer:
-        found: Iterable[exposition.Family] = metrics.families(self._herd(), allocations, self._heartbeats)
+        found: Iterable[exposition.Family] = metrics.families(
+            self._herd(),
+            allocations,
+            self._heartbeats,
+            of_devices=self._options.device_metrics,
+            kubelet_listens=registration_socket.may_listen(self._settings),
+        )
         if wanted.names:
             found = exposition.only(found, wanted.names)
         if wanted.openmetrics:
@@ -101,14 +117,24 @@ class Application:
     async def _ready(self, _: Request) -> Answer:
         return await self._probing.shared("ready", lambda: _verdict(health.reasons_not_ready(self._herd())))
 
-    async def _inventory(self, _: Request) -> Answer:
+    async def _inventory(self, request: Request) -> Answer:
+        """All of it; with `resource` in the query what is named so, or matches."""
+        wanted = frozenset(parse_qs(request.query).get("resource", ()))
+        if wanted and self._rendering.queue_length >= MOST_QUEUED:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all resources\n")
         allocations = await self._pod_resources.allocations()
 
         def make() -> Answer:
-            inventory = instance.live_inventory(self._herd(), allocations)
+            herd = self._herd()
+            if wanted:
+                herd = replace(herd, resources=[each for each in herd.resources if _matches(each.name, wanted)])
+            inventory = instance.live_inventory(herd, allocations)
             return Answer(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
 
-        return await self._rendering.shared("inventory", make)
+        return await self._rendering.shared(("inventory", wanted), make)
+
+    async def _openapi(self, _: Request) -> Answer:
+        return Answer(HTTPStatus.OK, "application/json", Path(__file__).with_name("openapi.json").read_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +144,10 @@ class _Wanted:
     names: frozenset[str]
     openmetrics: bool
     gzip: bool
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _verdict(reasons: Iterable[str]) -> Answer:

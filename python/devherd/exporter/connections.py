@@ -6,11 +6,18 @@ answer must keep neither a probe nor a scrape from theirs. Where there are too m
 
 import asyncio
 import logging
+import socket
 import time
+from dataclasses import replace
 from enum import IntEnum
 from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
-from devherd.exporter.http_message import Handler, Request, RequestError, bare, encoded, read
+from devherd.exporter.encryption import Encryption
+from devherd.exporter.http_message import Client, Handler, Request, RequestError, bare, encoded, read
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +27,8 @@ IDLE_SECONDS = 75.0
 """Without a byte after an answer: scrapers that keep a connection come back each minute at least."""
 ANSWER_SECONDS = 30.0
 """Until an answer is read."""
+GOODBYE_SECONDS = 2.0
+"""Of TLS, at the end."""
 MOST_CONNECTIONS = 200
 MOST_OF_A_CLIENT = 50
 """From one address."""
@@ -44,8 +53,9 @@ class Connection:
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
-        peer = writer.get_extra_info("peername")
-        self.address: str = peer[0] if peer else ""
+        peer: Any = writer.get_extra_info("peername")
+        is_local = writer.get_extra_info("socket").family == socket.AF_UNIX
+        self.client = Client(address="" if is_local or not peer else peer[0], is_local=is_local)
         self.is_new = True
         self.task = asyncio.current_task()
         self.unread = 0
@@ -60,6 +70,22 @@ class Connection:
     def worth(self) -> tuple[Doing, float]:
         """The least goes first."""
         return self.doing, self.since
+
+    async def encrypt(self, context: "ssl.SSLContext") -> None:
+        """Begin TLS, before the first request. Raises OSError."""
+        await self.writer.start_tls(context, ssl_handshake_timeout=REQUEST_SECONDS)
+        self.client = replace(self.client, certificate=self.writer.get_extra_info("peercert") or {})
+
+    async def close(self) -> None:
+        """Say goodbye; not for long: whoever does not answer must not keep the connection."""
+        self.writer.close()
+        if self.writer.get_extra_info("ssl_object") is not None:
+            self.turn_to(Doing.WAITING)
+            try:
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await self.writer.wait_closed()
+            finally:
+                self.writer.transport.abort()
 
     async def send(self, data: bytes) -> None:
         """Send, a chunk at a time: what is not read yet is kept once, however many read it. Raises OSError."""
@@ -78,8 +104,9 @@ class Connection:
 class Connections:
     """The open connections of all listening sockets."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, encryption: Encryption | None = None) -> None:
         self._handler = handler
+        self._encryption = encryption or Encryption()
         self._open: set[Connection] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -87,9 +114,13 @@ class Connections:
         connection = Connection(writer)
         self._make_room_for(connection)
         self._open.add(connection)
+        context = None if connection.client.is_local else self._encryption.context
         try:
+            if context is not None:
+                await connection.encrypt(context)
             while await self._exchange(connection, reader):
                 pass
+            await connection.close()
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # the peer is gone, too slow or one too many; or this process ends
         finally:
@@ -102,7 +133,7 @@ class Connections:
             connection.writer.transport.abort()
 
     def _make_room_for(self, newcomer: Connection) -> None:
-        of_the_client = [each for each in self._open if each.address == newcomer.address]
+        of_the_client = [each for each in self._open if each.client.address == newcomer.client.address]
         if len(of_the_client) >= MOST_OF_A_CLIENT:
             self._end(min(of_the_client, key=Connection.worth))
         elif len(self._open) >= MOST_CONNECTIONS:
@@ -134,7 +165,7 @@ class Connections:
             return False
         connection.turn_to(Doing.ANSWERING)
         try:
-            answer = await self._handler(request)
+            answer = await self._handler(replace(request, client=connection.client))
         except Exception:
             log.exception("cannot answer %s %s", request.method, request.path)
             answer = bare(HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -11,6 +11,8 @@ from typing import Literal
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
+FamilyType = Literal["counter", "gauge", "histogram"]
+
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -21,7 +23,7 @@ class Family:
 
     name: str
     help: str
-    type: Literal["counter", "gauge", "histogram"] = "gauge"
+    type: FamilyType = "gauge"
     samples: list[tuple[str, Mapping[str, str], float]] = field(default_factory=list)
 
     def add(self, value: float, suffix: str = "", /, **labels: str) -> None:

@@ -8,12 +8,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 HEAD_BYTES = 1 << 14
 """Of a request line and its headers."""
 BODY_BYTES = 1 << 16
 """Of a body, which is read and discarded: no page takes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asks."""
+
+    address: str = ""
+    is_local: bool = False
+    """Over a Unix socket: its mode has let them in."""
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    """Theirs, verified, as `ssl.SSLSocket.getpeercert` has it; empty if they showed none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,7 @@ class Request:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     keeps_alive: bool = False
+    client: Client = Client()
 
 
 @dataclass(frozen=True, slots=True)

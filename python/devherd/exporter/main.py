@@ -7,13 +7,19 @@ import asyncio
 import contextlib
 import logging
 import signal
+from typing import TYPE_CHECKING
 
 from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child, take_reloads
 from devherd.config import resolved_file
 from devherd.exporter.allocatable import AllocatableWriter
 from devherd.exporter.application import Application
+from devherd.exporter.encryption import Encryption
+from devherd.exporter.gate import Gate
 from devherd.exporter.listener import Listener
 from devherd.kubelet.pod_resources import PodResources
+
+if TYPE_CHECKING:
+    from devherd.config.web import Web
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +36,16 @@ class Exporter:
 
     def __init__(self, child: Child) -> None:
         self._child = child
-        application = Application(child.settings, child.heartbeats, PodResources(child.settings.pod_resources_socket))
-        self._listener = Listener(application.answer, child.settings.listen)
+        pod_resources = PodResources(child.settings.pod_resources_socket)
+        self._application = Application(child.settings, child.heartbeats, pod_resources)
+        self._gate = Gate(self._application.answer)
+        self._encryption = Encryption()
+        self._web: Web | None = None
+        self._listener = Listener(self._gate.answer, self._encryption)
         self._allocatable = AllocatableWriter(child.settings)
         self._stopped = asyncio.Event()
         self._is_outgrown = False
+        self._complaint = ""
 
     async def run(self) -> int:
         """Serve until a stop is requested, or until only a new process can go on; the exit code.
@@ -61,12 +72,37 @@ class Exporter:
                 self._is_outgrown = True
                 self._stopped.set()
             self._child.beat()
+            if self._web is None:  # nothing is served before it is known to whom
+                self._reload()
+            self._encryption.tend()
             await self._listener.tend()
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
 
     def _reload(self) -> None:
-        """Listen at the address of the configuration in force, which the supervisor writes again if it is removed."""
+        """Serve as the configuration in force says, which the supervisor writes again if it is removed."""
         try:
-            self._listener.move_to(resolved_file.read(self._child.settings.resolved_config_file).settings().listen)
+            config = resolved_file.read(self._child.settings.resolved_config_file)
         except resolved_file.ResolvedFileError as error:
-            log.warning("%s; still listening at the old address", error)
+            if str(error) != self._complaint:
+                log.warning("%s; %s", error, "nothing is served" if self._web is None else "still serving as before")
+            self._complaint = str(error)
+            return
+        self._complaint = ""
+        settings = config.settings()
+        if not (
+            all(map(self._child.may_read, config.web.directories()))
+            and all(map(self._child.may_serve_in, settings.listen_directories))
+        ):
+            log.info(
+                "certificates or a socket are elsewhere by now: starting again, in a sandbox with these directories"
+            )
+            self._is_outgrown = True
+            self._stopped.set()
+            return
+        self._application.configure(config.exporter)
+        has_changed = config.web != self._web
+        if has_changed:
+            self._gate.guard(config.web)
+            self._encryption.use(config.web.tls)
+        self._web = config.web
+        self._listener.move_to(settings.listen_addresses, anew=has_changed)  # who was let in by other rules has to go

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from devherd import counted
+from devherd.config.resolved import DeviceMetrics
 from devherd.counters import Counter, Metric, empty, fits
+from devherd.exporter.device_metrics import shown
 from devherd.exporter.exposition import Family
 from devherd.instance import Herd
 from devherd.proto import spool_pb2
@@ -14,7 +16,7 @@ _METRICS = sorted((*counted.BY_RESOURCE_CHILDREN, *counted.BY_THE_SCANNER), key=
 Labels = tuple[str, ...]
 
 
-def families(herd: Herd) -> Iterator[Family]:
+def families(herd: Herd, of_devices: DeviceMetrics = "all") -> Iterator[Family]:
     """One family for each counter, and each histogram with observations, by name.
 
     A counter that first appears at 1 hides its first event from rate(): those of known resources and devices start at
@@ -24,17 +26,42 @@ def families(herd: Herd) -> Iterator[Family]:
     for counters in (herd.scanner_counters, *(state.counters for state in herd.states.values())):
         for series in counters:
             written.setdefault(series.metric, []).append(series)
+    if of_devices != "all":
+        _once_a_device(herd, written)
     known: dict[Labels, set[Labels]] = {
         (): {()},
         counted.FOR_A_RESOURCE: {(resource.name,) for resource in herd.resources},
         counted.FOR_A_DEVICE: {
-            (resource.name, device_id) for resource in herd.resources for device_id, _ in listed(resource)
+            (resource.name, device_id) for resource in herd.resources for device_id, _ in shown(resource, of_devices)
         },
     }
+    if of_devices == "faults":
+        changed = written.get(counted.HEALTH_CHANGES.name, ())
+        known[counted.FOR_A_DEVICE] &= {tuple(series.labels) for series in changed if series.total}
     for metric in _METRICS:
+        if of_devices == "none" and metric in counted.OF_DEVICES:
+            continue
         totals = _totals(metric, written.get(metric.name, ()), known.get(metric.labels))
         if totals or (isinstance(metric, Counter) and metric.labels in known):
             yield _family(metric, totals)
+
+
+def _once_a_device(herd: Herd, written: dict[str, list[spool_pb2.Series]]) -> None:
+    """What happens to a shared device is counted for each of its replicas: the first one's count is the device's."""
+    replicas = {
+        (resource.name, device_id): (resource.name, device.id)
+        for resource in herd.resources
+        for device_id, device in listed(resource)
+    }
+    for metric in counted.OF_DEVICES:
+        devices: dict[Labels, spool_pb2.Series] = {}
+        for series in written.get(metric.name, ()):
+            if fits(series, metric):
+                name, device_id, *others = series.labels
+                labels = (*replicas.get((name, device_id), (name, device_id)), *others)
+                if labels not in devices or devices[labels].total < series.total:
+                    devices[labels] = spool_pb2.Series(metric=metric.name, labels=labels, total=series.total)
+        written[metric.name] = list(devices.values())
 
 
 def _totals(

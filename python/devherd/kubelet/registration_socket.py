@@ -82,6 +82,14 @@ class Kubelet:
         return None not in (before, current) and current != before
 
 
+def may_listen(settings: Settings) -> bool:
+    """Whether a kubelet takes registrations. One that looks for plugins by itself need not show its own socket."""
+    path = settings.kubelet_socket
+    if settings.registration == "plugins_registry" and not path.exists():
+        return True
+    return knock(path) is None
+
+
 def knock(path: Path) -> str | None:
     """Why a socket accepts no connection; None when it does. Never waits."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:

@@ -164,7 +164,6 @@ class Loop:
     def _use(self, config: Config) -> None:
         self._work.reconfigure(config)
         self._next_scan = time.monotonic()
-        log.info("configuration reloaded from %s", config.source or "options and environment")
 
 
 def _config_at_start(child: Child) -> Config:

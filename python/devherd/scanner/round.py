@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from devherd import counted, spool
 from devherd.config.resolved import Config
 from devherd.counters import Counters
-from devherd.health.held import Held
-from devherd.health.policy import FINE, Verdict
 from devherd.health.remembered import NOTHING, Remembered
 from devherd.health.sources.kernel_log import KernelLogSource
 from devherd.health.verdicts_file import VerdictsFile
+from devherd.history.record import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubernetes.request import requests_for
 from devherd.proto import spool_pb2
 from devherd.scanner.acknowledgements import Acknowledgements
+from devherd.scanner.announcer import Announcer
 from devherd.scanner.device_info import DeviceInfo
 from devherd.scanner.devices_file import DevicesFile
 from devherd.scanner.host_events import ANYTHING, Happened
@@ -25,7 +25,6 @@ from devherd.scanner.publisher import Publisher
 from devherd.scanner.requests import Requests
 from devherd.scanner.scan_core import problem_messages
 from devherd.settings import Settings
-from devherd.spool import HEALTHY, UNHEALTHY
 from devherd.spool.listing import listed
 
 log = logging.getLogger(__name__)
@@ -48,11 +47,13 @@ class Round:
         self._devices_file = DevicesFile(settings.devices_file)
         self._verdicts_file = VerdictsFile(settings.verdicts_file)
         self._health = _health_of(self._publisher.published)
+        history = History(settings.history_directory, "scanner", SCANNER_FILE_BYTES)
         self._published: object = None
         self._unwritable: str | None = None
         self._problems: list[spool_pb2.Problem] = []
         self._advertising_problems: list[spool_pb2.Problem] = []
         self._summary = spool.read_or_empty(settings.scan_file, spool_pb2.ScanSummary)
+        self._announcer = Announcer(history, self._publisher.published, self._summary.problems)
         kept = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
         self.counters = Counters(counted.BY_THE_SCANNER, kept.counters)
         self._keep_counters_at = 0.0
@@ -83,6 +84,7 @@ class Round:
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next scan on."""
         self.pipeline.reconfigure(config)
+        self._announcer.reloaded(str(config.source or "options and environment"))
         self.kernel_log.reconfigure(config)
 
     def scan(self) -> bool:
@@ -141,6 +143,12 @@ class Round:
 
         A spool that cannot be written (disk full) is logged and tried again with the next publication.
         """
+        try:
+            return self._publish()
+        finally:
+            self._announcer.keep()
+
+    def _publish(self) -> bool:
         fingerprint = self.pipeline.fingerprint()
         try:
             # First: a scanner that is killed between the two must not forget a device that is offered.
@@ -157,8 +165,9 @@ class Round:
                 unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.resources)
                 complete = self._publisher.publish(made.resources)
                 self._beat()
-                self._note_health_changes(made.resources)
+                self._count_health_changes(made.resources)
                 self._published = fingerprint if complete else None
+                self._announcer.published(made.resources, self.pipeline.policy.held_against, is_complete=complete)
                 self._advertising_problems = made.problems + unwritten
             self._count_xids()
             self._write_summary()
@@ -195,7 +204,7 @@ class Round:
             *self._kernel_log_problems,
         ]
         if problems != list(self._summary.problems):
-            _log_new(problems, list(self._summary.problems))
+            self._announcer.found_problems(problems)
             del self._summary.problems[:]
             self._summary.problems.extend(problems)
         spool.write(self._scan_file, self._summary)
@@ -219,51 +228,21 @@ class Round:
         self._xids = []
         self._keep_counters_at = 0.0  # with the verdicts: a next scanner does not read these records again
 
-    def _note_health_changes(self, resources: list[spool_pb2.Resource]) -> None:
+    def _count_health_changes(self, resources: list[spool_pb2.Resource]) -> None:
         health = _health_of(resources)
-        for (resource_name, device_id), (verdict, key) in health.items():
-            before = self._health[resource_name, device_id][0] if (resource_name, device_id) in self._health else FINE
-            if verdict != before:
-                _log_verdict(resource_name, device_id, verdict, before, self.pipeline.policy.held_against(key))
-            if bool(verdict.reasons) != bool(before.reasons):
+        for (resource_name, device_id), (is_healthy, _) in health.items():
+            was_healthy = self._health.get((resource_name, device_id), (True,))[0]
+            if is_healthy != was_healthy:
                 self.counters.add(counted.HEALTH_CHANGES, resource_name, device_id)
         self.counters.forget_others(counted.HEALTH_CHANGES, health)
         self.counters.forget_others(counted.XIDS, health)
         self._health = health
 
 
-def _health_of(resources: Iterable[spool_pb2.Resource]) -> dict[tuple[str, str], tuple[Verdict, DeviceKey]]:
-    """The verdict on each device and under which key it is known, by resource name and device id."""
+def _health_of(resources: Iterable[spool_pb2.Resource]) -> dict[tuple[str, str], tuple[bool, DeviceKey]]:
+    """Whether each device is healthy and under which key it is known, by resource name and device id."""
     return {
-        (resource.name, device_id): (Verdict(tuple(device.reasons), tuple(device.warnings)), key_of(device))
+        (resource.name, device_id): (not device.reasons, key_of(device))
         for resource in resources
         for device_id, device in listed(resource)
     }
-
-
-def _log_verdict(resource_name: str, device_id: str, verdict: Verdict, before: Verdict, held: Iterable[Held]) -> None:
-    """One line, with the newest evidence; as JSON its parts are fields."""
-    said = f"{UNHEALTHY}: {', '.join(verdict.reasons)}" if verdict.reasons else HEALTHY
-    if verdict.warnings:
-        said += f" (warning: {', '.join(verdict.warnings)})"
-    news = {*verdict.reasons, *verdict.warnings} - {*before.reasons, *before.warnings}
-    evidence = next((one.finding for one in held if one.finding.reason in news), None)
-    where = f": {evidence.file}: {evidence.value or evidence.detail}" if evidence is not None and evidence.file else ""
-    level = logging.WARNING if verdict != FINE else logging.INFO
-    fields = {
-        "resource_name": resource_name,
-        "device_id": device_id,
-        "health": UNHEALTHY if verdict.reasons else HEALTHY,
-        "reason": ", ".join(verdict.reasons),
-        "warning": ", ".join(verdict.warnings),
-    }
-    if evidence is not None:
-        fields |= {"source": evidence.source, "file": evidence.file, "value": evidence.value}
-    log.log(level, "%s %s is %s%s", resource_name, device_id, said, where, extra={"fields": fields})
-
-
-def _log_new(problems: list[spool_pb2.Problem], known: list[spool_pb2.Problem]) -> None:
-    for problem in problems:
-        if problem not in known:
-            fields = {"vendor": problem.vendor, "file": problem.path, "device_id": problem.device}
-            log.warning("%s: %s: %s", problem.vendor, problem.path, problem.error, extra={"fields": fields})

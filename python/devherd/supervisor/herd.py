@@ -14,7 +14,7 @@ from supervisor.medusa import asyncore_25 as asyncore
 from supervisor.states import SupervisorStates
 from supervisor.supervisord import Supervisor
 
-from devherd import _native, spool
+from devherd import _native, head, spool
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, UsageError
 from devherd.proto import spool_pb2
@@ -25,7 +25,7 @@ from devherd.supervisor.options import Options
 from devherd.supervisor.process import ChildConfig, Process
 from devherd.supervisor.programs import Program
 from devherd.supervisor.readiness import tell_ready
-from devherd.version import version
+from devherd.version import revision, version
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Herd(Supervisor):
         self._silence_limit_seconds = silence_limit_seconds
         self._last_tick = self._watched_since = time.monotonic()
         self._started_timestamp = time.time()
-        self._published: spool_pb2.Children | None = None
+        self._published: object = None
         self._unwritable = False
         self._unreachable = False
         self._is_full = False
@@ -70,6 +70,8 @@ class Herd(Supervisor):
         sandbox.say_what_is_missing()
         with contextlib.suppress(asyncore.ExitNow):
             self.run()
+        self.options.history.note("process", "devherd stopped")
+        self.options.history.keep()
         for process in filter(Process.is_beyond_help, self._processes()):
             log.error("%s, process %d, is left behind: %s", process.config.child_name, process.pid, _ASLEEP)
         self._settings.children_file.unlink(missing_ok=True)
@@ -135,6 +137,7 @@ class Herd(Supervisor):
         if self.options.mood == SupervisorStates.RUNNING and (second_has_passed or self._spool_has_changed()):
             self._reconcile()
         self._publish()
+        self.options.history.keep()
 
     def _look_after_children(self) -> None:
         now = time.monotonic()
@@ -150,7 +153,7 @@ class Herd(Supervisor):
         self.options.spool_watch.renew()
         if not self._settings.control_socket.exists():
             self._open_control_socket_again()
-        if not self._settings.children_file.exists():
+        if not (self._settings.children_file.exists() and self._settings.instance_file.exists()):
             self._published = None  # it will be written again
         try:
             self._kubelet_lock.hold()
@@ -215,10 +218,10 @@ class Herd(Supervisor):
         process = group.processes.pop(key)
         group.config.process_configs.remove(process.config)
         process.release()
-        log.info("%s removed", process.config.child_name)
+        process.say(f"{process.config.child_name} removed")
 
     def _publish(self) -> None:
-        """Write `children.pb` when it says something new; a run directory that cannot be written is tried again."""
+        """Write what is new of children and instance; a run directory that cannot be written is tried again."""
         children = spool_pb2.Children(
             children=sorted((process.message() for process in self._processes()), key=lambda child: child.name),
             supervisor_pid=self.options.pid,
@@ -227,29 +230,30 @@ class Herd(Supervisor):
             config_reload_failures=self._loader.failures,
             configuration=self._configuration(),
         )
-        if children == self._published:
+        said = head.of(self._settings, self._loader.config, self.options.pid, self._started_timestamp)
+        if (children, said) == self._published:
             return
         try:
             spool.write(self._settings.children_file, children)
+            head.write(self._settings.instance_file, said)
         except OSError as error:
             if not self._unwritable:
-                log.error("cannot write %s: %s", self._settings.children_file, error)
+                log.error("cannot write in %s: %s", self._settings.run_dir, error)
             self._unwritable = True
         else:
             self._unwritable = False
-            self._published = children
+            self._published = children, said
 
     def _say_what_starts(self) -> None:
         settings = self._settings
-        log.info(
-            "devherd %s starts: configuration %s, host root %s, kubelet directory %s, run directory %s, %s",
-            version(),
-            self._loader.config.source or "from options and environment",
-            settings.host_root,
-            settings.kubelet_dir,
-            settings.run_dir,
-            f"HTTP on {settings.listen}" if settings.listen else "no HTTP",
+        said = (
+            f"devherd {version()} ({revision()}) starts:"
+            f" configuration {self._loader.config.source or 'from options and environment'},"
+            f" host root {settings.host_root}, kubelet directory {settings.kubelet_dir},"
+            f" run directory {settings.run_dir}, {f'HTTP on {settings.listen}' if settings.listen else 'no HTTP'}"
         )
+        log.info("%s", said)
+        self.options.history.note("process", said)
         for warning in self._loader.config.warnings:
             log.warning("%s: %s", self._loader.config.source, warning)
 

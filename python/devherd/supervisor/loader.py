@@ -104,7 +104,8 @@ class Loader:
             log.error("%s: %s", _NOT_RELOADED, complaint)
         self.refusal = "" if code == 0 else complaint or f"{NAME} ended with exit code {code}"
         is_good = code == 0 and self._take()
-        self.failures += self._counts and not is_good
+        if self._counts and not is_good:
+            self._count_failure()
         if is_good:
             self._loaded()
         if self._asked_again:
@@ -151,7 +152,12 @@ class Loader:
     def _cannot_start(self, what: str, error: OSError) -> None:
         self.refusal = f"{what}: {error.strerror}"
         log.error("%s: %s", _NOT_RELOADED, self.refusal)
-        self.failures += self._counts
+        if self._counts:
+            self._count_failure()
+
+    def _count_failure(self) -> None:
+        self.failures += 1
+        self._options.history.note("reload", f"{_NOT_RELOADED}: {self.refusal}")
 
 
 def _rest_of(pipe: int) -> str:

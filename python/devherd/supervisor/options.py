@@ -14,6 +14,7 @@ from supervisor.poller import PollPoller
 
 from devherd.errors import UsageError
 from devherd.heartbeat import Heartbeats
+from devherd.history.record import History
 from devherd.settings import Settings
 from devherd.supervisor import control
 from devherd.supervisor.group import GroupConfig
@@ -56,6 +57,7 @@ class Options(ServerOptions):
         self.stderr_stream = stderr
         self.logger = logger
         self.heartbeats = Heartbeats()
+        self.history = History(settings.history_directory, "supervisor")
         self.pid = os.getpid()
         self.poller = Poller(self)
         self.spool_watch = SpoolWatch(program.per_file(settings) for program in programs.children if program.per_file)

@@ -136,7 +136,7 @@ class Process(Subprocess):
         if pid is None:
             self._close_output()
         else:
-            log.info("%s started, process %d", self.config.child_name, pid)
+            self.say(f"{self.config.child_name} started, process {pid}")
             self.restarts.update([self._cause] if self._cause else [])
             self._cause = ""
         return pid
@@ -165,7 +165,7 @@ class Process(Subprocess):
             self._start_at = time.monotonic() + delay
             when = f"in {delay:.1f} s" if delay else "at once"
             level = logging.INFO if self._cause == RENEWED else logging.WARNING
-            log.log(level, "%s: %s; next start %s", self.config.child_name, self.last_exit, when)
+            self.say(f"{self.config.child_name}: {self.last_exit}; next start {when}", level)
 
     def record_spawnerr(self, msg: str) -> None:
         """The child could not be started."""
@@ -190,10 +190,16 @@ class Process(Subprocess):
         if by_us:
             self._failures = 0
             self._backoff.reset()
-            log.info("%s stopped, %s", self.config.child_name, self.last_exit)
+            self.say(f"{self.config.child_name} stopped, {self.last_exit}")
         else:
             self.change_state(ProcessStates.BACKOFF)
             self.spawnerr = f"{self.last_exit}, {self._failures} in a row"
+
+    def say(self, what: str, level: int = logging.INFO) -> None:
+        """What happens to the child, for the log and the history."""
+        about = {"child": self.config.child_name}
+        log.log(level, "%s", what, extra={"fields": about})
+        self.config.options.history.note("process", what, details=about)
 
     def _words_of(self, status: int) -> str:
         if self._cause == RENEWED:

@@ -122,20 +122,32 @@ def _nearest(path: Path) -> Path:
 
 
 def _exporter_access(settings: Settings, _name: str) -> Access:
-    """Reads the run directory, /proc for the sizes of children, and what resolves names."""
+    """Reads the run directory, /proc for the sizes of children, what resolves names, and its certificates."""
+    certificates, sockets = _web_directories(settings)
     return Access(
         read=(
             settings.run_dir,
             Path("/proc"),
             Path("/etc"),
             Path("/run/systemd/resolve"),
+            *certificates,
         ),
         write=(settings.allocatable_directory,),
-        follows=(settings.run_dir, settings.allocatable_directory),
+        sockets=sockets,
+        follows=(settings.run_dir, settings.allocatable_directory, *certificates, *sockets),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
         listens=True,
         capabilities=(Capability.NET_BIND_SERVICE,),
     )
+
+
+def _web_directories(settings: Settings) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Where certificates are, and where Unix sockets will be, by the configuration in force."""
+    try:
+        config = resolved_file.read(settings.resolved_config_file)
+    except ResolvedFileError:
+        return (), ()
+    return tuple(config.web.directories()), tuple(config.settings().listen_directories)
 
 
 def _source_access(settings: Settings, name: str) -> Access:
@@ -199,17 +211,21 @@ def _kubernetes_access(settings: Settings, _name: str) -> Access:
 
 
 def _resource_access(settings: Settings, key: str) -> Access:
-    """Reads its offer and what the kubelet has of it, writes its state, serves its socket. Connecting is free."""
+    """Reads its offer and what the kubelet has of it, writes its state and history, serves its socket.
+
+    Connecting is free.
+    """
     offer, state, answer = (
         directory / key
         for directory in (settings.resources_directory, settings.state_directory, settings.allocatable_directory)
     )
+    history = settings.history_directory / f"resource:{key}"
     return Access(
         read=(offer, answer),
-        write=(state,),
-        made=(state, answer),
+        write=(state, history),
+        made=(state, answer, history),
         sockets=settings.socket_directories,
-        follows=(offer, state, answer, settings.socket_directory),
+        follows=(offer, state, answer, history, settings.socket_directory),
         limits=_RESOURCE_LIMITS,
     )
 

@@ -58,6 +58,14 @@ class Sandbox:
         """Whether files may be made in a directory."""
         return any(path.is_relative_to(allowed) for allowed in self._access.write)
 
+    def may_read(self, path: Path) -> bool:
+        """Whether what is in a directory can be read."""
+        return any(path.is_relative_to(allowed) for allowed in self._access.read)
+
+    def may_serve_in(self, path: Path) -> bool:
+        """Whether sockets may be made in a directory."""
+        return any(path.is_relative_to(allowed) for allowed in self._access.sockets)
+
 
 def say_what_is_missing() -> None:
     """Once, in the supervisor: what its kernel cannot enforce."""

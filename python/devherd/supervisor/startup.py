@@ -12,6 +12,7 @@ import devherd.proto.deviceplugin_v1beta1_pb2_grpc  # noqa: F401
 from devherd import spool
 from devherd.config import resolved_file
 from devherd.config.resolved import Config
+from devherd.history.record import forget_old
 from devherd.kubelet import endpoint
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
@@ -69,6 +70,7 @@ def forget_gone_resources(settings: Settings) -> None:
     try:
         for key in spool.keys_in(settings.state_directory) - there:
             _forget_resource(settings, key)
+        forget_old(settings.history_directory)
         for file in settings.logs_directory.iterdir():
             program = _RESOURCE_LOG.fullmatch(file.name)
             if program and program["key"] not in there:

@@ -1,0 +1,162 @@
+"""docs/http.md: what /api/v1/openapi.json says of the exporter's pages, and how they are protected."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tables import table
+
+from devherd.config.web_config import WebConfig
+from devherd.exporter import connections
+from devherd.exporter import main as exporter
+
+NAME = "http"
+"""A module of this name would take the place of Python's own."""
+
+HEAD = """\
+# HTTP
+
+*Generated from `/api/v1/openapi.json` by `make docs-pages`: what is said here is what devherd does.*
+
+The exporter serves at `--listen`: `ADDRESS:PORT` (`:9478` for all addresses, `[::1]:9478` for IPv6), `unix:/PATH` for a
+Unix socket, or several of these, separated by commas; empty for none. GET and HEAD alone are answered: nothing can be
+changed over HTTP. Each answer is made of what is known when it is asked for.
+
+```sh
+curl http://127.0.0.1:9478/readyz
+curl 'http://127.0.0.1:9478/api/v1/inventory?resource=nvidia.com/*'
+curl --unix-socket /run/devherd/http.sock http://devherd/metrics
+```
+"""
+
+STATUSES = """\
+Any other path is 404, any other method 405. A request that cannot be understood is answered with 400, 413, 431 or 501,
+and its connection ends.
+"""
+
+PROTECTION = """\
+## TLS, passwords and client certificates
+
+`--web-config FILE` (`web_config` in the configuration, `DEVHERD_WEB_CONFIG`) names a file in the
+[format of Prometheus exporters](https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md).
+Relative paths begin at its directory.
+
+```yaml
+tls_server_config:
+  cert_file: tls.crt
+  key_file: tls.key
+  client_ca_file: ca.crt                        # with client_auth_type alone
+  client_auth_type: RequireAndVerifyClientCert  # or VerifyClientCertIfGiven; default: NoClientCert
+  client_allowed_sans: [prometheus]
+  min_version: TLS13                            # default: TLS12
+http_server_config:
+  headers: {Strict-Transport-Security: max-age=31536000}
+basic_auth_users:
+  prometheus: $2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG   # htpasswd -nBC 10 prometheus
+```
+
+* The file is read at the start and at each reload (SIGHUP); one that is wrong is refused as any configuration is, and
+  the one before stays in force. New certificates are served within a second without a reload. While there is no
+  certificate that can be used, nothing is served over TCP.
+* `/healthz` and `/readyz` answer everybody, because the kubelet's probes can bring neither password nor certificate.
+  Everybody else without a certificate that is required gets 403.
+* Unix sockets are served without TLS and password. They have mode 0660, and the group of their directory where that has
+  the setgid bit. Use a directory of its own: the exporter may remove files in it.
+* A password is checked once and remembered; from each address one is checked at a time.
+"""
+
+LIMITS = """\
+## Limits
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    openapi = json.loads(Path(exporter.__file__).with_name("openapi.json").read_text("utf-8"))
+    parts = [HEAD, _overview(openapi["paths"]), STATUSES]
+    for path, operations in openapi["paths"].items():
+        parts += _operation(path, operations["get"])
+    parts += ["## The inventory\n", *_schemas(openapi["components"]["schemas"])]
+    parts += [PROTECTION, _not_supported(), LIMITS, _limits()]
+    return "\n".join(parts)
+
+
+def _overview(paths: Mapping[str, Any]) -> str:
+    rows = ((f"`{path}`", _one_line(operations["get"])) for path, operations in paths.items())
+    return table(("path", "answers"), rows)
+
+
+def _one_line(operation: Mapping[str, Any]) -> str:
+    return str(operation["summary"])
+
+
+def _operation(path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"## `{path}`\n"
+    yield f"{operation['summary']}. {operation.get('description', '')}\n"
+    if parameters := operation.get("parameters"):
+        yield table(("parameter", "means"), ((f"`{each['name']}`", each["description"]) for each in parameters))
+    answers = {status: answer for status, answer in operation["responses"].items() if "$ref" not in answer}
+    yield table(
+        ("status", "when", "type"),
+        ((status, each["description"], _types(each["content"])) for status, each in answers.items()),
+    )
+    for status, answer in answers.items():
+        for kind, content in answer["content"].items():
+            if "example" in content:
+                yield _example(status, kind, content["example"])
+
+
+def _types(content: Iterable[str]) -> str:
+    return ", ".join(f"`{kind}`" for kind in content)
+
+
+def _example(status: str, kind: str, example: Any) -> str:
+    is_json = kind == "application/json"
+    text = json.dumps(example, indent=2, ensure_ascii=False) if is_json else example.rstrip("\n")
+    return f"{status}:\n\n```{'json' if is_json else 'text'}\n{text}\n```\n"
+
+
+def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
+    for name, schema in schemas.items():
+        yield f"### {name}\n\n{schema['description']}\n"
+        keys = schema["properties"].items()
+        yield table(
+            ("key", "type", "means"), ((f"`{key}`", _type(each), each.get("description", "")) for key, each in keys)
+        )
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    said = [f"list of {_type(schema['items'])}" if kind == "array" else kind for kind in kinds]
+    return " or ".join("object of strings" if kind == "object" else kind for kind in said)
+
+
+def _not_supported() -> str:
+    """What the format has, and devherd refuses."""
+    refused = [
+        f"`{name}`"
+        for section in (WebConfig, WebConfig.model_fields["tls_server_config"].annotation)
+        for name, field in section.model_fields.items()
+        if field.annotation is Any
+    ]
+    return (
+        f"Of the format, {', '.join(refused)}, `http2: true`, `RequestClientCert`, `RequireAnyClientCert`, `TLS10` and"
+        " `TLS11` are not supported, and are refused.\n"
+    )
+
+
+def _limits() -> str:
+    most, of_a_client = connections.MOST_CONNECTIONS, connections.MOST_OF_A_CLIENT
+    rows = {
+        "connections": f"{most}, and {of_a_client} from one address; then the longest that waits for its client ends",
+        "a request": f"{connections.REQUEST_SECONDS:.0f} s, and before it as much for the handshake of TLS",
+        "reading an answer": f"{connections.ANSWER_SECONDS:.0f} s",
+        "between two requests": f"{connections.IDLE_SECONDS:.0f} s",
+        "unread answers": f"{connections.MOST_UNREAD_BYTES >> 20} MiB together; then the slowest reader's ends",
+    }
+    return table(("what", "limit"), rows.items())

@@ -1,0 +1,141 @@
+"""What has happened: verdicts on devices, registrations, allocations, reloads, processes that came and went.
+
+Each process of the instance keeps the last few hundred of its own in the run directory, so this also shows what came
+before the end of an instance that no longer runs.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from devherd.cli.instance import instance_settings
+from devherd.errors import ExitCode, UnreachableError, UsageError
+from devherd.history import read
+from devherd.history.record import KINDS, Event
+from devherd.inventory_json import Json
+from devherd.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LOOK_SECONDS = 0.25
+"""Between two looks of `--follow`."""
+_WIDEST_KIND = max(map(len, KINDS))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument("--follow", "-f", action="store_true", help="go on with what happens from now on")
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="json: one object a line")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="only these; may be given more than once")
+    parser.add_argument("--resource", metavar="NAME", help="only what is about this resource")
+    parser.add_argument("--since", metavar="WHEN", help="2026-11-22T18:00:00Z, or how long ago: 90s, 2h, 3d")
+    parser.add_argument("--limit", metavar="N", type=int, default=200, help="the newest N, 0 = all (default: 200)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print them. Raises UnreachableError where no instance has run, UsageError for what is not a time."""
+    since = _since(arguments.since, time.time()) if arguments.since else 0.0
+    if arguments.limit < 0:
+        raise UsageError(f"`--limit {arguments.limit}` is not a number of events", "it is below 0", "0 = all of them")
+    settings = instance_settings(arguments)
+    show = _show_json if arguments.output == "json" else _printer()
+    try:
+        follower = read.Follower(settings.run_dir) if arguments.follow else None
+        limit = arguments.limit or None
+        wanted = {"kinds": arguments.kind, "resource_name": arguments.resource, "since": since}
+        past = read.events(settings.run_dir, limit=limit, **wanted)
+        _require_history(settings)
+        for event in past:
+            show(event)
+        while follower is not None:
+            for event in follower.news():
+                if event not in past and read.fits(event, **wanted):
+                    show(event)
+            time.sleep(LOOK_SECONDS)
+    except PermissionError as error:
+        raise UnreachableError(
+            f"cannot read the history in {settings.run_dir}", error.strerror or str(error), "use sudo"
+        ) from error
+    return ExitCode.DONE
+
+
+def event_json(event: Event) -> Json:
+    """An event as programs read it: every key is always there."""
+    return {
+        "time": _shown_time(event.time),
+        "kind": event.kind,
+        "message": event.message,
+        "resource_name": event.resource_name or None,
+        "device_id": event.device_id or None,
+        "reasons": list(event.reasons),
+        "process": event.process,
+        "details": dict(event.details),
+    }
+
+
+def _require_history(settings: Settings) -> None:
+    if not settings.history_directory.is_dir():
+        raise UnreachableError(
+            f"no instance has left a history in {settings.run_dir}",
+            f"{settings.history_directory} does not exist",
+            "start one with `devherd run`, or name its directory with --run-dir",
+        )
+
+
+def _show_json(event: Event) -> None:
+    print(json.dumps(event_json(event), ensure_ascii=False), flush=True)
+
+
+def _printer() -> Callable[[Event], None]:
+    from devherd.cli.inventory_table import console
+
+    terminal = console()
+
+    def show(event: Event) -> None:
+        terminal.print(_line(event), soft_wrap=True)
+        terminal.file.flush()
+
+    return show
+
+
+def _line(event: Event) -> "Text":
+    from rich.text import Text
+
+    from devherd.cli.inventory_table import plain
+
+    about = " ".join(filter(None, (event.resource_name, event.device_id)))
+    message = f"{about}: {event.message}" if about else event.message
+    return Text.assemble(
+        (_shown_time(event.time), "dim"), f"  {event.kind:<{_WIDEST_KIND}}  ", (plain(message), _style(event))
+    )
+
+
+def _style(event: Event) -> str:
+    if event.kind == "verdict":
+        return "red" if event.reasons else "yellow" if event.details.get("warning") else "green"
+    return "yellow" if event.kind in {"unregistered", "problem"} else ""
+
+
+def _shown_time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{int(seconds * 1000) % 1000:03d}Z"
+
+
+def _since(text: str, now: float) -> float:
+    """The Unix second that the words name. Raises UsageError."""
+    from devherd.config.values import parse_duration
+
+    days = text.removesuffix("d")
+    try:
+        return now - (float(days) * 86_400 if days != text else float(parse_duration(text)))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        cure = "write it like 2026-11-22T18:00:00Z, or how long ago: 90s, 2h, 3d"
+        raise UsageError(f"`--since {text}` is not a time", str(error), cure) from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,87 @@
+"""What README, docs/ and deploy/ show works when it is typed, and prints what they say."""
+
+import itertools
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from shown import ALL, COMMANDS, PAGES, ROOT
+from terminal import Terminal, is_as_shown
+
+from devherd.config import Config
+from devherd.config.warnings import warnings_of
+
+NOT_RUN = tomllib.loads(Path(__file__).with_name("not_run.toml").read_text("utf-8"))
+RUN = {"cat", "curl", "devherd", "echo", "export", "mkdir", "printf", "kill", "rm", "sed", "sleep", "wait"}
+READ = {"sh", "console", "yaml", "json", "python", "toml", "ini", "promql", "text", "{toctree}", "{image}"}
+NOT_OURS = {"apiVersion", "nameSuffix", "scrape_configs"}
+"""What a YAML block begins with that is somebody else's configuration: Kubernetes', kustomize's, Prometheus'."""
+
+RUNNABLE = [command for command in COMMANDS if command.programs <= RUN]
+BY_PAGE = {page: list(shown) for page, shown in itertools.groupby(RUNNABLE, lambda command: command.block.page)}
+YAML = [block for block in ALL if block.language == "yaml"]
+CONFIGURATIONS = [block for block in YAML if yaml.safe_load(block.text).keys().isdisjoint(NOT_OURS)]
+
+
+def test_the_pages_are_found():
+    """And commands on them."""
+    assert ROOT / "README.md" in PAGES
+    assert ROOT / "deploy" / "vendors.md" in PAGES
+    assert len(RUNNABLE) > 10
+
+
+@pytest.mark.parametrize("block", ALL, ids=lambda block: block.name)
+def test_a_block_says_what_it_is(block):
+    """So that none escapes the tests below: what a shell reads is `sh`, or `console` where the answer is shown, too."""
+    assert block.language in READ
+    if block.language == "text":
+        assert not [line for line in block.text.splitlines() if line.startswith(("devherd ", "$ "))]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.block.name}-{command.text[:30]}")
+def test_a_command_is_run_or_it_is_said_why_not(command):
+    """By its programs, in `not_run.toml`."""
+    assert command.programs <= RUN | NOT_RUN.keys()
+    if command.block.language == "sh":
+        assert not command.printed
+
+
+def test_no_reason_is_given_for_what_no_page_shows():
+    """A program that has gone from the pages goes from the list."""
+    shown = set().union(*(command.programs for command in COMMANDS))
+    assert NOT_RUN.keys() - shown == set()
+
+
+@pytest.mark.parametrize("page", BY_PAGE)
+def test_the_commands_of_a_page_work_one_after_the_other(page):
+    """In one terminal. Where the page does not start an instance itself, one runs, on a node with 8 NVIDIA GPUs."""
+    with Terminal() as terminal:
+        if not any("devherd run" in command.text for command in BY_PAGE[page]):
+            _start_an_instance(terminal)
+        for command in BY_PAGE[page]:
+            terminal.follow(command)
+
+
+@pytest.mark.parametrize("block", CONFIGURATIONS, ids=lambda block: block.name)
+def test_a_configuration_is_good_and_nothing_in_it_is_without_effect(block):
+    """Each of its rules can match something."""
+    assert list(warnings_of(Config.model_validate(yaml.safe_load(block.text)))) == []
+
+
+def test_what_is_shown_is_compared_with_what_is_printed():
+    """Times aside."""
+    assert is_as_shown("GPU-1 Healthy\n...\n8 devices, 3.2 ms", "GPU-1   Healthy  \nGPU-2 Healthy\n8 devices, 11 ms")
+    assert not is_as_shown("GPU-1 Healthy", "GPU-1 Unhealthy")
+
+
+def _start_an_instance(terminal):
+    for text in (
+        "devherd sim node /tmp/host --spec nvidia-8 > /dev/null && export DEVHERD_HOST_ROOT=/tmp/host",
+        "printf 'migStrategy: mixed\\n' > values.yaml; printf 'health: {poll: 1s}\\n' > config.yaml",
+        "devherd sim kubelet > /tmp/kubelet.log 2>&1 &",
+        "devherd run 2> /tmp/devherd.log &",
+    ):
+        code, output = terminal.type(text)
+        assert code == 0, output
+    terminal.until_registered()

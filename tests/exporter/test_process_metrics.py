@@ -1,0 +1,100 @@
+"""What processes use: the exporter as `process_*`, the supervisor and its children by name."""
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from exporter_instance import eventually
+
+from devherd.exporter import processes
+from devherd.proto.spool_pb2 import Child
+
+BIG = """
+import sys, time
+held = b"x" * (64 << 20)
+files = [open("/dev/null") for _ in range(20)]
+until = time.process_time() + 0.2
+while time.process_time() < until:
+    pass
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def big_process():
+    """A process with 64 MiB, 23 open files and 0.2 s of CPU time behind it."""
+    with subprocess.Popen([sys.executable, "-c", BIG], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_memory_cpu_and_files_of_a_child_are_those_that_the_kernel_has(instance, big_process):
+    """By the child's name, for as long as it runs."""
+    instance.start()
+    instance.put_children(
+        Child(name="scanner", pid=big_process.pid, state="RUNNING"), Child(name="resource:a.b_c", state="BACKOFF")
+    )
+
+    metrics = instance.metrics()
+
+    assert metrics['devherd_child_resident_memory_bytes{child="scanner"}'] > 64 << 20
+    assert metrics['devherd_child_cpu_seconds_total{child="scanner"}'] >= 0.19
+    assert metrics['devherd_child_open_fds{child="scanner"}'] == 23
+    assert abs(metrics['devherd_child_start_time_seconds{child="scanner"}'] - time.time()) < 600
+    assert {series for series in metrics if "memory" in series and "devherd" in series} == {
+        'devherd_child_resident_memory_bytes{child="scanner"}',
+        'devherd_child_resident_memory_bytes{child="supervisor"}',
+    }
+
+
+def test_a_child_that_is_gone_uses_nothing(instance, big_process):
+    """Though the supervisor has not noticed yet."""
+    instance.start()
+    instance.put_children(Child(name="scanner", pid=big_process.pid, state="RUNNING"))
+    assert any("child_cpu" in series and "scanner" in series for series in instance.metrics())
+
+    big_process.kill()
+    big_process.wait()
+
+    assert not any("child_cpu" in series and "scanner" in series for series in instance.metrics())
+
+
+def test_the_exporter_says_of_itself_what_every_program_does(instance):
+    """Under the names that client libraries have made common."""
+    instance.start()
+    eventually(lambda: instance.url, "it serves")
+    files = len(list(Path(f"/proc/{instance.exporter_pid}/fd").iterdir()))
+
+    metrics = instance.metrics()
+
+    assert {series for series in metrics if series.startswith("process_")} == {
+        "process_cpu_seconds_total",
+        "process_max_fds",
+        "process_open_fds",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
+        "process_virtual_memory_bytes",
+    }
+    assert files <= metrics["process_open_fds"] <= files + 5
+    assert metrics["process_max_fds"] == resource.prlimit(instance.exporter_pid, resource.RLIMIT_NOFILE)[0]
+    assert metrics["process_resident_memory_bytes"] < metrics["process_virtual_memory_bytes"]
+
+
+def test_a_process_may_have_any_name():
+    """Blanks, brackets and figures in it move no field."""
+    numbers = " ".join(str(number) for number in range(4, 53))
+    used = processes.parse(f"7 (a) R 1 (b 2) S {numbers}\n", "300 200 100 1 0 50 0\n", 9)
+
+    assert used.cpu_seconds == (14 + 15) / os.sysconf("SC_CLK_TCK")
+    assert used.started_after_boot_seconds == 22 / os.sysconf("SC_CLK_TCK")
+    assert (used.resident_bytes, used.virtual_bytes) == (
+        200 * os.sysconf("SC_PAGE_SIZE"),
+        300 * os.sysconf("SC_PAGE_SIZE"),
+    )
+    assert used.open_files == 9

@@ -1,0 +1,207 @@
+"""The history: what each process writes, bounded and without ever failing it, and what a reader makes of it."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from devherd.history import read
+from devherd.history.record import BEFORE, CURRENT, FILE_BYTES, KEPT_SECONDS, Event, History, forget_old
+
+NAME = "example.com/gpu"
+
+
+@pytest.fixture
+def history(tmp_path):
+    """The writer of a resource's process."""
+    return History(tmp_path / "history", "resource:example.com_gpu")
+
+
+def messages(tmp_path, **wanted) -> list[str]:
+    return [event.message for event in read.events(tmp_path, **wanted)]
+
+
+def test_what_is_noted_is_read_as_it_was_with_who_wrote_it(tmp_path, history):
+    """Whole, also text that would end a line."""
+    before = time.time()
+    details = {"file": "/sys/x", "value": "0x1\n\u2028", "source": ""}
+    history.note("verdict", "Unhealthy: xid", resource_name=NAME, device_id="g0", reasons=("xid",), details=details)
+    history.keep()
+
+    [event] = read.events(tmp_path)
+    assert before - 0.001 <= event.time <= time.time()
+    assert event == Event(
+        time=event.time,
+        kind="verdict",
+        message="Unhealthy: xid",
+        resource_name=NAME,
+        device_id="g0",
+        reasons=("xid",),
+        process="resource:example.com_gpu",
+        details={"file": "/sys/x", "value": "0x1\n\u2028"},
+    )
+
+
+def test_events_of_all_processes_are_in_the_order_in_which_they_happened(tmp_path):
+    """Whoever wrote them first."""
+    first, second = History(tmp_path / "history", "supervisor"), History(tmp_path / "history", "scanner")
+    first.note("process", "1")
+    time.sleep(0.002)
+    second.note("problem", "2")
+    time.sleep(0.002)
+    first.note("process", "3")
+    second.keep()
+    first.keep()
+
+    assert messages(tmp_path) == ["1", "2", "3"]
+    assert messages(tmp_path, limit=2) == ["2", "3"]
+
+
+def test_the_newest_events_of_a_kind_a_resource_and_a_time_can_be_asked_for(tmp_path, history):
+    """Among others, which do not count towards the limit."""
+    for number in range(4):
+        history.note("allocation", f"a{number}", resource_name=NAME)
+        history.note("registered", f"r{number}", resource_name="example.com/nic")
+    history.keep()
+
+    assert messages(tmp_path, kinds=["allocation"], limit=2) == ["a2", "a3"]
+    assert messages(tmp_path, resource_name="example.com/nic", limit=1) == ["r3"]
+    assert messages(tmp_path, kinds=["allocation"], resource_name="example.com/nic") == []
+    assert messages(tmp_path, since=time.time() + 60) == []
+
+
+def test_two_files_of_bounded_size_hold_the_newest_events(tmp_path, history):
+    """However long a process runs: the run directory is memory."""
+    for number in range(3000):
+        history.note("process", f"event {number} {'x' * 100}")
+        history.keep()
+
+    kept = [int(message.split()[1]) for message in messages(tmp_path)]
+    files = list((tmp_path / "history/resource:example.com_gpu").iterdir())
+    assert sorted(file.name for file in files) == [BEFORE, CURRENT]
+    assert sum(file.stat().st_size for file in files) <= 2 * FILE_BYTES
+    assert kept == list(range(kept[0], 3000))
+    assert len(kept) > 300
+
+
+def test_noting_makes_no_system_call(tmp_path, history):
+    """Allocate notes, and answers from memory: what happens on the disk is done later."""
+    history.note("allocation", "allocated")
+
+    assert not (tmp_path / "history").exists()
+
+
+def test_a_full_disk_costs_nothing_but_events_which_are_counted(tmp_path):
+    """Half a line is taken back; there is room again, and the history goes on and says how much is missing."""
+    code = """
+        import pathlib, resource, signal, sys
+        from devherd.history.record import History
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        history = History(pathlib.Path(sys.argv[1]), "scanner", 640)  # room for ten events in memory
+        history.note("process", "first")
+        print(history.keep())
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (80, hard))
+        for number in range(12):
+            history.note("process", f"later {number}")
+            print(history.keep())
+        files = (pathlib.Path(sys.argv[1]) / "scanner").iterdir()
+        print(history.lost, sum(file.read_bytes().count(b"\\n") for file in files))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        print(history.keep(), history.lost)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "history")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split("\n")
+
+    assert said[:13] == ["True", *["False"] * 12]
+    assert said[13:15] == ["2 1", "True 0"]
+    assert messages(tmp_path) == [
+        "first",
+        *(f"later {number}" for number in range(2, 12)),
+        "2 events could not be written",
+    ]
+
+
+def test_a_history_that_nobody_may_write_never_fails_its_process(tmp_path):
+    """A file stands where its directory would be."""
+    (tmp_path / "history").write_text("")
+    history = History(tmp_path / "history", "scanner")
+    history.note("process", "x")
+
+    assert history.keep() is False
+    assert read.events(tmp_path) == []
+
+
+def test_lines_that_are_no_events_are_left_out(tmp_path, history):
+    """A torn one, another program's, a later version's kind."""
+    history.note("process", "good")
+    history.keep()
+    with (tmp_path / "history/resource:example.com_gpu" / CURRENT).open("ab") as file:
+        file.write(b'{"time": 1, "kind": "strange", "message": "m"}\n[]\n\xff\xff\n{"time": 1}\n{"kind": "pro')
+
+    assert messages(tmp_path) == ["good"]
+
+
+def test_a_follower_sees_each_event_once_also_while_files_are_replaced(tmp_path, history):
+    """What was there before is not new."""
+    history.note("process", "old")
+    history.keep()
+    follower = read.Follower(tmp_path)
+    seen = []
+    for number in range(1500):
+        history.note("process", f"event {number} {'x' * 100}")
+        history.keep()
+        if number % 7 == 0:
+            seen += follower.news()
+    seen += follower.news()
+
+    assert [int(event.message.split()[1]) for event in seen] == list(range(1500))
+    assert follower.news() == []
+
+
+def test_a_follower_waits_for_the_rest_of_a_line(tmp_path, history):
+    """It may look while somebody writes."""
+    follower = read.Follower(tmp_path)
+    history.note("process", "whole")
+    history.keep()
+    path = tmp_path / "history/resource:example.com_gpu" / CURRENT
+    line = path.read_bytes()
+    path.write_bytes(line[:20])
+    assert follower.news() == []
+    with path.open("ab") as file:
+        file.write(line[20:])
+
+    assert [event.message for event in follower.news()] == ["whole"]
+
+
+def test_the_stamp_changes_with_each_event_and_not_without(tmp_path, history):
+    """A page that is asked each second need not read everything."""
+    empty = read.stamp(tmp_path)
+    history.note("process", "1")
+    history.keep()
+    one = read.stamp(tmp_path)
+    assert read.stamp(tmp_path) == one
+    history.note("process", "2")
+    history.keep()
+
+    assert len({empty, one, read.stamp(tmp_path)}) == 3
+
+
+def test_what_was_written_long_ago_is_forgotten_at_a_start(tmp_path, history):
+    """Resources come and go; each leaves a directory."""
+    History(tmp_path / "history", "scanner").note("process", "x")
+    recent = History(tmp_path / "history", "scanner")
+    recent.note("process", "recent")
+    recent.keep()
+    history.note("registered", "long ago")
+    history.keep()
+    long_ago = time.time() - KEPT_SECONDS - 60
+    os.utime(tmp_path / "history/resource:example.com_gpu" / CURRENT, (long_ago, long_ago))
+
+    forget_old(tmp_path / "history")
+
+    assert messages(tmp_path) == ["recent"]
+    assert [entry.name for entry in (tmp_path / "history").iterdir()] == ["scanner"]

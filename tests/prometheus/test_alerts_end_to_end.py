@@ -1,0 +1,57 @@
+"""From a fault of a device to the receiver of an alert, and from its end to the end of the alert."""
+
+import asyncio
+import shlex
+import subprocess
+import sys
+import time
+
+import pytest
+from monitoring import NODE
+
+GPU = "nvidia.com/gpu"
+HEARING = {"health": {"poll": "60s"}, "scan": {"period": "5s"}}
+
+
+async def devherd(testbed, *words):
+    """A command for the instance, run to its end while the kubelet goes on in this loop."""
+    options = [f"--run-dir={testbed.settings.run_dir}", f"--host-root={testbed.settings.host_root}"]
+    command = [sys.executable, "-m", "devherd", *words, *(() if words[0] == "sim" else options)]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+@pytest.mark.on("nvidia-8", HEARING)
+async def test_an_alert_arrives_when_a_device_fails_and_is_resolved_when_it_recovers(testbed, monitor):
+    """Through exporter, Prometheus with the rules as shipped, and Alertmanager; its command shows the evidence."""
+    await testbed.kubelet.until_allocatable(GPU, 8, within=30)
+    address = min(path.name for path in (testbed.node.root / "proc/driver/nvidia/gpus").iterdir())
+    monitoring = monitor()
+    await monitoring.until(lambda: monitoring.query("devherd_registered == 1"), "devherd is scraped")
+    fault = ("sim", "fault", str(testbed.node.root), "xid", address)
+
+    await devherd(testbed, *fault)
+    failed = time.monotonic()
+    arrived, alert = await monitoring.notified("DeviceUnhealthy", "firing")
+
+    device = alert["labels"]["device"]
+    assert alert["labels"] == {
+        "alertname": "DeviceUnhealthy",
+        "severity": "warning",
+        "node": NODE,
+        "resource_name": GPU,
+        "device": device,
+    }
+    assert testbed.kubelet.devices(GPU)[device] == "Unhealthy"
+    assert "Reasons: xid." in alert["annotations"]["description"]
+    program, *words = shlex.split(alert["annotations"]["command"])
+    assert program == "devherd"
+    assert "79" in await devherd(testbed, *words)
+
+    await devherd(testbed, *fault, "--clear")
+    healed = time.monotonic()
+    resolved, _ = await monitoring.notified("DeviceUnhealthy", "resolved", since=arrived)
+
+    assert {alert["labels"]["alertname"] for _, alert in monitoring.receiver.received} == {"DeviceUnhealthy"}
+    print(f"from fault to receiver {arrived - failed:.1f} s, from recovery to receiver {resolved - healed:.1f} s")
