@@ -98,7 +98,8 @@ def test_it_says_why_a_device_is_not_looked_at():
 
     [verdict] = message(policy).verdicts
     assert verdict.frozen == "the card does not answer"
-    assert verdict.held[0].not_yet == "not looked at: the card does not answer"
+    assert verdict.held[0].not_yet == "not looked at: the card does not answer; `devherd clear` takes it back"
+    assert verdict.held[0].is_unseen
 
 
 def test_sources_that_cannot_look_are_named():

@@ -208,6 +208,7 @@ def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> he
         is_waiting=held.is_waiting,
         is_taken_back=held.is_taken_back,
         good_looks=held.good_looks,
+        is_unseen=bool(not_looked),
         damped_seconds=held.damped,
         doubted_until_monotonic_seconds=held.doubted_until,
         only_warned=words.only_warned(held, now),
@@ -215,8 +216,9 @@ def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> he
     )
 
 
-def _held_of(message: health_pb2.Held) -> Held:
-    finding = Finding(
+def finding_of(message: health_pb2.Held) -> Finding:
+    """What was found."""
+    return Finding(
         source=message.source,
         reason=message.reason,
         detail=message.detail,
@@ -224,6 +226,10 @@ def _held_of(message: health_pb2.Held) -> Held:
         value=message.value,
         count=message.source_count,
     )
+
+
+def _held_of(message: health_pb2.Held) -> Held:
+    finding = finding_of(message)
     return Held(
         finding=finding,
         meaning=meaning_of(finding),

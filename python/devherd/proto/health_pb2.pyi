@@ -581,6 +581,7 @@ class Held(_message.Message):
     ONLY_WARNED_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
     GOOD_LOOKS_FIELD_NUMBER: _builtins.int
+    IS_UNSEEN_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     reason: _builtins.str
     action: Global___Action.ValueType
@@ -622,6 +623,8 @@ class Held(_message.Message):
     """where the configuration changes what it means: health.rules[0]"""
     good_looks: _builtins.int
     """in a row, since it was seen last"""
+    is_unseen: _builtins.bool
+    """its source cannot look: what stands is as it was, until it can or an operator takes it back"""
     def __init__(
         self,
         *,
@@ -649,10 +652,11 @@ class Held(_message.Message):
         only_warned: _builtins.str = ...,
         rule: _builtins.str = ...,
         good_looks: _builtins.int = ...,
+        is_unseen: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "good_looks", b"good_looks", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "good_looks", b"good_looks", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_unseen", b"is_unseen", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
