@@ -202,7 +202,7 @@ def test_an_operator_takes_back_what_nobody_can_look_at():
     assert policy.verdict(PORT) == Verdict(("temperature",))
 
     policy.observe(seen(port=[MISSING]), at(3))
-    assert reasons(policy) == ("node-missing",), "it is awake, and no better"
+    assert reasons(policy) == ("node-missing", "temperature"), "it is awake, and no better"
 
 
 def test_what_an_operator_takes_back_while_it_is_seen_stands():
