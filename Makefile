@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build wheel proto docs-pages docs demo test test-image-python soak lint format bench tools clean
+.PHONY: all help build wheel proto docs-pages docs pictures demo test test-image-python soak lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -42,6 +42,9 @@ proto: $(INSTALLED) ## generate the protobuf modules from proto/
 
 docs-pages: build ## generate the pages of docs/ that come from the program itself
 	@$(BIN)/python docs/generate
+
+pictures: build tools ## take the pictures of the status page that the docs show
+	@$(BIN)/python docs/pictures
 
 docs: docs-pages ## build the site in target/docs and check every link in it; links out of it are listed, not fetched
 	@$(BIN)/sphinx-build -q -W --keep-going -c docs -d target/docs-read . target/docs
