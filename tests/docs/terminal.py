@@ -64,14 +64,12 @@ class Terminal:
         return self
 
     def __exit__(self, *_):
-        """End whatever the page started; without a trace."""
-        with contextlib.suppress(AssertionError, BrokenPipeError):
-            self.type("kill $(jobs -p) 2> /dev/null; wait")
+        """End whatever the page started, also where a command hangs; without a trace."""
+        with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
+            self._bash.communicate("kill $(jobs -p) 2> /dev/null; wait\n", timeout=PATIENCE_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.wait()
-        self._bash.stdin.close()
-        self._bash.stdout.close()
         shutil.rmtree(self.directory)
 
     def type(self, text):
