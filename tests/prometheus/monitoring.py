@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
 NODE = "sim-1"
 PATIENCE = 60.0
 
