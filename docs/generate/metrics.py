@@ -34,7 +34,8 @@ to do about each alert.
 SETTINGS = """\
 ## What `exporter.device_metrics` keeps
 
-With `none`, no alert about a single device fires.
+With `faults` the series of a device begin with its first trouble: rates and increases miss that one change, and
+`DeviceFlapping` fires a change later. With `none` no alert about a single device fires.
 """
 
 EXAMPLES = "## Examples\n"
