@@ -55,7 +55,7 @@ class ExporterOptions(Section):
     device_metrics: Literal["all", "physical", "faults", "none"] = "all"
     """Which devices have series of their own. `all`: every id that the kubelet knows, replicas of shared devices
     included; `physical`: each device once, however often it is shared; `faults`: each device once, and only where
-    something is held against it (every alert works); `none`: no device (no alert about a single device works).
+    something is held against it (alerts work); `none`: no device (no alert about a single device works).
     """
 
 
