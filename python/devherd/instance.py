@@ -21,7 +21,7 @@ Holder = Mapping[str, str]
 Allocations = Mapping[tuple[str, str], list[Holder]]
 """Holders by resource name and device id."""
 
-RUNNING = "RUNNING"
+RUNNING, STOPPED = "RUNNING", "STOPPED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,10 @@ def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
 
 
 def _why_not_running(child: spool_pb2.Child | None) -> str:
-    if child is None:
+    if child is None or (child.state == STOPPED and not (child.started_timestamp_seconds or child.last_exit)):
         return "its process has not been started yet"
+    if child.state == STOPPED:  # everything else is started again by itself
+        return f"stopped by an operator; `devherd ctl start {child.name}`"
     last_exit = f", last exit: {child.last_exit}" if child.last_exit else ""
     return f"its process is {child.state}{last_exit}"
 
