@@ -21,11 +21,9 @@ Facts = Mapping[str, str]
 def doubts(config: Config, entries: Collection[Entry], offers: Offers) -> list[str]:
     """One line each: where, what is doubtful — what to do. None where there is no device."""
     facts = [selection.facts_of(entry) for entry in entries]
-    matches = [
-        (part.place, part.match)
-        for part in (*config.health.rules, *config.health.external)
-        if not _is_told(part.place, config.warnings)
-    ]
+    others: list[tuple[str, Match]] = [(rule.place, rule.match) for rule in config.health.rules]
+    others += [(external.place, external.match) for external in config.health.external]
+    matches = [(place, match) for place, match in others if not _is_told(place, config.warnings)]
     return [
         *(_idle_rules(config, facts, offers) if facts else ()),
         *(_without_devices(matches, facts) if facts else ()),
