@@ -18,21 +18,22 @@ HEAD = """\
 
 *Generated from the models that validate the file by `make docs-pages`.*
 
-devherd reads `/etc/devherd/config.yaml`, or the file that `--config` or `DEVHERD_CONFIG` names. It is YAML; every key has a
-default, and an empty file, or none, serves every device that is found. A key without a value has its default. What an
-option of the command line says counts first, then what an environment variable says, then the file. SIGHUP has a
-running devherd read it again; a bad file changes nothing, and is told in the log, in `devherd status`, on the page and by
-`devherd_config_last_reload_successful`.
+devherd reads `/etc/devherd/config.yaml`, or the file that `--config` or `DEVHERD_CONFIG` names. It is YAML; every key
+has a default, and an empty file, or none, serves every device that is found. A key without a value has its default.
+What an option of the command line says counts first, then what an environment variable says, then the file. SIGHUP
+has a running devherd read it again; a bad file changes nothing, and is reported in the log, in `devherd status`, on the
+page and by `devherd_config_last_reload_successful`.
 
 | command | does |
 | --- | --- |
-| `devherd check-config FILE` | says what is wrong with a file, with line and column, what has no effect, and what comes of it here |
+| `devherd check-config FILE` | names what is wrong, with line and column, what has no effect, and what results here |
 | `devherd config show` | prints the configuration in force, and where each value comes from |
 | `devherd config sample` | prints a file with every key as a comment |
 | `devherd config schema` | prints the JSON Schema, for editors |
-| `devherd import-config FILE` | makes a configuration of another plugin's |
+| `devherd import-config FILE` | converts the configuration of another plugin |
 
-Durations are written like `5s`, `250ms` or `1m30s`. Truth values are `true` and `false`, without quotes. Paths begin with `/`.
+Durations are written like `5s`, `250ms` or `1m30s`. Truth values are `true` and `false`, without quotes. Paths begin
+with `/`.
 
 ## Top level
 """
@@ -41,8 +42,8 @@ MATCH = """\
 ## What `match` can name
 
 `match` and `exclude` name facts of devices, each with a glob or a list of globs one of which must match (`*`, `?`,
-`[0-9]`); letter case counts, and a device that lacks a fact does not match. All facts that are named must match. A vendor
-or a fact that does not exist is an error. `devherd scan --explain` shows the facts of each device of a host.
+`[0-9]`); letter case counts, and a device that lacks a fact does not match. All facts that are named must match. A
+vendor or a fact that does not exist is an error. `devherd scan --explain` shows the facts of each device of a host.
 """
 
 AFTER_FACTS = "Some facts have values of one form:\n"

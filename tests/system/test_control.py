@@ -148,7 +148,7 @@ async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(t
     assert shown.pop("loaded").endswith("Z")
     assert shown.pop("warnings")[0] == warning
     assert shown == {"source": str(testbed.settings.config_path), "refusal": None}
-    await until_page(testbed, "/", lambda _, page: "Settings without an effect" in page and idle in page)
+    await until_page(testbed, "/", lambda _, page: "2 configuration warnings" in page and idle in page)
 
 
 def configuration(testbed):

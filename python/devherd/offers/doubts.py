@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from devherd import selection
 from devherd.amounts import amount
 from devherd.config.host import NVML_FACTS
-from devherd.config.resolved import Config, Match
+from devherd.config.resolved import Config, External, HealthRule, Match
 from devherd.inventory import Entry
 from devherd.offers.rules import Offer, Offers
 
@@ -21,9 +21,8 @@ Facts = Mapping[str, str]
 def doubts(config: Config, entries: Collection[Entry], offers: Offers) -> list[str]:
     """One line each: where, what is doubtful — what to do. None where there is no device."""
     facts = [selection.facts_of(entry) for entry in entries]
-    others: list[tuple[str, Match]] = [(rule.place, rule.match) for rule in config.health.rules]
-    others += [(external.place, external.match) for external in config.health.external]
-    matches = [(place, match) for place, match in others if not _is_told(place, config.warnings)]
+    parts: list[HealthRule | External] = [*config.health.rules, *config.health.external]
+    matches = [(part.place, part.match) for part in parts if not _is_told(part.place, config.warnings)]
     return [
         *(_idle_rules(config, facts, offers) if facts else ()),
         *(_without_devices(matches, facts) if facts else ()),

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from devherd.health.registry import (
     INVENTORY,
     OF_OPERATORS,
 )
+from devherd.health.remembered import Memory
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.health.sources import EXTERNAL, devlink, mps, uevents
@@ -61,7 +62,12 @@ class Pipeline:
         self.inventory = inventory or Inventory()
         self.policy = Policy(config.health.recover_after)
         self._judge_by(config)
-        self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
+        earlier = earlier or Earlier()
+        self.policy.restore(earlier, self.inventory.entries, now(config))
+        self._memories: Sequence[Memory] = ()
+        if earlier.boot_id == now(config).boot_id:
+            self._memories = earlier.remembered.memories
+            self._native.recall(self._memories)
         self._findings = findings
         self._findings_files = FindingsFiles(findings)
         self.devlink = DevlinkReader(self.simulated_node, config.scan.probe_timeout)
@@ -166,6 +172,12 @@ class Pipeline:
     def hear(self, seen: Seen) -> None:
         """Take in what is told in between: events of the kernel, evidence."""
         self.policy.note(seen, now(self.config))
+
+    def memories(self) -> Sequence[Memory]:
+        """What the scan core has seen in this boot that its next process has to know."""
+        news = self._native.new_memories()
+        self._memories = self._memories if news is None else news
+        return self._memories
 
     def hear_devlink(self) -> None:
         """Take in what drivers have said of their cards' firmware since then."""

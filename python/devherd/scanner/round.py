@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from devherd import counted, spool
 from devherd.config.resolved import Config
 from devherd.counters import Counters
+from devherd.health.remembered import NOTHING, Remembered
 from devherd.health.sources.kernel_log import KernelLogSource
 from devherd.health.verdicts_file import VerdictsFile
 from devherd.history.record import SCANNER_FILE_BYTES, History
@@ -69,13 +70,11 @@ class Round:
             findings=settings.findings_directory,
             beat=beat,
         )
-        is_same_boot = earlier.boot_id == now(config).boot_id
+        known = earlier.remembered if earlier.boot_id == now(config).boot_id else NOTHING
         self.kernel_log = KernelLogReader(
-            config,
-            simulated=self.pipeline.simulated_node is not None,
-            position=earlier.kernel_log if is_same_boot else None,
+            config, simulated=self.pipeline.simulated_node is not None, position=known.kernel_log
         )
-        self._kernel_log_source = KernelLogSource()
+        self._kernel_log_source = KernelLogSource(known)
         self._heard_for = -1  # no version of the inventory
         self._has_heard = False
         """Whether the kernel log said something since the verdicts were written."""
@@ -133,7 +132,7 @@ class Round:
             self.counters.add(counted.KERNEL_LOG_LOST, amount=heard.lost)
         self._has_heard |= bool(heard.events)
         inventory = self.pipeline.inventory
-        if heard.events or (self._kernel_log_source.waits and self._heard_for != inventory.version):
+        if heard.events or (self._kernel_log_source.waiting and self._heard_for != inventory.version):
             told = self._kernel_log_source.tell(
                 heard.events, self.kernel_log.rules, inventory.entries.values(), inventory.version
             )
@@ -159,7 +158,7 @@ class Round:
             self._devices_file.write(self.pipeline.inventory)
             self._beat()
             self._verdicts_file.write(
-                self.pipeline.policy, now(self.pipeline.config), self.kernel_log.position, at_once=self._has_heard
+                self.pipeline.policy, now(self.pipeline.config), self._remembered(), at_once=self._has_heard
             )
             self._has_heard = False
             self._beat()
@@ -183,6 +182,10 @@ class Round:
             return False
         self._unwritable = None
         return self._published is not None
+
+    def _remembered(self) -> Remembered:
+        source = self._kernel_log_source
+        return Remembered(self.kernel_log.position, source.waiting, source.uuids, self.pipeline.memories())
 
     def keep_counters(self) -> None:
         """Write what was counted, if that is something new. Raises OSError when it cannot be written."""
