@@ -28,7 +28,7 @@ from devherd.config.values import (
 from devherd.config.vendors import Vendors
 from devherd.config.web import Web
 from devherd.config.xid_policy import XidPolicy
-from devherd.settings import RegistrationWay, Settings
+from devherd.settings import DEFAULT_RUN_DIR, RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
 
@@ -170,7 +170,9 @@ class Config(Section):
     kubelet_dir: UsablePath = Path("/var/lib/kubelet")
     registration: RegistrationWay = "kubelet_socket"
     """Whether devherd registers at the kubelet's socket, or the kubelet discovers it in its `plugins_registry`."""
-    run_dir: UsablePath = Path("/run/devherd")
+    run_dir: UsablePath = DEFAULT_RUN_DIR
+    state_dir: UsablePath | None = None
+    """What outlives a boot: cordons. The default is /var/lib/devherd, and nothing where `run_dir` is given."""
     listen: Listen = "127.0.0.1:9478"
     """Where the exporter serves: `ADDRESS:PORT` or `unix:/PATH`, several separated by commas; empty = nowhere."""
     web_config: UsablePath | None = None
@@ -213,6 +215,7 @@ class Config(Section):
             kubelet_dir=self.kubelet_dir.absolute(),
             registration=self.registration,
             run_dir=self.run_dir.absolute(),
+            state_dir=self.state_dir and self.state_dir.absolute(),
             listen=self.listen,
             log_level=self.log_level,
             log_format=self.log_format,
