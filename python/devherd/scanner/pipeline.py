@@ -27,7 +27,7 @@ from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.health.sources import EXTERNAL, devlink, mps, uevents
 from devherd.health.sources.order import requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
-from devherd.offers import device_plugin, rules
+from devherd.offers import device_plugin, doubts, rules
 from devherd.proto import spool_pb2
 from devherd.scanner.devlink import DevlinkReader
 from devherd.scanner.host_events import ANYTHING, Happened
@@ -87,6 +87,9 @@ class Pipeline:
         """
         self._arranged = device_plugin.Resources()
         self._arranged_for: tuple[int, int] | None = None
+        self._doubts: list[str] = []
+        self._doubted_for: tuple[int, int] | None = None
+        self._offers = rules.Offers()
         self._by_mps: dict[str, list[DeviceKey]] = {}
         """By resource: the devices that it shares through NVIDIA's MPS control daemon."""
 
@@ -199,7 +202,7 @@ class Pipeline:
     def _arrange(self) -> device_plugin.Resources:
         arranged_for = (self._configured, self.inventory.version)
         if arranged_for != self._arranged_for:
-            offers = rules.arrange(self.config, self.inventory.entries.values())
+            self._offers = offers = rules.arrange(self.config, self.inventory.entries.values())
             self._arranged = device_plugin.resources(offers, self._edits_of, self.config.mps_root or "")
             self._by_mps = {
                 offer.name: keys
@@ -208,6 +211,14 @@ class Pipeline:
             }
             self._arranged_for = arranged_for
         return self._arranged
+
+    def doubts(self) -> list[str]:
+        """What the configuration does on this node that nobody can have meant."""
+        self._arrange()
+        if self._doubted_for != self._arranged_for:
+            self._doubts = doubts.doubts(self.config, self.inventory.entries.values(), self._offers)
+            self._doubted_for = self._arranged_for
+        return self._doubts
 
     def fingerprint(self) -> object:
         """Equal for as long as `resources` answers the same."""

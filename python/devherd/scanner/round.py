@@ -18,6 +18,7 @@ from devherd.scanner.acknowledgements import Acknowledgements
 from devherd.scanner.announcer import Announcer
 from devherd.scanner.device_info import DeviceInfo
 from devherd.scanner.devices_file import DevicesFile
+from devherd.scanner.doubts import Doubts
 from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.kernel_log import KernelLogReader
 from devherd.scanner.pipeline import Pipeline, now
@@ -46,6 +47,7 @@ class Round:
         self._device_info = DeviceInfo()
         self._devices_file = DevicesFile(settings.devices_file)
         self._verdicts_file = VerdictsFile(settings.verdicts_file)
+        self._doubts = Doubts(settings.doubts_file)
         self._health = _health_of(self._publisher.published)
         history = History(settings.history_directory, "scanner", SCANNER_FILE_BYTES)
         self._published: object = None
@@ -89,6 +91,7 @@ class Round:
 
     def scan(self) -> bool:
         """Look at the whole host; True when something was changing, so that another look soon tells more."""
+        self._doubts.note_scan()
         scan = self.pipeline.scan(time.monotonic())
         self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
         self._requests.publish(self.pipeline.requests, requests_for(self.pipeline.config.kubernetes))
@@ -171,6 +174,7 @@ class Round:
                 self._advertising_problems = made.problems + unwritten
             self._count_xids()
             self._write_summary()
+            self._doubts.publish(self.pipeline.doubts())
             if time.monotonic() >= self._keep_counters_at:
                 self.keep_counters()
         except OSError as error:
