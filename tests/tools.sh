@@ -10,6 +10,7 @@ root=$tools/root
 works() {
     case $1 in
     kubectl) set -- "$1" version --client ;;
+    openssl) set -- "$1" version ;;
     busybox) set -- "$tools/bin/$1" true ;; # its test needs the static one, whatever PATH has
     *) set -- "$1" --version ;;
     esac
@@ -65,3 +66,38 @@ fetch buildah "buildah libdevmapper1.02.1 libgpgme11 libassuan0 libseccomp2" "th
 fetch busybox "busybox-static" "the container image"
 fetch openssl "openssl" "TLS"
 fetch curl "curl" "TLS and Unix sockets"
+
+# The browser has a root of its own, with what it needs that is not installed here. Its processes inherit the path.
+provide_browser() {
+    local name=$1 place=$tools/browser packages
+    packages=$(apt-get -s -qq --no-install-recommends install "$name" | awk '/^Inst/ { print $2 }') || return
+    rm -rf "$place" && mkdir -p "$place" "$tools/bin" || return
+    # shellcheck disable=SC2086 # one word a package
+    root=$place unpack $packages || return
+    cat >"$tools/bin/$name" <<END
+#!/bin/sh
+place=\$(dirname "\$(readlink -f "\$0")")/../browser/usr/lib
+libraries=\$place/$(uname -m)-linux-gnu
+export LD_LIBRARY_PATH="\$libraries:\$libraries/pulseaudio"
+exec "\$place/chromium/$name" "\$@"
+END
+    chmod +x "$tools/bin/$name" && works "$name"
+}
+
+browser=chromium-headless-shell
+if ! works "$browser"; then
+    echo "fetching $browser into .tools (Debian packages: $browser, and libraries that are not installed)"
+    if ! { command -v apt-get >/dev/null && provide_browser "$browser"; }; then
+        echo "tests/tools.sh: no $browser — it could not be fetched with apt-get — install it; until then the tests of the status page in a browser are skipped" >&2
+    fi
+fi
+
+axe=axe-core@4.14.1
+if ! [ -e "$tools/$axe/axe.min.js" ]; then
+    echo "fetching $axe into .tools (npm)"
+    mkdir -p "$tools/$axe"
+    if ! { command -v npm >/dev/null && package=$(cd "$tools" && npm pack --silent "$axe") &&
+        tar -xzf "$tools/$package" -C "$tools/$axe" --strip-components=1 package/axe.min.js package/LICENSE && rm "$tools/$package"; }; then
+        echo "tests/tools.sh: no $axe — it could not be fetched with npm — install npm; until then the status page's accessibility is not tested" >&2
+    fi
+fi

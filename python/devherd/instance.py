@@ -70,6 +70,8 @@ def read(settings: Settings) -> Herd:
     children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
     scanner = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
+    doubts = spool.read_or_empty(settings.doubts_file, spool_pb2.Configuration)
+    children.configuration.warnings.extend(doubts.warnings)
     return Herd(
         resources=sorted(resources, key=lambda resource: resource.name),
         states={state.name: state for _, state in spool.read_all(settings.state_directory, spool_pb2.ResourceState)},

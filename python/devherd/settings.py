@@ -138,6 +138,11 @@ class Settings:
         return self.run_dir / "scan.pb"
 
     @property
+    def doubts_file(self) -> Path:
+        """What the configuration does on this node that nobody can have meant, written by the scanner."""
+        return self.run_dir / "doubts.pb"
+
+    @property
     def resolved_config_file(self) -> Path:
         """The configuration in force (config/resolved_file.py)."""
         return self.run_dir / "config.json"
@@ -187,6 +192,7 @@ class Settings:
             self.verdicts_file,
             self.allocatable_directory,
             self.scan_file,
+            self.doubts_file,
             self.resolved_config_file,
             self.children_file,
             self.instance_file,

@@ -1,26 +1,14 @@
 """Instances for the tests of the exporter."""
 
-import shutil
-
 import pytest
-import scratch
-from exporter_instance import Instance
+from exporter_instance import instances
 
 
 @pytest.fixture
 def make_instance():
-    """Makes instances; their processes and directories go with the test. Short paths: UNIX sockets go there."""
-    made = []
-
-    def make(**options):
-        directory = scratch.directory()
-        made.append((Instance(directory, **options), directory))
-        return made[-1][0]
-
-    yield make
-    for instance, directory in made:
-        instance.end()
-        shutil.rmtree(directory)
+    """Makes instances."""
+    with instances() as make:
+        yield make
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import scratch
 
 from devherd import counted, spool
 from devherd.config import resolved_file
@@ -34,6 +36,24 @@ def eventually(look, what):
             return answer
         time.sleep(0.02)
     pytest.fail(f"never happened: {what}")
+
+
+@contextlib.contextmanager
+def instances():
+    """Makes instances; their processes and directories go with the test. Short paths: UNIX sockets go there."""
+    made = []
+
+    def make(**options):
+        directory = scratch.directory()
+        made.append((Instance(directory, **options), directory))
+        return made[-1][0]
+
+    try:
+        yield make
+    finally:
+        for instance, directory in made:
+            instance.end()
+            shutil.rmtree(directory)
 
 
 class Instance:

@@ -1,7 +1,6 @@
 """The other pages: alive, ready, inventory, status page, and what is not there."""
 
 import json
-import re
 import socket
 import time
 
@@ -65,8 +64,6 @@ def test_a_scanner_that_was_just_started_has_time_to_beat_whatever_the_clock_say
     instance.put_children(scanner)
 
     assert instance.ask("/healthz")[0] == 200
-    (row,) = [line for line in instance.ask("/")[2].split("<tr>") if "<td>scanner</td>" in line]
-    assert re.search(r"<td>\d s ago</td>", row)
 
 
 def test_every_reason_not_to_be_alive_has_its_line(instance):
@@ -157,35 +154,6 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
         ],
         "problems": [{"vendor": "simulated", "path": "/sys/x", "error": "no such thing", "device": None}],
     }
-
-
-def test_the_status_page_shows_the_herd_and_escapes_what_it_shows(instance):
-    """A device can call itself what it likes: it is shown, not run."""
-    hostile = "<script>alert(1)</script>"
-    instance.put(Resource(name="example.com/gpu", devices=[Device(id=hostile, attributes={"model": hostile})]))
-    instance.put_scan(Problem(vendor="v", path="/sys/x", error=hostile))
-    instance.start()
-    instance.put_children(SCANNER, Child(name="resource:example.com_gpu", state="BACKOFF", last_exit=hostile))
-
-    status, headers, page = instance.ask("/")
-
-    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-    assert "<script" not in page
-    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 4
-    assert "example.com/gpu" in page
-
-
-def test_a_resource_of_ten_thousand_devices_gets_a_page_that_can_be_read(instance):
-    """The unhealthy one is on it, most of the healthy ones are only counted."""
-    devices = [Device(id=f"gpu-{number}") for number in range(10_000)]
-    devices[7777].reasons.append("xid")
-    instance.put(Resource(name="example.com/gpu", devices=devices))
-    instance.start()
-
-    _, _, page = instance.ask("/")
-
-    assert "gpu-7777" in page
-    assert "9500 more are in /api/v1/inventory" in page
 
 
 def test_what_is_not_there_is_answered_in_text(instance):

@@ -16,7 +16,8 @@ HEARING = {"health": {"poll": "60s"}, "scan": {"period": "5s"}}
 async def devherd(testbed, *words):
     """A command for the instance, run to its end while the kubelet goes on in this loop."""
     options = [f"--run-dir={testbed.settings.run_dir}", f"--host-root={testbed.settings.host_root}"]
-    command = [sys.executable, "-m", "devherd", *words, *(() if words[0] == "sim" else options)]
+    name, *others = words
+    command = [sys.executable, "-m", "devherd", name, *(() if name == "sim" else options), *others]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done
     return done.stdout

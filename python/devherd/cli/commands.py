@@ -43,6 +43,11 @@ COMMANDS = {
         "show what has happened: verdicts, registrations, allocations, reloads",
         "devherd events --follow --kind verdict --resource nvidia.com/gpu",
     ),
+    "doctor": Command(
+        "devherd.cli.doctor",
+        "check what devherd needs of this host, each line with its cure",
+        "devherd doctor --bundle devherd-support.tar.gz",
+    ),
     "cordon": Command(
         "devherd.cli.cordon",
         "keep a device from new pods",
@@ -72,6 +77,11 @@ COMMANDS = {
         "devherd.cli.import_config",
         "print another plugin's configuration as one for devherd",
         "devherd import-config nvidia-config.yaml > /etc/devherd/config.yaml",
+    ),
+    "deploy-files": Command(
+        "devherd.cli.deploy_files",
+        "write the systemd unit, the Kubernetes manifests and the alert rules",
+        "devherd deploy-files /usr/local/share/devherd",
     ),
     "ctl": Command("devherd.cli.ctl", "supervisorctl against the running instance", "devherd ctl restart scanner"),
     "sim node": Command(

@@ -73,7 +73,7 @@ def _print(report: "ScanReport", output: str, *, explain: bool) -> None:
 
         console().print(_table(report, explain=explain))
         return
-    inventory = _inventory(report, explain=explain)
+    inventory = inventory_of(report, explain=explain)
     if output == "json":
         print(json.dumps(inventory, indent=2))
     else:
@@ -82,7 +82,7 @@ def _print(report: "ScanReport", output: str, *, explain: bool) -> None:
         print(yaml.safe_dump(inventory, sort_keys=False, allow_unicode=True), end="")
 
 
-def _inventory(report: "ScanReport", *, explain: bool) -> Json:
+def inventory_of(report: "ScanReport", *, explain: bool) -> Json:
     """The scan's JSON; `explain` adds `rule`, `sources` and `findings` to each device."""
     inventory = inventory_json(report.resources, report.problems, report.duration_seconds)
     if explain:

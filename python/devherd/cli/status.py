@@ -28,19 +28,20 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
     settings = instance_settings(arguments)
     if arguments.output == "json":
-        herd, allocations = _look(settings)
-        print(json.dumps(_status_json(herd, allocations), indent=2))
+        herd, allocations = look(settings)
+        print(json.dumps(status_json(herd, allocations), indent=2))
         return ExitCode.DONE
     from devherd.cli.inventory_table import console
     from devherd.cli.watch import watch
 
     if arguments.watch:
-        return watch(console(), lambda: _table(*_look(settings)))
-    console().print(_table(*_look(settings)))
+        return watch(console(), lambda: _table(*look(settings)))
+    console().print(_table(*look(settings)))
     return ExitCode.DONE
 
 
-def _look(settings: Settings) -> tuple[Herd, Allocations | None]:
+def look(settings: Settings) -> tuple[Herd, Allocations | None]:
+    """The instance, and who holds its devices. Raises UnreachableError when none runs."""
     require_running(settings)
     try:
         return instance.read(settings), allocations_of(settings)
@@ -48,7 +49,7 @@ def _look(settings: Settings) -> tuple[Herd, Allocations | None]:
         raise UnreachableError(f"cannot read {error.filename}", error.strerror or str(error), "use sudo") from error
 
 
-def _status_json(herd: Herd, allocations: Allocations | None) -> Json:
+def status_json(herd: Herd, allocations: Allocations | None) -> Json:
     """The live inventory with the configuration and every child; each resource names its own."""
     status = instance.live_inventory(herd, allocations)
     status["configuration"] = {

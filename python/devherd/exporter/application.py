@@ -5,15 +5,18 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qs
 
 from devherd import instance
 from devherd.config.resolved import ExporterOptions
-from devherd.exporter import exposition, health, metrics, status_page
+from devherd.exporter import exposition, health, metrics
 from devherd.exporter.http_message import Answer, Request
 from devherd.exporter.rendering import Rendering
+from devherd.exporter.status_page.made_pages import ASSETS, MadePages, asset
+from devherd.exporter.status_page.view import View
 from devherd.heartbeat import Heartbeats
 from devherd.instance import Allocations, Herd
 from devherd.kubelet import registration_socket
@@ -27,7 +30,7 @@ MOST_QUEUED = 8
 _ALWAYS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
 
@@ -41,6 +44,7 @@ class Application:
         self._pod_resources = pod_resources
         self._rendering: Rendering[Answer] = Rendering()
         self._probing: Rendering[Answer] = Rendering()
+        self._status_pages = MadePages(settings, heartbeats)
         self._pages: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             "/": self._status_page,
             "/healthz": self._alive,
@@ -60,6 +64,8 @@ class Application:
         return replace(answer, headers={**_ALWAYS, **answer.headers})
 
     async def _page(self, request: Request) -> Answer:
+        if request.path in ASSETS:
+            return asset(request)
         if request.path not in self._pages:
             return _text(HTTPStatus.NOT_FOUND, f"no such page; choose from {', '.join(self._pages)}\n")
         if request.method not in _METHODS:
@@ -75,7 +81,7 @@ class Application:
         wanted = _Wanted(
             names=frozenset(parse_qs(request.query).get("name[]", ())),
             openmetrics=exposition.prefers_openmetrics(request.headers.get("accept", "")),
-            gzip="gzip" in request.headers.get("accept-encoding", "").lower(),
+            gzip=_takes_gzip(request),
         )
         if wanted.names and self._rendering.queue_length >= MOST_QUEUED:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all samples\n")
@@ -100,16 +106,17 @@ class Application:
             return answer
         return replace(answer, body=gzip.compress(answer.body, _GZIP_LEVEL), headers={"Content-Encoding": "gzip"})
 
-    async def _status_page(self, _: Request) -> Answer:
+    async def _status_page(self, request: Request) -> Answer:
+        """To a client that has it already, no more than that."""
+        view, known = View.of_query(request.query), request.headers.get("if-none-match", "")
+        if view.is_narrowed and self._rendering.queue_length >= MOST_QUEUED:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different views; ask again, or for all devices\n")
         allocations = await self._pod_resources.allocations()
-
-        def make() -> Answer:
-            herd = self._herd()
-            reasons = [*health.reasons_not_alive(herd, self._heartbeats), *health.reasons_not_ready(herd)]
-            page = status_page.render(herd, allocations, reasons, self._heartbeats)
-            return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page.encode())
-
-        return await self._rendering.shared("page", make)
+        make = partial(self._status_pages.answer, view, allocations, may_lag=bool(known))
+        answer = await self._rendering.shared(("page", view, bool(known)), make)
+        if answer.headers["ETag"] in known:
+            return replace(answer, status=HTTPStatus.NOT_MODIFIED, body=b"")
+        return answer if _takes_gzip(request) else _unpacked(answer)
 
     async def _alive(self, _: Request) -> Answer:
         return _verdict(health.reasons_not_alive(instance.read_children(self._settings), self._heartbeats))
@@ -144,6 +151,15 @@ class _Wanted:
     names: frozenset[str]
     openmetrics: bool
     gzip: bool
+
+
+def _unpacked(answer: Answer) -> Answer:
+    headers = {name: answer.headers[name] for name in answer.headers if name != "Content-Encoding"}
+    return replace(answer, body=gzip.decompress(answer.body), headers=headers)
+
+
+def _takes_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "").lower()
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

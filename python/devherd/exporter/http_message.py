@@ -104,11 +104,11 @@ def parse(head: bytes) -> Request:
 
 
 def encoded(answer: Answer, method: str, *, keeps_alive: bool) -> bytes:
-    """An answer as it is sent: to HEAD without its body."""
+    """An answer as it is sent: to HEAD without its body. One that says that nothing has changed describes no body."""
+    of_the_body = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
     headers = {
         "Date": formatdate(usegmt=True),
-        "Content-Type": answer.content_type,
-        "Content-Length": str(len(answer.body)),
+        **({} if answer.status == HTTPStatus.NOT_MODIFIED else of_the_body),
         "Connection": "keep-alive" if keeps_alive else "close",
         **answer.headers,
     }

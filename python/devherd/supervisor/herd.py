@@ -255,7 +255,7 @@ class Herd(Supervisor):
         log.info("%s", said)
         self.options.history.note("process", said)
         for warning in self._loader.config.warnings:
-            log.warning("%s: %s", self._loader.config.source, warning)
+            log.warning("%s", warning)
 
     def _configuration(self) -> spool_pb2.Configuration:
         config = self._loader.config

@@ -1,0 +1,171 @@
+"""One device, folded: its health, holders and place in a line; inside, the evidence with its source, and every fact.
+
+A shared device is one row, however many ids the kubelet knows it by.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from devherd.exporter.status_page.html import Html, element, joined
+from devherd.exporter.status_page.view import Holding
+from devherd.instance import Holder
+from devherd.inventory_json import health_of
+from devherd.proto import health_pb2, spool_pb2
+
+MOST_LINES = 20
+"""Of one fact: holders of a shared device, devices of a card. The inventory's JSON has all."""
+_BREAK = Html("<br>")
+
+
+Place = tuple[str, str]
+"""A resource's name and the id of one of its devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known of a device of a resource. `holdings` are its ids that are held, None while that is unknown."""
+
+    resource_name: str
+    device: spool_pb2.Device
+    holdings: list[Holding] | None
+    verdict: health_pb2.Verdict | None
+    of_its_card: Sequence[Place] = ()
+    """The devices of its card, itself among them."""
+
+    @property
+    def place(self) -> Place:
+        """Which one it is."""
+        return self.resource_name, self.device.id
+
+    @property
+    def style(self) -> str:
+        """The class that page.css gives a colour."""
+        return "bad" if self.device.reasons else "warn" if self.device.warnings else "good"
+
+
+def link(*place: str, text: str = "") -> Html:
+    """A link to a resource or a device on the page."""
+    name = "/".join(place)
+    return element("a", text or name, href=f"#{quote(name, safe='/:@')}")
+
+
+def timestamp(seconds: float) -> Html:
+    """A moment, in UTC; page.js adds its age."""
+    shown = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seconds))
+    return element("time", shown, datetime=shown.replace(" ", "T"))
+
+
+def device_row(row: Row, *, is_open: bool) -> Html:
+    """A list item."""
+    inside = joined(*_evidence(row), _facts(row))
+    line = element("summary", *_line(row))
+    return element("li", element("details", line, inside, open=is_open), id="/".join(row.place), class_=row.style)
+
+
+def _line(row: Row) -> Iterator[Html]:
+    device = row.device
+    shared = f" ({device.replicas} replicas)" if device.replicas else ""
+    yield element("span", device.id, element("small", shared) if shared else "", class_="name")
+    words = f"{health_of(device)}: {', '.join(device.reasons)}" if device.reasons else health_of(device)
+    if device.warnings:
+        words = f"{words}; warning: {', '.join(device.warnings)}"
+    yield element("span", words, class_=row.style)
+    yield element("span", _holders_in_short(row), class_="holder")
+    yield element("span", f"NUMA {', '.join(map(str, device.numa_nodes))}" if device.numa_nodes else "", class_="numa")
+    yield element("span", _address(device), class_="address")
+
+
+def _address(device: spool_pb2.Device) -> str:
+    return device.attributes.get("pci_address", "")
+
+
+def _holders_in_short(row: Row) -> str:
+    if row.holdings is None:
+        return "holder unknown"
+    if row.device.replicas:
+        return f"{len(row.holdings)} of {row.device.replicas} allocated"
+    return ", ".join(_holder(each) for _, holders in row.holdings for each in holders) or "free"
+
+
+def _holder(holder: Holder) -> str:
+    return f"{holder['namespace']}/{holder['pod']} ({holder['container']})"
+
+
+def _evidence(row: Row) -> Iterator[Html]:
+    """What is held against it; where that is not known, its reasons are in its line all the same."""
+    verdict = row.verdict
+    if verdict is None:
+        return
+    if verdict.frozen:
+        yield element("p", f"Not examined: {verdict.frozen}", class_="warn")
+    for held in verdict.held:
+        if not held.is_over:
+            yield _finding(held)
+    over = [held for held in verdict.held if held.is_over]
+    if over:
+        ended = (joined(element("dt", held.reason), element("dd", *_what_was_seen(held))) for held in over)
+        yield element("p", "Past events:")
+        yield element("dl", *ended)
+
+
+def _finding(held: health_pb2.Held) -> Html:
+    action = health_pb2.Action.Name(held.action).lower()
+    title = f"{held.reason} ({'waiting' if held.is_waiting else action})"
+    style = "bad" if held.action == health_pb2.UNHEALTHY and not held.is_waiting and not held.only_warned else "warn"
+    return element(
+        "div",
+        element("p", element("strong", title, class_=style), f", source {held.source}: {held.detail}"),
+        _pairs(
+            ("Read", f"{held.file}: {held.value}" if held.value else held.file),
+            ("Since", joined(*_what_was_seen(held))),
+            ("Only a warning", held.only_warned),
+            ("Judged by", held.rule),
+            ("Taken back by", held.taken_back_by),
+            ("Counts later" if held.is_waiting else "Not yet", held.not_yet),
+        ),
+        class_="finding",
+    )
+
+
+def _what_was_seen(held: health_pb2.Held) -> Iterator[str]:
+    yield timestamp(held.first_timestamp_seconds)
+    if held.count > 1:
+        yield f", raised {held.count} times, last "
+        yield timestamp(held.last_timestamp_seconds)
+
+
+def _facts(row: Row) -> Html:
+    device = row.device
+    held_by = [
+        joined(f"{device_id}: " if device.replicas else "", _holder(holder))
+        for device_id, holders in row.holdings or ()
+        for holder in holders
+    ]
+    return element(
+        "div",
+        _pairs(
+            ("Held by", _lines(held_by)),
+            ("Nodes", _lines([node.host_path for node in device.edits.nodes])),
+            ("CDI devices", _lines(list(device.edits.cdi_devices))),
+            ("Card", device.card),
+            ("Same card", _lines([link(*place) for place in row.of_its_card if place != row.place])),
+            *((name, device.attributes[name]) for name in sorted(device.attributes)),
+        ),
+        element("p", link(*row.place, text="Link to this device")),
+        class_="facts",
+    )
+
+
+def _lines(texts: Sequence[str]) -> Html:
+    more = len(texts) - MOST_LINES
+    if more > 0:
+        texts = [*texts[:MOST_LINES], f"and {more} more"]
+    return joined(*(joined(_BREAK if number else "", text) for number, text in enumerate(texts)))
+
+
+def _pairs(*pairs: tuple[str, str]) -> Html:
+    """Names with their values, without those that have none."""
+    there = [element("div", element("dt", name), element("dd", value)) for name, value in pairs if value]
+    return element("dl", *there) if there else Html()

@@ -1,0 +1,159 @@
+"""The resources, folded: counts and registration in a line; inside, the devices, those to look at first.
+
+A page has as many devices as it has room for; what was left out is a link, which page.js follows in place.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from devherd.exporter.status_page.device import Place, Row, device_row, link, timestamp
+from devherd.exporter.status_page.html import Html, element, joined
+from devherd.exporter.status_page.trouble import count, devices
+from devherd.exporter.status_page.view import Filter, View, holdings_of
+from devherd.instance import Allocations, Herd
+from devherd.proto import health_pb2, spool_pb2
+from devherd.spool.listing import ids_of
+
+ROOM_BYTES = 150_000
+"""For devices, before compression. With everything else the page stays below 300 kB."""
+MOST_OPEN = 20
+"""Devices to look at that are unfolded from the beginning."""
+
+_Card = tuple[str, str]
+_Verdicts = Mapping[tuple[str, str, str], health_pb2.Verdict]
+
+
+@dataclass(slots=True)
+class _Listing:
+    """Devices of a resource that a view lets through, and the rows of those that there is room for."""
+
+    resource: spool_pb2.Resource
+    rows: list[Row]
+    shown: list[Html] = field(default_factory=list)
+    is_open: bool = False
+    """Whether one of these is unfolded."""
+
+
+def sections(herd: Herd, allocations: Allocations | None, verdicts: _Verdicts, view: View) -> Iterator[Html]:
+    """A section a resource, in the order of their names; without those in which a filter lets nothing through."""
+    of_cards = _devices_of_cards(herd)
+    listings = [
+        _Listing(resource, list(_rows(resource, allocations, verdicts, of_cards, view)))
+        for resource in herd.resources
+        if view.shows(resource)
+    ]
+    if view.filter:
+        listings = [listing for listing in listings if listing.rows]
+    _fill(listings, view.start)
+    for listing in listings:
+        yield _section(herd, allocations, listing, view, is_open=view.is_narrowed or len(herd.resources) == 1)
+
+
+def _rows(
+    resource: spool_pb2.Resource,
+    allocations: Allocations | None,
+    verdicts: _Verdicts,
+    of_cards: Mapping[_Card, list[Place]],
+    view: View,
+) -> Iterator[Row]:
+    chosen = Filter(view.filter)
+    for device in resource.devices:
+        holdings = holdings_of(ids_of(device.id, device.replicas), resource.name, allocations)
+        if chosen.lets_through(resource, device, holdings):
+            verdict = verdicts.get((device.vendor, device.card, device.id))
+            yield Row(resource.name, device, holdings, verdict, of_cards.get((device.vendor, device.card), ()))
+
+
+def _devices_of_cards(herd: Herd) -> dict[_Card, list[Place]]:
+    found: dict[_Card, list[Place]] = {}
+    for resource in herd.resources:
+        for device in resource.devices:
+            if device.card:
+                found.setdefault((device.vendor, device.card), []).append((resource.name, device.id))
+    return found
+
+
+def _fill(listings: Sequence[_Listing], start: int) -> None:
+    """Those to look at come first, in all resources alike, until there is no room."""
+    queue = sorted(
+        ((row, listing) for listing in listings for row in listing.rows),
+        key=lambda each: (not each[0].device.reasons, not each[0].device.warnings),
+    )
+    room = ROOM_BYTES
+    for number, (row, listing) in enumerate(queue[start:]):
+        is_open = row.style != "good" and number < MOST_OPEN
+        shown = device_row(row, is_open=is_open)
+        room -= len(shown)
+        if room < 0 and number:
+            break
+        listing.shown.append(shown)
+        listing.is_open |= is_open
+
+
+def _section(herd: Herd, allocations: Allocations | None, listing: _Listing, view: View, *, is_open: bool) -> Html:
+    resource = listing.resource
+    counted, registration = count(resource), herd.registration(resource.name)
+    style = "bad" if counted.unhealthy or not registration.registered else "warn" if counted.warned else "good"
+    line = element(
+        "summary",
+        element("h3", resource.name),
+        element("span", _health_in_short(resource, is_served=registration.registered), class_="health"),
+        element("span", _allocated(resource, allocations)),
+        element(
+            "span",
+            "registered" if registration.registered else f"not registered: {registration.detail}",
+            class_="good" if registration.registered else "bad",
+        ),
+    )
+    inside = joined(
+        element("p", *_about(herd, resource), class_="about-resource"),
+        element("ol", *listing.shown, class_="devices", start=str(view.start + 1) if view.start else None),
+        element("p", *_rest(listing, view), class_="rest"),
+    )
+    folded = element("details", line, inside, open=is_open or listing.is_open)
+    return element("section", folded, id=resource.name, class_=f"resource {style}")
+
+
+def _health_in_short(resource: spool_pb2.Resource, *, is_served: bool) -> Html:
+    counted = count(resource)
+    healthy = f"{counted.total - counted.unhealthy:,} of {counted.total:,} healthy"
+    style = "bad" if counted.unhealthy else "good" if is_served else "off"
+    warned = element("span", f", {counted.warned:,} with a warning", class_="warn") if counted.warned else ""
+    return joined(element("span", healthy, class_=style), warned)
+
+
+def _allocated(resource: spool_pb2.Resource, allocations: Allocations | None) -> str:
+    if allocations is None:
+        return "allocated: unknown"
+    ids = (device_id for device in resource.devices for device_id in ids_of(device.id, device.replicas))
+    return f"{sum((resource.name, device_id) in allocations for device_id in ids):,} allocated"
+
+
+def _about(herd: Herd, resource: spool_pb2.Resource) -> Iterator[str]:
+    yield f"Vendor {resource.vendor}" if resource.vendor else "Vendor unknown"
+    child, state = herd.child_of(resource.name), herd.states.get(resource.name)
+    if child is not None:
+        yield f", process {child.name}: {child.state}"
+    if state is not None and state.registered and state.registered_timestamp_seconds:
+        yield ", registered since "
+        yield timestamp(state.registered_timestamp_seconds)
+    yield ". "
+    yield link(resource.name, text="Link to this resource")
+
+
+def _rest(listing: _Listing, view: View) -> Iterator[str]:
+    shown, total = len(listing.shown), len(listing.rows)
+    if shown == total:
+        return
+    if not view.resource:
+        yield f"Showing {shown:,} of {devices(total)}. "
+        yield element(
+            "a", "Show more", href=replace(view, resource=listing.resource.name, start=0).query, class_="grow"
+        )
+        return
+    yield f"Showing devices {view.start + 1:,} to {view.start + shown:,} of {total:,}. " if shown else "No more. "
+    if view.start:
+        yield element("a", "From the first", href=replace(view, start=0).query)
+        yield " "
+    if view.start + shown < total:
+        yield element("a", "Next", href=replace(view, start=view.start + shown).query)

@@ -1,0 +1,196 @@
+"""The status page as it is served: compressed, made once per change, and not sent again to who has it."""
+
+import gzip
+import urllib.request
+from unittest import mock
+
+import pytest
+
+from devherd.exporter.status_page import made_pages
+from devherd.exporter.status_page.made_pages import MOST_VIEWS, MadePages
+from devherd.exporter.status_page.view import View
+from devherd.heartbeat import Heartbeats
+from devherd.history.record import History
+from devherd.proto.health_pb2 import Held, Verdict
+from devherd.proto.spool_pb2 import Child, Device, Problem, Resource
+from devherd.settings import Settings
+
+GPU = Resource(name="example.com/gpu", vendor="simulated", devices=[Device(id="0"), Device(id="1")])
+LOST = Resource(name="example.com/gpu", vendor="simulated", devices=[Device(id="0", reasons=["xid"]), Device(id="1")])
+
+
+def test_the_page_shows_the_instance(instance):
+    """With a policy that lets nothing be loaded from elsewhere."""
+    instance.put(GPU)
+    instance.put_scan()
+    instance.start()
+
+    status, headers, page = instance.ask("/")
+
+    assert (status, headers["Content-Type"], headers["Cache-Control"]) == (200, "text/html; charset=utf-8", "no-cache")
+    assert "example.com/gpu" in page
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'" in policy
+    assert "unsafe" not in policy
+
+
+def test_script_and_style_are_kept_for_ever_at_the_address_that_names_their_build(instance):
+    """A browser asks for them once; after an upgrade the page names others."""
+    instance.put(GPU)
+    instance.start()
+    page = instance.ask("/")[2]
+
+    for name, kind in (("page.js", "text/javascript"), ("page.css", "text/css")):
+        _, found, rest = page.partition(f'"{name}?')
+        status, headers, _ = instance.ask(f"/{name}?{rest.partition(chr(34))[0]}")
+        assert (bool(found), status, headers["Content-Type"]) == (True, 200, f"{kind}; charset=utf-8")
+        assert headers["Cache-Control"] == "max-age=31536000, immutable"
+        assert instance.ask(f"/{name}?other")[1]["Cache-Control"] == "no-store"
+
+
+def test_a_reader_that_has_the_page_is_told_so_until_it_says_something_else(instance):
+    """That there was a scan meanwhile is in a header."""
+    instance.put(GPU)
+    instance.put_scan(timestamp_seconds=1_000_000_000)
+    instance.start()
+
+    _, headers, page = instance.ask("/")
+    tag = headers["ETag"]
+    assert f'data-tag="{tag.replace(chr(34), "&quot;")}"' in page
+    instance.put_scan(timestamp_seconds=1_000_000_005)
+    status, headers, body = instance.ask("/", If_None_Match=tag)
+    assert (status, body, headers["ETag"], headers["Devherd-Scanned"]) == (304, "", tag, "2001-09-09T01:46:45Z")
+    assert "Content-Length" not in headers
+    assert "2001-09-09 01:46:45Z" in instance.ask("/")[2]
+
+    instance.put(LOST)
+    status, headers, page = instance.ask("/", If_None_Match=tag)
+    assert status == 200
+    assert headers["ETag"] != tag
+    assert "Unhealthy: xid" in page
+
+
+def test_the_page_is_compressed_for_who_takes_that(instance):
+    """The same page."""
+    instance.put(GPU)
+    instance.start()
+
+    plain = instance.ask("/")
+    request = urllib.request.Request(instance.url + "/", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(answer.read()).decode() == plain[2]
+    assert "Content-Encoding" not in plain[1]
+    assert plain[1]["Vary"] == "Accept-Encoding"
+
+
+def test_views_have_pages_of_their_own(instance):
+    """By the query of the address."""
+    instance.put(GPU)
+    instance.put(Resource(name="example.com/nic", devices=[Device(id="eth0")]))
+    instance.start()
+
+    whole, gpus, none = (instance.ask(f"/{query}")[2] for query in ("", "?resource=example.com/gpu", "?filter=nothing"))
+
+    assert 'id="example.com/nic/eth0"' in whole
+    assert 'id="example.com/gpu/1"' in gpus
+    assert 'id="example.com/nic' not in gpus
+    assert "No device matches." in none
+
+
+@pytest.fixture
+def pages(instance):
+    """The pages of an instance without a process, and the calls that make one."""
+    instance.put(GPU)
+    instance.put_scan(timestamp_seconds=1.0)
+    heartbeats = Heartbeats(2)
+    heartbeats.beat(1)
+    with mock.patch.object(made_pages, "render", side_effect=made_pages.render) as render:
+        yield MadePages(Settings(run_dir=instance.run_dir), heartbeats), render
+
+
+def test_a_page_is_made_once_for_all_who_ask(pages):
+    """However often they do."""
+    made, render = pages
+    first = made.answer(View(), {}, may_lag=False)
+    assert [made.answer(View(), {}, may_lag=lag).body for lag in (True, False)] == [first.body] * 2
+    assert render.call_count == 1
+
+
+def scan_later(instance):
+    instance.put_scan(timestamp_seconds=2.0)
+
+
+def test_a_scan_that_finds_nothing_new_makes_no_page_for_who_has_one(instance, pages):
+    """For others it does: the page says when that was."""
+    made, render = pages
+    first = made.answer(View(), {}, may_lag=False)
+    scan_later(instance)
+    assert made.answer(View(), {}, may_lag=True).body == first.body
+    assert render.call_count == 1
+    later = made.answer(View(), {}, may_lag=False)
+    assert b"00:00:02Z" in gzip.decompress(later.body)
+    assert (render.call_count, later.headers["ETag"]) == (2, first.headers["ETag"])
+
+
+def happen(instance):
+    history = History(instance.run_dir / "history", "scanner")
+    history.note("reload", "configuration reloaded")
+    assert history.keep()
+
+
+HELD = Verdict(device="0", held=[Held(reason="xid", source="kernel-log")])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda instance: instance.put(LOST),
+        lambda instance: instance.put(Resource(name="example.com/nic")),
+        lambda instance: instance.take_away(GPU.name),
+        lambda instance: instance.put_state(GPU.name, registered=True),
+        lambda instance: instance.put_verdict(HELD),
+        lambda instance: instance.put_scan(Problem(error="no such thing"), timestamp_seconds=2.0),
+        lambda instance: instance.put_children(Child(name="scanner", state="BACKOFF"), supervisor_pid=1),
+        happen,
+    ],
+    ids=["device", "new resource", "resource gone", "registration", "verdict", "problem", "process", "event"],
+)
+def test_whatever_changes_is_on_the_next_page(instance, pages, change):
+    """Also for a reader that has one."""
+    made, _ = pages
+    before = made.answer(View(), {}, may_lag=True).headers["ETag"]
+    change(instance)
+    assert made.answer(View(), {}, may_lag=True).headers["ETag"] != before
+
+
+def test_a_pod_that_comes_is_on_the_next_page(pages):
+    """As the kubelet says."""
+    made, _ = pages
+    before = made.answer(View(), {}, may_lag=True).headers["ETag"]
+    pod = {(GPU.name, "0"): [{"namespace": "n", "pod": "p", "container": "c"}]}
+    after = made.answer(View(), pod, may_lag=True)
+    assert after.headers["ETag"] != before
+    assert b"n/p (c)" in gzip.decompress(after.body)
+
+
+def test_a_process_that_falls_silent_is_on_the_next_page(instance, pages):
+    """No file says so."""
+    made, _ = pages
+    instance.put_children(Child(name="scanner", state="RUNNING", heartbeat_slot=1), supervisor_pid=1)
+    assert b"no heartbeat" not in gzip.decompress(made.answer(View(), {}, may_lag=True).body)
+    with mock.patch("time.monotonic", return_value=10.0**9):
+        after = gzip.decompress(made.answer(View(), {}, may_lag=True).body)
+    assert b"scanner: no heartbeat for more than 10 s" in after
+
+
+def test_views_that_were_not_asked_for_lately_are_forgotten(pages):
+    """Everybody who types in the filter makes some."""
+    made, render = pages
+    for number in range(MOST_VIEWS + 1):
+        made.answer(View(), {}, may_lag=True)
+        made.answer(View(filter=str(number)), {}, may_lag=True)
+    assert len(made._made) == MOST_VIEWS
+    assert render.call_count == MOST_VIEWS + 2
+    made.answer(View(filter="0"), {}, may_lag=True)
+    assert render.call_count == MOST_VIEWS + 3
