@@ -1,4 +1,7 @@
-"""The Grafana dashboard: every query has data, of a node on which everything happens that a query can show."""
+"""The Grafana dashboard and the examples of docs/metrics.md: every query has data.
+
+Of a node on which everything happens that a query can show.
+"""
 
 import itertools
 import json
@@ -7,7 +10,7 @@ import re
 import time
 
 import pytest
-from monitoring import DEPLOY
+from monitoring import DEPLOY, ROOT
 from test_alerts_end_to_end import GPU, devherd
 
 from devherd.exporter import observed
@@ -15,12 +18,14 @@ from devherd_sim.kubelet.pod import ContainerSpec, Pod
 
 DASHBOARD = json.loads((DEPLOY / "grafana" / "devherd.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+EXAMPLES = re.findall(r"^```promql\n(.*?)^```", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE | re.DOTALL)
 VARIABLES = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
 STOPPED = "example.com/stopped"
 
 
 def queries():
-    """Every expression with its panel's title, as Grafana sends it: each variable `All`."""
+    """Every expression with its panel's title, as Grafana sends it, each variable `All`; and the examples."""
+    yield from (("docs/metrics.md", example) for example in EXAMPLES)
     for panel in PANELS:
         for target in panel["targets"]:
             expression = re.sub(r"\$__(rate_interval|range)\b", "1m", target["expr"])

@@ -39,7 +39,7 @@ _Name = Annotated[
         "a name of 1 to 40 lower-case letters, digits and `-`",
         "write it like `disk-check`",
     ),
-    Form("name", "disk-check"),
+    Form("name"),
 ]
 
 

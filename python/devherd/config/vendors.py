@@ -20,7 +20,7 @@ PciDeviceId = Annotated[
     str,
     spelt("0x[0-9a-f]{4}", "the id of a PCI device", "write it in lower case, in quotes, like `'0x56c0'`"),
     Field(examples=["0x56c0"]),
-    Form("PCI device id", '"0x56c0"'),
+    Form("PCI device id"),
 ]
 
 
@@ -71,7 +71,7 @@ class NvidiaOptions(VendorOptions):
         list[DeviceListStrategy],
         BeforeValidator(_as_list, json_schema_input_type=DeviceListStrategy | list[DeviceListStrategy]),
         Field(min_length=1),
-        Form("list of `envvar`, `volume-mounts`, `cdi-annotations`, `cdi-cri`", "[envvar]"),
+        Form("list of `envvar`, `volume-mounts`, `cdi-annotations`, `cdi-cri`"),
     ] = ["envvar"]
     """How the container runtime learns which devices a container gets: `NVIDIA_VISIBLE_DEVICES`, mounts, or CDI names
     in annotations or in the kubelet's own field.
