@@ -70,6 +70,7 @@ def _health_rule(rule: HealthRule, place: str) -> resolved.HealthRule:
         action=rule.action,
         after=rule.after,
         hold=rule.hold,
+        optional=rule.optional,
         place=place,
     )
 
@@ -94,6 +95,7 @@ def _external(external: External, place: str) -> resolved.External:
         timeout=external.timeout,
         max_age=external.silence_seconds,
         on_silence=external.on_silence,
+        optional=external.optional,
         place=place,
     )
 
@@ -114,6 +116,7 @@ def _rule(rule: model.ResourceRule, place: str) -> resolved.ResourceRule:
         advertise=rule.advertise,
         sharing=_part(resolved.Sharing, rule.sharing),
         preferred=rule.preferred,
+        optional=rule.optional,
         place=place,
     )
 
