@@ -10,7 +10,8 @@ from devherd.config.external import External
 from devherd.config.health_rule import HealthRule
 from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.selectors import Match
-from devherd.config.vendors import VendorOptions, Vendors
+from devherd.config.vendor_options import VendorOptions
+from devherd.config.vendors import Vendors
 from devherd.config.warnings import place_of, placed, warnings_of
 from devherd.config.xid_policy import XidPolicy
 from devherd.health.sources import AMD_EXPORTER, XPUMD
