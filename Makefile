@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build proto docs-pages docs pictures demo test test-image-python soak lint format bench tools clean
+.PHONY: all help build wheel proto docs-pages docs pictures demo test test-image-python soak lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,15 +22,19 @@ $(INSTALLED): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "devherd: $(PYTHON) is too old — Python 3.11 or newer is needed — name one: make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "devherd: $(PYTHON) has no venv — the build sets up its own environment — install the python3-venv package"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing Python packages into $(VENV)"
+	@echo "installing Python packages into $(VENV): a minute or less"
 	@$(BIN)/pip install --quiet --constraint constraints.txt 'maturin>=1.9,<2' $$($(BIN)/python tests/requirements.py)
 	@touch $@
 
 $(NATIVE): $(INSTALLED) $(RUST_SOURCES) pyproject.toml
 	@command -v cargo >/dev/null || { echo "devherd: cargo is missing — the scan core is written in Rust — install a Rust toolchain (1.85 or newer) with rustup"; exit 1; }
-	@echo "compiling the native module"
-	@$(BIN)/maturin develop --release
+	@echo "compiling the scan core: about four minutes on two cores the first time, one after a change"
+	@PIP_QUIET=1 $(BIN)/maturin develop --release
 	@touch $@
+	@printf '\nThe command is %s. To type just devherd in this shell:\n\n  export PATH="%s:$$PATH"\n\nThen try: devherd demo\n' $(BIN)/devherd '$(CURDIR)/$(BIN)'
+
+wheel: $(INSTALLED) ## build a wheel into dist/, for machines without a Rust toolchain
+	@$(BIN)/maturin build --release --locked --out dist
 
 proto: $(INSTALLED) ## generate the protobuf modules from proto/
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --python_out=python --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --mypy_out=quiet:python proto/*.proto
@@ -60,7 +64,7 @@ test-image-python: build ## run the tests of the herd on the container image's P
 	@tests/image_python.sh
 
 soak: build ## play the fault matrix for long (tests/faults/soak.py names the settings) and print it
-	@PYTHONPATH=$(CURDIR)/tests $(BIN)/python tests/faults/soak.py
+	@PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/nvml $(BIN)/python tests/faults/soak.py
 
 lint: build ## formatters, linters, type checkers, generated code
 	@cargo fmt --check

@@ -10,6 +10,7 @@ root=$tools/root
 works() {
     case $1 in
     kubectl) set -- "$1" version --client ;;
+    openssl) set -- "$1" version ;;
     busybox) set -- "$tools/bin/$1" true ;; # its test needs the static one, whatever PATH has
     *) set -- "$1" --version ;;
     esac

@@ -431,6 +431,15 @@ class Scanner:
 
     def watch_also(self, devices: list[Device]) -> None:
         """Keep an eye on devices that the last scan could not examine, in every poll until others are given."""
+    def new_memories(self) -> list[tuple[tuple[str, str, str, str], str]] | None:
+        """What a later process has to know of what was seen in this boot, by card, source, file and variant: sorted.
+
+        None where that is as when it was asked last.
+        """
+
+    def recall(self, memories: Sequence[tuple[tuple[str, str, str, str], str]]) -> None:
+        """Take in what an earlier process knew."""
+
     @property
     def is_simulated(self) -> bool: ...
     def edits(self, device: Device, platform: Platform | None, by: str, resource_name: str) -> Edits | None:
@@ -458,6 +467,20 @@ class UeventSocket:
 class KernelLogEvent:
     """What the kernel log said, `times` times. rust/src/events/kernel_log_rules.rs documents the fields."""
 
+    def __new__(
+        cls,
+        *,
+        rule: str,
+        pci_address: str,
+        uuid: str,
+        gpu_instance: int | None,
+        compute_instance: int | None,
+        xid: str,
+        value: str,
+        text: str,
+        monotonic: float,
+        times: int,
+    ) -> KernelLogEvent: ...
     @property
     def rule(self) -> str: ...
     @property

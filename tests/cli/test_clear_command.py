@@ -65,6 +65,14 @@ def test_what_is_held_because_it_comes_and_goes_is_taken_back(run_dir):
     assert outcome.stdout == "example.com/gpu GPU-0: off-bus is taken back\n"
 
 
+def test_what_stands_on_a_card_that_sleeps_is_taken_back(run_dir):
+    """Nobody looks at it, so no good look would ever end it."""
+    outcome = cleared(run_dir, "off-bus", health_pb2.Held(source="pci-config", reason="off-bus", is_unseen=True))
+
+    assert outcome.stdout == "example.com/gpu GPU-0: off-bus is taken back\n"
+    assert stated(run_dir) == [("boot-1", "GPU-0", "operator", "off-bus")]
+
+
 def test_what_stands_while_it_is_seen_cannot_be_taken_back(run_dir):
     """It would be seen again in a second."""
     outcome = cleared(run_dir, "node-missing", MISSING)

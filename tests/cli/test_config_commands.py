@@ -18,9 +18,16 @@ def test_every_error_of_a_config_has_its_line_and_key_path(tmp_path):
 
     assert (outcome.code, outcome.stdout) == (2, "")
     assert len(lines) == 3
-    assert all(line.startswith(f"devherd: bad configuration in {path} — ") for line in lines)
-    for key in ("scan.period: ", "health.recover_after: ", "resorces: unknown key; did you mean `resources`?"):
-        assert sum(f" — {key}" in line for line in lines) == 1
+    for line, said in zip(
+        lines,
+        [
+            "1:16 — scan.period: `5x` is not a duration — ",
+            "2:25 — health.recover_after: `0` is too small — ",
+            "3:1 — resorces: unknown key — did you mean `resources`?",
+        ],
+        strict=True,
+    ):
+        assert line.startswith(f"devherd: bad configuration in {path}:{said}")
 
 
 def test_a_good_config_is_shown_with_the_resources_it_makes(tmp_path):
@@ -38,8 +45,8 @@ def test_a_good_config_is_shown_with_the_resources_it_makes(tmp_path):
 @pytest.mark.parametrize(
     ("match", "said"),
     [
-        ("{interfaceid: '*'}", "interfaceid: no vendor has this fact; did you mean `interface_id`?"),
-        ("{vendor: nvdia}", "vendor: no vendor matches `nvdia`; did you mean `nvidia`?"),
+        ("{interfaceid: '*'}", "interfaceid: no vendor has this fact — did you mean `interface_id`?"),
+        ("{vendor: nvdia}", "vendor: no vendor matches `nvdia` — did you mean `nvidia`?"),
         ("{exclude: [{vendor: simulated, model: x}]}", "exclude[0].model: devices of simulated do not have this fact"),
     ],
 )
@@ -53,7 +60,8 @@ def test_a_selector_that_names_what_does_not_exist_is_an_error(tmp_path, match, 
     outcome = devherd("check-config", path, "--host-root", tmp_path)
 
     assert (outcome.code, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith(f"devherd: bad configuration in {path} — resources[0].match.{said}")
+    assert outcome.stderr.startswith(f"devherd: bad configuration in {path}:2:")
+    assert f" — resources[0].match.{said}" in outcome.stderr
 
 
 def test_a_setting_without_an_effect_is_told_last_and_is_an_error_when_asked_for(tmp_path):
@@ -69,7 +77,7 @@ def test_a_setting_without_an_effect_is_told_last_and_is_an_error_when_asked_for
     assert outcome.stderr == strict.stderr
     doubt = "`8086` can never match — values look like `0x8086`, in full and lower case"
     assert outcome.stderr.splitlines() == [
-        f"devherd: warning: {path}: resources[0].match.vendor_id: {doubt}",
+        f"devherd: warning: {path}:1:33: resources[0].match.vendor_id: {doubt}",
         "devherd: warnings: 1",
     ]
 
@@ -97,7 +105,7 @@ def test_a_configuration_is_taken_from_standard_input(tmp_path):
     assert (good.code, good.stderr) == (0, "")
     assert "a.example/x" in good.stdout
     assert bad.code == 2
-    assert bad.stderr.startswith("devherd: bad configuration in standard input — simulatde: unknown key")
+    assert bad.stderr.startswith("devherd: bad configuration in standard input:1:1 — simulatde: unknown key — ")
 
 
 def test_keys_without_a_value_have_their_defaults(tmp_path):
@@ -110,7 +118,7 @@ def test_keys_without_a_value_have_their_defaults(tmp_path):
 
     assert outcome.code == 2
     (line,) = outcome.stderr.splitlines()
-    assert " — simulated[0].count: " in line
+    assert f"{path}:6:40 — simulated[0].count: there is no value — give one, or remove the key" in line
     path.write_text(content.replace("count: ", "count: 1"))
     assert devherd("check-config", path, "--host-root", tmp_path).code == 0
 
@@ -124,8 +132,8 @@ def test_a_simulated_resource_that_is_named_twice_is_an_error_with_both_places(t
 
     assert (outcome.code, outcome.stdout) == (2, "")
     assert outcome.error_line == (
-        f"devherd: bad configuration in {path} — simulated[1].name: `a.example/x` is already defined in simulated[0];"
-        " merge the two entries or rename one — correct it"
+        f"devherd: bad configuration in {path}:1:51 — simulated[1].name: `a.example/x` is already the name of"
+        " simulated[0] — merge the two entries or rename one"
     )
 
 

@@ -1,6 +1,5 @@
 """The configuration: precedence, defaults, and one clear line for every error."""
 
-import os
 from pathlib import Path
 
 import jsonschema
@@ -10,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd import config
-from devherd.config import Config, ConfigError
-from devherd.errors import UsageError
+from devherd.config import Config
 
 CONTRACT_EXAMPLE = """
 scan: {period: 5s, events: true, probe_timeout: 2s}
@@ -44,12 +42,6 @@ def load_text(tmp_path: Path, text: str, **options: str) -> Config:
     path = tmp_path / "config.yaml"
     path.write_text(text)
     return config.load({"config": str(path), **options}, {})
-
-
-def problems_of(tmp_path: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        load_text(tmp_path, text)
-    return caught.value.problems
 
 
 def test_an_empty_file_is_a_valid_configuration_with_the_documented_defaults(tmp_path):
@@ -95,222 +87,6 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
     assert (reloaded.listen, reloaded.scan.period) == ("127.0.0.1:2", 9.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("scna: {}", "scna: unknown key; did you mean `scan`?"),
-        ("scan: {perod: 5s}", "scan.perod: unknown key; did you mean `period`?"),
-        ("scan: {period: fast}", "scan.period: 'fast' is not a duration; write it like `5s`, `250ms` or `1m30s`"),
-        ("scan: {period: 0}", "scan.period: input should be greater than or equal to 0.01"),
-        ("scan: {period: .inf}", "scan.period: input should be less than or equal to 2678400"),
-        ("health: {poll: 99999h}", "health.poll: input should be less than or equal to 2678400"),
-        ("host_root: ''", "host_root: a path cannot be empty"),
-        ('host_root: "a\\0b"', "host_root: a path cannot contain a NUL character"),
-        ("cdi_dir: /../x", "cdi_dir: '/../x' is not an absolute host path; start it with `/`, without `..`"),
-        ("listen: '[zzz]:80'", None),
-        ("listen: '127.0.0.1:٣'", None),
-        ("simulated: [{name: a.b/c, count: true}]", "simulated[0].count: input should be a valid integer"),
-        ("generic: [{name: a.b/c, groups: [{paths: [{path: /x, permissions: rrr}]}]}]", None),
-        ("generic: [{name: a.b/c, groups: [{paths: [{path: /x, mountPath: rel}]}]}]", None),
-        ("[" * 100_000, "line 1, column 51: nested deeper than 50 levels"),
-        ("log_level: a\x01b", "character 12: control characters are not allowed"),
-        (
-            "scan: {probe_timeout: 10s}",
-            (
-                "scan.probe_timeout: 10 s is too long: a scanner that is silent for 10 s is replaced, and a probe may"
-                " take half of that; use at most `5s`"
-            ),
-        ),
-        (
-            "simulated: [{name: a.b/x, count: 1}, {name: a.b/y, count: 1}, {name: a.b/x, count: 2}]",
-            "simulated[2].name: `a.b/x` is already defined in simulated[0]; merge the two entries or rename one",
-        ),
-        ("scan: {period: true}", "scan.period: True is not a duration; write it like `5s`, `250ms` or `1m30s`"),
-        ("health: {recover_after: 0}", "health.recover_after: input should be greater than or equal to 1"),
-        (
-            "health: {kernel_log: {rules: [{name: mine, contains: nvme, pattern: '('}]}}",
-            "health.kernel_log.rules[0]: rule mine: its pattern: unclosed group",
-        ),
-        (
-            "health: {kernel_log: {rules: [{name: drm-wedged, contains: nvme, pattern: x}]}}",
-            "health.kernel_log: rules: there is another rule drm-wedged: give it a name of its own",
-        ),
-        (
-            "health: {kernel_log: {optional: [mlx5]}}",
-            (
-                "health.kernel_log: optional: no rule mlx5: there are mlx5-cable-unplugged, mlx5-command-timeout,"
-                " mlx5-health-compromised, mlx5-high-temperature, mlx5-insufficient-power, mlx5-register-access,"
-                " mlx5-transmit-timeout, mlx5-unrecoverable"
-            ),
-        ),
-        ("health: {kernel_log: {rules: [{name: a, contains: nvm, pattern: x}]}}", None),
-        (
-            "vendors: {intel_fpga: {mode: afu}}",
-            "vendors.intel_fpga.mode: input should be 'af', 'region' or 'regiondevel'",
-        ),
-        (
-            "vendors: {intel_fpga: {enabled: maybe}}",
-            "vendors.intel_fpga.enabled: input should be 'auto', True or False",
-        ),
-        (
-            "vendors: {nvidia: {driver_root: run}}",
-            "vendors.nvidia.driver_root: 'run' is not an absolute host path; start it with `/`, without `..`",
-        ),
-        (
-            "listen: nine",
-            "listen: 'nine' is not ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty for no exporter",
-        ),
-        (
-            "cdi_dir: var/run/cdi",
-            "cdi_dir: 'var/run/cdi' is not an absolute host path; start it with `/`, without `..`",
-        ),
-        (
-            "health: {external: [{name: a, match: {id: x}}]}",
-            "health.external[0]: it needs either `command` or `file`, and not both",
-        ),
-        (
-            "health: {external: [{name: a, match: {id: x}, command: [check]}]}",
-            "health.external[0].command: 'check' is not an absolute path; a program is not looked for",
-        ),
-        (
-            "health: {external: [{name: a, match: {}, file: /run/a}]}",
-            "health.external[0].match: it names no device; give a fact like `{vendor: nvidia}`, or `{id: '*'}`",
-        ),
-        (
-            "health: {external: [{name: a, match: {id: x}, command: [/a], interval: 1s}]}",
-            "health.external[0].interval: input should be greater than or equal to 10",
-        ),
-        (
-            "health: {external: [{name: a, match: {id: x}, command: [/a], interval: 10s, timeout: 10s}]}",
-            "health.external[0]: `timeout` must be shorter than `interval`",
-        ),
-        (
-            "health: {external: [{name: a, match: {id: x}, file: /run/a, interval: 10s}]}",
-            "health.external[0]: `interval` is for `command`: a file is read when it changes",
-        ),
-        (
-            "health: {external: [{name: a, match: {id: x}, file: /a}, {name: a, match: {id: x}, file: /b}]}",
-            "health.external[1].name: `a` is already that of health.external[0]; rename one",
-        ),
-        ("health: {external: [{name: A/b, match: {id: x}, file: /a}]}", None),
-        ("log_level: loud", "log_level: input should be 'debug', 'info', 'warning' or 'error'"),
-        ("simulated: [{name: gpu, count: 1}]", None),
-        (
-            "simulated: [{name: example.com/gpu, count: -1}]",
-            "simulated[0].count: input should be greater than or equal to 0",
-        ),
-        (
-            "generic: [{name: a.b/c, groups: []}]",
-            "generic[0].groups: List should have at least 1 item after validation, not 0",
-        ),
-        (
-            "generic: [{name: a.b/c, groups: [{}]}]",
-            "generic[0].groups[0]: a group needs either `paths` or `usb`, and not both",
-        ),
-        (
-            "generic: [{name: a.b/c, groups: [{separate: true, paths: [{path: /dev/x}]}]}]",
-            "generic[0].groups[0]: `separate` is for `usb`: every match of a path is a device of its own already",
-        ),
-        (
-            "vendors: {rdma: {mode: shared}}",
-            "vendors.rdma: `mode: shared` and `pools` go together: give both or neither",
-        ),
-        (
-            "vendors: {rdma: {mode: sriov, shared_devices: 2}}",
-            "vendors.rdma: `shared_devices` is an option of `mode: device`; a pool has `rdma_hca_max`",
-        ),
-        (
-            "vendors: {rdma: {mode: shared, pools: [{name: a.b/c, rdma_hca_max: 1, selectors: {}}]}}",
-            "vendors.rdma.pools[0].selectors: give one selector at least",
-        ),
-        (
-            "vendors: {rdma: {mode: shared, pools: [&a {name: a/c, rdma_hca_max: 1, selectors: {drivers: [x]}}, *a]}}",
-            "vendors.rdma: the names of `pools` must differ",
-        ),
-        ("generic: [{name: a.b/c, groups: [{usb: [{vendor: xyz, product: '1'}]}]}]", None),
-        ("generic: [{name: a.b/c, groups: [{paths: [{path: dev/kvm}]}]}]", None),
-        ("resources: [{match: {exlude: 1, model: {}}}]", None),
-        (
-            "resources: [{sharing: {strategy: mps, replicas: 2}}]",
-            "resources[0].sharing.strategy: MPS needs `vendors.nvidia.mps_root`, the directory of its control daemon",
-        ),
-        (
-            "vendors: {nvidia: {mps_root: /m, mig_strategy: mixed}}\nresources: [sharing: {replicas: 9,strategy: mps}]",
-            "resources[0].sharing.strategy: MPS cannot share MIG devices, but `vendors.nvidia.mig_strategy` is `mixed`",
-        ),
-        (
-            "{vendors: {nvidia: {mps_root: /mps}}, resources: [{}, {sharing: {strategy: mps, replicas: 49}}]}",
-            "resources[1].sharing.replicas: MPS serves at most 48 clients per GPU",
-        ),
-        (
-            "resources: [{sharing: {strategy: mig}}]",
-            "resources[0].sharing.strategy: input should be 'time_slicing' or 'mps'",
-        ),
-        (
-            "health: {rules: [{reason: link-degraded}]}",
-            "health.rules[0]: a rule needs `action`, `after` or `hold`: without them it changes nothing",
-        ),
-        (
-            "health: {rules: [{source: pci-lnk, action: ignore}]}",
-            "health.rules[0].source: no source is called `pci-lnk`; did you mean `pci-link`?",
-        ),
-        (
-            "health: {rules: [{source: pci-link, reason: link-degrade, action: unhealthy}]}",
-            "health.rules[0].reason: `link-degrade` is no reason of source `pci-link`; did you mean `link-degraded`?",
-        ),
-        (
-            "health: {rules: [{reason: on-fire, action: warn}]}",
-            None,
-        ),
-        (
-            "health: {rules: [{reason: link-degraded, action: panic}]}",
-            "health.rules[0].action: input should be 'unhealthy', 'warn' or 'ignore'",
-        ),
-        (
-            "health: {rules: [{resaon: link-degraded, action: warn}]}",
-            "health.rules[0].resaon: unknown key; did you mean `reason`?",
-        ),
-        ("[1, 2]", "the file must be a mapping of keys, like `scan: {period: 5s}`"),
-        ("scan: {period: 5s", "line 2, column 1: did not find expected ',' or '}'"),
-        ("scan: {period: 5s}\nscan: {}\n", "line 2, column 1: the key `scan` is given twice"),
-    ],
-)
-def test_each_wrong_configuration_gives_one_line_that_names_the_key(tmp_path, text, problem):
-    """A user reads which key is wrong and what to write instead, never a traceback."""
-    found = problems_of(tmp_path, text)
-
-    assert len(found) == 1
-    assert "\n" not in found[0]
-    if problem is not None:
-        assert found == [problem]
-
-
-def test_all_errors_of_a_file_are_found_at_once(tmp_path):
-    """Nobody should have to fix one error to see the next."""
-    found = problems_of(tmp_path, "scan: {period: x}\nhealth: {pol: 1s}\nresources: [{name: bad}]\n")
-
-    assert [problem.split(":")[0] for problem in found] == ["scan.period", "health.pol", "resources[0].name"]
-
-
-def test_a_wrong_option_is_blamed_on_the_option_not_on_the_file(tmp_path):
-    """The line names what the user typed."""
-    with pytest.raises(ConfigError) as caught:
-        load_text(tmp_path, "", listen="x")
-
-    assert caught.value.problems[0].startswith("--listen: ")
-
-
-@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path, content):
-    """Missing, or no text at all."""
-    path = tmp_path / "config.yaml"
-    if content is not None:
-        path.write_bytes(content)
-
-    with pytest.raises(UsageError):
-        config.load({"config": str(path)}, {})
-
-
 def test_usb_ids_are_hexadecimal_also_when_yaml_reads_a_number(tmp_path):
     """`7523` without quotes means the digits 7523, as in generic-device-plugin's --device flag."""
     for written, meant in [("7523", "7523"), ("0403", "0403"), ("0x10", "0010"), ("'1a86'", "1a86"), ("16", "0016")]:
@@ -353,15 +129,6 @@ def test_yamls_merge_keys_work(tmp_path):
     loaded = load_text(tmp_path, "simulated:\n- &x {name: a.b/c, count: 1}\n- {<<: *x, name: a.b/d}\n")
 
     assert [(one.name, one.count) for one in loaded.simulated] == [("a.b/c", 1), ("a.b/d", 1)]
-
-
-def test_a_fifo_in_place_of_the_file_does_not_hang(tmp_path):
-    """A running instance reads the file again at SIGHUP, whatever it has become."""
-    path = tmp_path / "config.yaml"
-    os.mkfifo(path)
-
-    with pytest.raises(UsageError, match="not a regular file"):
-        config.load({"config": str(path)}, {})
 
 
 @given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999))

@@ -1,11 +1,12 @@
 """Rules that are allowed and match nothing: `devherd check-config` says so."""
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd._native import Scanner
-from devherd.config import facts
+from devherd.config import facts, load, resolve
 from devherd.config.conflicts import conflicts
 from devherd.config.model import Config, Vendors
 from devherd.config.warnings import warnings_of
@@ -16,9 +17,12 @@ from devherd_sim.node.simulated_node import SimulatedNode
 
 def warnings_about(*selectors, **more):
     """The warnings about rules with these selectors."""
-    return list(
-        warnings_of(Config.model_validate({"resources": [{"match": selector} for selector in selectors], **more}))
-    )
+    return warnings({"resources": [{"match": selector} for selector in selectors], **more})
+
+
+def warnings(content):
+    """The warnings about a configuration."""
+    return [*map(str, warnings_of(Config.model_validate(content)))]
 
 
 @pytest.mark.parametrize(
@@ -61,28 +65,103 @@ def test_a_selector_that_cannot_match_gives_a_warning_with_a_suggestion(selector
 @pytest.mark.parametrize(
     ("selector", "error"),
     [
-        ({"pci_adress": "0000:81:00.0"}, "pci_adress: no vendor has this fact; did you mean `pci_address`,"),
+        ({"pci_adress": "0000:81:00.0"}, "pci_adress: no vendor has this fact — did you mean `pci_address`"),
         (
             {"vendor": "simulated", "afu_id": "*"},
-            "afu_id: devices of simulated do not have this fact; known: `vendor`, `id`, `resource_name`",
+            "afu_id: devices of simulated do not have this fact — choose from `vendor`, `id`, `resource_name`",
         ),
         (
             {"vendor": "intel-fgpa"},
-            "vendor: no vendor matches `intel_fgpa`; did you mean `intel_fpga`, `intel_gpu`?",
+            "vendor: no vendor matches `intel_fgpa` — did you mean `intel_fpga` or `intel_gpu`?",
         ),
     ],
 )
 def test_a_selector_that_names_what_does_not_exist_is_an_error_with_a_suggestion(selector, error):
     """Such a rule would be without effect, and resources would vanish."""
     (told,) = conflicts(Config.model_validate({"resources": [{"match": selector}]}))
-    assert told.startswith(f"resources[0].match.{error}")
+    assert str(told).startswith(f"resources[0].match.{error}")
 
 
 def test_a_rule_behind_one_that_matches_everything_gives_a_warning():
     """The first rule that matches decides."""
     assert warnings_about({"exclude": [{"id": "a"}]}, {}, {"id": "b"}) == [
-        "resources[2]: unreachable: resources[1] already matches every device — move the narrower rule first"
+        (
+            "resources[2]: never reached: resources[1] matches every device that it matches — move it before that rule,"
+            " or remove it"
+        )
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"vendor": "nvidia"}, {"vendor": "nvidia", "index": "0"}),
+        ({"vendor": "*fpga"}, {"vendor": ["intel-fpga", "xilinx_fpga"], "id": "*"}),
+        ({"model": "*"}, {"model": "*H200*"}),
+        ({"pci_address": ["0000:3b:*", "0000:5e:*"]}, {"pci_address": ["0000:5e:00.?", "0000:3b:00.0"]}),
+    ],
+)
+def test_a_rule_behind_a_wider_one_gives_a_warning(first, later):
+    """Only a rule that matches everything was found."""
+    [told] = warnings_about(first, {"resource_name": "a.example/x"}, later)
+    assert told.startswith("resources[2]: never reached: resources[0] matches every device that it matches — ")
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"vendor": "nvidia", "index": "0"}, {"vendor": "nvidia"}),
+        ({"vendor": "nvidia"}, {"vendor": ["nvidia", "amd"]}),
+        ({"vendor": "nvidia", "exclude": [{"index": "0"}]}, {"vendor": "nvidia", "index": "0"}),
+        ({"serial": "?"}, {"serial": "*"}),
+        ({"serial": "*"}, {"vendor": "amd"}),
+        ({"serial": "a?b*"}, {"serial": "a?b?"}),
+    ],
+)
+def test_a_rule_behind_one_that_leaves_it_some_devices_gives_no_warning(first, later):
+    """A fact that a device may lack, an exception, another glob."""
+    assert warnings_about(first, later) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("advertise: false, name: a.b/c", ["name: no effect: `advertise: false` leaves the devices out — remove it"]),
+        (
+            "advertise: false, sharing: {replicas: 2}, preferred: packed",
+            [
+                "sharing: no effect: `advertise: false` leaves the devices out — remove it",
+                "preferred: no effect: `advertise: false` leaves the devices out — remove it",
+            ],
+        ),
+        (
+            "sharing: {rename: a.b/c}",
+            ["sharing.rename: no effect: `replicas` is 1, so nothing is shared — give `replicas`"],
+        ),
+        (
+            "sharing: {strategy: mps}",
+            ["sharing.strategy: no effect: `replicas` is 1, so nothing is shared — give `replicas`"],
+        ),
+        (
+            "name: a.b/c, sharing: {replicas: 2, rename: a.b/d}",
+            ["name: no effect: `sharing.rename` is the name of what is shared — remove one"],
+        ),
+        ("name: a.b/c, sharing: {replicas: 2}, preferred: none", []),
+        ("advertise: false, match: {vendor: amd}", []),
+    ],
+)
+def test_what_another_key_of_a_rule_overrides_gives_a_warning(rule, told):
+    """It was ignored without a word."""
+    assert warnings(yaml.safe_load(f"resources: [{{{rule}}}]")) == [f"resources[0].{each}" for each in told]
+
+
+def test_a_warning_has_its_place_in_the_file(tmp_path):
+    """In `run`, in `status` and on the page as in check-config."""
+    path = tmp_path / "config.yaml"
+    path.write_text("scan: {period: 5s}\nresources:\n  - {}\n  - match: {vendor: amd}\n    name: a.b/c\n")
+    [told] = resolve(load({"config": str(path)}, {})).warnings
+
+    assert told.startswith(f"{path}:4:5: resources[1]: never reached: ")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +210,7 @@ def test_every_fact_of_every_simulated_device_is_known(tmp_path):
 def test_a_strategy_that_another_overrides_gives_a_warning():
     """N30: of `envvar` and `volume-mounts` together the second sets the first's variable, as in NVIDIA's plugin."""
     told = [
-        list(warnings_of(Config.model_validate({"vendors": {"nvidia": {"device_list_strategy": strategies}}})))
+        warnings({"vendors": {"nvidia": {"device_list_strategy": strategies}}})
         for strategies in (["volume-mounts", "envvar"], ["envvar", "cdi-cri"], ["volume-mounts"])
     ]
 
@@ -153,6 +232,6 @@ def test_a_generic_group_that_repeats_another_gives_a_warning_with_both_places()
     assert warnings_about(generic=generic) == [
         (
             "generic[2].groups[0]: the same devices as generic[0].groups[0] under the same name — remove it,"
-            " raise `count` there"
+            " and raise `count` there"
         )
     ]

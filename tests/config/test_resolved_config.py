@@ -75,8 +75,11 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
             value=["79"],
             action="warn",
             hold=60.0,
+            place=f"{tmp_path}/config.yaml:10:5: health.rules[0]",
         ),
-        resolved.HealthRule(source=["pci-link", "node*"], after=30.0),
+        resolved.HealthRule(
+            source=["pci-link", "node*"], after=30.0, place=f"{tmp_path}/config.yaml:11:5: health.rules[1]"
+        ),
     ]
     assert config.health == resolved.HealthOptions(
         poll=2.0,
@@ -102,8 +105,13 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
             name="example.com/af",
             preferred="packed",
             sharing=resolved.Sharing(replicas=4, rename="example.com/af.shared", refuses_more_than_one=True),
+            place=f"{tmp_path}/config.yaml:17:5: resources[0]",
         ),
-        resolved.ResourceRule(match=resolved.Match(facts={"vendor": ["rdma"]}), advertise=False),
+        resolved.ResourceRule(
+            match=resolved.Match(facts={"vendor": ["rdma"]}),
+            advertise=False,
+            place=f"{tmp_path}/config.yaml:21:5: resources[1]",
+        ),
     ]
     assert json.loads(config.native_json())["vendors"]["nvidia"]["mig_strategy"] == "mixed"
     assert config.native_json() == written.native_json()

@@ -65,20 +65,23 @@ def test_an_empty_file_protects_nothing(web, text):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("tls_config: {}", "tls_config: unknown key; did you mean `tls_server_config`?"),
-        ("tls_server_config: {certfile: a}", "tls_server_config.certfile: unknown key; did you mean `cert_file`?"),
-        ("tls_server_config: {cert_file: a}", "tls_server_config: TLS needs both `cert_file` and `key_file`"),
+        ("tls_config: {}", "tls_config: unknown key — did you mean `tls_server_config`"),
+        ("tls_server_config: {certfile: a}", "tls_server_config.certfile: unknown key — did you mean `cert_file`?"),
+        (
+            "tls_server_config: {cert_file: a}",
+            "tls_server_config: TLS needs both `cert_file` and `key_file` — add what is missing",
+        ),
         (
             "tls_server_config: {cert: PEM, key_file: b}",
-            "tls_server_config.cert: not supported by devherd; name a file in `cert_file`",
+            "tls_server_config.cert: not supported by devherd — name a file in `cert_file`",
         ),
         (
             "tls_server_config: {cert_file: a, key_file: b, cipher_suites: [TLS_AES_128_GCM_SHA256]}",
-            "tls_server_config.cipher_suites: not supported by devherd; leave it out: those of OpenSSL are offered",
+            "tls_server_config.cipher_suites: not supported by devherd — leave it out: those of OpenSSL are offered",
         ),
         (
             "tls_server_config: {cert_file: a, key_file: b, client_auth_type: RequireAnyClientCert}",
-            "tls_server_config.client_auth_type: input should be 'NoClientCert', 'VerifyClientCertIfGiven' or",
+            "tls_server_config.client_auth_type: `RequireAnyClientCert` is not one of `NoClientCert`,",
         ),
         (
             "tls_server_config: {cert_file: a, key_file: b, client_auth_type: RequireAndVerifyClientCert}",
@@ -86,36 +89,36 @@ def test_an_empty_file_protects_nothing(web, text):
         ),
         (
             "tls_server_config: {cert_file: a, key_file: b, client_ca_file: c}",
-            "tls_server_config: `client_ca_file` and `client_allowed_sans` have no effect without `client_auth_type`;",
+            "tls_server_config: `client_ca_file` and `client_allowed_sans` have no effect without",
         ),
         (
             "tls_server_config: {cert_file: a, key_file: b, min_version: TLS10}",
-            "tls_server_config.min_version: input should be 'TLS12' or 'TLS13'",
+            "tls_server_config.min_version: `TLS10` is not one of `TLS12`, `TLS13`",
         ),
         (
             "tls_server_config: {cert_file: a, key_file: b, min_version: TLS13, max_version: TLS12}",
-            "tls_server_config: `min_version` is above `max_version`",
+            "tls_server_config.min_version: `min_version` is above `max_version`",
         ),
         (
             "http_server_config: {http2: true}",
-            "http_server_config.http2: HTTP/2 is not supported by devherd; leave it out",
+            "http_server_config.http2: HTTP/2 is not supported by devherd — leave it out",
         ),
-        ("http_server_config: {headers: {Server: x}}", "http_server_config.headers.Server: unknown key"),
+        ("http_server_config: {headers: {Server: x}}", "http_server_config.headers.Server: unknown key — "),
         (
             'http_server_config: {headers: {X-XSS-Protection: "a\\r\\nb"}}',
-            "http_server_config.headers.X-XSS-Protection: a header is one line of printable ASCII",
+            "http_server_config.headers.X-XSS-Protection: `a\\x0d\\x0ab` is not a header",
         ),
         (
             "basic_auth_users: {alice: secret}",
-            "basic_auth_users.alice: not a password hashed by bcrypt; make one with `htpasswd -nBC 10 NAME`",
+            "basic_auth_users.alice: not a password hashed by bcrypt — make one with `htpasswd -nBC 10 NAME`",
         ),
         (
             f"basic_auth_users: {{'al:ice': {HASH}}}",
-            "a user name cannot be empty or contain a colon",
+            "basic_auth_users.al:ice: `al:ice` is not a user name — give one, without a colon",
         ),
         (
             "rate_limit: {burst: 3}",
-            "rate_limit: not supported by devherd; leave it out: connections are limited for each client",
+            "rate_limit: not supported by devherd — leave it out: connections are limited for each client",
         ),
     ],
 )
@@ -123,8 +126,8 @@ def test_what_is_wrong_or_not_supported_is_named(web, tmp_path, text, problem):
     """A setting that protects is never ignored."""
     with pytest.raises(ConfigError) as refused:
         web(text)
-    assert refused.value.source == str(tmp_path / "web.yaml")
-    assert problem in refused.value.problems[0]
+    assert str(refused.value).startswith(f"bad configuration in {tmp_path}/web.yaml:1:")
+    assert problem in str(refused.value)
 
 
 def test_a_file_that_cannot_be_read_is_named_with_its_option(tmp_path):
@@ -136,11 +139,12 @@ def test_a_file_that_cannot_be_read_is_named_with_its_option(tmp_path):
     )
 
 
-def test_the_password_of_nobody_is_shown_in_an_error(web):
+@pytest.mark.parametrize("password", ["hunter2", "4711", "[4711]"])
+def test_the_password_of_nobody_is_shown_in_an_error(web, password):
     """Whoever wrote it in plain text finds it in no log."""
     with pytest.raises(ConfigError) as refused:
-        web("basic_auth_users: {alice: hunter2}")
-    assert "hunter2" not in str(refused.value)
+        web(f"basic_auth_users: {{alice: {password}}}")
+    assert password not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +152,10 @@ def test_the_password_of_nobody_is_shown_in_an_error(web):
     [
         ("unix:/run/devherd/http.sock", None),
         ("127.0.0.1:9478,unix:/run/devherd/http.sock,[::1]:9478", None),
-        ("unix:http.sock", "'unix:http.sock' is not the path of a socket"),
+        ("unix:http.sock", "`unix:http.sock` is not the path of a socket"),
         ("unix:/run/../http.sock", "is not the path of a socket"),
-        (f"unix:/{'a' * 107}", "is too long: the path of a socket has 107 bytes at most"),
-        ("127.0.0.1:9478,", "'' is not ADDRESS:PORT"),
+        (f"unix:/{'a' * 107}", "` is too long — give the path of a socket at most 107 bytes"),
+        ("127.0.0.1:9478,", "an empty text is not an ADDRESS:PORT"),
     ],
 )
 def test_listen_takes_sockets_and_several_addresses(listen, problem):
@@ -159,6 +163,6 @@ def test_listen_takes_sockets_and_several_addresses(listen, problem):
     if problem is None:
         assert config.load({"listen": listen}, {}).settings().listen_addresses == listen.split(",")
         return
-    with pytest.raises(ConfigError, match="listen: ") as refused:
+    with pytest.raises(ConfigError, match="bad value of --listen — ") as refused:
         config.load({"listen": listen}, {})
     assert problem in str(refused.value)

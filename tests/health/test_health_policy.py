@@ -190,6 +190,30 @@ def test_what_is_not_looked_at_stays_as_it_was(look):
     assert healthy.verdict(PORT) == FINE
 
 
+ASLEEP = {PORT: {"temperature": "asleep", "node": "asleep"}}
+
+
+def test_an_operator_takes_back_what_nobody_can_look_at():
+    """A card sleeps for ever with what it had: what stands would end by good looks alone. Nothing else goes with it."""
+    policy = observed(seen(port=[MISSING, HOT]), Seen(not_looked=ASLEEP))
+    cleared = Seen(not_looked=ASLEEP)
+    cleared.cleared_by_operator(PORT, "node-missing", 1.5)
+    policy.observe(cleared, at(2))
+    assert policy.verdict(PORT) == Verdict(("temperature",))
+
+    policy.observe(seen(port=[MISSING]), at(3))
+    assert reasons(policy) == ("node-missing", "temperature"), "it is awake, and no better"
+
+
+def test_what_an_operator_takes_back_while_it_is_seen_stands():
+    """The command refuses that, and so does the policy; a card that falls asleep afterwards has it still."""
+    cleared = seen(port=[MISSING])
+    cleared.cleared_by_operator(PORT, "node-missing", 0.5)
+    policy = observed(seen(port=[MISSING]), cleared, Seen(not_looked=ASLEEP))
+
+    assert reasons(policy) == ("node-missing",)
+
+
 def test_a_source_that_looks_takes_back_its_own_while_another_sleeps():
     """A sleeping card's node that is back is back."""
     policy = observed(seen(port=[MISSING, HOT]), Seen(not_looked={PORT: {"temperature": "asleep"}}), recover_after=1)

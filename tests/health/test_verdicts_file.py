@@ -3,7 +3,8 @@
 from devherd import spool
 from devherd._native import Finding
 from devherd.health.policy import Policy
-from devherd.health.seen import ANY_SOURCE, KernelLogPosition, Now, Seen
+from devherd.health.remembered import KernelLogPosition, Remembered
+from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.health.verdicts_file import LATEST_SECONDS, VerdictsFile
 from devherd.proto import health_pb2
 
@@ -97,7 +98,8 @@ def test_it_says_why_a_device_is_not_looked_at():
 
     [verdict] = message(policy).verdicts
     assert verdict.frozen == "the card does not answer"
-    assert verdict.held[0].not_yet == "not looked at: the card does not answer"
+    assert verdict.held[0].not_yet == "not looked at: the card does not answer; `devherd clear` takes it back"
+    assert verdict.held[0].is_unseen
 
 
 def test_sources_that_cannot_look_are_named():
@@ -127,7 +129,7 @@ def test_records_of_the_kernel_log_that_say_nothing_are_not_written_down_each(tm
     policy, file = Policy(3), VerdictsFile(path)
 
     def written(second: float, record: int, *, at_once: bool = False) -> int:
-        file.write(policy, at(second), KernelLogPosition(record, 0.0), at_once=at_once)
+        file.write(policy, at(second), Remembered(KernelLogPosition(record, 0.0)), at_once=at_once)
         return int(spool.read(path, health_pb2.Verdicts).kernel_log.next_record)
 
     assert [written(0, 1), written(0.1, 2), written(0.2, 3)] == [1, 1, 1]

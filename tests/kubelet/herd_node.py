@@ -20,6 +20,7 @@ class HerdNode:
     def __init__(self, directory: Path, program: Path) -> None:
         self.listen = ""
         """Where the exporter serves; off by default."""
+        self.command: tuple[str, ...] = (sys.executable, "-m", "devherd")
         self.directory = directory
         self.kubelet = RealKubelet(program, directory / "k", directory / "kubelet.log")
         self.kubelet.directory.mkdir()
@@ -33,10 +34,14 @@ class HerdNode:
 
     def start(self, spec="fpga-1", config=None, **kubelet_options):
         """The kubelet, then devherd, on a node of the preset, or of a spec."""
-        self.node = SimulatedNode.create(self.directory / "node", preset(spec) if isinstance(spec, str) else spec)
-        (self.directory / "config.yaml").write_text(json.dumps(config or {}))
+        self.prepare(spec, config)
         self.kubelet.start(**kubelet_options)
         self.start_herd()
+
+    def prepare(self, spec, config=None):
+        """The node and the configuration."""
+        self.node = SimulatedNode.create(self.directory / "node", preset(spec) if isinstance(spec, str) else spec)
+        (self.directory / "config.yaml").write_text(json.dumps(config or {}))
 
     def start_herd(self):
         """`devherd run`."""
@@ -44,7 +49,7 @@ class HerdNode:
         command = [f"--{option}={self.directory / name}" for option, name in options.items()]
         command += [f"--listen={self.listen}"]
         with (self.directory / "herd.log").open("ab") as log:
-            self._herd = subprocess.Popen([sys.executable, "-m", "devherd", "run", *command], stderr=log)
+            self._herd = subprocess.Popen([*self.command, "run", *command], stderr=log)
 
     def stop_herd(self, number=signal.SIGTERM):
         """End it; the exit code."""

@@ -9,6 +9,7 @@ import pytest
 from devherd._native import UeventSocket
 from devherd.cli import main
 from devherd_sim.node.faults import FAULTS
+from devherd_sim.node.nvml_script import SCRIPT
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import FAULTS_DIRECTORY, SimulatedNode
 from devherd_sim.node.tree import read_tree
@@ -56,15 +57,29 @@ CASES = [
     Case("unbind", "nvidia-1", sent=[("unbind", "SUBSYSTEM", "pci")], unsent=[("bind", "DRIVER", "nvidia")]),
     Case("remove", "fpga-1", sent=[("remove", "SUBSYSTEM", "pci")], unsent=[("add", "SUBSYSTEM", "pci")]),
     Case("node", "nvidia-1"),
+    Case("ras", "amd-8", "gfx 3"),
+    Case("bad-page", "amd-8"),
+    Case("gpu-health", "intel-gpu-sriov", "warning"),
+    Case("port-down", "rdma-2"),
+    Case("afu", "fpga-1", "f" * 32),
+    Case("file", "fpga-1"),
+    Case("nvml", "nvidia-1", "field id=230 value=1"),
+    Case("amd-exporter", "amd-1"),
+    Case("xpumd", "intel-gpu-sriov", "warning"),
 ]
+PLACES = {
+    "fpga-errors": "dfl-port.0",
+    "afu": "dfl-port.0",
+    "node": "nvidia0",
+    "port-down": "mlx5_0",
+    "file": "sys/class/fpga_region/region0/dfl-port.0/id",
+}
 
 
 def place_of(fault: str, node: SimulatedNode) -> str:
     """Where it happens on these nodes."""
-    if fault == "fpga-errors":
-        return "dfl-port.0"
-    if fault == "node":
-        return "nvidia0"
+    if fault in PLACES:
+        return PLACES[fault]
     functions = sorted((node.root / "sys/bus/pci/devices").iterdir())
     return next(path.name for path in functions if (path / "driver").exists() and "pcieport" not in driver_of(path))
 
@@ -80,7 +95,8 @@ def logged(node: SimulatedNode) -> list[str]:
 
 def tree(node: SimulatedNode) -> dict[str, object]:
     """All but the log."""
-    return {entry.path: entry for entry in read_tree(node.root) if entry.path not in {"dev/kmsg", FAULTS_DIRECTORY}}
+    others = {"dev/kmsg", FAULTS_DIRECTORY, SCRIPT}
+    return {entry.path: entry for entry in read_tree(node.root) if entry.path not in others}
 
 
 def heard(socket: UeventSocket, expected: Sequence[tuple[str, str, str]]) -> bool:
@@ -147,6 +163,14 @@ def test_any_uevent_and_any_record_can_be_sent(tmp_path):
         (["{root}", "uevent", "{at}", "change odd"], "ACTION NAME=VALUE"),
         (["{root}", "fpga-errors", "dfl-port.0", "many"], "invalid literal"),
         (["{root}", "quake", "-"], "invalid choice"),
+        (["{root}", "recovery", "{at}", "half"], "choose from begun, failed"),
+        (["{root}", "file", "sys/none"], "no file sys/none"),
+        (["{root}", "port-down", "mlx5_9"], "no RDMA device mlx5_9"),
+        (["{root}", "gpu-health", "{at}"], "gpu_health"),
+        (["{root}", "ras", "{at}"], "ras/umc_err_count"),
+        (["{root}", "nvml", "{at}", "field id=230 value=1"], "no NVIDIA GPU"),
+        (["{root}", "nvml", "-", "sing"], "the stub does not say 'sing'"),
+        (["{root}", "xpumd", "{at}"], "there is no GPU of its vendor"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, capsys, words, complaint):

@@ -109,7 +109,7 @@ async def test_a_bad_configuration_changes_nothing_also_over_restarts(testbed):
     await testbed.until(lambda: testbed.settings.scan_file.stat().st_mtime_ns > scanned, "another scan")
 
     assert testbed.kubelet.events.since(mark, resource="example.com/a") == []
-    assert testbed.log.count("simulatde: unknown key; did you mean `simulated`?") == 1
+    assert testbed.log.count("simulatde: unknown key — did you mean `simulated`?") == 1
 
 
 @pytest.mark.on("generic", A)

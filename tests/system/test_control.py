@@ -133,17 +133,22 @@ async def test_a_reload_adds_and_removes_resources_and_leaves_the_others_alone(t
     assert said in (await until_page(testbed, "/", lambda status, _: status == 200))
     assert "simulatde: unknown key" in configuration(testbed)["refusal"]
 
-    testbed.configure({"resources": [{"match": {"vendor_id": "8086"}}]})
+    simulated = [{"name": "example.com/a", "count": 1}]
+    rules = [{"match": {"vendor_id": "8086"}}, {"match": {"id": "nobody"}}]
+    testbed.configure({"scan": {"period": "1s"}, "simulated": simulated, "resources": rules})
     await supervisorctl(testbed, "reload")
     await until_page(testbed, "/metrics", lambda _, page: "devherd_config_last_reload_successful 1.0" in page)
     doubt = "`8086` can never match — values look like `0x8086`, in full and lower case"
-    warning = f"resources[0].match.vendor_id: {doubt}"
+    warning = f"{testbed.settings.config_path}:1:120: resources[0].match.vendor_id: {doubt}"
     assert warning in testbed.log
+    idle = "resources[1]: matches no device of this node, which has"
+    await testbed.until(lambda: idle in testbed.log, "a rule without a device is said")
+    await until_page(testbed, "/metrics", lambda _, page: "devherd_config_warnings 2.0" in page)
     shown = configuration(testbed)
     assert shown.pop("loaded").endswith("Z")
-    assert shown == {"source": str(testbed.settings.config_path), "refusal": None, "warnings": [warning]}
-    page = await until_page(testbed, "/", lambda status, _: status == 200)
-    assert "1 configuration warning" in page
+    assert shown.pop("warnings")[0] == warning
+    assert shown == {"source": str(testbed.settings.config_path), "refusal": None}
+    await until_page(testbed, "/", lambda _, page: "2 configuration warnings" in page and idle in page)
 
 
 def configuration(testbed):

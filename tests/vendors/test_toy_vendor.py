@@ -190,10 +190,10 @@ def test_the_commands_know_the_new_vendor(toy: Path, host: Path, tmp_path: Path)
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({"vendors": {"toy": {"makr": "x"}}}))
     refused = run(toy, "-m", "devherd", "check-config", config)
-    assert "vendors.toy.makr: unknown key; did you mean `maker`?" in refused.stderr
+    assert "vendors.toy.makr: unknown key — did you mean `maker`?" in refused.stderr
     config.write_text(yaml.safe_dump({"resources": [{"match": {"vendor": "toy", "color": "red"}}]}))
     warned = run(toy, "-m", "devherd", "check-config", config, "--host-root", host)
-    assert "match.color: devices of toy do not have this fact; did you mean `colour`?" in warned.stderr
+    assert "match.color: devices of toy do not have this fact — did you mean `colour`?" in warned.stderr
     scanned = run(toy, "-m", "devherd", "scan", "--host-root", host, "--output", "json")
     [resource] = json.loads(scanned.stdout)["resources"]
     assert (resource["vendor"], [device["attributes"] for device in resource["devices"]]) == (

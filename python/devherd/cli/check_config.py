@@ -1,7 +1,8 @@
 """Validate a configuration: print every error with its key path, or the resources that result on this host.
 
 The file is judged by itself first: an option or a variable that overrules a bad value in it would hide it. Settings
-that are valid but cannot have an effect are warnings, printed last and counted; they are errors with --strict.
+that are valid and have no effect, on any host or on this one, are warnings, printed last and counted; they are errors
+with --strict.
 """
 
 import argparse
@@ -34,15 +35,16 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         config, overruled = _judged(arguments)
     except ConfigError as error:
-        for problem in error.problems:
-            print(f"devherd: bad configuration in {error.source} — {problem} — correct it", file=sys.stderr)
+        for each in error.errors:
+            print(f"devherd: {each}", file=sys.stderr)
         return ExitCode.USAGE
     return _report(config, overruled, strict=arguments.strict)
 
 
 def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
     """The configuration, and its keys that an option or a variable overrules. Raises ConfigError, UsageError."""
-    from devherd.config import COMMON_OPTIONS, ConfigError, file_of, judge, load, strict_yaml
+    from devherd.config import COMMON_OPTIONS, file_of, judge, load, strict_yaml
+    from devherd.config.loader import not_text
 
     options = {name: getattr(arguments, name) for name in ("config", *COMMON_OPTIONS)}
     path = file_of(options, os.environ)
@@ -52,7 +54,7 @@ def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
     try:
         text = sys.stdin.read() if source == STDIN else strict_yaml.read_text(path)
     except UnicodeDecodeError as error:
-        raise ConfigError(source, [f"byte {error.start} is not UTF-8 text"]) from error
+        raise not_text(source, error) from error
     except UsageError as error:
         if arguments.file is None:
             raise
@@ -62,7 +64,7 @@ def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
 
 def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int:
     from devherd.cli import inventory_table
-    from devherd.config.warnings import warnings_of
+    from devherd.config.warnings import placed, warnings_of
 
     report = look(config)
     console = inventory_table.console()
@@ -71,9 +73,9 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
     sys.stdout.flush()
     for key, origin in overruled.items():
         print(f"devherd: {config.source}: {key}: overruled here by {origin}", file=sys.stderr)
-    warnings = list(warnings_of(config))
+    warnings = [placed(config, warning) for warning in warnings_of(config)] + report.doubts
     for warning in warnings:
-        print(f"devherd: warning: {config.source}: {warning}", file=sys.stderr)
+        print(f"devherd: warning: {warning}", file=sys.stderr)
     if warnings:
         print(f"devherd: warnings: {len(warnings)}", file=sys.stderr)
     return ExitCode.PROBLEM_FOUND if strict and warnings else ExitCode.DONE

@@ -1,5 +1,7 @@
 """Take back what is held against a device and does not end by itself: the cause is mended, and an operator says so.
 
+Also what stands where nobody can look: on a card that is asleep.
+
 Only what happened before counts: if it happens again, it is held again. What else is held against the device stays.
 """
 
@@ -12,10 +14,10 @@ from devherd.cli.named_device import device_named, resource_named, unknown
 from devherd.cli.operator import operator, record
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.health.clears import Level
-from devherd.health.held import Held
+from devherd.health.registry import MEANINGS, meaning_of
 from devherd.health.seen import Now
 from devherd.health.sources.clear import clear
-from devherd.health.verdicts_file import earlier_in
+from devherd.health.verdicts_file import finding_of
 from devherd.inventory import DeviceKey, key_of
 from devherd.proto import health_pb2
 from devherd.settings import Settings
@@ -38,29 +40,31 @@ def run(arguments: argparse.Namespace) -> int:
     _check(held, arguments.reason, arguments.device)
     _write(settings, key_of(device), arguments.reason, verdicts.boot_id)
     record(settings, "clear", f"{arguments.reason} cleared by {operator()}", arguments.resource, device.id)
-    others = sorted({one.finding.reason for one in held} - {arguments.reason})
+    others = sorted({one.reason for one in held} - {arguments.reason})
     still = f"; still held against it: {', '.join(others)}" if others else ""
     print(f"{arguments.resource} {device.id}: {arguments.reason} is taken back{still}")
     return ExitCode.DONE
 
 
-def _held_against(verdicts: health_pb2.Verdicts, key: DeviceKey) -> list[Held]:
-    return [one for known, held in earlier_in(verdicts).held if known == key for one in held if not one.is_over]
+def _held_against(verdicts: health_pb2.Verdicts, key: DeviceKey) -> list[health_pb2.Held]:
+    of_device = (one.held for one in verdicts.verdicts if (one.vendor, one.card, one.device) == key)
+    return [one for held in of_device for one in held if (one.source, one.reason) in MEANINGS and not one.is_over]
 
 
-def _check(held: list[Held], reason: str, device_id: str) -> None:
+def _check(held: list[health_pb2.Held], reason: str, device_id: str) -> None:
     """Raises UsageError for what is not held, and for what is seen all the time."""
-    meant = [one for one in held if one.finding.reason == reason]
+    meant = [one for one in held if one.reason == reason]
     if not meant:
-        raise unknown(f"reason against {device_id}", reason, sorted({one.finding.reason for one in held}))
+        raise unknown(f"reason against {device_id}", reason, sorted({one.reason for one in held}))
     if all(_is_seen(one) for one in meant):
         cure = "mend the cause, or give it another action in `health.rules`"
         raise UsageError(f"`{reason}` cannot be taken back", "it stands while it is seen, and ends by itself", cure)
 
 
-def _is_seen(held: Held) -> bool:
-    """Whether it stands while it is seen, and is not held for longer than that."""
-    return isinstance(held.meaning.clears, Level) and not held.damped
+def _is_seen(held: health_pb2.Held) -> bool:
+    """Whether it stands while it is seen, is not held for longer than that, and its source can look."""
+    is_level = isinstance(meaning_of(finding_of(held)).clears, Level)
+    return is_level and not (held.damped_seconds or held.is_unseen)
 
 
 def _write(settings: Settings, key: DeviceKey, reason: str, boot_id: str) -> None:

@@ -93,21 +93,19 @@ def _write(found: list["Imported"], directory: Path) -> None:
 
 
 def _check(imported: "Imported", source: str) -> None:
-    from pydantic import ValidationError
+    from devherd.config.loader import valid
 
-    from devherd.config import Config, ConfigError
-    from devherd.config.conflicts import conflicts
-    from devherd.config.errors import explain
-
-    try:
-        config = Config.model_validate(imported.config)
-    except ValidationError as error:
-        raise ConfigError(f"{source}, as imported", list(explain(error, {}))) from None
-    if conflicting := conflicts(config):
-        raise ConfigError(f"{source}, as imported", conflicting)
+    valid(f"{source}, as imported", _body(imported))
 
 
 def _text(imported: "Imported") -> str:
+    comments = [f"devherd's configuration for what {imported.plugin} did", *imported.notes]
+    if not imported.config:
+        comments.append("every default is right: no setting is needed")
+    return "".join(f"# {comment}\n" for comment in comments) + _body(imported)
+
+
+def _body(imported: "Imported") -> str:
     import yaml
 
     from devherd.config.strict_yaml import WrittenInt
@@ -119,8 +117,4 @@ def _text(imported: "Imported") -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:int", number.text)
 
     Dumper.add_representer(WrittenInt, written)
-    comments = [f"devherd's configuration for what {imported.plugin} did", *imported.notes]
-    body = yaml.dump(imported.config, Dumper=Dumper, sort_keys=False, allow_unicode=True) if imported.config else ""
-    if not imported.config:
-        comments.append("every default is right: no setting is needed")
-    return "".join(f"# {comment}\n" for comment in comments) + body
+    return yaml.dump(imported.config, Dumper=Dumper, sort_keys=False, allow_unicode=True) if imported.config else ""

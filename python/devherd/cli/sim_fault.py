@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from devherd_sim.node.faults import FAULTS
 
     parser.add_argument("directory", metavar="DIR", type=Path, help="a node of `devherd sim node`")
-    parser.add_argument("fault", metavar="FAULT", choices=FAULTS, help="what happens: see below")
+    parser.add_argument("fault", metavar="FAULT", choices=FAULTS, help="what happens: see above")
     parser.add_argument("at", metavar="AT", help="to what it happens: a PCI address, a port, a node")
     parser.add_argument("value", metavar="VALUE", nargs="?", default="", help="what exactly, where there is a choice")
     parser.add_argument("--clear", action="store_true", help="take it back")

@@ -1,57 +1,49 @@
-"""pydantic's errors as lines for users: the key path, what is wrong, and a suggestion."""
+"""A configuration that cannot be used: every error with its place in the file."""
 
-import difflib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pydantic import BaseModel, ValidationError
-
-from devherd.config.model import Config
+from devherd.config.positions import Positions
+from devherd.config.problem import Location, Problem, key_path
 from devherd.errors import UsageError
 
 
 class ConfigError(UsageError):
-    """A configuration that cannot be used. `problems` has one line for each error: key path and what is wrong."""
+    """A configuration that cannot be used: the first error, and how many more there are. `errors` has all of them."""
 
-    def __init__(self, source: str, problems: list[str]) -> None:
-        others = len(problems) - 1
-        cure = (
-            f"correct it and the other errors ({others}) that `devherd check-config` lists" if others else "correct it"
-        )
-        super().__init__(f"bad configuration in {source}", problems[0], cure)
-        self.source = source
-        self.problems = problems
+    def __init__(self, errors: Sequence[UsageError]) -> None:
+        first, others = errors[0], len(errors) - 1
+        more = f" ({others} more: see `devherd check-config`)" if others else ""
+        super().__init__(first.what, first.why, first.cure + more)
+        self.errors = errors
 
 
-def explain(error: ValidationError, origins: Mapping[str, str], model: type[BaseModel] = Config) -> Iterator[str]:
-    """One line an error in what is to be that `model`. `origins` says which keys came from elsewhere."""
-    for detail in error.errors(include_url=False):
-        path = _key_path(detail["loc"])
-        if detail["type"] == "extra_forbidden":
-            yield f"{path}: unknown key{_suggestion(detail['loc'], model)}"
+def config_error(
+    source: str,
+    problems: Iterable[Problem],
+    positions: Positions | None = None,
+    origins: Mapping[str, str] | None = None,
+) -> ConfigError:
+    """The error for these problems, in the order of the file.
+
+    `origins` has the keys whose value is not the file's, each with the option or variable that gives it.
+    """
+    return ConfigError([*_errors(source, problems, positions, origins or {})])
+
+
+def place(source: str, positions: Positions | None, location: Location, *, at_key: bool = False) -> str:
+    """`config.yaml:3:5`."""
+    return f"{source}:{positions.of(location, at_key=at_key)}" if positions else source
+
+
+def _errors(
+    source: str, problems: Iterable[Problem], positions: Positions | None, origins: Mapping[str, str]
+) -> Iterator[UsageError]:
+    for problem in problems:
+        origin = origins.get(str(problem.location[0])) if problem.location else None
+        if origin:
+            yield UsageError(f"bad value of {origin}", problem.what, problem.cure)
             continue
-        message = detail["msg"].removeprefix("Value error, ")
-        origin = origins.get(str(detail["loc"][0])) if len(detail["loc"]) == 1 else None
-        said = message[:1].lower() + message[1:] if message.startswith("Input ") else message
-        yield f"{origin or path or 'the file'}: {said}"
-
-
-def _key_path(location: tuple[int | str, ...]) -> str:
-    """`resources[0].match` for a location of pydantic's."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
-
-
-def _suggestion(location: tuple[int | str, ...], model: Any) -> str:
-    for part in location[:-1]:
-        if isinstance(part, str):
-            model = _field_model(model, part)
-    names = [field.alias or name for name, field in model.model_fields.items()] if model else []
-    close = difflib.get_close_matches(str(location[-1]), names, n=1)
-    return f"; did you mean `{close[0]}`?" if close else f"; valid keys: {', '.join(f'`{name}`' for name in names)}"
-
-
-def _field_model(model: Any, name: str) -> Any:
-    """The section behind a field, be it the field's own type or the type of its list's items."""
-    field = model.model_fields.get(name) if model else None
-    candidates = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
-    return next((kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        where = place(source, positions, problem.location, at_key=problem.at_key)
+        path = key_path(problem.location)
+        said = f"{path}: {problem.what}" if path else problem.what
+        yield UsageError(f"bad configuration in {where}", said, problem.cure)

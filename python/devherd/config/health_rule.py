@@ -4,29 +4,34 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from devherd.config.problem import WrongValueError
 from devherd.config.section import Section
 from devherd.config.selectors import Match
-from devherd.config.values import Patterns, Period
+from devherd.config.values import PatternsOrAny, Period
 
 
 class HealthRule(Section):
     """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
 
     match: Match = Match()
-    source: Patterns = []
-    """Globs; a rule without any is about every source. The same for reason and value."""
-    reason: Patterns = []
-    value: Patterns = []
-    """What was read: the code of an Xid."""
+    """Which devices it is about, by their facts; empty: all."""
+    source: PatternsOrAny = []
+    """Which sources it is about; empty: every one."""
+    reason: PatternsOrAny = []
+    """Which reasons it is about; empty: every one."""
+    value: PatternsOrAny = []
+    """Which values read it is about, such as the code of an Xid; empty: every one."""
     action: Literal["unhealthy", "warn", "ignore"] | None = None
-    """None = as the source has it. The same for after and hold."""
+    """What the finding does: make the device Unhealthy, stand beside its health as a warning, or nothing; without a
+    value what docs/health.md says.
+    """
     after: Period | None = None
-    """How long it must stand before it counts."""
+    """How long it must last before it counts; without a value as the source has it."""
     hold: Period | None = None
-    """How long after it was seen last it is held at least."""
+    """How long after it was last seen it counts at least; without a value as the source has it."""
 
     @model_validator(mode="after")
     def _does_something(self) -> "HealthRule":
         if self.action is None and self.after is None and self.hold is None:
-            raise ValueError("a rule needs `action`, `after` or `hold`: without them it changes nothing")
+            raise WrongValueError("the rule changes nothing", "add `action`, `after` or `hold`")
         return self

@@ -10,18 +10,25 @@ from pydantic import ValidationError
 
 from devherd.config import strict_yaml
 from devherd.config.conflicts import conflicts
-from devherd.config.errors import ConfigError, explain
+from devherd.config.errors import ConfigError, config_error
+from devherd.config.foreign import what_else
 from devherd.config.model import Config
+from devherd.config.positions import Positions
+from devherd.config.problem import Problem
 from devherd.config.web import Web
 from devherd.config.web_config import WebConfig
+from devherd.config.words import problems_of
+from devherd.config.yaml_faults import fault_of
+from devherd.errors import UsageError
 from devherd.settings import Settings
 from devherd.spool.identity import identity_of
 
 DEFAULT_PATH = Path("/etc/devherd/config.yaml")
 COMMON_OPTIONS = (
-    *("host_root", "kubelet_dir", "registration", "run_dir", "listen", "web_config"),
+    *("host_root", "kubelet_dir", "registration", "run_dir", "state_dir", "listen", "web_config"),
     *("log_level", "log_format"),
 )
+_PATHS = ("host_root", "kubelet_dir", "run_dir", "web_config")
 
 
 def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
@@ -29,17 +36,18 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
 
     Raises ConfigError with every error found, UsageError when the file cannot be read.
     """
-    given = _given(options, environ)
+    given = given_values(options, environ)
     path = file_of(options, environ)
     seen = (
         identity_of(path, follow_symlinks=True) if path else None
     )  # before it is read: what is put in place meanwhile is another version
-    content = _content(str(path), lambda: strict_yaml.read_text(path)) if path else {}
-    merged = content | {name: value for name, (value, _) in given.items()}
-    config = _valid(merged, str(path or "the options"), {name: origin for name, (_, origin) in given.items()})
+    text = _decoded(str(path), lambda: strict_yaml.read_text(path)) if path else ""
+    config = valid(str(path or "the options"), text, given)
     config._web = _web(config.web_config)  # noqa: SLF001 - as below
     config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
-    config._given_options = tuple((name, value) for name, value in options.items() if value is not None)  # noqa: SLF001
+    config._given_options = tuple(  # noqa: SLF001 - likewise
+        (name, given[name][0] if name in given else value) for name, value in options.items() if value is not None
+    )
     return config
 
 
@@ -57,18 +65,17 @@ def judge(
     The text has to be right without them: they would hide what is wrong with it, until they go. `source` is its name in
     messages. Raises ConfigError.
     """
-    content = _content(source, lambda: text)
-    _valid(content, source)
-    given = _given(options, environ)
-    config = _valid(content | {name: value for name, (value, _) in given.items()}, source)
+    valid(source, text)
+    given = given_values(options, environ)
+    config = valid(source, text, given)
     config._source = Path(source)  # noqa: SLF001 - as in `load`
     if config.web_config and config.web_config.exists():  # on the node, perhaps, and not here
         config._web = _web(config.web_config)  # noqa: SLF001 - likewise
-    return config, {name: origin for name, (_, origin) in given.items() if name in content}
+    return config, {name: origin for name, (_, origin) in given.items() if Positions(text).has((name,))}
 
 
-def _given(options: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The common options that are given, each with the option or variable that gives it."""
+def given_values(options: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The common options that are given: the value of each, and the option or variable that gives it."""
     given = {
         name: (value, f"--{name.replace('_', '-')}")
         for name in COMMON_OPTIONS
@@ -79,18 +86,12 @@ def _given(options: Mapping[str, str | None], environ: Mapping[str, str]) -> dic
         value = environ.get(variable)
         if name not in given and value is not None and (value or name == "listen"):  # empty is unset, but for `listen`
             given[name] = (value, variable)
-    return given
+    return given | {name: (_from_here(value), origin) for name, (value, origin) in given.items() if name in _PATHS}
 
 
-def _valid(content: Mapping[str, Any], source: str, origins: Mapping[str, str] = MappingProxyType({})) -> Config:
-    try:
-        config = Config.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError(source, list(explain(error, origins))) from None
-    conflicting = conflicts(config)
-    if conflicting:
-        raise ConfigError(source, conflicting)
-    return config
+def _from_here(path: str) -> str:
+    """Where somebody who types a path is, it may be relative; what a shell would have expanded stays, to be refused."""
+    return path if not path or path.startswith(("~", "$")) or "\0" in path else str(Path(path).absolute())
 
 
 def _web(path: Path | None) -> Web:
@@ -98,11 +99,11 @@ def _web(path: Path | None) -> Web:
     if path is None:
         return Web()
     source = str(path)
-    content = _content(source, lambda: strict_yaml.read_text(path, "--web-config"))
+    text = _decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
     try:
-        return WebConfig.model_validate(content).in_force(path.parent.absolute())
+        return WebConfig.model_validate(_content(source, text)).in_force(path.parent.absolute())
     except ValidationError as error:
-        raise ConfigError(source, list(explain(error, {}, WebConfig))) from None
+        raise config_error(source, problems_of(error, WebConfig), Positions(text)) from None
 
 
 def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:
@@ -112,15 +113,48 @@ def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Pa
     return DEFAULT_PATH if DEFAULT_PATH.exists() else None
 
 
-def _content(source: str, read: Callable[[], str]) -> dict[str, Any]:
+def valid(source: str, text: str, given: Mapping[str, tuple[str, str]] = MappingProxyType({})) -> Config:
+    """The configuration that a text makes, with the values given beside it. Raises ConfigError."""
+    content, positions = _content(source, text, what_else), Positions(text)
     try:
-        content = strict_yaml.parse(read())
+        config = Config.model_validate(content | {name: value for name, (value, _) in given.items()})
+        problems = conflicts(config)
+    except ValidationError as error:
+        problems = [*problems_of(error)]
+    if problems:
+        raise config_error(source, problems, positions, {name: origin for name, (_, origin) in given.items()})
+    config._positions = positions  # noqa: SLF001 - as in `load`
+    return config
+
+
+def _decoded(source: str, read: Callable[[], str]) -> str:
+    try:
+        return read()
     except UnicodeDecodeError as error:
-        raise ConfigError(source, [f"byte {error.start} is not UTF-8 text"]) from error
+        raise not_text(source, error) from error
+
+
+def not_text(source: str, error: UnicodeDecodeError) -> ConfigError:
+    """The error for a file that is not text."""
+    return config_error(source, [Problem((), f"byte {error.start} is not UTF-8 text", "save the file as UTF-8")])
+
+
+def _content(
+    source: str, text: str, foreign_of: Callable[[Any, str], Problem | None] = lambda _content, _text: None
+) -> dict[str, Any]:
+    try:
+        content = strict_yaml.parse(text)
     except yaml.YAMLError as error:
-        raise ConfigError(source, [strict_yaml.explain(error)]) from error
+        fault = fault_of(error, text)
+        raise ConfigError(
+            [UsageError(f"bad configuration in {source}:{fault.position}", fault.what, fault.cure)]
+        ) from error
+    if foreign := foreign_of(content, text):
+        raise config_error(source, [foreign])
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(source, ["the file must be a mapping of keys, like `scan: {period: 5s}`"])
+        raise config_error(
+            source, [Problem((), "the file is not a mapping of keys", "write it like `scan: {period: 5s}`")]
+        )
     return {str(key): value for key, value in content.items()}

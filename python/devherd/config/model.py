@@ -4,31 +4,28 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field
 
-from devherd.config.external import External
-from devherd.config.health_rule import HealthRule
+from devherd.config.generic import GenericDevice
+from devherd.config.health import HealthOptions
 from devherd.config.host import native_settings
-from devherd.config.kernel_log import KernelLogOptions
+from devherd.config.positions import Positions
 from devherd.config.section import Section
 from devherd.config.selectors import Match
 from devherd.config.values import (
+    AbsolutePath,
     Count,
     Duration,
-    HexadecimalId,
     HostPath,
     Listen,
     Period,
-    Permissions,
     ProbeTimeout,
     ResourceName,
-    Times,
-    UsablePath,
+    Switch,
 )
 from devherd.config.vendors import Vendors
 from devherd.config.web import Web
-from devherd.config.xid_policy import XidPolicy
-from devherd.settings import RegistrationWay, Settings
+from devherd.settings import DEFAULT_RUN_DIR, RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
 
@@ -36,58 +33,44 @@ class ScanOptions(Section):
     """How often the host is scanned, and how long a probe may take."""
 
     period: Duration = 5.0
-    events: bool = True
+    """Time between two scans of the host when nothing happens."""
+    events: Switch = True
+    """Whether events of the kernel and changes in /dev start a scan at once; without them, each `period` does."""
     probe_timeout: ProbeTimeout = 2.0
-
-
-class HealthOptions(Section):
-    """How health is polled and judged, and how long a device that vanished is remembered."""
-
-    poll: Duration = 1.0
-    recover_after: Annotated[Count, Field(ge=1)] = 3
-    forget_after: Duration = 300.0
-    breaker: bool = True
-    """Whether a source that condemns most cards of the node at once is doubted for a minute."""
-    flapping: bool = True
-    """Whether what comes and goes is held for longer."""
-    kernel_log: KernelLogOptions = KernelLogOptions()
-    rules: list[HealthRule] = []
-    xid: XidPolicy = XidPolicy()
-    external: list[External] = []
-    amd_exporter: Literal["auto", False] | HostPath = "auto"
-    """The socket of AMD's metrics exporter: auto = at its usual place, if it is there; false = never."""
-    xpumd: Literal["auto", False] | HostPath = "auto"
-    """The socket of Intel's xpumd, likewise."""
+    """How long the reads of one card may take; a card that takes longer is Unhealthy with `probe-timeout`."""
 
 
 class KubernetesOptions(Section):
-    """What the API server is told, where devherd has access to it: in a pod with a token, by its service account."""
+    """What the API server is told, where devherd may talk to it: in a pod with a token, by its service account."""
 
-    events: bool = True
-    """Events on the node, and on pods that hold the device."""
-    node_condition: bool = False
-    """The condition `DevicesUnhealthy` of the node."""
+    events: Switch = True
+    """Whether changes of health are Events on the node, and on the pods that hold the device."""
+    node_condition: Switch = False
+    """Whether the node has the condition `DevicesUnhealthy`."""
 
 
 class ExporterOptions(Section):
     """What the exporter shows at `/metrics`."""
 
     device_metrics: Literal["all", "physical", "faults", "none"] = "all"
-    """Which devices have series of their own: `all` = every id that the kubelet knows, replicas of shared devices
-    included; `physical` = each device once, however often it is shared; `faults` = each device once, and only where
-    something is held against it (every alert works); `none` = no device (no alert about a single device works).
+    """Which devices have series of their own. `all`: every id that the kubelet knows, replicas of shared devices
+    included; `physical`: each device once, however often it is shared; `faults`: each device once, and only where
+    something is held against it (alerts work); `none`: no device (no alert about a single device works).
     """
 
 
 class Sharing(Section):
-    """One device under several ids, `<id>::<n>`."""
+    """One device for several containers, under the ids `<id>::<n>`."""
 
     strategy: Literal["time_slicing", "mps"] = "time_slicing"
+    """How containers share a device: in turns, or through NVIDIA's Multi-Process Service."""
     replicas: Annotated[Count, Field(ge=1, le=10_000)] = 1
+    """How many containers share a device; 1: it is not shared."""
     rename: ResourceName | None = None
-    fail_requests_greater_than_one: bool | None = None
+    """The resource name of shared devices; without it, that of the rule or of the vendor."""
+    fail_requests_greater_than_one: Switch | None = None
     """Whether a container may have one replica only; without replicas one device only, which may be a share of its
-    vendor's plugin (`card0-0`). None = where MPS shares, as NVIDIA's plugin has it.
+    vendor's plugin (`card0-0`). Without a value: only where MPS shares, as NVIDIA's plugin has it.
     """
 
     @property
@@ -101,97 +84,73 @@ class ResourceRule(Section):
     """What happens to the devices that it matches; the first rule that matches a device decides."""
 
     match: Match = Match()
+    """Which devices it is about, by their facts; empty: all."""
     name: ResourceName | None = None
-    advertise: bool = True
+    """The resource name under which they are advertised; without it, the name that their vendor's plugin gives them."""
+    advertise: Switch = True
+    """Whether they are advertised at all."""
     sharing: Sharing = Sharing()
     preferred: Literal["aligned", "packed", "distributed", "none"] | None = None
-    """Which devices to prefer for a container; None = as the vendor's own plugin prefers."""
-
-
-class GenericPath(Section):
-    """A member of a group by path; the keys are generic-device-plugin's, and what it takes for unset is its default."""
-
-    path: Annotated[str, StringConstraints(strip_whitespace=True, pattern="^/")]
-    mount_path: Annotated[
-        str, StringConstraints(strip_whitespace=True, pattern="^(/.*)?$"), Field(alias="mountPath")
-    ] = ""
-    type: Literal["Device", "Mount"] = "Device"
-    permissions: Permissions = "mrw"
-    read_only: Annotated[bool, Field(alias="readOnly")] = False
-    limit: Times = 1
-    optional: bool = False
-
-
-class GenericUsb(Section):
-    """A member of a group by USB id."""
-
-    vendor: HexadecimalId
-    product: HexadecimalId
-    serial: str | None = None
-
-
-class GenericGroup(Section):
-    """Paths, or USB devices, that go into a container together."""
-
-    count: Annotated[Times, Field(le=100_000)] = 1
-    paths: list[GenericPath] = []
-    usb: list[GenericUsb] = []
-    separate: bool = False
-    """Whether each USB device is a device of its own; generic-device-plugin always makes one of all."""
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> "GenericGroup":
-        if bool(self.paths) == bool(self.usb):
-            raise ValueError("a group needs either `paths` or `usb`, and not both")
-        if self.separate and not self.usb:
-            raise ValueError("`separate` is for `usb`: every match of a path is a device of its own already")
-        return self
-
-
-class GenericDevice(Section):
-    """Groups of one resource name, all advertised."""
-
-    name: ResourceName
-    groups: Annotated[list[GenericGroup], Field(min_length=1)]
+    """Which of them the kubelet is advised to give to a container together: near each other, on as few cards as
+    possible, on as many as possible, or no advice; without a value as the vendor's own plugin prefers.
+    """
 
 
 class SimulatedDevice(Section):
-    """Devices that exist only as names."""
+    """Devices that exist only as names, for tests and dry runs."""
 
     name: ResourceName
+    """Their resource name."""
     count: Annotated[Count, Field(ge=0, le=100_000)]
+    """How many there are."""
     numa_nodes: Annotated[Count, Field(ge=0, le=64)] = 0
+    """On how many NUMA nodes they are, in turns; 0: on none."""
 
 
 class Config(Section):
-    """The whole configuration; an empty file is a valid one."""
+    """devherd's configuration. Every key has a default: an empty file serves every device that is found."""
 
-    host_root: UsablePath = Path("/")
-    kubelet_dir: UsablePath = Path("/var/lib/kubelet")
+    host_root: AbsolutePath = Path("/")
+    """Where the host's `sys/`, `proc/` and `dev/` are: `/host` in a container that has them there."""
+    kubelet_dir: AbsolutePath = Path("/var/lib/kubelet")
+    """The kubelet's directory, with `device-plugins/` and `pod-resources/` in it."""
     registration: RegistrationWay = "kubelet_socket"
-    """Whether devherd registers at the kubelet's socket, or the kubelet discovers it in its `plugins_registry`."""
-    run_dir: UsablePath = Path("/run/devherd")
+    """Whether devherd registers at the kubelet's socket, or the kubelet finds it in `plugins_registry/`."""
+    run_dir: AbsolutePath = DEFAULT_RUN_DIR
+    """Where the instance has its control socket and its state."""
+    state_dir: AbsolutePath | None = None
+    """What outlives a boot: cordons. Not given, it is /var/lib/devherd, and nowhere where `run_dir` is given."""
     listen: Listen = "127.0.0.1:9478"
-    """Where the exporter serves: `ADDRESS:PORT` or `unix:/PATH`, several separated by commas; empty = nowhere."""
-    web_config: UsablePath | None = None
-    """TLS, passwords and client certificates of the exporter: a file in the format of Prometheus exporters."""
+    """Where metrics, status page and probes are served: `ADDRESS:PORT` or `unix:/PATH`, several separated by commas;
+    empty: nowhere.
+    """
+    web_config: AbsolutePath | None = None
+    """TLS, passwords and client certificates for what is served: a file in the format of Prometheus exporters."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important messages that are logged."""
     log_format: Literal["text", "json"] = "text"
+    """How the log on stderr is written."""
     cdi_dir: HostPath = Path("/var/run/cdi")
-    """Where CDI specs are written, as the host names it."""
+    """The directory on the host in which CDI specs are written."""
     kubelet_check: Period = 30.0
-    """How often the kubelet is asked whether it still has all devices; 0 = never."""
+    """How often the kubelet is asked whether it still has all devices; 0: never."""
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
     kubernetes: KubernetesOptions = KubernetesOptions()
     exporter: ExporterOptions = ExporterOptions()
     vendors: Vendors = Vendors()
     resources: list[ResourceRule] = []
+    """Rules that name, share or leave out devices; the first that matches a device decides. A device that none
+    matches keeps the resource name that its vendor's plugin gives it.
+    """
     generic: list[GenericDevice] = []
+    """Devices by path or USB id, as generic-device-plugin has them: the same keys, the same device ids."""
     simulated: list[SimulatedDevice] = []
+    """Devices that exist only as names, for tests and dry runs."""
     _web: Web = Web()
     _source: Path | None = None
     _seen: Identity | None = None
+    _positions: Positions | None = None
     _given_options: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -200,19 +159,25 @@ class Config(Section):
         return self._source
 
     @property
+    def positions(self) -> Positions | None:
+        """Where in that file each key stands."""
+        return self._positions
+
+    @property
     def web(self) -> Web:
         """What the file `web_config` says."""
         return self._web
 
     def settings(self) -> Settings:
-        """The common options, with absolute paths."""
+        """The common options."""
         return Settings(
             config_path=self._source,
             config_seen=self._seen,
-            host_root=self.host_root.absolute(),
-            kubelet_dir=self.kubelet_dir.absolute(),
+            host_root=self.host_root,
+            kubelet_dir=self.kubelet_dir,
             registration=self.registration,
-            run_dir=self.run_dir.absolute(),
+            run_dir=self.run_dir,
+            state_dir=self.state_dir,
             listen=self.listen,
             log_level=self.log_level,
             log_format=self.log_format,

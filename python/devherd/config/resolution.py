@@ -11,7 +11,7 @@ from devherd.config.health_rule import HealthRule
 from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.selectors import Match
 from devherd.config.vendors import VendorOptions, Vendors
-from devherd.config.warnings import warnings_of
+from devherd.config.warnings import place_of, placed, warnings_of
 from devherd.config.xid_policy import XidPolicy
 from devherd.health.sources import AMD_EXPORTER, XPUMD
 from devherd.health.xids import XID
@@ -28,34 +28,40 @@ def resolve(config: model.Config) -> resolved.Config:
         common=config.settings(),
         cdi_dir=config.cdi_dir,
         scan=_part(resolved.ScanOptions, config.scan),
-        health=_health(config.health),
+        health=_health(config),
         kubernetes=_part(resolved.KubernetesOptions, config.kubernetes),
         exporter=_part(resolved.ExporterOptions, config.exporter),
         web=config.web,
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
         device_info_dir=_device_info_dir(config.vendors),
-        resources=[_rule(rule) for rule in config.resources],
+        resources=[
+            _rule(rule, place_of(config, ("resources", number))) for number, rule in enumerate(config.resources)
+        ],
         native=config.native_json(),
-        warnings=list(warnings_of(config)),
+        warnings=[placed(config, warning) for warning in warnings_of(config)],
     )
 
 
-def _health(options: model.HealthOptions) -> resolved.HealthOptions:
+def _health(config: model.Config) -> resolved.HealthOptions:
+    options, rules, external = config.health, ("health", "rules"), ("health", "external")
     return resolved.HealthOptions(
         poll=options.poll,
         recover_after=options.recover_after,
         forget_after=options.forget_after,
         breaker=options.breaker,
         flapping=options.flapping,
-        rules=[*map(_health_rule, options.rules), *_xid_rules(options.xid)],
+        rules=[
+            *(_health_rule(rule, place_of(config, (*rules, number))) for number, rule in enumerate(options.rules)),
+            *_xid_rules(options.xid),
+        ],
         kernel_log=_kernel_log(options.kernel_log),
-        external=[_external(external) for external in options.external],
+        external=[_external(one, place_of(config, (*external, number))) for number, one in enumerate(options.external)],
         monitors={AMD_EXPORTER: str(options.amd_exporter or ""), XPUMD: str(options.xpumd or "")},
     )
 
 
-def _health_rule(rule: HealthRule) -> resolved.HealthRule:
+def _health_rule(rule: HealthRule, place: str) -> resolved.HealthRule:
     return resolved.HealthRule(
         match=_match(rule.match),
         source=rule.source,
@@ -64,6 +70,7 @@ def _health_rule(rule: HealthRule) -> resolved.HealthRule:
         action=rule.action,
         after=rule.after,
         hold=rule.hold,
+        place=place,
     )
 
 
@@ -77,7 +84,7 @@ def _kernel_log(options: KernelLogOptions) -> resolved.KernelLogOptions:
     return resolved.KernelLogOptions(enabled=options.enabled, optional=options.optional, rules=rules)
 
 
-def _external(external: External) -> resolved.External:
+def _external(external: External, place: str) -> resolved.External:
     return resolved.External(
         name=external.name,
         match=_match(external.match),
@@ -87,6 +94,7 @@ def _external(external: External) -> resolved.External:
         timeout=external.timeout,
         max_age=external.silence_seconds,
         on_silence=external.on_silence,
+        place=place,
     )
 
 
@@ -99,13 +107,14 @@ def _device_info_dir(vendors: Vendors) -> Path | None:
     return vendors.rdma.device_info_dir if vendors.rdma.mode == "sriov" and vendors.rdma.enabled else None
 
 
-def _rule(rule: model.ResourceRule) -> resolved.ResourceRule:
+def _rule(rule: model.ResourceRule, place: str) -> resolved.ResourceRule:
     return resolved.ResourceRule(
         match=_match(rule.match),
         name=rule.name,
         advertise=rule.advertise,
         sharing=_part(resolved.Sharing, rule.sharing),
         preferred=rule.preferred,
+        place=place,
     )
 
 

@@ -80,6 +80,8 @@ class HealthRule:
     hold: float | None = None
     name: str = ""
     """Where the file says so; empty: in `health.rules`."""
+    place: str = ""
+    """File, line, column and key path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,8 @@ class External:
     """After how much silence it counts as silent."""
     on_silence: Literal["keep", "drop"] = "keep"
     """Whether a silent one's last word stays."""
+    place: str = ""
+    """File, line, column and key path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +146,8 @@ class ResourceRule:
     sharing: Sharing = field(default_factory=Sharing)
     preferred: Preference | None = None
     """Which devices to prefer for a container; None = as the vendor's own plugin prefers."""
+    place: str = ""
+    """File, line, column and key path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +198,7 @@ class Config:
     resources: list[ResourceRule] = field(default_factory=list)
     native: str = "{}"
     warnings: list[str] = field(default_factory=list)
-    """Settings that are valid and have no effect: key path, what has none, what to do."""
+    """Settings that are valid and have no effect on any node: place, what has none, what to do."""
 
     def settings(self) -> Settings:
         """The common options."""

@@ -6,9 +6,13 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Section(BaseModel):
-    """Unknown keys are errors; what was read never changes. A key without a value has its default."""
+    """Unknown keys are errors; what was read never changes. A key without a value has its default.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    The docstrings of sections and of their fields are what users read: in the schema, in `devherd config sample`, in
+    docs/configuration.md.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod

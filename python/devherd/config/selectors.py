@@ -6,9 +6,11 @@ from devherd.config.values import Patterns
 
 
 class Selector(BaseModel):
-    """Device facts to match: `vendor`, `id`, `resource_name` or any attribute, each a glob or a list of globs."""
+    """Facts that a device must have: `vendor`, `id`, `resource_name` or any attribute, each a glob, or a list of globs
+    one of which must match. Letter case counts.
+    """  # noqa: D205 - what users read
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     __pydantic_extra__: dict[str, Patterns] = Field(init=False)
 
     def patterns(self) -> dict[str, list[str]]:
@@ -19,6 +21,9 @@ class Selector(BaseModel):
 
 
 class Match(Selector):
-    """A selector with exceptions."""
+    """Facts that a device must have: `vendor`, `id`, `resource_name` or any attribute, each a glob, or a list of globs
+    one of which must match. Letter case counts.
+    """  # noqa: D205 - what users read
 
     exclude: list[Selector] = []
+    """Devices that are left out all the same."""

@@ -25,6 +25,14 @@ class WrittenInt(int):
     text: str
 
 
+class RefusedError(yaml.MarkedYAMLError):
+    """What YAML allows, and a configuration does not."""
+
+    def __init__(self, what: str, cure: str, mark: Any) -> None:
+        super().__init__(problem=what, problem_mark=mark)
+        self.cure = cure
+
+
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -33,9 +41,7 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
                 continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key `{key}` is given twice", key_node.start_mark
-                )
+                raise RefusedError(f"the key `{key}` is given twice", "remove one of them", key_node.start_mark)
             seen.add(key if isinstance(key, str) else id(key_node))
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
@@ -55,6 +61,12 @@ def parse(text: str) -> Any:
     return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
 
 
+def compose(text: str) -> yaml.Node | None:
+    """The nodes of a text of one document that is valid, with their places."""
+    node: yaml.Node | None = yaml.compose(text, _Loader)
+    return node
+
+
 def parse_all(text: str) -> list[Any]:
     """The content of each document of a text. Raises YAMLError when it is bad."""
     _check_depth(text)
@@ -66,17 +78,7 @@ def _check_depth(text: str) -> None:
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            mark: Any = event.start_mark
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
-
-
-def explain(error: yaml.YAMLError) -> str:
-    """Place and problem, in a line."""
-    if isinstance(error, yaml.reader.ReaderError):
-        return f"character {error.position}: {error.reason}"
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{place}{getattr(error, 'problem', None) or 'not valid YAML'}"
+            raise RefusedError(f"nested deeper than {MAX_DEPTH} levels", "no key is as deep as that", event.start_mark)
 
 
 def read_text(path: Path, option: str = "--config") -> str:

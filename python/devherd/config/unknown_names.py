@@ -1,57 +1,51 @@
 """What selectors of devices may name: vendors, and the facts that their devices have. Pure."""
 
-import difflib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from devherd.config import facts
+from devherd.config.meant import meant
+from devherd.config.problem import Location, Problem
 from devherd.config.selectors import Match, Selector
 
 
-def errors(place: str, match: Match) -> Iterator[str]:
-    """Vendors and facts that do not exist: one line each, key path and what is wrong."""
-    for where, selector in _parts(place, match):
+def errors(location: Location, match: Match) -> Iterator[Problem]:
+    """Vendors and facts that do not exist."""
+    for where, selector in _parts(location, match):
         yield from _unknown_names(where, selector)
 
 
-def doubts(place: str, match: Match) -> Iterator[str]:
-    """Values that no device can have: one line each, key path, what is doubtful, how such values look."""
-    for where, selector in _parts(place, match):
+def doubts(location: Location, match: Match) -> Iterator[Problem]:
+    """Values that no device can have."""
+    for where, selector in _parts(location, match):
         for fact, globs in selector.patterns().items():
             for glob in globs:
                 if not facts.can_match(fact, glob):
-                    form = f"`{facts.EXAMPLES[fact][0]}`, in full and lower case"
-                    yield f"{where}.{fact}: `{glob}` can never match — values look like {form}"
+                    form = f"values look like `{facts.EXAMPLES[fact][0]}`, in full and lower case"
+                    yield Problem((*where, fact), f"`{glob}` can never match", form)
 
 
-def _parts(place: str, match: Match) -> Iterator[tuple[str, Selector]]:
-    yield place, match
+def _parts(location: Location, match: Match) -> Iterator[tuple[Location, Selector]]:
+    yield location, match
     for index, exception in enumerate(match.exclude):
-        yield f"{place}.exclude[{index}]", exception
+        yield (*location, "exclude", index), exception
 
 
-def _unknown_names(place: str, selector: Selector) -> Iterator[str]:
+def _unknown_names(location: Location, selector: Selector) -> Iterator[Problem]:
     patterns = selector.patterns()
     vendors = list(facts.OF_VENDOR)
     for glob in patterns.get("vendor", ()):
         if not any(fnmatchcase(vendor, glob) for vendor in vendors):
-            yield f"{place}.vendor: no vendor matches `{glob}`; {_meant(glob, vendors)}"
-    meant = [vendor for vendor in vendors if _is_meant(vendor, patterns)] or vendors
-    whose = "no vendor has" if meant == vendors else f"devices of {' or '.join(meant)} do not have"
-    known = [*facts.OF_EVERY_DEVICE, *dict.fromkeys(fact for vendor in meant for fact in facts.OF_VENDOR[vendor])]
+            yield Problem((*location, "vendor"), f"no vendor matches `{glob}`", meant(glob, vendors))
+    chosen = [vendor for vendor in vendors if is_about(vendor, selector)] or vendors
+    whose = "no vendor has" if chosen == vendors else f"devices of {' or '.join(chosen)} do not have"
+    known = [*facts.OF_EVERY_DEVICE, *dict.fromkeys(fact for vendor in chosen for fact in facts.OF_VENDOR[vendor])]
     for fact in patterns:
         if fact not in known:
-            yield f"{place}.{fact}: {whose} this fact; {_meant(fact, known)}"
+            yield Problem((*location, fact), f"{whose} this fact", meant(fact, [*known, "exclude"]), at_key=True)
 
 
-def _is_meant(vendor: str, patterns: dict[str, list[str]]) -> bool:
-    return "vendor" not in patterns or any(fnmatchcase(vendor, glob) for glob in patterns["vendor"])
-
-
-def _meant(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=3)
-    return f"did you mean {_listed(close)}?" if close else f"known: {_listed(known)}"
-
-
-def _listed(words: list[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
+def is_about(vendor: str, selector: Selector) -> bool:
+    """Whether a vendor's devices can be meant."""
+    globs = selector.patterns().get("vendor")
+    return globs is None or any(fnmatchcase(vendor, glob) for glob in globs)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,12 +10,15 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from devherd import resource_name
 from devherd.child import SILENCE_LIMIT_SECONDS
+from devherd.config.form import Form
+from devherd.config.problem import WrongValueError, duration, echo
 from devherd.config.strict_yaml import WrittenInt
 from devherd.settings import UNIX
 
 LONGEST_SOCKET_PATH = 107
 """Of `sun_path`, unix(7), with the byte that ends it."""
 LONGEST_PROBE_SECONDS = SILENCE_LIMIT_SECONDS / 2
+_SHORTEST_SECONDS = 0.01
 _LONGEST_SECONDS = 31 * 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
@@ -27,14 +31,15 @@ def parse_duration(value: Any) -> Any:
         return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(value))
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    raise ValueError(f"{value!r} is not a duration; write it like `5s`, `250ms` or `1m30s`")
+    raise WrongValueError(f"{echo(value)} is not a duration", "write it like `5s`, `250ms` or `1m30s`")
 
 
 def _well_below_the_silence_limit(seconds: float) -> float:
     if seconds > LONGEST_PROBE_SECONDS:
-        raise ValueError(
-            f"{seconds:g} s is too long: a scanner that is silent for {SILENCE_LIMIT_SECONDS:g} s is replaced, and a"
-            f" probe may take half of that; use at most `{LONGEST_PROBE_SECONDS:g}s`"
+        raise WrongValueError(
+            f"`{duration(seconds)}` is too long: a scanner that is silent for {duration(SILENCE_LIMIT_SECONDS)} is"
+            " replaced, and a probe may take half of that",
+            f"use at most `{duration(LONGEST_PROBE_SECONDS)}`",
         )
     return seconds
 
@@ -42,7 +47,8 @@ def _well_below_the_silence_limit(seconds: float) -> float:
 def _valid_resource_name(name: str) -> str:
     reason = resource_name.explain(name)
     if reason is not None:
-        raise ValueError(reason)
+        what, _, why = reason.partition(": ")
+        raise WrongValueError(what, why)
     return name
 
 
@@ -53,17 +59,22 @@ def _valid_listen(text: str) -> str:
             continue
         host, separator, port = address.rpartition(":")
         if not separator or not (port.isascii() and port.isdecimal() and int(port) < 65536) or not _is_host(host):
-            raise ValueError(
-                f"{address!r} is not ADDRESS:PORT; write it like `127.0.0.1:9478`, or leave it empty for no exporter"
+            raise WrongValueError(
+                f"{echo(address)} is not an ADDRESS:PORT",
+                "write it like `127.0.0.1:9478`, or leave it empty for no exporter",
             )
     return text
 
 
 def _check_socket_path(path: str) -> None:
     if not path.startswith("/") or ".." in path.split("/") or path.endswith("/"):
-        raise ValueError(f"{UNIX + path!r} is not the path of a socket; write it like `unix:/run/devherd/http.sock`")
+        raise WrongValueError(
+            f"{echo(UNIX + path)} is not the path of a socket", "write it like `unix:/run/devherd/http.sock`"
+        )
     if len(path.encode()) > LONGEST_SOCKET_PATH:
-        raise ValueError(f"{UNIX + path!r} is too long: the path of a socket has {LONGEST_SOCKET_PATH} bytes at most")
+        raise WrongValueError(
+            f"{echo(UNIX + path)} is too long", f"give the path of a socket at most {LONGEST_SOCKET_PATH} bytes"
+        )
 
 
 def _is_host(text: str) -> bool:
@@ -78,25 +89,41 @@ def _is_host(text: str) -> bool:
 
 def _usable_path(path: Any) -> Any:
     if isinstance(path, str) and (not path or "\0" in path):
-        raise ValueError("a path cannot be empty" if not path else "a path cannot contain a NUL character")
+        raise WrongValueError(
+            "a path cannot be empty" if not path else "a path cannot contain a NUL character",
+            "start it with `/`, or leave the key out",
+        )
+    return path
+
+
+def _absolute_path(path: Any) -> Any:
+    """Where it is wherever devherd is started: `run`, `~/run` and `${HOME}/run` would be directories of these names."""
+    _usable_path(path)
+    if not isinstance(path, str | Path) or not Path(path).is_absolute():
+        raise WrongValueError(f"{echo(path)} is not an absolute path", "start it with `/`")
     return path
 
 
 def _host_path(path: Path) -> Path:
-    if not path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{str(path)!r} is not an absolute host path; start it with `/`, without `..`")
+    if ".." in path.parts:
+        raise WrongValueError(f"{echo(path)} contains `..`", "give the path without it")
     return path
 
 
-def _host_path_text(text: str) -> str:
-    return str(_host_path(Path(text)))
+def _monitor(value: Any) -> Any:
+    """Where a vendor's monitor listens."""
+    if value in ("auto", False):
+        return value
+    if value is True or not str(value).startswith("/"):
+        raise WrongValueError(f"{echo(value)} is not an absolute path", "choose from `auto`, `false` and a socket")
+    return _host_path(Path(_absolute_path(value)))
 
 
 def _permissions(text: str) -> str:
     if not text:
         return "mrw"  # as generic-device-plugin has it
     if set(text) - set("rwm") or len(set(text)) < len(text):
-        raise ValueError(f"{text!r} are not permissions; use `r`, `w` and `m`, each at most once, like `rw`")
+        raise WrongValueError(f"{echo(text)} are not permissions", "use `r`, `w` and `m`, each at most once, like `rw`")
     return text
 
 
@@ -104,14 +131,18 @@ def _hexadecimal(value: Any) -> Any:
     """Ids of USB and PCI are hexadecimal; YAML reads an unquoted 7523 as a number, whose digits are what was meant."""
     text = _as_written(value).lower().removeprefix("0x")
     if isinstance(value, bool) or not re.fullmatch(r"[0-9a-f]{1,4}", text):
-        raise ValueError(f"{value!r} is not a vendor's or product's id; use up to four hexadecimal digits, like `0403`")
+        raise WrongValueError(
+            f"{echo(value)} is not the id of a vendor or a product", "use up to four hexadecimal digits, like `0403`"
+        )
     return text.zfill(4)
 
 
 def _patterns(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(pattern, str | int | bool) for pattern in values):
-        raise ValueError("expected a glob, or a list of globs one of which must match")
+        raise WrongValueError(
+            f"{echo(values[0] if values else value)} is not a glob", "give a glob like `*H200*`, or a list of globs"
+        )
     return [_as_written(pattern) for pattern in values]
 
 
@@ -119,15 +150,35 @@ def _as_written(value: Any) -> str:
     return value.text if isinstance(value, WrittenInt) else str(value)
 
 
+def spelt(pattern: str, what: str, cure: str) -> AfterValidator:
+    """A text that must have a form: `what` completes "`x` is not …"."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise WrongValueError(f"{echo(text)} is not {what}", cure)
+        return text
+
+    return AfterValidator(check)
+
+
+def _stripped(then: Callable[[str], str]) -> BeforeValidator:
+    return BeforeValidator(
+        lambda text: then(text.strip()) if isinstance(text, str) else text, json_schema_input_type=str
+    )
+
+
+Switch = Annotated[bool, Field(strict=True)]
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration, json_schema_input_type=str | float),
-    Field(ge=0.01, le=_LONGEST_SECONDS, allow_inf_nan=False, json_schema_extra={"examples": ["5s"]}),
+    Field(ge=_SHORTEST_SECONDS, le=_LONGEST_SECONDS, allow_inf_nan=False, json_schema_extra={"examples": ["5s"]}),
+    Form("duration"),
 ]
 Period = Annotated[
     float,
     BeforeValidator(parse_duration, json_schema_input_type=str | float),
-    Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False, json_schema_extra={"examples": ["30s"]}),
+    Field(ge=0.0, le=_LONGEST_SECONDS, allow_inf_nan=False, json_schema_extra={"examples": ["30s"]}),
+    Form("duration"),
 ]
 ProbeTimeout = Annotated[
     Duration,
@@ -135,17 +186,40 @@ ProbeTimeout = Annotated[
     Field(json_schema_extra={"examples": ["2s"], "maximum": LONGEST_PROBE_SECONDS}),
 ]
 Patterns = Annotated[
-    list[str], BeforeValidator(_patterns, json_schema_input_type=str | int | bool | list[str | int | bool])
+    list[str],
+    BeforeValidator(_patterns, json_schema_input_type=str | int | bool | list[str | int | bool]),
+    Form("glob, or list of globs"),
 ]
-ResourceName = Annotated[str, AfterValidator(_valid_resource_name)]
-Listen = Annotated[str, AfterValidator(_valid_listen)]
+PatternsOrAny = Annotated[
+    list[str],
+    BeforeValidator(
+        lambda value: value if value == [] else _patterns(value),
+        json_schema_input_type=str | int | bool | list[str | int | bool],
+    ),
+    Form("glob, or list of globs"),
+]
+ResourceName = Annotated[str, AfterValidator(_valid_resource_name), Form("resource name")]
+Listen = Annotated[str, AfterValidator(_valid_listen), Form("ADDRESS:PORT")]
 UsablePath = Annotated[Path, BeforeValidator(_usable_path, json_schema_input_type=str)]
-HostPath = Annotated[UsablePath, AfterValidator(_host_path)]
+AbsolutePath = Annotated[Path, BeforeValidator(_absolute_path, json_schema_input_type=str), Form("absolute path")]
+HostPath = Annotated[AbsolutePath, AfterValidator(_host_path), Form("absolute path on the host")]
 HostPathText = Annotated[
-    str, BeforeValidator(_usable_path, json_schema_input_type=str), AfterValidator(_host_path_text)
+    str,
+    BeforeValidator(_absolute_path, json_schema_input_type=str),
+    AfterValidator(lambda path: str(_host_path(Path(path)))),
+    Form("absolute path on the host"),
 ]
-Permissions = Annotated[str, AfterValidator(_permissions)]
+MountedPath = Annotated[str, _stripped(lambda path: str(_absolute_path(path))), Form("absolute path")]
+OptionalPath = Annotated[
+    str, _stripped(lambda path: str(_absolute_path(path)) if path else path), Form("absolute path")
+]
+MonitorSocket = Annotated[
+    Path | str | bool,
+    BeforeValidator(_monitor, json_schema_input_type=str | bool),
+    Form("`auto`, `false` or an absolute path"),
+]
+Permissions = Annotated[str, AfterValidator(_permissions), Form("permissions")]
 Count = Annotated[int, Field(strict=True)]
 Times = Annotated[Count, Field(ge=0), AfterValidator(lambda times: times or 1)]
 """0 is 1, as generic-device-plugin has it."""
-HexadecimalId = Annotated[str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int)]
+HexadecimalId = Annotated[str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int), Form("hexadecimal id")]

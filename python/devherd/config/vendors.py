@@ -1,23 +1,34 @@
-"""Options of vendors, named as its own plugin names them; rust/src/vendors/*/options.rs has what the scan needs."""
+"""Section `vendors`: each vendor's options, named as its own plugin names them.
+
+rust/src/vendors/*/options.rs has what the scan needs of them.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from devherd.config.form import Form
+from devherd.config.problem import WrongValueError
 from devherd.config.resolved import Preference
 from devherd.config.section import Section
-from devherd.config.values import Count, HexadecimalId, HostPath, HostPathText, ResourceName
+from devherd.config.values import Count, HexadecimalId, HostPath, HostPathText, ResourceName, Switch, spelt
 
 Enabled = Literal["auto", True, False]
 DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
-PciDeviceId = Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$", examples=["0x56c0"])]
+PciDeviceId = Annotated[
+    str,
+    spelt("0x[0-9a-f]{4}", "the id of a PCI device", "write it in lower case, in quotes, like `'0x56c0'`"),
+    Field(examples=["0x56c0"]),
+    Form("PCI device id"),
+]
 
 
 class VendorOptions(Section):
     """Options of every vendor."""
 
     enabled: Enabled = "auto"
+    """Whether its devices are looked for; `true`: it is a problem if none is found."""
 
     def native(self) -> dict[str, Any]:
         """What the scan core needs of them."""
@@ -30,16 +41,19 @@ class VendorOptions(Section):
 
 
 class IntelFpgaOptions(VendorOptions):
-    """Options of Intel's FPGA plugin."""
+    """Intel FPGAs: options of Intel's FPGA plugin."""
 
     mode: Literal["af", "region", "regiondevel"] = "af"
+    """What is advertised: accelerator functions, regions to be programmed, or regions with their management node."""
 
 
 class Imex(Section):
     """IMEX channels that every container gets; the vendor's plugin knows channel 0 only."""
 
     channel_ids: list[Annotated[Count, Field(ge=0, le=2047)]] = []
-    required: bool = False
+    """Their numbers."""
+    required: Switch = False
+    """Whether a GPU cannot be advertised where a channel is missing."""
 
 
 def _as_list(value: Any) -> Any:
@@ -47,29 +61,47 @@ def _as_list(value: Any) -> Any:
 
 
 class NvidiaOptions(VendorOptions):
-    """Options of NVIDIA's plugin."""
+    """NVIDIA GPUs: options of NVIDIA's plugin."""
 
     mig_strategy: Literal["none", "single", "mixed"] = "none"
+    """How GPUs in MIG mode are advertised: as whole GPUs, MIG devices as `nvidia.com/gpu`, or by profile as
+    `nvidia.com/mig-1g.10gb`.
+    """
     device_list_strategy: Annotated[
         list[DeviceListStrategy],
         BeforeValidator(_as_list, json_schema_input_type=DeviceListStrategy | list[DeviceListStrategy]),
         Field(min_length=1),
+        Form("list of `envvar`, `volume-mounts`, `cdi-annotations`, `cdi-cri`"),
     ] = ["envvar"]
+    """How the container runtime learns which devices a container gets: `NVIDIA_VISIBLE_DEVICES`, mounts, or CDI names
+    in annotations or in the kubelet's own field.
+    """
     device_id_strategy: Literal["uuid", "index"] = "uuid"
-    pass_device_specs: bool = False
+    """By what the runtime is given the devices."""
+    pass_device_specs: Switch = False
+    """Whether the kubelet is given the device nodes as well, for its CPU manager."""
     driver_root: HostPathText = "/"
+    """Where the driver's libraries are on the host."""
     dev_root: HostPathText | None = None
-    """The driver root when not given."""
+    """Where the device nodes are on the host; without a value in the driver root."""
     cdi_annotation_prefix: str = "cdi.k8s.io/"
+    """What the annotation of `cdi-annotations` begins with."""
     cdi_hook_path: HostPathText = "/usr/bin/nvidia-ctk"
-    gdrcopy_enabled: bool = False
-    gds_enabled: bool = False
-    mofed_enabled: bool = False
+    """The program on the host that CDI hooks run."""
+    gdrcopy_enabled: Switch = False
+    """Whether containers get GDRCopy."""
+    gds_enabled: Switch = False
+    """Whether containers get GPUDirect Storage."""
+    mofed_enabled: Switch = False
+    """Whether containers get the InfiniBand nodes."""
     mps_root: HostPathText | None = None
-    """Needed where a resource is shared by MPS."""
+    """The directory of the MPS control daemon on the host; needed where a rule shares by MPS."""
     shared_devices_allocation_policy: Literal["distributed", "packed"] = "distributed"
+    """Whether replicas for a container come from as many GPUs as possible, or from as few."""
     device_discovery_strategy: Literal["auto", "nvml", "procfs", "tegra"] = "auto"
-    """`procfs`: NVML is never asked; MIG devices are then given by their nodes, under `mig_strategy: single` only."""
+    """By what GPUs are found. `procfs`: NVML is never asked; MIG devices are then given by their nodes, under
+    `mig_strategy: single` only.
+    """
     imex: Imex = Imex()
 
     def preferred(self, *, shared: bool) -> Preference | None:
@@ -86,10 +118,14 @@ class NvidiaOptions(VendorOptions):
 
 
 class AmdOptions(VendorOptions):
-    """Options of AMD's plugin."""
+    """AMD GPUs: options of AMD's plugin."""
 
     naming: Literal["single", "mixed"] = "single"
+    """Whether every GPU and partition is `amd.com/gpu`, or partitions are named by kind, `amd.com/cpx_nps4`."""
     driver_type: Literal["auto", "container", "vf_passthrough", "pf_passthrough"] = "auto"
+    """Who uses the GPUs: containers (amdgpu), or virtual machines by virtual functions (gim) or whole GPUs (vfio-pci);
+    `auto`: as the driver that is loaded has it.
+    """
 
     def native(self) -> dict[str, Any]:
         """What the scan core needs: a missing driver is a problem if `enabled` is true, not if it is `auto`."""
@@ -97,19 +133,27 @@ class AmdOptions(VendorOptions):
 
 
 class IntelGpuOptions(VendorOptions):
-    """Options of Intel's GPU plugin."""
+    """Intel GPUs: options of Intel's GPU plugin."""
 
     shared_devices: Annotated[Count, Field(ge=1, le=10_000)] = 1
+    """How many containers share a card."""
     allocation_policy: Literal["none", "balanced", "packed"] = "none"
+    """Whether a container's shares come from as many cards as possible, or from as few."""
     monitoring: Literal[True, False, "single", "split"] = False
+    """Whether there is a resource with the nodes of all cards: `gpu.intel.com/monitoring` with `true` or `single`, one
+    for each driver with `split`.
+    """
     allow_ids: list[PciDeviceId] = []
+    """PCI device ids of the cards that are advertised; empty: all."""
     deny_ids: list[PciDeviceId] = []
+    """PCI device ids of cards that are not advertised."""
     bypath: Literal["single", "none", "all"] = "single"
+    """Which links of /dev/dri/by-path a container gets: those of its cards, none, or the directory."""
 
     @model_validator(mode="after")
     def _one_list(self) -> "IntelGpuOptions":
         if self.allow_ids and self.deny_ids:
-            raise ValueError("give `allow_ids` or `deny_ids`, not both")
+            raise WrongValueError("`allow_ids` and `deny_ids` are both given", "remove one of them", at=("deny_ids",))
         return self
 
     def preferred(self, *, shared: bool) -> Preference | None:
@@ -127,47 +171,61 @@ class IntelGpuOptions(VendorOptions):
 
 
 class XilinxFpgaOptions(VendorOptions):
-    """Options of Xilinx's FPGA plugin, which has them as environment variables."""
+    """Xilinx FPGAs: options of its plugin, which has them as environment variables."""
 
     u30_name_convention: Literal["common_name", "exact_name"] = "common_name"
+    """Whether U30 cards are `amd.com/ama_u30`, or named by their shell as all other cards are."""
     u30_alloc_unit: Literal["card", "device"] = "card"
+    """Whether a container gets both devices of a U30 card, or one."""
 
 
 class RdmaSelectors(Section):
     """What a device of a pool must be: one of each list that is given."""
 
     vendors: list[HexadecimalId] = []
+    """PCI vendors, like `15b3`."""
     device_ids: list[HexadecimalId] = []
+    """PCI devices, like `1017`."""
     drivers: list[str] = []
+    """Drivers, like `mlx5_core`."""
     if_names: list[str] = []
+    """Network interfaces, like `ib0`."""
     link_types: list[Literal["ether", "infiniband"]] = []
+    """Kinds of network interfaces."""
 
     @model_validator(mode="after")
     def _one_at_least(self) -> "RdmaSelectors":
         if not any(self.model_dump().values()):
-            raise ValueError("give one selector at least")
+            raise WrongValueError(
+                "no selector is given, so no device is meant",
+                "add `vendors`, `device_ids`, `drivers`, `if_names` or `link_types`",
+            )
         return self
 
 
 class RdmaPool(Section):
-    """An entry of `configList` of k8s-rdma-shared-dev-plugin."""
+    """A pool of devices that containers share: an entry of `configList` of k8s-rdma-shared-dev-plugin."""
 
     name: ResourceName
-    """`resourcePrefix/resourceName`."""
+    """The resource name: `resourcePrefix/resourceName`."""
     rdma_hca_max: Annotated[Count, Field(ge=1, le=10_000)]
+    """How many containers may have the pool."""
     selectors: RdmaSelectors
 
 
 class RdmaOptions(VendorOptions):
-    """Options of RDMA devices."""
+    """RDMA devices."""
 
     mode: Literal["device", "shared", "sriov"] = "device"
-    """RDMA devices, pools as of k8s-rdma-shared-dev-plugin, or PCI functions as of sriov-network-device-plugin."""
+    """What is advertised: RDMA devices, pools as k8s-rdma-shared-dev-plugin has them, or PCI functions as
+    sriov-network-device-plugin has them.
+    """
     shared_devices: Annotated[Count, Field(ge=0, le=10_000)] = 0
-    """Ids a device, for sharing; 0 = each device goes to one container at a time."""
+    """How many containers share a device, in `mode: device`; 0: it goes to one at a time."""
     pools: list[RdmaPool] = []
+    """The pools of `mode: shared`."""
     device_info_dir: HostPath = Path("/var/run/k8s.cni.cncf.io/devinfo/dp")
-    """Where Multus looks for what is known of a function, in `mode: sriov`."""
+    """The directory on the host in which Multus looks for what is known of a function, in `mode: sriov`."""
 
     def native(self) -> dict[str, Any]:
         """The options that the scan core needs."""
@@ -175,13 +233,26 @@ class RdmaOptions(VendorOptions):
 
     @model_validator(mode="after")
     def _of_its_mode(self) -> "RdmaOptions":
-        if bool(self.pools) != (self.mode == "shared"):
-            raise ValueError("`mode: shared` and `pools` go together: give both or neither")
+        if self.pools and self.mode != "shared":
+            raise WrongValueError(
+                f"`pools` are of `mode: shared`, but the mode is `{self.mode}`",
+                "write `mode: shared`, or remove them",
+                at=("pools",),
+            )
+        if self.mode == "shared" and not self.pools:
+            raise WrongValueError("`mode: shared` shares `pools`, and none is given", "add `pools`", at=("mode",))
         if self.shared_devices and self.mode != "device":
-            raise ValueError("`shared_devices` is an option of `mode: device`; a pool has `rdma_hca_max`")
+            raise WrongValueError(
+                f"`shared_devices` is of `mode: device`, but the mode is `{self.mode}`",
+                "remove it; a pool has `rdma_hca_max`",
+                at=("shared_devices",),
+            )
         names = [pool.name for pool in self.pools]
-        if len(set(names)) < len(names):
-            raise ValueError("the names of `pools` must differ")
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise WrongValueError(
+                    f"another pool is called `{name}`", "rename one of them", at=("pools", place, "name")
+                )
         return self
 
 

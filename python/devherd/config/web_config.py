@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from devherd.config.problem import WrongValueError, echo
 from devherd.config.section import Section
-from devherd.config.values import UsablePath
+from devherd.config.values import Switch, UsablePath
 from devherd.config.web import ClientAuth, Tls, TlsVersion, Web
 
 _BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
@@ -22,32 +23,33 @@ def _refused(instead: str) -> BeforeValidator:
     """For a key that the format has and devherd has not."""
 
     def refuse(_: Any) -> Any:
-        raise ValueError(f"not supported by devherd; {instead}")
+        raise WrongValueError("not supported by devherd", instead)
 
     return BeforeValidator(refuse)
 
 
-def _hash(text: str) -> str:
-    if not _BCRYPT.fullmatch(text):
-        raise ValueError("not a password hashed by bcrypt; make one with `htpasswd -nBC 10 NAME`")
+def _hash(text: Any) -> Any:
+    """Never echoed: it may be the password itself."""
+    if not isinstance(text, str) or not _BCRYPT.fullmatch(text):
+        raise WrongValueError("not a password hashed by bcrypt", "make one with `htpasswd -nBC 10 NAME`")
     return text
 
 
 def _user(name: str) -> str:
     if not name or ":" in name:
-        raise ValueError("a user name cannot be empty or contain a colon")
+        raise WrongValueError(f"{echo(name)} is not a user name", "give one, without a colon")
     return name
 
 
 def _one_line(text: str) -> str:
     if not _PRINTABLE.fullmatch(text):
-        raise ValueError("a header is one line of printable ASCII")
+        raise WrongValueError(f"{echo(text)} is not a header", "give one line of printable ASCII")
     return text
 
 
 def _http_1(is_wanted: bool) -> bool:
     if is_wanted:
-        raise ValueError("HTTP/2 is not supported by devherd; leave it out")
+        raise WrongValueError("HTTP/2 is not supported by devherd", "leave it out")
     return is_wanted
 
 
@@ -64,7 +66,7 @@ class TlsSection(Section):
     client_allowed_sans: list[str] = []
     min_version: TlsVersion = "TLS12"
     max_version: TlsVersion = "TLS13"
-    prefer_server_cipher_suites: bool = True
+    prefer_server_cipher_suites: Switch = True
     """Without effect, as in Go since 1.17."""
     cert: Annotated[Any, _refused("name a file in `cert_file`")] = None
     key: Annotated[Any, _refused("name a file in `key_file`")] = None
@@ -76,16 +78,16 @@ class TlsSection(Section):
     def _whole(self) -> "TlsSection":
         verifies = self.client_auth_type != "NoClientCert"
         if self.model_fields_set and not (self.cert_file and self.key_file):
-            raise ValueError("TLS needs both `cert_file` and `key_file`")
+            raise WrongValueError("TLS needs both `cert_file` and `key_file`", "add what is missing")
         if verifies and not self.client_ca_file:
-            raise ValueError(f"`client_auth_type: {self.client_auth_type}` needs `client_ca_file`")
+            raise WrongValueError(f"`client_auth_type: {self.client_auth_type}` needs `client_ca_file`", "add it")
         if not verifies and (self.client_ca_file or self.client_allowed_sans):
-            raise ValueError(
-                "`client_ca_file` and `client_allowed_sans` have no effect without `client_auth_type`;"
-                " set it to `RequireAndVerifyClientCert`"
+            raise WrongValueError(
+                "`client_ca_file` and `client_allowed_sans` have no effect without `client_auth_type`",
+                "set it to `RequireAndVerifyClientCert`",
             )
         if (self.min_version, self.max_version) == ("TLS13", "TLS12"):
-            raise ValueError("`min_version` is above `max_version`")
+            raise WrongValueError("`min_version` is above `max_version`", "change one of them", at=("min_version",))
         return self
 
     def in_force(self, directory: Path) -> Tls | None:
@@ -116,7 +118,7 @@ class Headers(Section):
 class HttpSection(Section):
     """`http_server_config`."""
 
-    http2: Annotated[bool, AfterValidator(_http_1)] = False
+    http2: Annotated[Switch, AfterValidator(_http_1)] = False
     headers: Headers = Headers()
 
 
@@ -125,7 +127,7 @@ class WebConfig(Section):
 
     tls_server_config: TlsSection = TlsSection()
     http_server_config: HttpSection = HttpSection()
-    basic_auth_users: dict[Annotated[str, AfterValidator(_user)], Annotated[str, AfterValidator(_hash)]] = {}
+    basic_auth_users: dict[Annotated[str, AfterValidator(_user)], Annotated[str, BeforeValidator(_hash)]] = {}
     rate_limit: Annotated[Any, _refused("leave it out: connections are limited for each client")] = None
 
     def in_force(self, directory: Path) -> Web:

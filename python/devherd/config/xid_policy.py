@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from devherd.config.problem import WrongValueError, echo
 from devherd.config.section import Section
 from devherd.health.xids import OF_PLUGIN_IGNORED
 
@@ -12,7 +13,10 @@ Action = Literal["unhealthy", "warn", "ignore"]
 
 
 class XidPolicy(Section):
-    """A policy for all codes, and codes that do something else: `{policy: plugin, 94: ignore}`."""
+    """What NVIDIA's Xids do: a policy for all codes, and codes that do something else: `{policy: plugin, 94: ignore}`.
+
+    An action is `unhealthy`, `warn` or `ignore`.
+    """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Action] = Field(init=False)
@@ -30,7 +34,9 @@ class XidPolicy(Section):
     def _are_codes(self) -> "XidPolicy":
         for key in self.__pydantic_extra__ or {}:
             if not (key.isascii() and key.isdigit()):
-                raise ValueError(f"`{key}` is no Xid; codes are numbers, such as 79, and the other key is `policy`")
+                raise WrongValueError(
+                    f"{echo(key)} is neither `policy` nor the code of an Xid", "codes are numbers like `79`", at=(key,)
+                )
         return self
 
     def decisions(self) -> Iterator[tuple[list[str], Action]]:

@@ -2,8 +2,8 @@
 
 Pure: findings and times come in, verdicts come out. A finding counts at once, or when it has stood for as long as its
 meaning wants. What stands while it is seen is taken back by a run of good looks, an event by what `clears.py` lists.
-Where a source cannot look, what it said stays as it was. What error registers hold at the first look at a device is a
-warning: nobody knows since when, and the device may have worked with it.
+Where a source cannot look, what it said stays as it was, until an operator takes it back. What error registers hold at
+the first look at a device is a warning: nobody knows since when, and the device may have worked with it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -15,7 +15,8 @@ from devherd.health.clears import Evidence, Level, Quiet, Until
 from devherd.health.flapping import FLAPPING, Flapping, Record
 from devherd.health.held import Held, Place, bits_of, place_of
 from devherd.health.registry import FIRST_SIGHT_SOURCES, Action, Meaning
-from devherd.health.seen import KernelLogPosition, Now, Seen, Statement
+from devherd.health.remembered import NOTHING, Remembered
+from devherd.health.seen import Now, Seen, Statement
 from devherd.health.stated import Stated, is_about
 from devherd.inventory import DeviceKey
 
@@ -33,13 +34,13 @@ _SHOWN_BY_ITS_END = {
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier scanner left: all that it held and was told, and the boot in which it wrote that."""
+    """What an earlier scanner left: all that it held and heard, and the boot in which it wrote that."""
 
     held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
     boot_id: str = ""
     stated: Sequence[tuple[DeviceKey, Statement, float]] = ()
-    kernel_log: KernelLogPosition | None = None
-    """What of the kernel log is in it."""
+    remembered: Remembered = NOTHING
+    """What else was seen."""
     flapping: Sequence[tuple[DeviceKey, Place, Record]] = ()
 
 
@@ -143,7 +144,7 @@ class Policy:
     def _ends(self, key: DeviceKey, held: Held, now: Now, *, is_seen: bool) -> bool:
         """Whether a look leaves nothing of a finding to be remembered."""
         if self.seen.why_not_looked(key, held.finding.source):
-            return False
+            return not is_seen and self._is_given_up(key, held)
         is_event = not isinstance(held.meaning.clears, Level)
         if held.is_waiting and (is_seen or is_event) and now.monotonic - held.since >= held.meaning.after:
             self._let_count(key, held, now.monotonic)
@@ -158,6 +159,11 @@ class Policy:
                 self._state(key, Statement(evidence), held.last_monotonic, now)
         has_recovered = held.good_looks >= self.recover_after and _was_held_long_enough(held, now)
         return held.is_waiting or has_recovered
+
+    def _is_given_up(self, key: DeviceKey, held: Held) -> bool:
+        """Whether an operator has taken back what nobody can look at: what stands would end by good looks only."""
+        is_level = isinstance(held.meaning.clears, Level)
+        return is_level and self._stated.is_cleared(key, held.finding.reason, held.last_monotonic)
 
     def _take_in(self, seen: Seen, now: Now) -> None:
         for key, findings in seen.findings.items():

@@ -27,13 +27,6 @@ class Now:
         return self.wall - (self.monotonic - monotonic)
 
 
-class KernelLogPosition(NamedTuple):
-    """Where a reader of the kernel log is: the next record, and by how many seconds the log's clock lags behind."""
-
-    next_record: int
-    lag_seconds: float
-
-
 class Event(NamedTuple):
     """Something that happened to a device."""
 

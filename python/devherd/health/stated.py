@@ -33,6 +33,10 @@ class Stated:
         after = (statement for statement, moment in self._latest.get(key, {}).items() if moment > monotonic)
         return any(is_about(statement, finding, clears) for statement in after)
 
+    def is_cleared(self, key: "DeviceKey", reason: str, after: float) -> bool:
+        """Whether an operator has taken a reason back after that second."""
+        return self._latest.get(key, {}).get(Statement(Evidence.OPERATOR, reason=reason), 0.0) > after
+
     def forget_all_but(self, known: Collection["DeviceKey"]) -> None:
         """Drop what was stated about devices that are no longer known."""
         for key in self._latest.keys() - known:

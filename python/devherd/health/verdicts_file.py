@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devherd import spool
-from devherd._native import Finding, health_sources
+from devherd._native import Finding, KernelLogEvent, health_sources
 from devherd.health import words
 from devherd.health.clears import Evidence
 from devherd.health.flapping import Record
 from devherd.health.held import Held, Place
 from devherd.health.policy import Earlier, Policy
 from devherd.health.registry import MEANINGS, Action, meaning_of
-from devherd.health.seen import ANY_SOURCE, KernelLogPosition, Now, Statement
+from devherd.health.remembered import NOTHING, KernelLogPosition, Remembered
+from devherd.health.seen import ANY_SOURCE, Now, Statement
 from devherd.proto import health_pb2
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ class VerdictsFile:
         """What an earlier scanner held; nothing where there is no file that can be read."""
         return earlier_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
 
-    def write(
-        self, policy: Policy, now: Now, kernel_log: KernelLogPosition | None = None, *, at_once: bool = False
-    ) -> None:
+    def write(self, policy: Policy, now: Now, remembered: Remembered = NOTHING, *, at_once: bool = False) -> None:
         """Bring the file up to date with what is held, and with what it was taken from. Raises OSError.
 
         Records of the kernel log that say nothing may be read again after a restart, so they wait; `at_once` where some
@@ -58,28 +57,26 @@ class VerdictsFile:
         held = [
             (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
         ]
-        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version
-        goes_on = bool(held) or kernel_log != self._read_to
+        known = remembered.memories, remembered.waiting, remembered.uuids
+        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version, known
+        goes_on = bool(held) or remembered.kernel_log != self._read_to
         is_late = goes_on and now.monotonic >= self._written_at + LATEST_SECONDS
         if evidence == self._written and not (at_once or is_late):
             return
         message = message_of(policy, now)
-        if kernel_log is not None:
-            message.kernel_log.next_record, message.kernel_log.lag_seconds = kernel_log
+        _remember(message, remembered)
         spool.write(self._path, message)
-        self._written, self._written_at, self._read_to = evidence, now.monotonic, kernel_log
+        self._written, self._written_at, self._read_to = evidence, now.monotonic, remembered.kernel_log
 
 
 def earlier_in(verdicts: health_pb2.Verdicts) -> Earlier:
     """What was held when this was written; words that are not registered any more are left out."""
-    at = verdicts.kernel_log
-    kernel_log = KernelLogPosition(at.next_record, at.lag_seconds) if verdicts.HasField("kernel_log") else None
     return Earlier(
         list(_held_in(verdicts)),
         verdicts.boot_id,
         list(_stated_in(verdicts)),
         flapping=list(_flapping_in(verdicts)),
-        kernel_log=kernel_log,
+        remembered=_remembered_in(verdicts),
     )
 
 
@@ -102,6 +99,52 @@ def _flapping_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", P
         place = one.source, one.reason, one.file, one.value
         record = Record(tuple(one.raised_monotonic_seconds), one.hold_seconds)
         yield (one.vendor, one.card, one.device), place, record
+
+
+def _remembered_in(verdicts: health_pb2.Verdicts) -> Remembered:
+    at = verdicts.kernel_log
+    return Remembered(
+        kernel_log=KernelLogPosition(at.next_record, at.lag_seconds) if verdicts.HasField("kernel_log") else None,
+        waiting=[_event_of(event) for event in verdicts.waiting],
+        uuids=dict(verdicts.kernel_log_uuids),
+        memories=[((one.card, one.source, one.file, one.variant), one.text) for one in verdicts.memories],
+    )
+
+
+def _event_of(message: health_pb2.KernelLogEvent) -> KernelLogEvent:
+    return KernelLogEvent(
+        rule=message.rule,
+        pci_address=message.pci_address,
+        uuid=message.uuid,
+        gpu_instance=message.gpu_instance if message.HasField("gpu_instance") else None,
+        compute_instance=message.compute_instance if message.HasField("compute_instance") else None,
+        xid=message.xid,
+        value=message.value,
+        text=message.text,
+        monotonic=message.monotonic_seconds,
+        times=message.times,
+    )
+
+
+def _remember(message: health_pb2.Verdicts, remembered: Remembered) -> None:
+    if remembered.kernel_log is not None:
+        message.kernel_log.next_record, message.kernel_log.lag_seconds = remembered.kernel_log
+    for event in remembered.waiting:
+        message.waiting.add(
+            rule=event.rule,
+            pci_address=event.pci_address,
+            uuid=event.uuid,
+            gpu_instance=event.gpu_instance,
+            compute_instance=event.compute_instance,
+            xid=event.xid,
+            value=event.value,
+            text=event.text,
+            monotonic_seconds=event.monotonic,
+            times=event.times,
+        )
+    message.kernel_log_uuids.update(remembered.uuids)
+    for (card, source, file, variant), text in remembered.memories:
+        message.memories.add(card=card, source=source, file=file, variant=variant, text=text)
 
 
 def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
@@ -165,6 +208,7 @@ def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> he
         is_waiting=held.is_waiting,
         is_taken_back=held.is_taken_back,
         good_looks=held.good_looks,
+        is_unseen=bool(not_looked),
         damped_seconds=held.damped,
         doubted_until_monotonic_seconds=held.doubted_until,
         only_warned=words.only_warned(held, now),
@@ -172,8 +216,9 @@ def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> he
     )
 
 
-def _held_of(message: health_pb2.Held) -> Held:
-    finding = Finding(
+def finding_of(message: health_pb2.Held) -> Finding:
+    """What was found."""
+    return Finding(
         source=message.source,
         reason=message.reason,
         detail=message.detail,
@@ -181,6 +226,10 @@ def _held_of(message: health_pb2.Held) -> Held:
         value=message.value,
         count=message.source_count,
     )
+
+
+def _held_of(message: health_pb2.Held) -> Held:
+    finding = finding_of(message)
     return Held(
         finding=finding,
         meaning=meaning_of(finding),

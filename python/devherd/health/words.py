@@ -35,7 +35,8 @@ def not_yet(held: Held, recover_after: int, not_looked: str, now: Now) -> str:
     if held.is_waiting:
         return f"it counts when it has stood for {held.meaning.after:g} s"
     if not_looked:
-        return f"not looked at: {not_looked}"
+        is_level = isinstance(held.meaning.clears, Level)
+        return f"not looked at: {not_looked}" + ("; `devherd clear` takes it back" if is_level else "")
     quiet_for = max(0.0, now.monotonic - held.last_monotonic)
     return _what_is_missing(held, recover_after, quiet_for) or _held_on(held, quiet_for)
 

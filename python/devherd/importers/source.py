@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from devherd.config import strict_yaml
+from devherd.config.yaml_faults import fault_of
 from devherd.errors import UsageError
 from devherd.importers import manifest
 from devherd.importers.imported import Imported
@@ -28,7 +29,8 @@ def import_text(text: str, source: str, plugin: str | None, *, with_ignored: boo
     try:
         documents = [text] if _is_command_line(text) else strict_yaml.parse_all(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"{source} is not valid YAML", strict_yaml.explain(error), "correct it") from error
+        fault = fault_of(error, text)
+        raise UsageError(f"{source}:{fault.position} is not valid YAML", fault.what, fault.cure) from error
     wanted = PLUGINS[plugin] if plugin else None
     if wanted and not any(document is not None for document in documents):
         documents = [{}]

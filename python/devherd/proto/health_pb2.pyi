@@ -223,6 +223,26 @@ class Verdicts(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class KernelLogUuidsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     BOOT_ID_FIELD_NUMBER: _builtins.int
     TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
     VERDICTS_FIELD_NUMBER: _builtins.int
@@ -230,6 +250,9 @@ class Verdicts(_message.Message):
     STATED_FIELD_NUMBER: _builtins.int
     FLAPPING_FIELD_NUMBER: _builtins.int
     KERNEL_LOG_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    KERNEL_LOG_UUIDS_FIELD_NUMBER: _builtins.int
+    MEMORIES_FIELD_NUMBER: _builtins.int
     boot_id: _builtins.str
     timestamp_seconds: _builtins.float
     """wall clock"""
@@ -251,6 +274,18 @@ class Verdicts(_message.Message):
     def kernel_log(self) -> Global___KernelLogPosition:
         """what of the log is taken in"""
 
+    @_builtins.property
+    def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelLogEvent]:
+        """what of that is about a device that no scan has found yet"""
+
+    @_builtins.property
+    def kernel_log_uuids(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """by PCI address: what the NVIDIA driver calls the GPU there"""
+
+    @_builtins.property
+    def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Memory]:
+        """sorted by card, source, file, variant"""
+
     def __init__(
         self,
         *,
@@ -261,14 +296,107 @@ class Verdicts(_message.Message):
         stated: _abc.Iterable[Global___Stated] | None = ...,
         flapping: _abc.Iterable[Global___Flapping] | None = ...,
         kernel_log: Global___KernelLogPosition | None = ...,
+        waiting: _abc.Iterable[Global___KernelLogEvent] | None = ...,
+        kernel_log_uuids: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        memories: _abc.Iterable[Global___Memory] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["kernel_log", b"kernel_log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "flapping", b"flapping", "kernel_log", b"kernel_log", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "flapping", b"flapping", "kernel_log", b"kernel_log", "kernel_log_uuids", b"kernel_log_uuids", "memories", b"memories", "sources", b"sources", "stated", b"stated", "timestamp_seconds", b"timestamp_seconds", "verdicts", b"verdicts", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Verdicts: _TypeAlias = Verdicts  # noqa: Y015
+
+@_typing.final
+class Memory(_message.Message):
+    """What the scan core saw in this boot that its next process has to know: the ports that were active."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CARD_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    card: _builtins.str
+    source: _builtins.str
+    file: _builtins.str
+    variant: _builtins.str
+    text: _builtins.str
+    """in words of the source's own"""
+    def __init__(
+        self,
+        *,
+        card: _builtins.str = ...,
+        source: _builtins.str = ...,
+        file: _builtins.str = ...,
+        variant: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "file", b"file", "source", b"source", "text", b"text", "variant", b"variant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Memory: _TypeAlias = Memory  # noqa: Y015
+
+@_typing.final
+class KernelLogEvent(_message.Message):
+    """What the kernel log said: rust/src/events/kernel_log_rules.rs documents the parts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: _builtins.int
+    PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    UUID_FIELD_NUMBER: _builtins.int
+    GPU_INSTANCE_FIELD_NUMBER: _builtins.int
+    COMPUTE_INSTANCE_FIELD_NUMBER: _builtins.int
+    XID_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    TIMES_FIELD_NUMBER: _builtins.int
+    rule: _builtins.str
+    pci_address: _builtins.str
+    uuid: _builtins.str
+    gpu_instance: _builtins.int
+    compute_instance: _builtins.int
+    xid: _builtins.str
+    value: _builtins.str
+    text: _builtins.str
+    monotonic_seconds: _builtins.float
+    """CLOCK_MONOTONIC of that boot"""
+    times: _builtins.int
+    def __init__(
+        self,
+        *,
+        rule: _builtins.str = ...,
+        pci_address: _builtins.str = ...,
+        uuid: _builtins.str = ...,
+        gpu_instance: _builtins.int | None = ...,
+        compute_instance: _builtins.int | None = ...,
+        xid: _builtins.str = ...,
+        value: _builtins.str = ...,
+        text: _builtins.str = ...,
+        monotonic_seconds: _builtins.float = ...,
+        times: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compute_instance", b"_compute_instance", "_gpu_instance", b"_gpu_instance", "compute_instance", b"compute_instance", "gpu_instance", b"gpu_instance"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compute_instance", b"_compute_instance", "_gpu_instance", b"_gpu_instance", "compute_instance", b"compute_instance", "gpu_instance", b"gpu_instance", "monotonic_seconds", b"monotonic_seconds", "pci_address", b"pci_address", "rule", b"rule", "text", b"text", "times", b"times", "uuid", b"uuid", "value", b"value", "xid", b"xid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__compute_instance: _TypeAlias = _typing.Literal["compute_instance"]  # noqa: Y015
+    _WhichOneofArgType__compute_instance: _TypeAlias = _typing.Literal["_compute_instance", b"_compute_instance"]  # noqa: Y015
+    _WhichOneofReturnType__gpu_instance: _TypeAlias = _typing.Literal["gpu_instance"]  # noqa: Y015
+    _WhichOneofArgType__gpu_instance: _TypeAlias = _typing.Literal["_gpu_instance", b"_gpu_instance"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compute_instance) -> _WhichOneofReturnType__compute_instance | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_instance) -> _WhichOneofReturnType__gpu_instance | None: ...
+
+Global___KernelLogEvent: _TypeAlias = KernelLogEvent  # noqa: Y015
 
 @_typing.final
 class KernelLogPosition(_message.Message):
@@ -453,6 +581,7 @@ class Held(_message.Message):
     ONLY_WARNED_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
     GOOD_LOOKS_FIELD_NUMBER: _builtins.int
+    IS_UNSEEN_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     reason: _builtins.str
     action: Global___Action.ValueType
@@ -494,6 +623,8 @@ class Held(_message.Message):
     """where the configuration changes what it means: health.rules[0]"""
     good_looks: _builtins.int
     """in a row, since it was seen last"""
+    is_unseen: _builtins.bool
+    """its source cannot look: what stands is as it was, until it can or an operator takes it back"""
     def __init__(
         self,
         *,
@@ -521,10 +652,11 @@ class Held(_message.Message):
         only_warned: _builtins.str = ...,
         rule: _builtins.str = ...,
         good_looks: _builtins.int = ...,
+        is_unseen: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "good_looks", b"good_looks", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "good_looks", b"good_looks", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_unseen", b"is_unseen", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

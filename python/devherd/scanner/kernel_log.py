@@ -9,7 +9,7 @@ from devherd._native import Device, KernelLog, KernelLogEvent
 from devherd.config.resolved import Config
 from devherd.health.kernel_log_rules import Rule, compiled_from, in_force
 from devherd.health.registry import KERNEL_LOG
-from devherd.health.seen import KernelLogPosition
+from devherd.health.remembered import KernelLogPosition
 from devherd.proto import spool_pb2
 
 _OF_SHIPPED_RULES = ("nvidia", "amd", "intel-gpu")

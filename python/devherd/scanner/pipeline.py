@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 
@@ -21,12 +21,13 @@ from devherd.health.registry import (
     INVENTORY,
     OF_OPERATORS,
 )
+from devherd.health.remembered import Memory
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.health.sources import EXTERNAL, devlink, mps, uevents
 from devherd.health.sources.order import requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
-from devherd.offers import device_plugin, rules
+from devherd.offers import device_plugin, doubts, rules
 from devherd.proto import spool_pb2
 from devherd.scanner.devlink import DevlinkReader
 from devherd.scanner.host_events import ANYTHING, Happened
@@ -61,7 +62,12 @@ class Pipeline:
         self.inventory = inventory or Inventory()
         self.policy = Policy(config.health.recover_after)
         self._judge_by(config)
-        self.policy.restore(earlier or Earlier(), self.inventory.entries, now(config))
+        earlier = earlier or Earlier()
+        self.policy.restore(earlier, self.inventory.entries, now(config))
+        self._memories: Sequence[Memory] = ()
+        if earlier.boot_id == now(config).boot_id:
+            self._memories = earlier.remembered.memories
+            self._native.recall(self._memories)
         self._findings = findings
         self._findings_files = FindingsFiles(findings)
         self.devlink = DevlinkReader(self.simulated_node, config.scan.probe_timeout)
@@ -81,6 +87,9 @@ class Pipeline:
         """
         self._arranged = device_plugin.Resources()
         self._arranged_for: tuple[int, int] | None = None
+        self._doubts: list[str] = []
+        self._doubted_for: tuple[int, int] | None = None
+        self._offers = rules.Offers()
         self._by_mps: dict[str, list[DeviceKey]] = {}
         """By resource: the devices that it shares through NVIDIA's MPS control daemon."""
 
@@ -164,6 +173,12 @@ class Pipeline:
         """Take in what is told in between: events of the kernel, evidence."""
         self.policy.note(seen, now(self.config))
 
+    def memories(self) -> Sequence[Memory]:
+        """What the scan core has seen in this boot that its next process has to know."""
+        news = self._native.new_memories()
+        self._memories = self._memories if news is None else news
+        return self._memories
+
     def hear_devlink(self) -> None:
         """Take in what drivers have said of their cards' firmware since then."""
         if self.devlink.hear():
@@ -187,7 +202,7 @@ class Pipeline:
     def _arrange(self) -> device_plugin.Resources:
         arranged_for = (self._configured, self.inventory.version)
         if arranged_for != self._arranged_for:
-            offers = rules.arrange(self.config, self.inventory.entries.values())
+            self._offers = offers = rules.arrange(self.config, self.inventory.entries.values())
             self._arranged = device_plugin.resources(offers, self._edits_of, self.config.mps_root or "")
             self._by_mps = {
                 offer.name: keys
@@ -196,6 +211,14 @@ class Pipeline:
             }
             self._arranged_for = arranged_for
         return self._arranged
+
+    def doubts(self) -> list[str]:
+        """What the configuration does on this node that nobody can have meant."""
+        self._arrange()
+        if self._doubted_for != self._arranged_for:
+            self._doubts = doubts.doubts(self.config, self.inventory.entries.values(), self._offers)
+            self._doubted_for = self._arranged_for
+        return self._doubts
 
     def fingerprint(self) -> object:
         """Equal for as long as `resources` answers the same."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from devherd import counted, spool
 from devherd.config.resolved import Config
 from devherd.counters import Counters
+from devherd.health.remembered import NOTHING, Remembered
 from devherd.health.sources.kernel_log import KernelLogSource
 from devherd.health.verdicts_file import VerdictsFile
 from devherd.history.record import SCANNER_FILE_BYTES, History
@@ -17,6 +18,7 @@ from devherd.scanner.acknowledgements import Acknowledgements
 from devherd.scanner.announcer import Announcer
 from devherd.scanner.device_info import DeviceInfo
 from devherd.scanner.devices_file import DevicesFile
+from devherd.scanner.doubts import Doubts
 from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.kernel_log import KernelLogReader
 from devherd.scanner.pipeline import Pipeline, now
@@ -45,6 +47,7 @@ class Round:
         self._device_info = DeviceInfo()
         self._devices_file = DevicesFile(settings.devices_file)
         self._verdicts_file = VerdictsFile(settings.verdicts_file)
+        self._doubts = Doubts(settings.doubts_file)
         self._health = _health_of(self._publisher.published)
         history = History(settings.history_directory, "scanner", SCANNER_FILE_BYTES)
         self._published: object = None
@@ -67,13 +70,11 @@ class Round:
             findings=settings.findings_directory,
             beat=beat,
         )
-        is_same_boot = earlier.boot_id == now(config).boot_id
+        known = earlier.remembered if earlier.boot_id == now(config).boot_id else NOTHING
         self.kernel_log = KernelLogReader(
-            config,
-            simulated=self.pipeline.simulated_node is not None,
-            position=earlier.kernel_log if is_same_boot else None,
+            config, simulated=self.pipeline.simulated_node is not None, position=known.kernel_log
         )
-        self._kernel_log_source = KernelLogSource()
+        self._kernel_log_source = KernelLogSource(known)
         self._heard_for = -1  # no version of the inventory
         self._has_heard = False
         """Whether the kernel log said something since the verdicts were written."""
@@ -90,6 +91,7 @@ class Round:
 
     def scan(self) -> bool:
         """Look at the whole host; True when something was changing, so that another look soon tells more."""
+        self._doubts.note_scan()
         scan = self.pipeline.scan(time.monotonic())
         self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
         self._requests.publish(self.pipeline.requests, requests_for(self.pipeline.config.kubernetes))
@@ -130,7 +132,7 @@ class Round:
             self.counters.add(counted.KERNEL_LOG_LOST, amount=heard.lost)
         self._has_heard |= bool(heard.events)
         inventory = self.pipeline.inventory
-        if heard.events or (self._kernel_log_source.waits and self._heard_for != inventory.version):
+        if heard.events or (self._kernel_log_source.waiting and self._heard_for != inventory.version):
             told = self._kernel_log_source.tell(
                 heard.events, self.kernel_log.rules, inventory.entries.values(), inventory.version
             )
@@ -156,7 +158,7 @@ class Round:
             self._devices_file.write(self.pipeline.inventory)
             self._beat()
             self._verdicts_file.write(
-                self.pipeline.policy, now(self.pipeline.config), self.kernel_log.position, at_once=self._has_heard
+                self.pipeline.policy, now(self.pipeline.config), self._remembered(), at_once=self._has_heard
             )
             self._has_heard = False
             self._beat()
@@ -172,6 +174,7 @@ class Round:
                 self._advertising_problems = made.problems + unwritten
             self._count_xids()
             self._write_summary()
+            self._doubts.publish(self.pipeline.doubts())
             if time.monotonic() >= self._keep_counters_at:
                 self.keep_counters()
         except OSError as error:
@@ -179,6 +182,10 @@ class Round:
             return False
         self._unwritable = None
         return self._published is not None
+
+    def _remembered(self) -> Remembered:
+        source = self._kernel_log_source
+        return Remembered(self.kernel_log.position, source.waiting, source.uuids, self.pipeline.memories())
 
     def keep_counters(self) -> None:
         """Write what was counted, if that is something new. Raises OSError when it cannot be written."""

@@ -8,7 +8,7 @@ from devherd.health.policy import Policy
 from devherd.health.rules import Rules
 from devherd.health.seen import Seen
 from devherd.inventory import DeviceKey, Inventory
-from devherd.offers import device_plugin, rules
+from devherd.offers import device_plugin, doubts, rules
 from devherd.proto import spool_pb2
 from devherd.scanner.pipeline import now
 from devherd.scanner.scan_core import edits_by, native_scanner, problem_messages, settled_looks
@@ -27,6 +27,8 @@ class ScanReport:
     """The verdicts on the devices, with the evidence."""
     vendors: list[str] = field(default_factory=list)
     """Those that were asked."""
+    doubts: list[str] = field(default_factory=list)
+    """What the configuration does on this node that nobody can have meant."""
 
 
 def scan_once(config: Config) -> ScanReport:
@@ -57,4 +59,5 @@ def scan_once(config: Config) -> ScanReport:
         sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
         held=dict(policy.all_held()),
         vendors=scan.vendors,
+        doubts=doubts.doubts(config, inventory.entries.values(), offers),
     )

@@ -181,7 +181,7 @@ def _run(load: Load, settings: Settings, parent: int, complain_to: int) -> NoRet
             )
         code = 0
         for warning in config.warnings:
-            log.warning("%s: %s", config.source, warning)
+            log.warning("%s", warning)
     except (DevherdError, OSError) as error:
         log.error("%s: %s", _NOT_RELOADED, error)
         os.write(fork.KEPT, str(error).encode()[:LONGEST_COMPLAINT])

@@ -18,6 +18,13 @@ from devherd_sim.node.pci_slots import Slots
 AMD = 0x1002
 _ASPEED, _AST2000 = 0x1A03, 0x2000
 _DRM_MAJOR = 226
+# https://docs.kernel.org/gpu/amdgpu/ras.html; consumer cards have none.
+_RAS = {
+    "features": "feature mask: 0x1fff",
+    "gfx_err_count": "ue: 0\nce: 0",
+    "umc_err_count": "ue: 0\nce: 0",
+    "gpu_vram_bad_pages": "0x00000042 : 0x00001000 : R",
+}
 _SPLITS = {"SPX": 1, "DPX": 2, "QPX": 4, "CPX": 8}
 
 
@@ -78,6 +85,7 @@ def _gpu(gpu: Gpu) -> list[Entry]:
     return [
         *pci.entries(function),
         *attributes(gpu.path, facts),
+        *(attributes(f"{gpu.path}/ras", _RAS) if gpu.model.product_name else []),
         *(entry for part in gpu.parts for entry in _part(gpu, part)),
     ]
 

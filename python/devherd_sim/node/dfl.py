@@ -1,7 +1,7 @@
 """FPGA cards under the kernel's own driver.
 
 <https://docs.kernel.org/fpga/dfl.html>, Documentation/ABI/testing/sysfs-platform-dfl-fme, -dfl-port and
-sysfs-class-fpga-region.
+sysfs-class-fpga-region, sysfs-class-fpga-manager.
 """
 
 from devherd_sim.node.class_device import class_device, platform_node
@@ -77,7 +77,17 @@ def _engine(engine: Engine, path: str, numa_node: int) -> list[Entry]:
         *attributes(f"{path}/errors", dict.fromkeys(_ENGINE_ERRORS, "0x0")),
         *_hwmon(path, engine.hwmons[0], _THERMAL),
         *_hwmon(path, engine.hwmons[1], _POWER),
+        *_manager(engine, path),
         *(entry for region in engine.regions for entry in _programmable_region(engine, path, region)),
+    ]
+
+
+def _manager(engine: Engine, path: str) -> list[Entry]:
+    device = f"{path}/dfl-fme-mgr.{engine.number}"
+    directory = f"{device}/fpga_manager/fpga{engine.number}"
+    return [
+        *class_device(directory, "fpga_manager", device),
+        *attributes(directory, {"name": "DFL FME FPGA Manager", "state": "operating"}),
     ]
 
 

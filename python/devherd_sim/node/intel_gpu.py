@@ -62,6 +62,10 @@ def entries(specs: Sequence[IntelGpuSpec], slots: Slots, numbers: Numbers) -> li
     return made
 
 
+def _own_judgement(function: pci.Function, driver: str) -> list[Entry]:
+    return attributes(function.path, {"gpu_health": "ok"}) if driver == "xe" else []
+
+
 def _card(spec: IntelGpuSpec, numa_node: int, slots: Slots, numbers: Numbers) -> list[Entry]:
     path = slots.take(numa_node)
     physical, *virtual = _functions(spec, path, numa_node)
@@ -70,6 +74,7 @@ def _card(spec: IntelGpuSpec, numa_node: int, slots: Slots, numbers: Numbers) ->
         *pci.entries(physical),
         *dri.card(physical, numbers.take("drm card"), connectors=1),
         *_hwmon(physical, spec.driver, numbers.take("hwmon")),
+        *_own_judgement(physical, spec.driver),
         *_management_engine(physical, spec.driver, numbers.take("mei")),
     ]
     for function in virtual:

@@ -101,12 +101,13 @@ class NvidiaGpus:
         return (self.root / "sys/bus/pci/devices" / address).resolve()
 
     def _minor(self, address: str) -> int:
-        return int(self._information(address)["Device Minor"])
+        return int(self.information(address)["Device Minor"])
 
     def _model(self, address: str) -> GpuModel:
-        name = self._information(address)["Model"]
+        name = self.information(address)["Model"]
         return next(model for model in MODELS.values() if model.name == name)
 
-    def _information(self, address: str) -> dict[str, str]:
+    def information(self, address: str) -> dict[str, str]:
+        """What the driver says of a GPU in procfs."""
         lines = (self.root / nvidia.information_path(address)).read_text().splitlines()
         return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -21,7 +21,7 @@ from devherd_sim.node.nvidia_faults import NvidiaGpus
 from devherd_sim.node.pci_faults import PciFunctions, remove_dangling
 from devherd_sim.node.pci_slots import pci_path
 from devherd_sim.node.spec import NodeSpec, amd_gpus, card_entries, entries
-from devherd_sim.node.tree import is_simulated, put, rewrite, write_tree
+from devherd_sim.node.tree import is_simulated, put, remove, rewrite, write_tree
 from devherd_sim.node.uevents import Uevents
 
 _NUMBERED = {
@@ -71,6 +71,10 @@ class SimulatedNode:
         """Put these entries back, whatever has become of them."""
         with self.uevents.of_changes():
             self._put_in_order(made)
+
+    def put_attributes_back(self, made: list[Entry]) -> None:
+        """The same where no device and no driver has come or gone, so that there is no event to be looked for."""
+        self._put_in_order(made)
 
     def ports(self) -> list[str]:
         """The names of all FPGA ports."""
@@ -158,7 +162,7 @@ class SimulatedNode:
             for _ in rebuild.leave() if rebuild else ():
                 look()
             for path in sorted(old.keys() - new.keys(), key=_ways_in_first):
-                _remove(self.root / path, self.root)
+                remove(self.root / path, self.root)
             self._put_in_order([entry for path, entry in new.items() if old.get(path) != entry])
             for _ in rebuild.come() if rebuild else ():
                 look()
@@ -207,15 +211,3 @@ def _make_room(root: Path) -> None:
 
 def _ways_in_first(path: str) -> tuple[bool, str]:
     return not path.startswith(_WAYS_IN), path
-
-
-def _remove(place: Path, root: Path) -> None:
-    """With the directories that are empty then, as the kernel leaves none behind."""
-    if place.is_dir() and not place.is_symlink():
-        place.rmdir()
-    else:
-        place.unlink()
-    for parent in place.parents:
-        if parent == root or any(parent.iterdir()):
-            return
-        parent.rmdir()

@@ -13,7 +13,7 @@ from devherd.simulated_host import MARK, is_simulated
 from devherd_sim.node.entry import DeviceNode, Directory, Entry, Fifo, File, Symlink
 from devherd_sim.node.text import parse, render
 
-__all__ = ["MARK", "is_simulated", "parse", "put", "read_tree", "render", "rewrite", "write_tree"]
+__all__ = ["MARK", "is_simulated", "parse", "put", "read_tree", "remove", "render", "rewrite", "write_tree"]
 
 
 def write_tree(tree: str | Iterable[Entry], root: Path) -> None:
@@ -61,9 +61,23 @@ def rewrite(path: Path, content: bytes) -> None:
         os.close(descriptor)
 
 
-def read_tree(root: Path) -> list[Entry]:
-    """The entries below a directory, sorted by path; of directories only the empty ones."""
-    return [entry for entry in _walk(root, root) if entry.path != MARK]
+def remove(place: Path, root: Path) -> None:
+    """Take something away, with the directories that are empty then, as the kernel leaves none behind."""
+    if place.is_dir() and not place.is_symlink():
+        place.rmdir()
+    else:
+        place.unlink()
+    for parent in place.parents:
+        if parent == root or any(parent.iterdir()):
+            return
+        parent.rmdir()
+
+
+def read_tree(root: Path, place: Path | None = None) -> list[Entry]:
+    """The entries of a tree, or of one directory or file of it, sorted by path; of directories only the empty ones."""
+    place = place or root
+    found = _walk(place, root) if place.is_dir() else iter([_entry(place, str(place.relative_to(root)))])
+    return [entry for entry in found if entry.path != MARK]
 
 
 def _place(path: str, root: Path) -> Path:
@@ -120,7 +134,7 @@ def _walk(directory: Path, root: Path) -> Iterator[Entry]:
         path = Path(child.path)
         if child.is_dir(follow_symlinks=False):
             yield from _walk(path, root)
-        else:
+        elif not path.is_socket():  # of whoever serves on the node
             yield _entry(path, str(path.relative_to(root)))
 
 

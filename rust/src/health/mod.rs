@@ -11,4 +11,4 @@ pub mod sources;
 mod watched;
 
 pub use card::{Awaited, EVERY_SOURCE, Look};
-pub use poller::{Occasion, Poller};
+pub use poller::{Memories, Occasion, Place, Poller};

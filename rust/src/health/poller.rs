@@ -1,7 +1,7 @@
 //! Looks again, cheaply, at the devices that the last scan found: at each thing as often as its class of read allows, and
 //! at once where an event says that something has happened.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,6 +39,12 @@ pub enum Occasion {
     },
 }
 
+/// Card, source, file and variant of something that is looked at.
+pub type Place = (String, String, String, String);
+
+/// What looks have seen in this boot that a later process has to know, in words of the sources' own.
+pub type Memories = BTreeMap<Place, String>;
+
 /// The devices looked at, card by card.
 #[derive(Debug)]
 pub struct Poller {
@@ -48,6 +54,8 @@ pub struct Poller {
     cards: Vec<Arc<Card>>,
     /// Subjects of devices that the last scan did not find, whose counts go on when they come back.
     absent: HashMap<Key, Arc<Watched>>,
+    /// Also of what is not watched at present.
+    memories: Memories,
     /// Other devices are watched than at the last poll.
     is_news: bool,
     /// Regular polls so far.
@@ -58,8 +66,8 @@ impl Poller {
     /// Looks at nothing yet.
     #[must_use]
     pub fn new(host: Host, fence: Arc<Fence>) -> Self {
-        let (cards, absent) = (Vec::new(), HashMap::new());
-        Self { host, fence, sources: sources::ALL, cards, absent, is_news: false, polls: 0 }
+        let (cards, absent, memories) = (Vec::new(), HashMap::new(), Memories::new());
+        Self { host, fence, sources: sources::ALL, cards, absent, memories, is_news: false, polls: 0 }
     }
 
     /// Looks at these devices from now on, and at no others. Files that they go on needing stay open, and counts go on.
@@ -80,6 +88,7 @@ impl Poller {
         self.cards = cards.into_iter().map(Arc::new).collect();
         known.retain(|_, watched| watched.is_worth_keeping());
         self.absent = known;
+        self.remind();
         self.is_news = true;
     }
 
@@ -111,6 +120,46 @@ impl Poller {
         said.flatten().collect()
     }
 
+    /// What a later process has to know; `None` where that is what it was when this was asked last.
+    pub fn new_memories(&mut self) -> Option<Memories> {
+        let mut news = false;
+        for card in &self.cards {
+            for watched in &card.watched {
+                let Ok(memory) = watched.memory() else { continue };
+                let place = place_of(watched.key(&card.key));
+                if memory.as_ref() != self.memories.get(&place) {
+                    news = true;
+                    match memory {
+                        Some(memory) => self.memories.insert(place, memory),
+                        None => self.memories.remove(&place),
+                    };
+                }
+            }
+        }
+        news.then(|| self.memories.clone())
+    }
+
+    /// What a later process has to know.
+    pub fn memories(&mut self) -> Memories {
+        self.new_memories().unwrap_or_else(|| self.memories.clone())
+    }
+
+    /// Takes in what an earlier process, or poller, knew.
+    pub fn recall(&mut self, memories: Memories) {
+        self.memories.extend(memories);
+        self.remind();
+    }
+
+    fn remind(&self) {
+        for card in &self.cards {
+            for watched in &card.watched {
+                if let Some(memory) = self.memories.get(&place_of(watched.key(&card.key))) {
+                    watched.recall(memory);
+                }
+            }
+        }
+    }
+
     /// What was watched so far, what is being looked at included.
     fn take_known(&mut self) -> HashMap<Key, Arc<Watched>> {
         let mut known = std::mem::take(&mut self.absent);
@@ -123,6 +172,10 @@ impl Poller {
     fn is_kernel_sysfs(&self) -> bool {
         rustix::fs::statfs(self.host.sys("")).is_ok_and(|found| found.f_type == SYSFS)
     }
+}
+
+fn place_of((card, source, file, variant): Key) -> Place {
+    (card, source.to_owned(), file, variant)
 }
 
 /// At which subjects of a card to look, in their order.

@@ -287,8 +287,16 @@ pub trait Examination: Debug + Send {
 
     /// Whether it has counted something, so that it must be kept while nobody looks.
     fn has_counted(&self) -> bool {
-        false
+        self.memory().is_some()
     }
+
+    /// What it saw in this boot that a later process has to know; `None` where that is nothing.
+    fn memory(&self) -> Option<String> {
+        None
+    }
+
+    /// Takes in what an earlier process knew, beside what it knows itself.
+    fn recall(&mut self, _memory: &str) {}
 
     /// Closes its files, which are opened again when it looks next.
     fn close(&mut self) {}

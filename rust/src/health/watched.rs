@@ -18,6 +18,10 @@ pub(super) struct Moment {
 /// Card, source, file and variant of a subject.
 pub(super) type Key = (String, &'static str, String, String);
 
+/// It is being looked at.
+#[derive(Debug)]
+pub(super) struct Busy;
+
 /// A subject, and its last look.
 #[derive(Debug)]
 pub(super) struct Watched {
@@ -84,6 +88,18 @@ impl Watched {
         let Some(mut state) = self.try_lock() else { return true };
         state.examination.close();
         state.examination.has_counted()
+    }
+
+    /// What a later process has to know of it; an error where that cannot be asked, because it is being looked at.
+    pub(super) fn memory(&self) -> Result<Option<String>, Busy> {
+        self.try_lock().map(|state| state.examination.memory()).ok_or(Busy)
+    }
+
+    /// Takes in what an earlier process knew.
+    pub(super) fn recall(&self, memory: &str) {
+        if let Some(mut state) = self.try_lock() {
+            state.examination.recall(memory);
+        }
     }
 
     /// A look that panicked has left nothing half done that the next one would not read anew.

@@ -71,7 +71,7 @@ impl DirectoryWatch {
 
 /// One of `KernelLog.drain`.
 #[pyclass(frozen, eq, get_all, module = "devherd._native")]
-#[derive(PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct KernelLogEvent {
     rule: String,
     pci_address: String,
@@ -83,6 +83,33 @@ pub(super) struct KernelLogEvent {
     text: String,
     monotonic: f64,
     times: u64,
+}
+
+#[pymethods]
+impl KernelLogEvent {
+    #[new]
+    #[pyo3(signature = (
+        *, rule, pci_address, uuid, gpu_instance, compute_instance, xid, value, text, monotonic, times
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "its fields, by name")]
+    fn new(
+        rule: String,
+        pci_address: String,
+        uuid: String,
+        gpu_instance: Option<u32>,
+        compute_instance: Option<u32>,
+        xid: String,
+        value: String,
+        text: String,
+        monotonic: f64,
+        times: u64,
+    ) -> Self {
+        Self { rule, pci_address, uuid, gpu_instance, compute_instance, xid, value, text, monotonic, times }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{self:?}")
+    }
 }
 
 impl From<kernel_log::Event> for KernelLogEvent {

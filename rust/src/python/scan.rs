@@ -12,7 +12,7 @@ use super::device::{Device, Platform};
 use super::edits::{Edits, way};
 use super::health::{Finding, Look};
 use super::lock;
-use crate::health::{Awaited, Occasion};
+use crate::health::{Awaited, Occasion, Place};
 use crate::settings::Settings;
 use crate::{device, scan};
 
@@ -185,6 +185,14 @@ impl Scanner {
     fn watch_also(&self, py: Python<'_>, devices: Vec<Py<Device>>) {
         let devices = devices.iter().map(|device| Arc::clone(&device.get().0)).collect();
         py.detach(|| lock(&self.0).watch_also(devices));
+    }
+
+    fn new_memories(&self) -> Option<Vec<(Place, String)>> {
+        Some(lock(&self.0).new_memories()?.into_iter().collect())
+    }
+
+    fn recall(&self, memories: Vec<(Place, String)>) {
+        lock(&self.0).recall(memories.into_iter().collect());
     }
 
     #[getter]

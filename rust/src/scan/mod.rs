@@ -16,7 +16,7 @@ use standing::{Seen, Standing};
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way};
 use crate::fence::{Fence, Outcome};
-use crate::health::{Look, Occasion, Poller};
+use crate::health::{Look, Memories, Occasion, Poller};
 use crate::host::Host;
 use crate::settings::Settings;
 use crate::vendors::Vendor;
@@ -91,7 +91,9 @@ impl Scanner {
     /// that it has seen bound.
     pub fn reconfigure(&mut self, settings: &Settings) {
         if settings.patience() != self.settings.patience() {
+            let memories = self.poller.memories();
             *self = Self::new(self.host.clone(), settings);
+            self.poller.recall(memories);
             return;
         }
         let mut vendors = settings.vendors.vendors(&settings.surroundings());
@@ -160,6 +162,16 @@ impl Scanner {
     /// called every half second meanwhile.
     pub fn poll(&mut self, occasion: &Occasion, beat: &dyn Fn()) -> Vec<Look> {
         self.poller.poll(occasion, beat)
+    }
+
+    /// What a later process has to know of what was seen in this boot; `None` where that is as when it was asked last.
+    pub fn new_memories(&mut self) -> Option<Memories> {
+        self.poller.new_memories()
+    }
+
+    /// Takes in what an earlier process knew.
+    pub fn recall(&mut self, memories: Memories) {
+        self.poller.recall(memories);
     }
 
     /// Whether the host is a simulated node.

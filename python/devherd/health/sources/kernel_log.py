@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from devherd._native import Finding
 from devherd.health.clears import Evidence
 from devherd.health.registry import KERNEL_LOG
+from devherd.health.remembered import NOTHING, Remembered
 from devherd.health.seen import Seen
 from devherd.health.targets import targets
 from devherd.proto import health_pb2
@@ -40,16 +41,22 @@ class KernelLogSource:
     after that.
     """
 
-    def __init__(self) -> None:
-        self._uuids: dict[str, str] = {}
+    def __init__(self, remembered: Remembered = NOTHING) -> None:
+        """`remembered` is what an earlier one knew in this boot."""
+        self._uuids: dict[str, str] = dict(remembered.uuids)
         self._named = _Named(())
         self._named_for: object = None
-        self._waiting: deque[KernelLogEvent] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[KernelLogEvent] = deque(remembered.waiting, maxlen=MOST_WAITING)
 
     @property
-    def waits(self) -> bool:
-        """Whether a device that comes may have been spoken of."""
-        return bool(self._waiting)
+    def waiting(self) -> list["KernelLogEvent"]:
+        """What is said of devices that may come."""
+        return list(self._waiting)
+
+    @property
+    def uuids(self) -> dict[str, str]:
+        """What the driver has called the GPU at each address."""
+        return dict(self._uuids)
 
     def tell(
         self,

@@ -1,4 +1,6 @@
-//! The PCI link of a function against what both of its ends can do.
+//! The PCI link of a function against the best that it was in this boot.
+//!
+//! What both ends could do is no measure: slots with fewer lanes, risers and shared lanes are nothing unusual.
 //!
 //! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>, `{current,max}_link_{width,speed}`
 
@@ -19,15 +21,15 @@ const LINK_DEGRADED: &str = "link-degraded";
 /// The vendors whose cards keep their link at full speed when they are idle; the speed of others, as of GPUs, says nothing.
 const STEADY: [&str; 3] = ["intel-fpga", "xilinx-fpga", "rdma"];
 
-/// A warning: a card works in a slot with fewer lanes than its bridge can have, and where the firmware limits its speed.
+/// A warning: the card goes on working.
 static ABOUT: About = About {
     name: "pci-link",
     reads: Class::ConfigSpace,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
     meanings: &[Meaning::warning(
         LINK_DEGRADED,
-        "current_link_width, or of FPGAs and RDMA devices current_link_speed, is below what the card and the bridge above \
-         it can both do",
+        "current_link_width, or of FPGAs and RDMA devices current_link_speed, is below what it was in this boot, and what \
+         the card and the bridge above it can still both do",
     )],
 };
 
@@ -54,6 +56,7 @@ fn subject(host: &Host, function: PathBuf, with_speed: bool) -> Subject {
         power: Power::of(&function),
         width: file("current_link_width"),
         speed: with_speed.then(|| file("current_link_speed")),
+        able: Link::default(),
         best: Link::default(),
         function,
     };
@@ -80,6 +83,8 @@ struct LinkFiles {
     /// Where speed matters.
     speed: Option<KeptFile>,
     /// What both ends can do; read again whenever the function may be another one.
+    able: Link,
+    /// The best that was seen in this boot.
     best: Link,
 }
 
@@ -107,6 +112,17 @@ impl Examination for LinkFiles {
         1 + u64::from(self.speed.is_some()) + Power::MOST_OPEN
     }
 
+    fn memory(&self) -> Option<String> {
+        let Link { width, speed } = self.best;
+        let known = width.is_some() || speed.is_some();
+        known.then(|| format!("{} {} GT/s", width.unwrap_or_default(), speed.unwrap_or_default()))
+    }
+
+    fn recall(&mut self, memory: &str) {
+        let (width, speed) = memory.split_once(' ').unwrap_or_default();
+        self.best = self.best.or_better(Link::parse(width, speed));
+    }
+
     fn close(&mut self) {
         self.power.close();
         self.width.close();
@@ -126,7 +142,7 @@ struct Shortfall {
 impl Shortfall {
     fn new(name: &'static str, value: &str, best: impl std::fmt::Display) -> Self {
         let value = trimmed(value).to_owned();
-        Self { name, detail: format!("{name} is {value}, both ends can do {best}"), value }
+        Self { name, detail: format!("{name} is {value}, it was {best}"), value }
     }
 }
 
@@ -137,9 +153,11 @@ impl LinkFiles {
             self.speed.as_mut().map_or(Ok((String::new(), false)), |file| file.read(keeping))?;
         if width_opened || speed_opened {
             // The directory of a function lies in that of the bridge above it, and the kernel goes up behind the link.
-            self.best = read_best(&self.function).both(read_best(&self.function.join("..")));
+            self.able = read_able(&self.function).both(read_able(&self.function.join("..")));
         }
-        let (now, best) = (Link::parse(&width, &speed), self.best);
+        let now = Link::parse(&width, &speed);
+        self.best = self.best.or_better(now);
+        let best = self.best.both(self.able);
         let narrow = best.width.filter(|_| now.is_narrower_than(best));
         let slow = best.speed.filter(|_| now.is_slower_than(best));
         let narrow = narrow.map(|best| Shortfall::new("current_link_width", &width, best));
@@ -148,7 +166,7 @@ impl LinkFiles {
     }
 }
 
-fn read_best(function: &Path) -> Link {
+fn read_able(function: &Path) -> Link {
     let text = |name| Attribute::read(function.join(name)).map(|found| found.text().to_owned()).unwrap_or_default();
     Link::parse(&text("max_link_width"), &text("max_link_speed"))
 }
@@ -165,6 +183,15 @@ impl Link {
             width: self.width.zip(other.width).map(|(own, other)| own.min(other)),
             speed: self.speed.zip(other.speed).map(|(own, other)| own.min(other)),
         }
+    }
+
+    /// The better of each; what is known of one is known.
+    fn or_better(self, other: Self) -> Self {
+        let faster = |own: Option<f64>, other: Option<f64>| match (own, other) {
+            (Some(own), Some(other)) => Some(own.max(other)),
+            (own, other) => own.or(other),
+        };
+        Self { width: self.width.max(other.width), speed: faster(self.speed, other.speed) }
     }
 
     fn is_narrower_than(self, best: Self) -> bool {
@@ -264,21 +291,58 @@ mod tests {
         assert_eq!(watching.sight(), Sight::Fine);
         tree.set("current_link_width", "4\n");
         let expected = ABOUT.finding("link-degraded").at(format!("{FUNCTION}/current_link_width")).reading("4");
-        assert_eq!(watching.finding(), expected.because("current_link_width is 4, both ends can do 8"));
+        assert_eq!(watching.finding(), expected.because("current_link_width is 4, it was 8"));
         tree.set("current_link_width", "8\n");
         tree.set("current_link_speed", "2.5 GT/s PCIe\n");
         let expected = ABOUT.finding("link-degraded").at(format!("{FUNCTION}/current_link_speed"));
-        let detail = "current_link_speed is 2.5 GT/s PCIe, both ends can do 8 GT/s";
+        let detail = "current_link_speed is 2.5 GT/s PCIe, it was 8 GT/s";
         assert_eq!(watching.finding(), expected.reading("2.5 GT/s PCIe").because(detail));
         tree.set("current_link_width", "1");
-        assert_eq!(watching.finding().detail, format!("current_link_width is 1, both ends can do 8; {detail}"));
+        assert_eq!(watching.finding().detail, format!("current_link_width is 1, it was 8; {detail}"));
+    }
+
+    #[test]
+    fn a_card_that_never_had_more_lanes_has_lost_none() {
+        let tree = tree();
+        tree.set("current_link_width", "4\n");
+        let mut watching = tree.watch(&PciLink, &device("intel-fpga", Some("dfl-pci")));
+        assert_eq!(watching.sight(), Sight::Fine, "in a slot with four lanes, or on a riser");
+        tree.set("current_link_width", "2\n");
+        assert_eq!(watching.finding().detail, "current_link_width is 2, it was 4");
+    }
+
+    #[test]
+    fn a_card_that_is_exchanged_for_a_lesser_one_has_lost_nothing() {
+        let tree = tree();
+        let mut watching = tree.watch(&PciLink, &device("intel-fpga", Some("dfl-pci")));
+        assert_eq!(watching.sight(), Sight::Fine);
+        watching.subjects[0].examination.close();
+        tree.set("max_link_width", "4\n");
+        tree.set("current_link_width", "4\n");
+        assert_eq!(watching.sight(), Sight::Fine);
+    }
+
+    #[test]
+    fn another_process_is_told_how_the_link_was() {
+        let tree = tree();
+        let device = device("intel-fpga", Some("dfl-pci"));
+        let mut before = tree.watch(&PciLink, &device);
+        assert_eq!((before.subjects[0].examination.memory(), before.sight()), (None, Sight::Fine));
+        let memory = before.subjects[0].examination.memory().unwrap();
+        tree.set("current_link_width", "4\n");
+        for memory in [memory.as_str(), "", "garbage", "x y"] {
+            let mut after = tree.watch(&PciLink, &device);
+            after.subjects[0].examination.recall(memory);
+            assert_eq!(matches!(after.sight(), Sight::Seen(_)), memory == "8 8 GT/s", "{memory}");
+        }
     }
 
     #[test]
     fn of_a_gpu_the_width_alone_matters() {
         let tree = tree();
-        tree.set("current_link_speed", "2.5 GT/s PCIe");
         let mut watching = tree.watch(&PciLink, &device("nvidia", Some("nvidia")));
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.set("current_link_speed", "2.5 GT/s PCIe");
         assert_eq!(watching.sight(), Sight::Fine);
         tree.set("current_link_width", "4");
         assert_eq!(&*watching.finding().value, "4");

@@ -25,7 +25,7 @@ static ABOUT: About = About {
     document: "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband",
     meanings: &[Meaning::unhealthy(
         PORT_DOWN,
-        "none of the device's ports whose state was ACTIVE since devherd began is active",
+        "none of the device's ports whose state was ACTIVE since devherd first ran in this boot is active",
     )
     .after(AFTER)],
 };
@@ -78,7 +78,7 @@ impl Examination for Ports {
             return Sight::Fine;
         }
         let Some((port, state)) = others.iter().find(|(port, _)| self.were_active.contains(port)) else {
-            return Sight::NotLooked("no port has been active since devherd began".to_owned());
+            return Sight::NotLooked("no port has been active since devherd first ran in this boot".to_owned());
         };
         let finding = ABOUT.finding(PORT_DOWN).at(format!("{}/{port}/state", here.file)).reading(state);
         Sight::Seen(finding.because(&format!("port {port} was active and is not; no other port of the device is")))
@@ -88,8 +88,13 @@ impl Examination for Ports {
         self.power.as_ref().map_or(0, |_| Power::MOST_OPEN)
     }
 
-    fn has_counted(&self) -> bool {
-        !self.were_active.is_empty()
+    fn memory(&self) -> Option<String> {
+        let ports: Vec<&str> = self.were_active.iter().map(String::as_str).collect();
+        Some(ports.join(" ")).filter(|ports| !ports.is_empty())
+    }
+
+    fn recall(&mut self, memory: &str) {
+        self.were_active.extend(memory.split(' ').map(str::to_owned));
     }
 
     fn close(&mut self) {
@@ -153,6 +158,18 @@ mod tests {
         set(&tree, "1: DOWN\n", "1: DOWN\n");
         assert_eq!(watching.finding().value, "1: DOWN");
         assert_eq!(ABOUT.meanings[0].after, 30);
+    }
+
+    #[test]
+    fn another_process_is_told_which_ports_were_active() {
+        let tree = Tree::new();
+        let mut before = watched(&tree, "4: ACTIVE\n", "1: DOWN\n");
+        assert_eq!(before.subjects[0].examination.memory(), None);
+        assert_eq!(before.sight(), Sight::Fine);
+        let memory = before.subjects[0].examination.memory().unwrap();
+        let mut after = watched(&tree, "1: DOWN\n", "1: DOWN\n");
+        after.subjects[0].examination.recall(&memory);
+        assert_eq!(after.finding().value, "1: DOWN");
     }
 
     #[test]

@@ -1,0 +1,142 @@
+"""Check what devherd needs of this host, each line with its cure: exit 1 if there is a problem.
+
+It looks at rights, kernel, kubelet, container runtime, devices and drivers, notifications and the running instance; it
+changes nothing and needs no running instance. In a pod it sees what devherd sees there. `--bundle` also writes an
+archive for a report of a defect: it holds the names of devices and of the pods that hold them, and no secrets of the
+configuration.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devherd.amounts import amount
+from devherd.cli.common_options import load_config
+from devherd.cli.instance import instance_settings
+from devherd.doctor.line import Level, Line
+from devherd.errors import DevherdError, ExitCode
+from devherd.inventory_json import Json
+from devherd.settings import Settings
+from devherd.version import revision, version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
+    from devherd.config.resolved import Config
+    from devherd.doctor.examination import Examination
+    from devherd.doctor.support_archive import Part
+
+_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+_WIDEST = max(map(len, Level))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
+    parser.add_argument("--bundle", metavar="FILE.tar.gz", help="also write a support archive")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the report. Raises DevherdError where the archive cannot be written."""
+    from devherd.doctor.examination import examine
+
+    config, settings, complaint = _configured(arguments)
+    found = examine(config, settings, complaint)
+    if arguments.output == "json":
+        print(json.dumps(_report(found), indent=2, ensure_ascii=False))
+    else:
+        _print(found)
+    if arguments.bundle:
+        _write_archive(Path(arguments.bundle), found, settings)
+    return ExitCode.PROBLEM_FOUND if found.has_problem else ExitCode.DONE
+
+
+def _configured(arguments: argparse.Namespace) -> "tuple[Config | None, Settings, str]":
+    """The configuration, None where it is bad, the settings of the instance, and what is wrong."""
+    from devherd.config import file_of, resolve
+
+    try:
+        return resolve(load_config(arguments)), instance_settings(arguments), ""
+    except DevherdError as error:
+        usual = Settings()
+        settings = Settings(
+            config_path=file_of({"config": arguments.config}, os.environ),
+            host_root=Path(arguments.host_root or usual.host_root),
+            kubelet_dir=Path(arguments.kubelet_dir or usual.kubelet_dir),
+            run_dir=Path(arguments.run_dir or usual.run_dir),
+        )
+        return None, settings, f"{error.what}: {error.why}"
+
+
+def _report(found: "Examination") -> Json:
+    return {"devherd": version(), "lines": [asdict(line) for line in found.lines]}
+
+
+def _print(found: "Examination") -> None:
+    from devherd.cli.inventory_table import console
+
+    terminal = console()
+    for line in found.lines:
+        terminal.print(_text(line), soft_wrap=True)
+    counts = {level: sum(line.level is level for line in found.lines) for level in Level}
+    print(f"\n{amount(counts[Level.PROBLEM], 'problem')}, {amount(counts[Level.WARNING], 'warning')}")
+
+
+def _text(line: Line) -> "Text":
+    from rich.text import Text
+
+    from devherd.cli.inventory_table import plain
+
+    cure = f" — {line.cure}" if line.cure else ""
+    return Text.assemble(
+        (f"{line.level:<{_WIDEST}}", _STYLES[line.level]), f"  {line.topic:<14} {plain(line.what)}{plain(cure)}"
+    )
+
+
+def _write_archive(path: Path, found: "Examination", settings: Settings) -> None:
+    from devherd.doctor import support_archive
+
+    try:
+        missing = support_archive.write(path, dict(_parts(found, settings)))
+    except OSError as error:
+        raise DevherdError(f"cannot write {path}", error.strerror or str(error), "name another file") from error
+    left_out = f"; could not be had: {'; '.join(missing)}" if missing else ""
+    print(
+        f"wrote {path}: it holds names of devices and of pods that hold them; look through it first{left_out}",
+        file=sys.stderr,
+    )
+
+
+def _parts(found: "Examination", settings: Settings) -> "Iterator[tuple[str, Part]]":
+    from devherd.cli import events, scan, status
+    from devherd.doctor import support_archive
+    from devherd.doctor.support_archive import as_json
+    from devherd.history import read
+
+    report = found.scan
+    yield "doctor.txt", lambda: "".join(f"{_text(line).plain}\n" for line in found.lines)
+    yield "doctor.json", lambda: as_json(_report(found))
+    if report is not None:
+        yield "scan.json", lambda: as_json(scan.inventory_of(report, explain=True))
+    yield "status.json", lambda: as_json(status.status_json(*status.look(settings)))
+    yield "config.yaml", lambda: support_archive.configuration(settings.config_path)
+    yield (
+        "events.jsonl",
+        lambda: "".join(
+            f"{json.dumps(events.event_json(event), ensure_ascii=False)}\n" for event in read.events(settings.run_dir)
+        ),
+    )
+    yield "versions.txt", lambda: _versions() + support_archive.variables(os.environ)
+    yield "pci.txt", lambda: support_archive.pci_functions(settings.host_root)
+    yield from support_archive.logs(settings)
+
+
+def _versions() -> str:
+    return f"devherd {version()} ({revision()})\nPython {platform.python_version()}\n{platform.platform()}\n"

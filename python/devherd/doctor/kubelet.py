@@ -1,0 +1,109 @@
+"""The kubelet's directory: its sockets, their rights, and other plugins of the same resource names."""
+
+import asyncio
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from devherd.doctor.line import Line, ok, problem, warning
+from devherd.kubelet.registration_socket import knock
+from devherd.settings import Settings
+
+TOPIC = "kubelet"
+_OURS = "devherd-"
+_KNOWN = {"nvidia-gpu.sock": "nvidia.com/gpu", "nvidia.sock": "nvidia.com/gpu"}
+"""Sockets whose names do not have all of their resource's. Others: amd.com_gpu, gpu.intel.com-i915.sock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletDirectory:
+    """What was read. A refusal is why something cannot be used, None where it can."""
+
+    settings: Settings
+    refusal: str | None
+    """Why no socket can be made where registration needs it."""
+    kubelet: str | None
+    """Why it accepts no registration."""
+    pod_resources: str | None
+    """Why it does not say which pods have which devices."""
+    others: tuple[str, ...] = ()
+    """Sockets of other plugins on which somebody listens."""
+
+
+def look(settings: Settings) -> KubeletDirectory:
+    """Read it, and call the kubelet."""
+    return KubeletDirectory(
+        settings=settings,
+        refusal=_refusal(settings.socket_directory),
+        kubelet=knock(settings.kubelet_socket),
+        pod_resources=knock(settings.pod_resources_socket) or _pod_resources_refusal(settings),
+        others=tuple(_others(settings.plugin_directory)),
+    )
+
+
+def judge(found: KubeletDirectory, names: Collection[str]) -> Iterator[Line]:
+    """What is to be said of it; `names` are those of the resources that devherd has for it."""
+    settings = found.settings
+    if found.refusal is None:
+        yield ok(TOPIC, f"{settings.socket_directory} takes sockets")
+    else:
+        cure = "name the kubelet's directory with --kubelet-dir, mount it in the pod, and run as root"
+        yield problem(TOPIC, f"{settings.socket_directory} cannot be used: {found.refusal}", cure)
+    if found.kubelet is None:
+        yield ok(TOPIC, f"{settings.kubelet_socket} accepts registrations")
+    elif settings.registration == "kubelet_socket":
+        cure = "start the kubelet (`systemctl status kubelet`), or name its directory with --kubelet-dir"
+        yield problem(TOPIC, found.kubelet, cure)
+    if found.pod_resources is None:
+        yield ok(TOPIC, "PodResources answers: the holders of devices are known")
+    else:
+        cure = f"mount {settings.pod_resources_socket.parent} in the pod; without it no holder of a device is shown"
+        yield warning(TOPIC, f"PodResources does not answer: {found.pod_resources}", cure)
+    yield from _about_others(found, names)
+
+
+def _about_others(found: KubeletDirectory, names: Collection[str]) -> Iterator[Line]:
+    for socket in found.others:
+        rival = next((name for name in sorted(names) if _is_of(socket, name)), None)
+        path = found.settings.plugin_directory / socket
+        if rival is not None:
+            cure = "remove that plugin, or leave the resource out of devherd's configuration: they displace each other"
+            yield problem(TOPIC, f"another plugin serves {rival}, too: {path}", cure)
+        else:
+            cure = "see that it does not serve the same resource names as devherd"
+            yield warning(TOPIC, f"another plugin listens on {path}", cure)
+
+
+def _is_of(socket: str, resource_name: str) -> bool:
+    spellings = (resource_name.replace("/", "_"), resource_name.replace("/", "-"))
+    return _KNOWN.get(socket) == resource_name or socket.removesuffix(".sock") in spellings
+
+
+def _refusal(directory: Path) -> str | None:
+    if not directory.is_dir():
+        return "it does not exist"
+    return None if os.access(directory, os.W_OK | os.X_OK) else "it cannot be written"
+
+
+def _others(directory: Path) -> Iterator[str]:
+    try:
+        entries = sorted(directory.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        is_other = entry.is_socket() and entry.name != "kubelet.sock" and not entry.name.startswith(_OURS)
+        if is_other and knock(entry) is None:
+            yield entry.name
+
+
+def _pod_resources_refusal(settings: Settings) -> str | None:
+    import grpc.aio  # noqa: PLC0415 - takes its time, and the kubelet may be away
+
+    from devherd.kubelet.pod_resources import list_pods  # noqa: PLC0415 - likewise
+
+    try:
+        asyncio.run(list_pods(settings.pod_resources_socket))
+    except grpc.aio.AioRpcError as error:
+        return f"the kubelet answered {error.code().name}: {error.details()}"
+    return None

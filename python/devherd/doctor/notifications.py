@@ -1,0 +1,102 @@
+"""What tells devherd of changes: inotify, the kernel's uevents, the kernel log. Without them it looks periodically."""
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from devherd import _native
+from devherd.doctor.line import Line, ok, problem, warning
+
+TOPIC = "notifications"
+_FEW_INSTANCES = 128
+"""Per user: the kubelet and the runtime have the same, and devherd needs one a process."""
+_KOBJECT_UEVENT, _KERNEL = 15, 1
+_ALL_USERS = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notifications:
+    """What was read. A refusal is why something cannot be had, empty where it can."""
+
+    inotify: str
+    inotify_instances: int
+    uevents: str
+    is_user_namespace: bool
+    kernel_log: str
+    restricts_kernel_log: bool
+
+
+def look(host_root: Path) -> Notifications:
+    """Try each for a moment."""
+    instances = _text(Path("/proc/sys/fs/inotify/max_user_instances"))
+    return Notifications(
+        inotify=_inotify(),
+        inotify_instances=int(instances) if instances.isdecimal() else 0,
+        uevents=_uevents(),
+        is_user_namespace=_users(_text(Path("/proc/self/uid_map"))) < _ALL_USERS,
+        kernel_log=_kernel_log(host_root / "dev/kmsg"),
+        restricts_kernel_log=_text(Path("/proc/sys/kernel/dmesg_restrict")) == "1",
+    )
+
+
+def judge(found: Notifications) -> Iterator[Line]:
+    """What is to be said of them."""
+    raise_it = "raise it: `sysctl fs.inotify.max_user_instances=8192`"
+    if found.inotify:
+        yield problem(TOPIC, f"inotify cannot be used: {found.inotify}", raise_it)
+    elif found.inotify_instances < _FEW_INSTANCES:
+        yield warning(TOPIC, f"fs.inotify.max_user_instances is {found.inotify_instances}", raise_it)
+    else:
+        yield ok(TOPIC, f"inotify works ({found.inotify_instances} instances a user)")
+    if found.uevents:
+        cure = "allow netlink sockets; until then changes are found by the rescan each `scan.period`"
+        yield warning(TOPIC, f"the kernel's device events cannot be heard: {found.uevents}", cure)
+    elif found.is_user_namespace:
+        cure = "leave `hostUsers: false` out of the pod; until then changes are found by the rescan each `scan.period`"
+        yield warning(TOPIC, "no device events come into a user namespace", cure)
+    else:
+        yield ok(TOPIC, "the kernel's device events can be heard")
+    if found.kernel_log:
+        cure = "add deploy/kubernetes/kernel-log.yaml, or use CAP_SYSLOG; Xids and other messages are not seen without"
+        restricted = " (kernel.dmesg_restrict is 1)" if found.restricts_kernel_log else ""
+        yield warning(TOPIC, f"the kernel log cannot be read: {found.kernel_log}{restricted}", cure)
+    else:
+        yield ok(TOPIC, "the kernel log can be read")
+
+
+def _inotify() -> str:
+    try:
+        _native.DirectoryWatch()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _uevents() -> str:
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _KOBJECT_UEVENT) as netlink:
+            netlink.bind((0, _KERNEL))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _kernel_log(path: Path) -> str:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return ""
+
+
+def _users(uid_map: str) -> int:
+    return max((int(row.split()[2]) for row in uid_map.splitlines() if len(row.split()) == 3), default=_ALL_USERS)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""

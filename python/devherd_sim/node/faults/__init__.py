@@ -1,0 +1,85 @@
+"""What can be injected into a simulated node and taken back.
+
+What a fault changes of the tree is kept beside it, so that another process can put it back, with the uevents that the
+kernel would send. What it says in events or in the kernel log is taken back by what kernel or driver would say then.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from devherd.errors import UsageError
+from devherd_sim.node.entry import Directory, Entry
+from devherd_sim.node.faults import cards, services, spoken
+from devherd_sim.node.faults.fault import Fault, whole_node
+from devherd_sim.node.simulated_node import FAULTS_DIRECTORY, SimulatedNode
+from devherd_sim.node.tree import parse, read_tree, remove, render
+
+FAULTS: Mapping[str, Fault] = MappingProxyType(spoken.FAULTS | cards.FAULTS | services.FAULTS)
+
+
+def inject(node: SimulatedNode, name: str, at: str, value: str = "") -> None:
+    """Let a fault happen. Raises UsageError where there is no such fault or place."""
+    fault = _named(name)
+    kept = _Kept(node, name, at)
+    scope = fault.scope(node, at)
+    before = _tree(node, scope)
+    fault.inject(node, at, value or fault.value)
+    if not kept.exists():
+        kept.write(before, _tree(node, scope))
+
+
+def clear(node: SimulatedNode, name: str, at: str, value: str = "") -> None:
+    """Take a fault back. Raises UsageError where it cannot be, or has not been injected."""
+    fault = _named(name)
+    if fault.undone_by:
+        raise UsageError(f"cannot take {name} back", "what is said is said", fault.undone_by)
+    kept = _Kept(node, name, at)
+    if not kept.exists():
+        raise UsageError(f"cannot take {name} at {at} back", "it was not injected", "inject it first")
+    kept.put_back(with_devices=fault.scope is whole_node)
+    if fault.undo is not None:
+        fault.undo(node, at, value or fault.value)
+
+
+def _named(name: str) -> Fault:
+    if name not in FAULTS:
+        raise UsageError(f"no fault {name}", f"choose from {', '.join(FAULTS)}", "name one of them")
+    return FAULTS[name]
+
+
+class _Kept:
+    """What the tree had before a fault, in two files: entries that it lost or changed, and the paths that it made."""
+
+    def __init__(self, node: SimulatedNode, name: str, at: str) -> None:
+        self._node = node
+        place = node.root / FAULTS_DIRECTORY / f"{name}@{at.replace('/', '_')}"
+        self._lost, self._made = (Path(f"{place}.{kind}") for kind in ("tree", "made"))
+
+    def exists(self) -> bool:
+        """Whether the fault has been injected and not been taken back."""
+        return self._lost.exists()
+
+    def write(self, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> None:
+        """Keep what differs."""
+        self._lost.parent.mkdir(exist_ok=True)
+        made = (path for path in after.keys() - before.keys() if not isinstance(after[path], Directory))
+        self._made.write_text("".join(f"{path}\n" for path in sorted(made)))
+        self._lost.write_text(render([entry for path, entry in before.items() if after.get(path) != entry]))
+
+    def put_back(self, *, with_devices: bool) -> None:
+        """As it was; `with_devices`: whether some may come or go, and events with them."""
+        for path in self._made.read_text().splitlines():
+            remove(self._node.root / path, self._node.root)
+        put_back = self._node.put_back if with_devices else self._node.put_attributes_back
+        put_back(parse(self._lost.read_text()))
+        self._made.unlink()
+        self._lost.unlink()
+
+
+def _tree(node: SimulatedNode, scope: Path | None) -> dict[str, Entry]:
+    if scope is None or not scope.exists():
+        return {}
+    kept = f"{FAULTS_DIRECTORY}/"
+    found = read_tree(node.root.resolve(), scope.resolve())
+    return {entry.path: entry for entry in found if entry.path != "dev/kmsg" and not entry.path.startswith(kept)}

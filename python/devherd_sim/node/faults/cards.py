@@ -1,0 +1,216 @@
+"""Faults that are seen in the tree: attributes, nodes, drivers, cards."""
+
+from pathlib import Path
+
+from devherd.errors import UsageError
+from devherd_sim.node import pci
+from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, function
+from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.tree import rewrite
+
+PORT = "port or management engine"
+NODE = "node below /dev"
+FILE = "path of a file"
+RDMA_DEVICE = "RDMA device"
+
+
+_ERROR_REGISTERS = ("errors", "fme_errors", "fme-errors/errors")
+"""Of a port, and of a management engine under either driver."""
+
+
+def _line(path: Path, text: str) -> None:
+    if not path.is_file():
+        raise UsageError(f"no file {path}", "the node has none there", "name another place")
+    rewrite(path, f"{text}\n".encode())
+
+
+def _attribute(name: str) -> Act:
+    def act(node: SimulatedNode, at: str, value: str) -> None:
+        _line(node.functions.path_of(at) / name, value)
+
+    return act
+
+
+def _any_file(node: SimulatedNode, at: str, value: str) -> None:
+    path = _file(node, at)
+    if value:
+        _line(path, value)
+    elif path.is_file():
+        path.unlink()
+    else:
+        raise UsageError(f"no file {at}", f"not below {node.root}", "name another")
+
+
+def _file(node: SimulatedNode, at: str) -> Path:
+    return node.root / at.lstrip("/")
+
+
+def _aer(node: SimulatedNode, at: str, value: str) -> None:
+    kind, _, times = value.partition(" ")
+    counter = node.functions.path_of(at) / f"aer_dev_{kind}"
+    if not counter.exists():
+        cure = "name fatal, nonfatal or correctable"
+        raise UsageError(f"no errors {kind!r} are counted at {at}", f"no {counter.name}", cure)
+    total = int(counter.read_text().split()[-1])
+    rewrite(counter, f"{pci.error_count(kind, total + int(times or 1))}\n".encode())
+
+
+def off_bus(node: SimulatedNode, at: str, _value: str) -> None:
+    """Whoever reads the configuration space of a function reads ones."""
+    rewrite(node.functions.path_of(at) / "config", b"\xff" * 64)
+
+
+def _temperature(node: SimulatedNode, at: str, value: str) -> None:
+    sensors = sorted(node.functions.path_of(at).rglob("temp*_input"))
+    if not sensors:
+        raise UsageError(f"no sensor at {at}", "no hwmon/hwmon*/temp*_input", "name another function")
+    for sensor in sensors:
+        rewrite(sensor, f"{value}\n".encode())
+
+
+def _ras(node: SimulatedNode, at: str, value: str) -> None:
+    block, _, times = value.partition(" ")
+    counter = node.functions.path_of(at) / f"ras/{block}_err_count"
+    known = counter.read_text().split() if counter.is_file() else ["ue:", "0"]
+    _line(counter, f"ue: {int(known[1]) + int(times or 1)}\nce: 0")
+
+
+def _fpga_errors(node: SimulatedNode, at: str, value: str) -> None:
+    registers = [node.path_of(at) / "errors" / name for name in _ERROR_REGISTERS]
+    _line(next((path for path in registers if path.is_file()), registers[0]), f"{int(value, 0):#x}")
+
+
+def _afu(node: SimulatedNode, at: str, value: str) -> None:
+    _line(node.path_of(at) / "afu_id", value)
+
+
+def _on_platform(node: SimulatedNode, at: str) -> Path:
+    return node.path_of(at)
+
+
+def _port_down(node: SimulatedNode, at: str, value: str) -> None:
+    for state in sorted(_rdma_device(node, at).glob("ports/*/state")):
+        _line(state, value)
+
+
+def _rdma_device(node: SimulatedNode, at: str) -> Path:
+    place = node.root / "sys/class/infiniband" / at
+    if not place.exists():
+        raise UsageError(f"no RDMA device {at} on {node.root}", "nothing in sys/class/infiniband", "name another")
+    return place.resolve()
+
+
+def _unbind(node: SimulatedNode, at: str, _value: str) -> None:
+    if at in node.nvidia.addresses():
+        node.nvidia.unbind(at)
+    else:
+        node.functions.unbind(at)
+
+
+def _node(node: SimulatedNode, at: str, _value: str) -> None:
+    if not (node.root / "dev" / at).exists():
+        raise UsageError(f"no node /dev/{at}", f"not below {node.root}", "name another")
+    node.remove_node(at)
+
+
+def _below_dev(node: SimulatedNode, _at: str) -> Path:
+    return node.root / "dev"
+
+
+def _pull_out(node: SimulatedNode, at: str, _value: str) -> None:
+    node.functions.pull_out(at)
+
+
+FAULTS = {
+    "aer": Fault(
+        summary="PCI errors are counted",
+        at=FUNCTION,
+        value="fatal",
+        value_help="fatal, nonfatal or correctable, and how many",
+        inject=_aer,
+        scope=function,
+    ),
+    "link": Fault(
+        summary="the PCI link has fewer lanes",
+        at=FUNCTION,
+        value="1",
+        value_help="lanes",
+        inject=_attribute("current_link_width"),
+        scope=function,
+    ),
+    "power": Fault(
+        summary="the power state of a function",
+        at=FUNCTION,
+        value="error",
+        value_help="D0, D3hot, D3cold, error",
+        inject=_attribute("power_state"),
+        scope=function,
+    ),
+    "off-bus": Fault(summary="a function answers nothing: all ones", at=FUNCTION, inject=off_bus, scope=function),
+    "temperature": Fault(
+        summary="every sensor of a card is too hot",
+        at=FUNCTION,
+        value="150000",
+        value_help="thousandths of a degree",
+        inject=_temperature,
+        scope=function,
+    ),
+    "ras": Fault(
+        summary="an AMD GPU counts uncorrectable errors of a block",
+        at=FUNCTION,
+        value="umc",
+        value_help="block, and how many",
+        inject=_ras,
+        scope=function,
+    ),
+    "bad-page": Fault(
+        summary="a bad page of an AMD GPU's memory could not be reserved",
+        at=FUNCTION,
+        value="0x00000001 : 0x00001000 : F",
+        value_help="page, size, and R, P or F",
+        inject=_attribute("ras/gpu_vram_bad_pages"),
+        scope=function,
+    ),
+    "gpu-health": Fault(
+        summary="what an Intel GPU under xe says of itself",
+        at=FUNCTION,
+        value="critical",
+        value_help="ok, warning or critical",
+        inject=_attribute("gpu_health"),
+        scope=function,
+    ),
+    "port-down": Fault(
+        summary="the ports of an RDMA device go down",
+        at=RDMA_DEVICE,
+        value="1: DOWN",
+        value_help="state",
+        inject=_port_down,
+        scope=_rdma_device,
+    ),
+    "fpga-errors": Fault(
+        summary="the error register of an FPGA port or management engine has bits set",
+        at=PORT,
+        value="0x1",
+        value_help="register",
+        inject=_fpga_errors,
+        scope=_on_platform,
+    ),
+    "afu": Fault(
+        summary="an FPGA port has another accelerator function: zeros are none, `f`s a port that does not answer",
+        at=PORT,
+        value="0" * 32,
+        value_help="32 hexadecimal digits",
+        inject=_afu,
+        scope=_on_platform,
+    ),
+    "file": Fault(
+        summary="a file has another line, or is removed: for what has no fault of its own",
+        at=FILE,
+        value_help="the line; without one the file is removed",
+        inject=_any_file,
+        scope=_file,
+    ),
+    "unbind": Fault(summary="a function loses its driver", at=FUNCTION, inject=_unbind),
+    "remove": Fault(summary="a card leaves its slot, with all its functions", at=FUNCTION, inject=_pull_out),
+    "node": Fault(summary="a device node is removed", at=NODE, inject=_node, scope=_below_dev),
+}

@@ -1,0 +1,161 @@
+"""Faults that drivers and the kernel tell of, in the kernel log and by uevents."""
+
+from devherd.errors import UsageError
+from devherd_sim.node.faults.cards import off_bus
+from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, function, nothing
+from devherd_sim.node.simulated_node import SimulatedNode
+
+DEVICE = "PCI address, or directory below /sys"
+ANY_FUNCTION = "PCI address or -"
+
+
+def _xid(node: SimulatedNode, at: str, text: str) -> None:
+    node.functions.path_of(at)
+    node.kernel_log.write(f"NVRM: Xid (PCI:{at.rpartition('.')[0]}): {text}")
+
+
+def _recovered(node: SimulatedNode, at: str, _value: str) -> None:
+    _xid(node, at, "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+
+
+def _gpu_lost(node: SimulatedNode, at: str, value: str) -> None:
+    off_bus(node, at, value)
+    node.kernel_log.write(f"NVRM: GPU {at}: GPU has fallen off the bus.")
+
+
+def _wedged(node: SimulatedNode, at: str, value: str) -> None:
+    place = node.functions.path_of(at)
+    _say_of(node, at, "device wedged, needs recovery")
+    node.uevents.send("change", next(iter(sorted(place.glob("drm/card*"))), place), WEDGED=value)
+
+
+def _no_longer_wedged(node: SimulatedNode, at: str, value: str) -> None:
+    """The driver has been bound anew, as WEDGED says that it helps."""
+    _say_of(node, at, "device wedged, but recovered through reset")
+    _bound_anew(node, at, value)
+
+
+def _bound_anew(node: SimulatedNode, at: str, _value: str) -> None:
+    place = node.functions.path_of(at)
+    node.uevents.send("unbind", place)
+    node.uevents.send("bind", place)
+
+
+def _say_of(node: SimulatedNode, at: str, text: str) -> None:
+    driver = node.functions.path_of(at) / "driver"
+    name = driver.readlink().name if driver.is_symlink() else "pci"
+    node.kernel_log.write(f"{name} {at}: [drm] {text}", pci_address=at, level=6)
+
+
+def _recovery(node: SimulatedNode, at: str, value: str) -> None:
+    if value not in _RECOVERIES:
+        raise UsageError(f"no recovery {value}", f"choose from {', '.join(_RECOVERIES)}", "name one of them")
+    event, _ = _RECOVERIES[value]
+    node.uevents.send("change", node.functions.path_of(at), ERROR_EVENT=event, DEVICE_ONLINE="0")
+
+
+def _after_recovery(node: SimulatedNode, at: str, value: str) -> None:
+    _, end = _RECOVERIES[value]
+    end(node, at, value)
+
+
+def _has_recovered(node: SimulatedNode, at: str, _value: str) -> None:
+    node.uevents.send("change", node.functions.path_of(at), ERROR_EVENT="SUCCESSFUL_RECOVERY", DEVICE_ONLINE="1")
+
+
+_RECOVERIES: dict[str, tuple[str, Act]] = {
+    "begun": ("BEGIN_RECOVERY", _has_recovered),
+    "failed": ("FAILED_RECOVERY", _bound_anew),
+}
+"""What the kernel says, and what ends it."""
+
+
+def _firmware(*, is_in_error: bool) -> Act:
+    def act(node: SimulatedNode, at: str, value: str) -> None:
+        node.functions.path_of(at)
+        reporter, _, rest = value.partition(" ")
+        node.devlink.report(at, reporter, is_in_error=is_in_error, recovers=rest != _WITHOUT_RECOVERY)
+
+    return act
+
+
+_WITHOUT_RECOVERY = "without-recovery"
+"""What the driver knows of a reporter that has no way back from an error."""
+
+
+def _uevent(node: SimulatedNode, at: str, value: str) -> None:
+    action, *given = value.split()
+    device = node.root / at.lstrip("/") if "/" in at else node.functions.path_of(at)
+    if not device.is_dir() or not all("=" in variable for variable in given):
+        raise UsageError(f"no uevent {value!r} of {at}", "it is ACTION NAME=VALUE … of a device", "see the help")
+    node.uevents.send(action, device, **dict(variable.split("=", 1) for variable in given))
+
+
+def _kernel_log(node: SimulatedNode, at: str, value: str) -> None:
+    if not value:
+        raise UsageError("nothing to be logged", "there is no value", "give the text")
+    node.kernel_log.write(value, pci_address="" if at == "-" else at)
+
+
+FAULTS = {
+    "xid": Fault(
+        summary="the NVIDIA driver prints an Xid; then that the GPU needs nothing any more",
+        at=FUNCTION,
+        value="79, pid=1234, name=python3, GPU has fallen off the bus.",
+        value_help="code and text",
+        inject=_xid,
+        undo=_recovered,
+        scope=nothing,
+    ),
+    "gpu-lost": Fault(
+        summary="a GPU falls off the bus, and its driver prints that",
+        at=FUNCTION,
+        inject=_gpu_lost,
+        undo=_recovered,
+        scope=function,
+    ),
+    "wedged": Fault(
+        summary="the driver of a GPU gives it up: kernel log and uevent",
+        at=FUNCTION,
+        value="rebind,bus-reset",
+        value_help="what WEDGED is",
+        inject=_wedged,
+        undo=_no_longer_wedged,
+        scope=nothing,
+    ),
+    "recovery": Fault(
+        summary="the kernel recovers a function from a fatal PCI error, or fails to",
+        at=FUNCTION,
+        value="begun",
+        value_help="begun or failed",
+        inject=_recovery,
+        undo=_after_recovery,
+        scope=nothing,
+    ),
+    "firmware": Fault(
+        summary="the driver of a network card reports an error of its firmware, by devlink",
+        at=FUNCTION,
+        value="fw_fatal",
+        value_help=f"health reporter, and `{_WITHOUT_RECOVERY}` where its driver knows none",
+        inject=_firmware(is_in_error=True),
+        undo=_firmware(is_in_error=False),
+        scope=nothing,
+    ),
+    "uevent": Fault(
+        summary="the kernel sends a uevent",
+        at=DEVICE,
+        value="change",
+        value_help="ACTION NAME=VALUE …",
+        inject=_uevent,
+        scope=nothing,
+        undone_by="send the event that takes it back",
+    ),
+    "kernel-log": Fault(
+        summary="the kernel logs something, for the driver of a function if one is given",
+        at=ANY_FUNCTION,
+        value_help="text",
+        inject=_kernel_log,
+        scope=nothing,
+        undone_by="write what takes it back",
+    ),
+}

@@ -1,0 +1,263 @@
+"""What the doctor says of each topic: of hosts as they may be, without any of them."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from devherd.doctor import devices, environment, kubelet, notifications, running, runtime
+from devherd.doctor.environment import Environment
+from devherd.doctor.kubelet import KubeletDirectory
+from devherd.doctor.line import Level
+from devherd.doctor.notifications import Notifications
+from devherd.doctor.running import Instance
+from devherd.doctor.runtime import Runtime
+from devherd.instance import Herd
+from devherd.proto.spool_pb2 import Child, Configuration, Device, Edits, Problem, Resource
+from devherd.settings import Settings
+
+
+def troubles(lines) -> list[tuple[str, str]]:
+    """Level and text of each line that is not ok; whatever is not has a cure."""
+    lines = list(lines)
+    assert all(line.cure for line in lines if line.level is not Level.OK)
+    assert not any(line.cure for line in lines if line.level is Level.OK)
+    return [(line.level.value, line.what) for line in lines if line.level is not Level.OK]
+
+
+HOST = {
+    "is_container": False,
+    "user": 0,
+    "kernel": "6.8.0-45-generic",
+    "python": "3.12.1",
+    "capabilities": 0x1FF,
+    "sandbox_lacks": (),
+    "now": 1.8e9,
+    "is_synchronised": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "said"),
+    [
+        ({}, []),
+        ({"user": 1000}, [("warning", "runs as user 1000: `devherd run` needs root")]),
+        ({"kernel": "5.4.0-1"}, [("problem", "Linux 5.4.0-1 is older than 5.6")]),
+        ({"kernel": "5.15.0"}, []),
+        ({"sandbox_lacks": ("files",)}, [("warning", "children are not confined in all: Landlock lacks files")]),
+        ({"now": 86_400.0}, [("problem", "the clock shows 1970-01-02")]),
+        ({"is_synchronised": False}, [("warning", "the clock is not synchronised")]),
+        ({"is_synchronised": None}, []),
+    ],
+)
+def test_environment(otherwise, said):
+    """Rights, kernel, sandbox and clock."""
+    assert troubles(environment.judge(Environment(**{**HOST, **otherwise}))) == said
+
+
+def test_this_host_can_be_read():
+    """Whatever it is."""
+    assert [line.topic for line in environment.judge(environment.look())]
+    assert [line.topic for line in notifications.judge(notifications.look(Path("/")))]
+
+
+ALL_HEARD = {
+    "inotify": "",
+    "inotify_instances": 8192,
+    "uevents": "",
+    "is_user_namespace": False,
+    "kernel_log": "",
+    "restricts_kernel_log": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "said"),
+    [
+        ({}, []),
+        ({"inotify": "Too many open files"}, [("problem", "inotify cannot be used: Too many open files")]),
+        ({"inotify_instances": 64}, [("warning", "fs.inotify.max_user_instances is 64")]),
+        (
+            {"uevents": "Permission denied"},
+            [("warning", "the kernel's device events cannot be heard: Permission denied")],
+        ),
+        ({"is_user_namespace": True}, [("warning", "no device events come into a user namespace")]),
+        (
+            {"kernel_log": "/dev/kmsg: Operation not permitted", "restricts_kernel_log": True},
+            [
+                (
+                    "warning",
+                    "the kernel log cannot be read: /dev/kmsg: Operation not permitted (kernel.dmesg_restrict is 1)",
+                )
+            ],
+        ),
+    ],
+)
+def test_notifications(otherwise, said):
+    """What is not heard is looked for: only a host without inotify is a problem."""
+    assert troubles(notifications.judge(Notifications(**{**ALL_HEARD, **otherwise}))) == said
+
+
+def kubelet_directory(settings, **otherwise) -> KubeletDirectory:
+    return KubeletDirectory(
+        **{"settings": settings, "refusal": None, "kubelet": None, "pod_resources": None, **otherwise}
+    )
+
+
+def test_a_kubelet_that_is_away_is_a_problem_unless_it_finds_plugins_by_itself():
+    """Then it need not run yet."""
+    away = "/k/device-plugins/kubelet.sock refuses connections"
+    by_call, by_finding = Settings(), Settings(registration="plugins_registry")
+
+    assert troubles(kubelet.judge(kubelet_directory(by_call, kubelet=away), ())) == [("problem", away)]
+    assert troubles(kubelet.judge(kubelet_directory(by_finding, kubelet=away), ())) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "name", "level"),
+    [
+        ("nvidia-gpu.sock", "nvidia.com/gpu", "problem"),
+        ("amd.com_gpu", "amd.com/gpu", "problem"),
+        ("gpu.intel.com-i915.sock", "gpu.intel.com/i915", "problem"),
+        ("gpu.intel.com-i915.sock", "gpu.intel.com/xe", "warning"),
+        ("gdp-abc.sock", "nvidia.com/gpu", "warning"),
+    ],
+)
+def test_another_plugin_of_the_same_resource_is_a_problem_and_of_an_unknown_one_a_warning(other, name, level):
+    """The two would displace each other."""
+    [(said, what)] = troubles(kubelet.judge(kubelet_directory(Settings(), others=(other,)), {name, "a.b/c"}))
+
+    assert said == level
+    assert other in what
+
+
+def test_sockets_of_others_are_those_on_which_somebody_listens(tmp_path):
+    """Dead ones stay behind, the kubelet's and devherd's own are no rivals."""
+    settings = Settings(kubelet_dir=tmp_path)
+    settings.plugin_directory.mkdir()
+    listening = []
+    before = Path.cwd()
+    os.chdir(settings.plugin_directory)  # socket paths are short
+    try:
+        for name in ("kubelet.sock", "devherd-0badcafe-1.sock", "nvidia-gpu.sock", "dead.sock"):
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(name)
+            if name != "dead.sock":
+                server.listen()
+            listening.append(server)
+    finally:
+        os.chdir(before)
+    try:
+        found = kubelet.look(settings)
+    finally:
+        for server in listening:
+            server.close()
+
+    assert found.others == ("nvidia-gpu.sock",)
+    assert (found.refusal, found.kubelet) == (None, None)
+    assert "pod-resources/kubelet.sock does not exist" in found.pod_resources
+
+
+def test_a_directory_that_is_missing_is_a_problem(tmp_path):
+    """As in a pod without the mount."""
+    lines = troubles(kubelet.judge(kubelet.look(Settings(kubelet_dir=tmp_path)), ()))
+
+    assert ("problem", f"{tmp_path}/device-plugins cannot be used: it does not exist") in lines
+
+
+CONTAINERD_1 = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
+CONTAINERD_2 = "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("etc/containerd/config.toml", f"{CONTAINERD_1}enable_cdi = true\n", []),
+        ("etc/containerd/config.toml", f"{CONTAINERD_1}enable_cdi = false\n", ["problem"]),
+        ("etc/containerd/config.toml", CONTAINERD_1, ["warning"]),
+        ("etc/containerd/config.toml", "", ["warning"]),
+        ("etc/containerd/config.toml", CONTAINERD_2, []),
+        ("etc/containerd/config.toml", f"{CONTAINERD_2}enable_cdi = false\n", ["problem"]),
+        ("etc/containerd/config.toml", f"{CONTAINERD_2}cdi_spec_dirs = ['/etc/cdi']\n", ["problem"]),
+        ("etc/containerd/config.toml", f"{CONTAINERD_2}cdi_spec_dirs = ['/run/cdi']\n", []),
+        ("var/lib/rancher/k3s/agent/etc/containerd/config.toml", CONTAINERD_2, []),
+        ("etc/containerd/config.toml", "not [toml", ["warning"]),
+        ("etc/containerd/config.toml", "plugins = 3", ["warning"]),
+        ("etc/crio/crio.conf", "[crio.runtime]\n", []),
+        ("etc/crio/crio.conf.d/10.conf", "[crio.runtime]\ncdi_spec_dirs = ['/opt/cdi']\n", ["problem"]),
+        ("etc/nothing", "", ["warning"]),
+    ],
+)
+def test_the_runtimes_configuration_says_whether_it_takes_cdi_devices(tmp_path, file, text, said):
+    """Where any device needs that; a version's own default cannot be seen from the file."""
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(text)
+    found = runtime.look(tmp_path)
+
+    lines = troubles(runtime.judge(found, Path("/var/run/cdi"), uses_cdi=True))
+    assert [level for level, _ in lines] == said
+    assert troubles(runtime.judge(found, Path("/var/run/cdi"), uses_cdi=False)) == []
+
+
+def test_a_card_without_its_driver_and_an_unhealthy_device_are_problems():
+    """And a host without any device is a warning: it may well be right."""
+    resource = Resource(name="a.b/c", devices=[Device(id="0", reasons=["xid"]), Device(id="1")])
+    unloaded = Problem(vendor="nvidia", path="/sys/x", device="0000:01:00.0", error="no driver; load `nvidia`")
+
+    assert troubles(devices.judge([resource], [unloaded])) == [
+        ("problem", "a.b/c: 0 is Unhealthy: xid"),
+        ("problem", "nvidia: 0000:01:00.0: no driver; load `nvidia`"),
+    ]
+    assert troubles(devices.judge([], [])) == [("warning", "no device was found")]
+    assert devices.uses_cdi([Resource(devices=[Device(edits=Edits(cdi_devices=["a/b=c"]))])])
+    assert not devices.uses_cdi([resource])
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "said"),
+    [
+        ({}, []),
+        ({"run_dir": "/run cannot be written"}, ["/run/devherd cannot be used: /run cannot be written"]),
+        ({"room_bytes": 3 << 20}, ["/run/devherd has only 3 MiB left"]),
+        ({"taken": ("127.0.0.1:9478",)}, ["another program listens on 127.0.0.1:9478"]),
+        ({"taken": ("127.0.0.1:9478",), "is_running": True}, []),
+    ],
+)
+def test_what_a_start_would_need(otherwise, said):
+    """A port is taken by the instance itself where one runs."""
+    found = Instance(**{"settings": Settings(), "is_running": False, **otherwise})
+    assert [what for _, what in troubles(running.judge(found))] == said
+
+
+def test_a_running_instance_is_examined_too():
+    """Programs that do not run, a refused configuration, resources that are not registered."""
+    herd = Herd(
+        resources=[Resource(name="a.b/c")],
+        children={"resource:a.b_c": Child(name="resource:a.b_c", state="STOPPED")},
+        configuration=Configuration(refusal="bad key"),
+    )
+    lines = troubles(running.judge(Instance(settings=Settings(), is_running=True, herd=herd)))
+
+    assert lines[:2] == [
+        ("problem", "the configuration was not reloaded, the old one stays: bad key"),
+        ("problem", "resource:a.b_c is STOPPED"),
+    ]
+    assert lines[2][1].startswith("a.b/c is not registered: ")
+
+
+def test_a_port_that_somebody_has_is_taken(tmp_path):
+    """And none of a Unix socket."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = f"127.0.0.1:{server.getsockname()[1]}"
+        found = running.look(Settings(run_dir=tmp_path / "run", listen=f"{taken},unix:/x"))
+
+    assert (found.taken, found.is_running, found.run_dir) == ((taken,), False, "")
+
+
+def test_an_unreadable_runtime_is_told_apart_from_one_that_is_off():
+    """Its file may be another version's."""
+    found = [Runtime(name="containerd", file=Path("/c"), error="bad")]
+    assert troubles(runtime.judge(found, Path("/var/run/cdi"), uses_cdi=True)) == [
+        ("warning", "containerd (/c) cannot be read: bad")
+    ]

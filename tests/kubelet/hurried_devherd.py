@@ -1,0 +1,36 @@
+"""devherd for which hours pass at once.
+
+Usage: hurried_devherd.py FILE ARGS…. FILE holds seconds by which the policy of health is ahead of the clock. What is
+asked each half minute (NVML, AMD's metrics exporter) is asked each second.
+"""
+
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+from devherd import _native
+from devherd.cli import clear
+from devherd.health.sources import order
+from devherd.health.sources.nvml import watcher
+from devherd.scanner import pipeline
+
+forward = Path(sys.argv[1])
+restrict = _native.restrict
+
+
+def ahead():
+    return time.monotonic() + float(forward.read_text())
+
+
+def restrict_but_for_the_clock(*, write, **access):
+    return restrict(write=[*write, forward.parent], **access)
+
+
+_native.restrict = restrict_but_for_the_clock
+pipeline.time = clear.time = SimpleNamespace(time=time.time, monotonic=ahead)
+order._INTERVAL = watcher.LOOK_SECONDS = 1.0
+
+from devherd.cli import main  # noqa: E402 - after the clock is ahead
+
+sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,243 @@
+"""How each meaning of the registry comes about on a simulated node, and how it goes by its own way."""
+
+from meanings_bed import (
+    AMD,
+    FILE,
+    FPGA,
+    GPU,
+    RDMA,
+    SHARED,
+    XE,
+    XILINX,
+    Bed,
+    Device,
+    Row,
+    Step,
+    both,
+    cleared,
+    command,
+    fault,
+)
+
+from devherd import spool
+from devherd.health.registry import ALL_AT_ONCE, MEANINGS
+from devherd_sim.node import faults
+
+PLAYED_ELSEWHERE = {
+    ("probe", "probe-timeout"): "a read has to hang in the kernel: row `hanging read` of tests/faults",
+    (
+        "pci-aer-correctable-rate",
+        "pci-aer",
+    ): "the scan core takes a minute of its own clock: rust/src/health/sources/pci_aer.rs",
+    ("cdi", "cdi-unwritable"): "it is about every device of a file: a test of its own in test_real_meanings.py",
+}
+"""Meanings without a row, each with the reason."""
+
+BOUND_ANEW = both(fault("uevent", "unbind"), fault("uevent", "bind"))
+NEEDS_NOTHING = fault(
+    "kernel-log",
+    "NVRM: Xid (PCI:{slot}): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
+)
+COMPATIBILITY = "fpga_region/region*/dfl-fme.*/dfl-fme-region.*/fpga_region/region*/compat_id"
+MANAGER = "fpga_region/region*/dfl-fme.*/dfl-fme-mgr.*/fpga_manager/fpga*/state"
+ENGINE = "fpga_region/region*/dfl-fme.*"
+
+
+def of_fault(name: str, value: str = "", at: str = "{address}") -> dict[str, Step]:
+    """Injected and cleared."""
+    return {"inject": fault(name, value, at), "back": cleared(name, value, at)}
+
+
+def of_nvml(statement: str) -> dict[str, Step]:
+    """Said by the stub of the library as long as it stands; after its Xids, which are told once."""
+    return of_fault("nvml", statement) | {"stage": 2}
+
+
+def of_engine(value: str) -> dict[str, Step]:
+    """The error register of the management engine above a port."""
+
+    def name(bed: Bed, device: Device) -> str:
+        return bed.place(ENGINE, device).rpartition("/")[2]
+
+    return {
+        "inject": lambda bed, device: faults.inject(bed.node, "fpga-errors", name(bed, device), value),
+        "back": lambda bed, device: faults.clear(bed.node, "fpga-errors", name(bed, device)),
+    }
+
+
+def report(text: str) -> Step:
+    """What the operator's file says from now on."""
+
+    def write(bed: Bed, device: Device) -> None:
+        spool.replace(bed.herd.directory / "report.jsonl", bed.text(text, device).encode())
+
+    return write
+
+
+def every_amd_gpu_is_ill(bed: Bed, _device: Device) -> None:
+    """Before AMD's exporter is asked for the first time."""
+    for device in bed.devices[AMD]:
+        faults.inject(bed.node, "amd-exporter", device.address)
+    bed.exporter.start()
+
+
+def every_amd_gpu_is_well(bed: Bed, _device: Device) -> None:
+    """By the exporter's word."""
+    for device in bed.devices[AMD]:
+        faults.clear(bed.node, "amd-exporter", device.address)
+
+
+_UNBOUND = of_fault("unbind")
+_SHELL_LOST = of_fault("unbind")
+
+ROWS = [
+    # before a GPU loses its driver, and the exporter with it knowledge of it
+    Row("amd-exporter", "external", AMD, every_amd_gpu_is_ill, every_amd_gpu_is_well, value=ALL_AT_ONCE, of_all=True),
+    # a card's driver and attributes
+    Row("scan", "driver-unbound", AMD, **_UNBOUND),
+    Row("pci-driver", "driver-unbound", AMD, **_UNBOUND, is_brief=True),
+    Row("scan", "node-missing", XILINX, **_SHELL_LOST),
+    Row("scan", "unprogrammed", FPGA, **of_fault("afu", at="{id}")),
+    Row("scan", "port-error", FPGA, **of_fault("afu", "torn", "{id}")),
+    Row("scan", "fme-error", FPGA, **of_fault("file", at=COMPATIBILITY)),
+    Row("scan", "shell-unreadable", XILINX, **of_fault("file", "x" * 5000, "rom.u.*/VBNV")),
+    Row("node", "node-missing", FPGA, **of_fault("node", at="{id}")),
+    Row("path", "node-missing", FILE, **of_fault("file", at="run/licence"), is_brief=True),
+    Row("inventory", "gone", XE, **of_fault("remove")),
+    Row("pci-power", "power-state", FPGA, **of_fault("power")),
+    Row("pci-config", "off-bus", FPGA, **of_fault("off-bus")),
+    Row("pci-link", "link-degraded", FPGA, **of_fault("link")),
+    Row("temperature", "temperature", FPGA, **of_fault("temperature")),
+    Row("fpga-errors", "port-error", FPGA, **of_fault("fpga-errors", at="{id}")),
+    Row("fpga-errors", "fme-error", FPGA, **of_engine("0x2")),
+    Row("fpga-manager", "unprogrammed", FPGA, **of_fault("file", "write", MANAGER)),
+    Row("rdma-port", "port-down", RDMA, **of_fault("port-down", at="{id}")),
+    Row("amd-bad-pages", "ecc", AMD, **of_fault("bad-page")),
+    Row("xe-health", "firmware", XE, **of_fault("gpu-health")),
+    Row("xe-health-warning", "firmware", XE, **of_fault("gpu-health", "warning")),
+    # counters and events that time ends
+    Row("pci-aer-fatal", "pci-aer", FPGA, fault("aer")),
+    Row("pci-aer-nonfatal", "pci-aer", FPGA, fault("aer", "nonfatal")),
+    Row("pci-aer-correctable", "pci-aer", FPGA, fault("aer", "correctable")),
+    Row("amd-ras", "ecc", AMD, fault("ras")),
+    Row("pci-recovery", "pci-recovery", FPGA, fault("recovery", "begun"), value="BEGIN_RECOVERY"),
+    Row("wedged", "wedged", XE, fault("uevent", "change WEDGED=none", "drm/card*"), value="none"),
+    Row("kernel-log", "fabric", GPU, fault("kernel-log", "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, link 3")),
+    Row("kernel-log", "kernel-log", RDMA, fault("kernel-log", "bench: it squeaks")),
+    # events that something else ends
+    Row("pci-recovery", "pci-recovery", FPGA, **of_fault("recovery", "failed")),
+    Row("wedged", "wedged", XE, fault("uevent", "change WEDGED=rebind", "drm/card*"), BOUND_ANEW),
+    Row(
+        "kernel-log",
+        "wedged",
+        XE,
+        fault("kernel-log", "xe {address}: [drm] device wedged, needs recovery"),
+        fault("kernel-log", "xe {address}: [drm] device wedged, but recovered through reset"),
+    ),
+    Row(
+        "kernel-log",
+        "firmware",
+        RDMA,
+        fault("kernel-log", "mlx5_core {address}: poll_health:800: device's health compromised - reached miss count"),
+        BOUND_ANEW,
+    ),
+    Row("devlink", "firmware", RDMA, **of_fault("firmware")),
+    Row(
+        "devlink",
+        "firmware",
+        RDMA,
+        **of_fault("firmware", "fw without-recovery"),
+        value="error, with no way to recover",
+    ),
+    Row("kernel-log", "gpu-lost", GPU, **of_fault("gpu-lost")),
+    Row(
+        "kernel-log",
+        "recovery-action",
+        GPU,
+        **of_fault("xid", "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"),
+    ),
+    Row(
+        "kernel-log",
+        "recovery-action",
+        GPU,
+        **of_fault("xid", "154, GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)"),
+        value="3",
+    ),
+    Row("kernel-log", "xid", GPU, fault("xid", "999, of tomorrow")),
+    Row("kernel-log", "xid", GPU, fault("xid", "94, contained"), value="94"),
+    Row("kernel-log", "xid", GPU, fault("xid", "31, an application's own"), value="31"),
+    Row("kernel-log", "xid", GPU, **of_fault("xid", "48, DBE"), value="48"),
+    Row("kernel-log", "xid", GPU, **of_fault("xid"), value="79"),
+    Row("kernel-log", "xid", GPU, fault("xid", "54, power"), BOUND_ANEW, value="54"),
+    Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=999")),
+    Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=94"), value="94"),
+    Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=31"), value="31"),
+    Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=48"), NEEDS_NOTHING, value="48"),
+    Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=79"), NEEDS_NOTHING, value="79"),
+    Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=54"), command("clear", GPU, "{id}", "xid"), value="54"),
+    # what other programs say
+    Row(
+        "cordon",
+        "cordoned",
+        RDMA,
+        command("cordon", RDMA, "{id}", "--reason", "it smells"),
+        command("uncordon", RDMA, "{id}"),
+    ),
+    Row(
+        "external",
+        "external",
+        RDMA,
+        report('{{"whom": {{"device": "{id}"}}, "reason": "burnt"}}\n'),
+        report('{{"alive": true}}\n'),
+    ),
+    Row("xpumd", "external", XE, **of_fault("xpumd")),
+    Row("xpumd", "external", XE, **of_fault("xpumd", "warning"), value="warning"),
+    Row("mps", "mps-daemon", SHARED, lambda bed, _: bed.daemon.kill(), lambda bed, _: bed.daemon.start()),
+    # second stage
+    Row("amd-exporter", "external", AMD, **of_fault("amd-exporter"), stage=2),
+    Row("nvml", "recovery-action", GPU, **of_nvml("field id=230 value=1")),
+    Row("nvml", "recovery-action", GPU, **of_nvml("field id=230 value=3"), value="3"),
+    Row("nvml", "gpu-lost", GPU, **of_nvml("fail nvmlDeviceGetFieldValues 15")),
+    Row("nvml", "needs-reset", GPU, **of_nvml("fail nvmlDeviceGetFieldValues 16")),
+    Row("nvml", "insufficient-power", GPU, **of_nvml("fail nvmlDeviceGetFieldValues 8")),
+    Row("nvml", "interrupts", GPU, **of_nvml("fail nvmlDeviceGetFieldValues 11")),
+    Row("nvml", "firmware", GPU, **of_nvml("fail nvmlDeviceGetFieldValues 14")),
+    Row(
+        "nvml",
+        "row-remap-failed",
+        GPU,
+        fault("nvml", "field id=145 value=1"),
+        both(fault("nvml", "field id=145 value=0"), command("clear", GPU, "{id}", "row-remap-failed")),
+        stage=2,
+    ),
+    Row("nvml", "row-remap-pending", GPU, **of_nvml("field id=144 value=1")),
+    Row("nvml", "retired-pages", GPU, **of_nvml("field id=30 value=63")),
+    Row("nvml", "retirement-pending", GPU, **of_nvml("field id=31 value=1")),
+    Row("nvml", "ecc", GPU, **of_nvml("field id=4 value=2")),
+    Row(
+        "nvml",
+        "ecc-contained",
+        GPU,
+        both(fault("nvml", "field id=230 value=0"), fault("nvml", "field id=4 value=2")),
+        cleared("nvml"),
+        stage=2,
+    ),
+    Row("nvml", "fabric", GPU, **of_nvml("fabric state=1 status=0 summary=0")),
+    Row("nvml", "fabric", GPU, **of_nvml("fabric state=3 status=1 summary=0"), value="failed"),
+    Row("nvml", "fabric", GPU, **of_nvml("fabric state=3 status=0 summary=2"), value="unhealthy"),
+    Row("nvml", "fabric", GPU, **of_nvml("fabric state=3 status=0 summary=3"), value="limited capacity"),
+    Row("nvml", "temperature", GPU, **of_nvml("clocks reasons=64")),
+    Row("nvml", "power-brake", GPU, **of_nvml("clocks reasons=128")),
+]
+
+
+def missing() -> list[str]:
+    """Meanings that no row plays: of values that mean the same, one is enough."""
+    played = {(row.source, row.reason, row.meaning.action, row.meaning.clears, row.meaning.after) for row in ROWS}
+    return [
+        f"{source}: {reason} {value}".strip()
+        for (source, reason), of_all in MEANINGS.items()
+        for value, meaning in ({"": of_all} | dict(of_all.by_value)).items()
+        if (source, reason, meaning.action, meaning.clears, meaning.after) not in played
+        and (source, reason) not in PLAYED_ELSEWHERE
+    ]

@@ -1,0 +1,110 @@
+"""The Grafana dashboard and the examples of docs/metrics.md: every query has data.
+
+Of a node on which everything happens that a query can show.
+"""
+
+import itertools
+import json
+import math
+import re
+import time
+
+import pytest
+from monitoring import DEPLOY, ROOT
+from test_alerts_end_to_end import GPU, devherd
+
+from devherd.exporter import observed
+from devherd_sim.kubelet.pod import ContainerSpec, Pod
+
+DASHBOARD = json.loads((DEPLOY / "grafana" / "devherd.json").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+EXAMPLES = re.findall(r"^```promql\n(.*?)^```", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE | re.DOTALL)
+VARIABLES = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+STOPPED = "example.com/stopped"
+
+
+def queries():
+    """Every expression with its panel's title, as Grafana sends it, each variable `All`; and the examples."""
+    yield from (("docs/metrics.md", example) for example in EXAMPLES)
+    for panel in PANELS:
+        for target in panel["targets"]:
+            expression = re.sub(r"\$__(rate_interval|range)\b", "1m", target["expr"])
+            yield panel["title"], re.sub(rf"\$({'|'.join(VARIABLES)})\b", ".*", expression)
+
+
+RACK = {"name": "rack", "match": {"vendor": "nvidia"}, "command": ["/bin/true"], "interval": "10s", "timeout": "5s"}
+CONFIG = {
+    "health": {"poll": "1s", "external": [RACK]},
+    "vendors": {"amd": {"enabled": True}},
+    "simulated": [{"name": STOPPED, "count": 1}],
+}
+"""A source of health that reports, a vendor that is not there, and a resource to be stopped."""
+
+
+@pytest.mark.on("nvidia-8", CONFIG)
+async def test_every_query_has_data_when_there_is_something_to_show(testbed, monitor):
+    """A device that failed in a pod, one with a warning, a resource without its process, a vendor that is missing."""
+    await testbed.kubelet.until_allocatable(GPU, 8, within=30)
+    await testbed.kubelet.until_allocatable(STOPPED, 1, within=30)
+    monitoring = monitor()
+    await monitoring.until(
+        lambda: monitoring.query(f'devherd_registered{{resource_name="{STOPPED}"}} == 1'), "devherd is scraped"
+    )
+    for pod, requested in (("train", 3), ("serve", 4)):
+        await testbed.kubelet.admit(Pod(pod, (ContainerSpec("main", {GPU: requested}),)))
+        counted = f'devherd_preferred_allocation_duration_seconds_count{{resource_name="{GPU}"}}'
+        await monitoring.until(lambda counted=counted: monitoring.query(counted), "the first is counted")
+    first, second, *_ = (path.name for path in (testbed.node.root / "proc/driver/nvidia/gpus").iterdir())
+    for fault, address in (("xid", first), ("xid", second), ("aer", first)):  # a pod holds one of the two
+        value = ("nonfatal",) if fault == "aer" else ()
+        await devherd(testbed, "sim", "fault", str(testbed.node.root), fault, address, *value)
+    await devherd(testbed, "ctl", "stop", STOPPED)
+
+    waiting, deadline = list(queries()), time.monotonic() + 40
+    while waiting and time.monotonic() < deadline:
+        results = [await monitoring.query(expression) for _, expression in waiting]
+        waiting = [
+            query
+            for query, result in zip(waiting, results, strict=True)
+            if all(math.isnan(value) for _, value in result)
+        ]
+    assert waiting == []
+
+
+def test_every_panel_asks_the_chosen_data_source_for_the_chosen_nodes():
+    """By variables that the dashboard has."""
+    for panel in PANELS:
+        assert panel["datasource"]["uid"] == "${datasource}"
+        for target in panel["targets"]:
+            asked = set(re.findall(r"\$(?!__)(\w+)", target["expr"]))
+            assert {"cluster", "node"} <= asked <= VARIABLES, target["expr"]
+
+
+def test_every_panel_has_a_place_of_its_own():
+    """Grafana moves panels that overlap, and mixes up those with one id."""
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+    cells = [
+        cell
+        for place in (panel["gridPos"] for panel in DASHBOARD["panels"])
+        for cell in itertools.product(
+            range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+        )
+    ]
+    assert len(cells) == len(set(cells))
+    assert {x for x, _ in cells} == set(range(24))
+
+
+def test_every_family_of_gauges_is_on_the_dashboard():
+    """But for those that say the same in another way, and those of the exporter's own process."""
+    asked = set(re.findall(r"devherd_\w+", json.dumps(DASHBOARD)))
+    shown = {each.name for each in observed.ALL if {each.name, f"{each.name}_total"} & asked}
+    missing = {each.name for each in observed.ALL if not each.name.startswith("process_")} - shown
+    assert missing == {
+        "devherd_device_healthy",
+        "devherd_scan_problems",
+        "devherd_list_and_watch_streams",
+        "devherd_child_start_time_seconds",
+        "devherd_config_reloads",
+        "devherd_config_reload_failures",
+    }
