@@ -65,3 +65,8 @@ fetch buildah "buildah libdevmapper1.02.1 libgpgme11 libassuan0 libseccomp2" "th
 fetch busybox "busybox-static" "the container image"
 fetch openssl "openssl" "TLS"
 fetch curl "curl" "TLS and Unix sockets"
+if [ "${1:-}" = cluster ]; then
+    fetch runc "runc libseccomp2" "the real cluster"
+    [ -x "$root/usr/lib/cni/bridge" ] || unpack containernetworking-plugins ||
+        echo "tests/tools.sh: no CNI plugins — they could not be fetched with apt-get — tests of the real cluster are skipped" >&2
+fi
