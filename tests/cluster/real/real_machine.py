@@ -1,7 +1,7 @@
 """A private machine in which containers can run.
 
 Its cgroups are its own and can be written; simulated hardware is where the real would be: devherd's manifests need no
-change. A device without a driver answers ENXIO where the device cgroup lets a process through, and EPERM where not: that
+change. A device without a driver answers ENXIO where the device cgroup lets a process through, EPERM where not: that
 shows who may open what.
 """
 
