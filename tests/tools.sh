@@ -100,6 +100,8 @@ if ! [ -e "$tools/$axe/axe.min.js" ]; then
         tar -xzf "$tools/$package" -C "$tools/$axe" --strip-components=1 package/axe.min.js package/LICENSE && rm "$tools/$package"; }; then
         echo "tests/tools.sh: no $axe — it could not be fetched with npm — install npm; until then the status page's accessibility is not tested" >&2
     fi
+fi
+
 if [ "${1:-}" = cluster ]; then
     fetch runc "runc libseccomp2" "the real cluster"
     [ -x "$root/usr/lib/cni/bridge" ] || unpack containernetworking-plugins ||
