@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog = f"example:\n  devherd sim kubelet {example}\n"
         action = actions.add_parser(name, help=summary, description=description, epilog=epilog)
         action.argument_default = argparse.SUPPRESS  # options before the action count, too
-        common_options.add(action)
+        common_options.add(action, ("--kubelet-dir",))
         add_words(action)
 
 
