@@ -28,6 +28,7 @@ class Command:
 
 OF_A_HOST = ("--config", "--host-root")
 OF_A_RUN_DIRECTORY = ("--config", "--run-dir")
+OF_CORDONS = ("--config", "--run-dir", "--state-dir")
 OF_AN_INSTANCE = ("--config", "--run-dir", "--kubelet-dir")
 OF_A_KUBELET = ("--kubelet-dir",)
 OF_THE_DOCTOR = ("--config", "--host-root", "--kubelet-dir", "--registration", "--run-dir", "--listen")
@@ -67,13 +68,13 @@ COMMANDS = {
         "devherd.cli.cordon",
         "keep a device from new pods",
         "devherd cordon nvidia.com/gpu GPU-8a1c… --reason 'ticket 4711: runs hot'",
-        OF_A_RUN_DIRECTORY,
+        OF_CORDONS,
     ),
     "uncordon": Command(
         "devherd.cli.uncordon",
         "give a cordoned device back to the kubelet",
         "devherd uncordon nvidia.com/gpu GPU-8a1c…",
-        OF_A_RUN_DIRECTORY,
+        OF_CORDONS,
     ),
     "clear": Command(
         "devherd.cli.clear",

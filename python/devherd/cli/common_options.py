@@ -17,6 +17,10 @@ _OPTIONS = {
         "kubelet_socket, or plugins_registry, where the kubelet finds devherd (default: kubelet_socket)",
     ),
     "--run-dir": ("DIR", "sockets and state of the instance (default: /run/devherd)"),
+    "--state-dir": (
+        "DIR",
+        "what outlives a boot: cordons (default: /var/lib/devherd, and nowhere where --run-dir is given)",
+    ),
     "--listen": (
         "ADDR:PORT",
         "where the exporter serves; also unix:PATH, several with commas, empty = off (default: 127.0.0.1:9478)",
