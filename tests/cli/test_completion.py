@@ -1,14 +1,12 @@
 """Completion scripts in the shells themselves, and the reference that they are made of."""
 
 import re
-import shutil
 import subprocess
 import textwrap
 from pathlib import Path
 
 import pytest
 from command_line import devherd
-from not_tested import not_tested
 
 from devherd.cli.commands import COMMANDS
 from devherd.cli.reference import EXIT_CODES, references
@@ -81,15 +79,50 @@ def test_in_bash_every_command_and_every_option_is_known(in_bash):
 
 
 @pytest.mark.parametrize(("shell", "options"), [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")])
-def test_the_shell_reads_its_script_without_complaint(tmp_path, shell, options):
-    """As far as the shells are there."""
+def test_the_shell_reads_its_script_without_complaint(tmp_path, tool, shell, options):
+    """The real one."""
     (tmp_path / "script").write_text(devherd("completion", shell).stdout)
-    if shutil.which(shell) is None:
-        not_tested(f"{shell} is not there")
-    done = subprocess.run(
-        [shell, options, tmp_path / "script"], capture_output=True, text=True, timeout=30, check=False
-    )
+    command = [tool(shell), options, tmp_path / "script"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env={"HOME": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("devherd sta", {"status"}),
+        ("devherd sim k", {"kubelet"}),
+        ("devherd scan --output ", {"table", "json", "yaml"}),
+        ("devherd events --ki", {"--kind"}),
+        ("devherd sim kubelet al", {"allocate"}),
+    ],
+)
+def test_fish_completes_commands_options_and_values(tmp_path, tool, typed, wanted):
+    """By the real fish."""
+    (tmp_path / "script").write_text(devherd("completion", "fish").stdout)
+    functions = Path(tool("fish")).resolve().parents[1] / "share/fish/functions"  # it may have been unpacked elsewhere
+    code = f"set -p fish_function_path {functions}; source {tmp_path}/script; complete -C '{typed}'"
+    command = [tool("fish"), "--no-config", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env={"HOME": str(tmp_path)})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {line.partition("\t")[0] for line in done.stdout.splitlines()} == wanted
+
+
+def test_zsh_completes_by_the_function_of_bash(tmp_path, tool):
+    """In zsh's emulation, as its bashcompinit calls it."""
+    script = devherd("completion", "zsh").stdout.replace("autoload -U +X bashcompinit && bashcompinit\n", "")
+    (tmp_path / "script").write_text(script.replace("complete -o default", ": complete -o default"))
+    code = f"""
+        compgen() {{ print -l -- $*; }}
+        source {tmp_path}/script
+        COMP_WORDS=(devherd scan --output j) COMP_CWORD=3
+        emulate ksh -c '_devherd devherd j --output'
+        print -- $COMPREPLY
+    """
+    command = [tool("zsh"), "-f", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["-W", "table", "json", "yaml", "--", "j"])
 
 
 def test_fish_gets_a_line_for_each_command_and_option():
@@ -113,12 +146,14 @@ def test_the_reference_names_every_exit_code_of_our_own():
     assert {int(code) for code in ExitCode} <= EXIT_CODES.keys()
 
 
-def test_the_manual_page_is_right_for_a_formatter_and_has_every_command():
+def test_the_manual_page_is_right_for_a_formatter_and_has_every_command(tool):
     """The real groff warns of nothing."""
-    if shutil.which("groff") is None:
-        not_tested("groff is not there")
     done = subprocess.run(
-        ["groff", "-man", "-Tutf8", "-P-cbou", "-ww", MANUAL], capture_output=True, text=True, timeout=60, check=False
+        [tool("groff"), "-man", "-Tutf8", "-P-cbou", "-ww", MANUAL],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     text = re.sub(r"[-\u2010]\n\s*", "", done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
