@@ -64,7 +64,7 @@ test-image-python: build ## run the tests of the herd on the container image's P
 	@tests/image_python.sh
 
 soak: build ## play the fault matrix for long (tests/faults/soak.py names the settings) and print it
-	@PYTHONPATH=$(CURDIR)/tests $(BIN)/python tests/faults/soak.py
+	@PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/nvml $(BIN)/python tests/faults/soak.py
 
 lint: build ## formatters, linters, type checkers, generated code
 	@cargo fmt --check

@@ -8,6 +8,8 @@ RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
 """How resources come to the kubelet: by a call to its socket, or by sockets that it finds by itself."""
 
 
+DEFAULT_RUN_DIR, DEFAULT_STATE_DIR = Path("/run/devherd"), Path("/var/lib/devherd")
+
 UNIX = "unix:"
 """What a path among the addresses of `listen` begins with."""
 
@@ -22,7 +24,9 @@ class Settings:
     host_root: Path = Path("/")
     kubelet_dir: Path = Path("/var/lib/kubelet")
     registration: RegistrationWay = "kubelet_socket"
-    run_dir: Path = Path("/run/devherd")
+    run_dir: Path = DEFAULT_RUN_DIR
+    state_dir: Path | None = None
+    """What outlives a boot; None: see `lasting_directory`."""
     listen: str = "127.0.0.1:9478"
     log_level: str = "info"
     log_format: str = "text"
@@ -111,6 +115,18 @@ class Settings:
     def findings_directory(self) -> Path:
         """What sources see on the devices, one file a source, written by its process."""
         return self.run_dir / "findings"
+
+    @property
+    def lasting_directory(self) -> Path | None:
+        """What outlives a boot. An instance beside that of the host shares nothing with it unless it is asked to."""
+        if self.state_dir is None and self.run_dir == DEFAULT_RUN_DIR:
+            return DEFAULT_STATE_DIR
+        return self.state_dir
+
+    @property
+    def kept_cordons_file(self) -> Path | None:
+        """The cordoned devices, as the next boot finds them."""
+        return None if self.lasting_directory is None else self.lasting_directory / "cordons.pb"
 
     @property
     def verdicts_file(self) -> Path:
@@ -210,7 +226,16 @@ class Settings:
         return self.run_dir / "lock"
 
 
-_FIXED = ("host_root", "kubelet_dir", "registration", "run_dir", "log_level", "log_format", "kubelet_check")
+_FIXED = (
+    "host_root",
+    "kubelet_dir",
+    "registration",
+    "run_dir",
+    "state_dir",
+    "log_level",
+    "log_format",
+    "kubelet_check",
+)
 
 
 def changed_fixed_options(running: Settings, configured: Settings) -> list[str]:

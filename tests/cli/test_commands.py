@@ -103,6 +103,7 @@ def test_an_interrupt_is_quiet(tmp_path):
     process = subprocess.Popen(
         [*COMMAND, "scan", "--watch", "--config", config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    assert process.stdout.readline().endswith("Z\n")
     assert "RESOURCE" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)

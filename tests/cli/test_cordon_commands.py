@@ -62,6 +62,33 @@ def test_a_cordon_says_which_device_why_and_by_whom(run_dir):
     )
 
 
+def test_a_cordon_is_written_where_it_outlives_a_boot_and_goes_from_there(run_dir, tmp_path):
+    """The run directory is in memory."""
+    state = tmp_path / "lib/devherd"
+    words = ("example.com/gpu", "GPU-0", "--run-dir", run_dir, "--state-dir", state)
+
+    assert devherd("cordon", *words).code == 0
+    assert (state / "cordons.pb").read_bytes() == file_in(run_dir).read_bytes()
+    assert devherd("uncordon", *words).code == 0
+
+    assert spool.read(state / "cordons.pb", health_pb2.Findings).findings == []
+
+
+def test_a_cordon_that_a_boot_would_undo_says_so_and_is_in_force(run_dir, tmp_path):
+    """Without a mount of the host's directory, in a pod."""
+    (tmp_path / "file").touch()
+    state = tmp_path / "file/devherd"
+
+    outcome = devherd(
+        "cordon", "example.com/gpu", "GPU-0", "--run-dir", run_dir, environment={"DEVHERD_STATE_DIR": state}
+    )
+
+    assert (outcome.code, cordoned(run_dir)) == (0, ["GPU-0"])
+    assert outcome.stderr.startswith(
+        f"devherd: a boot will undo this — cannot write {state}/cordons.pb: Not a directory"
+    )
+
+
 @pytest.mark.parametrize("name", ["GPU-1", "GPU-1::1"])
 def test_a_shared_device_is_cordoned_whole_by_its_own_id_or_by_that_of_a_replica(run_dir, name):
     """A replica is no part of the device that could be kept back alone."""

@@ -131,7 +131,7 @@ def test_it_has_no_more_rights_than_root_without_capabilities(pod, container):
     assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
     assert security["readOnlyRootFilesystem"] is True
     writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-    assert writable == {"/var/lib/kubelet/device-plugins", "/host/var/run/cdi", "/run/devherd"}
+    assert writable == {"/var/lib/kubelet/device-plugins", "/host/var/run/cdi", "/run/devherd", "/var/lib/devherd"}
 
 
 def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, container, tmp_path):
@@ -146,7 +146,7 @@ def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, contai
         assert mounts[f"{settings.host_root}{host}"] == host
     for kubelets in (settings.plugin_directory, settings.pod_resources_socket.parent):
         assert mounts[str(kubelets)] == str(kubelets)
-    assert str(settings.run_dir) in mounts
+    assert {str(settings.run_dir), str(settings.lasting_directory)} <= set(mounts)
 
 
 @pytest.fixture

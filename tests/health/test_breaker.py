@@ -97,6 +97,17 @@ def test_what_is_there_or_not_is_not_doubted():
     assert {policy.verdict(gpu) for gpu in GPUS} == {Verdict(("node-missing",))}
 
 
+def test_all_that_is_below_a_port_that_could_not_be_recovered_is_believed():
+    """The kernel says so once, of the port above most of the node's cards: a pod would get one that does not answer."""
+    failed = Finding(source="pci-recovery", reason="pci-recovery", file="/sys/port", value="FAILED_RECOVERY")
+    policy, seen = policy_of(), Seen()
+    for gpu in GPUS:
+        seen.happened(gpu, failed, 1.0)
+    policy.note(seen, at(1))
+
+    assert {policy.verdict(gpu) for gpu in GPUS} == {Verdict(("pci-recovery",))}
+
+
 def test_a_restart_of_the_scanner_does_not_begin_the_minute_anew(tmp_path):
     """Nor end it."""
     before = policy_of()

@@ -272,6 +272,18 @@ def test_a_program_or_file_that_everybody_may_write_is_not_trusted(listener):
     assert distrusted.failed == f"everybody may write {script}; take that right away with `chmod o-w`"
 
 
+def test_a_file_whose_rights_are_mended_is_read(listener):
+    """It has not changed itself: only who may write it."""
+    listener.file.write_text(json.dumps({"reason": "external", "detail": "loose cable", "whom": {"device": "port-0"}}))
+    listener.file.chmod(0o666)
+    listener.listen(file=str(listener.file))
+    listener.until(lambda said: "everybody may write" in said.failed)
+
+    listener.file.chmod(0o644)
+
+    assert [found.detail for found in listener.until(lambda said: said.findings).findings] == ["loose cable"]
+
+
 def test_a_program_of_another_user_is_not_trusted(listener):
     """Nor one in another user's directory."""
     if os.geteuid() != 0:

@@ -25,6 +25,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--run-dir", metavar="DIR", help="sockets and state of the instance (default: /run/devherd)")
     group.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        help="what outlives a boot: cordons (default: /var/lib/devherd, and nowhere where --run-dir is given)",
+    )
+    group.add_argument(
         "--listen",
         metavar="ADDR:PORT",
         help="where the exporter serves; also unix:PATH, several with commas, empty = off (default: 127.0.0.1:9478)",

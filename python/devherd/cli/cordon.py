@@ -1,7 +1,7 @@
 """Keep a device from new pods: it becomes Unhealthy with reason `cordoned`, and pods that hold it keep it.
 
-The cordon outlives restarts of devherd and absences of the device; `devherd uncordon` ends it. It is kept in the run
-directory: where that is below /run, as by default, a reboot ends it too.
+The cordon outlives restarts of devherd, absences of the device and, in the state directory, a reboot;
+`devherd uncordon` ends it.
 """
 
 import argparse

@@ -5,7 +5,6 @@ import asyncio
 import os
 import socket
 from dataclasses import replace
-from pathlib import Path
 
 from devherd.cli.common_options import load_config
 from devherd.config import resolved_file
@@ -17,11 +16,14 @@ PATIENCE_SECONDS = 5.0
 
 
 def instance_settings(arguments: argparse.Namespace) -> Settings:
-    """The options of a command; which kubelet to ask is the instance's to say, unless it is said here."""
+    """The options of a command; its kubelet and its state directory are the instance's to say, unless said here."""
     settings = load_config(arguments).settings()
-    if arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR"):
-        return settings
-    return replace(settings, kubelet_dir=_kubelet_directory(settings))
+    of_instance = _settings_in_force(settings)
+    if not (arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR")):
+        settings = replace(settings, kubelet_dir=of_instance.kubelet_dir)
+    if not (arguments.state_dir or os.environ.get("DEVHERD_STATE_DIR")):
+        settings = replace(settings, state_dir=of_instance.state_dir)
+    return settings
 
 
 def allocations_of(settings: Settings) -> Allocations | None:
@@ -59,9 +61,9 @@ def require_running(settings: Settings) -> None:
             ) from error
 
 
-def _kubelet_directory(settings: Settings) -> Path:
-    """The kubelet directory of the instance's configuration; that of this command where it has none yet."""
+def _settings_in_force(settings: Settings) -> Settings:
+    """Those of the instance's configuration; those of this command where it has none yet."""
     try:
-        return resolved_file.read(settings.resolved_config_file).settings().kubelet_dir
+        return resolved_file.read(settings.resolved_config_file).settings()
     except resolved_file.ResolvedFileError:
-        return settings.kubelet_dir
+        return settings

@@ -25,7 +25,7 @@ from devherd.spool.identity import identity_of
 
 DEFAULT_PATH = Path("/etc/devherd/config.yaml")
 COMMON_OPTIONS = (
-    *("host_root", "kubelet_dir", "registration", "run_dir", "listen", "web_config"),
+    *("host_root", "kubelet_dir", "registration", "run_dir", "state_dir", "listen", "web_config"),
     *("log_level", "log_format"),
 )
 _PATHS = ("host_root", "kubelet_dir", "run_dir", "web_config")

@@ -25,7 +25,7 @@ from devherd.config.values import (
 )
 from devherd.config.vendors import Vendors
 from devherd.config.web import Web
-from devherd.settings import RegistrationWay, Settings
+from devherd.settings import DEFAULT_RUN_DIR, RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
 
@@ -55,7 +55,7 @@ class ExporterOptions(Section):
     device_metrics: Literal["all", "physical", "faults", "none"] = "all"
     """Which devices have series of their own. `all`: every id that the kubelet knows, replicas of shared devices
     included; `physical`: each device once, however often it is shared; `faults`: each device once, and only where
-    something is held against it (every alert works); `none`: no device (no alert about a single device works).
+    something is held against it (alerts work); `none`: no device (no alert about a single device works).
     """
 
 
@@ -120,8 +120,10 @@ class Config(Section):
     """The kubelet's directory, with `device-plugins/` and `pod-resources/` in it."""
     registration: RegistrationWay = "kubelet_socket"
     """Whether devherd registers at the kubelet's socket, or the kubelet finds it in `plugins_registry/`."""
-    run_dir: AbsolutePath = Path("/run/devherd")
+    run_dir: AbsolutePath = DEFAULT_RUN_DIR
     """Where the instance has its control socket and its state."""
+    state_dir: AbsolutePath | None = None
+    """What outlives a boot: cordons. Not given, it is /var/lib/devherd, and nowhere where `run_dir` is given."""
     listen: Listen = "127.0.0.1:9478"
     """Where metrics, status page and probes are served: `ADDRESS:PORT` or `unix:/PATH`, several separated by commas;
     empty: nowhere.
@@ -179,6 +181,7 @@ class Config(Section):
             kubelet_dir=self.kubelet_dir,
             registration=self.registration,
             run_dir=self.run_dir,
+            state_dir=self.state_dir,
             listen=self.listen,
             log_level=self.log_level,
             log_format=self.log_format,

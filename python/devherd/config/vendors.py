@@ -86,6 +86,10 @@ class NvidiaOptions(VendorOptions):
     """By what GPUs are found. `procfs`: NVML is never asked; MIG devices are then given by their nodes, under
     `mig_strategy: single` only.
     """
+    keep_open: Switch = True
+    """Whether GPUs stay open while they are watched, so that what NVML tells counts at once. `false`: they are opened
+    for a look each 30 s, and nothing of devherd's keeps them from a reset, from sleep or from another driver.
+    """
     imex: Imex = Imex()
 
     def preferred(self, *, shared: bool) -> Preference | None:

@@ -23,11 +23,15 @@ PRESENCE = frozenset(
         "mps-daemon",
         "node-missing",
         "off-bus",
+        "pci-recovery",
         "probe-timeout",
         "unprogrammed",
     }
 )
-"""Reasons that say what is there, what answers, or what an operator wants."""
+"""Reasons that say what is there, what answers, or what an operator wants.
+
+Of a port that the kernel could not recover, everything below it is meant: most cards at once is what that looks like.
+"""
 
 
 def cards_of(devices: Collection[DeviceKey]) -> int:

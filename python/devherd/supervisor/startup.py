@@ -28,6 +28,8 @@ from devherd.supervisor.stderr import Stderr
 
 log = logging.getLogger(__name__)
 
+_CORDON = "cordon"
+"""The source of that name (health/sources/cordon.py)."""
 _RESOURCE_LOG = re.compile(r"resource:(?P<key>.+)\.log(\.\d+)?")
 
 
@@ -45,6 +47,7 @@ def prepare(
         kubelet_lock = KubeletDirectoryLock(settings.plugin_directory)
         kubelet_lock.hold()
         _forget_the_last_run(settings)
+        _restore_cordons(settings)
         control.write_conf(settings)
         resolved_file.write(settings.resolved_config_file, config)
     first_scan.begin()
@@ -59,6 +62,21 @@ def _forget_the_last_run(settings: Settings) -> None:
     """Remove what it left behind: its children, and a socket on which nobody listens."""
     settings.children_file.unlink(missing_ok=True)
     settings.control_socket.unlink(missing_ok=True)
+
+
+def _restore_cordons(settings: Settings) -> None:
+    """A boot has emptied the run directory; what was cordoned before it is in the state directory."""
+    kept, live = settings.kept_cordons_file, spool.path_of(settings.findings_directory, _CORDON)
+    if kept is None or live.exists():
+        return
+    try:
+        content = kept.read_bytes()
+        live.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        spool.replace(live, content, mode=0o600)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.error("cannot read what was cordoned before the boot: %s; those devices are given to pods", error)
 
 
 def forget_gone_resources(settings: Settings) -> None:

@@ -1,7 +1,8 @@
 """Source `cordon`: devices that an operator keeps from new pods.
 
 It has no process: the commands `devherd cordon` and `devherd uncordon` write its findings, and the scanner reads them
-as those of any other source. The file outlives devherd, and a reboot where the run directory does.
+as those of any other source. The file outlives devherd; a copy in the state directory outlives a boot, which empties
+the run directory: the next start puts it back (supervisor/startup.py).
 """
 
 import contextlib
@@ -18,24 +19,42 @@ from devherd.proto import health_pb2
 _COMMAND = "devherd cordon"
 
 
+class NotKeptError(Exception):
+    """The cordons are in force, and cannot be written where they outlive a boot."""
+
+
+def _keep(kept: Path, message: health_pb2.Findings) -> None:
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        spool.write(kept, message)
+    except OSError as error:
+        raise NotKeptError(f"{kept}: {error.strerror or error}") from error
+
+
 class Cordons:
     """The cordoned devices of an instance."""
 
-    def __init__(self, findings_directory: Path) -> None:
+    def __init__(self, findings_directory: Path, kept: Path | None = None) -> None:
+        """`kept`: where they are to be found after a boot."""
         self._file = spool.path_of(findings_directory, CORDON)
+        self._kept = kept
 
     @contextlib.contextmanager
     def changing(self) -> Iterator["Changes"]:
         """What is cordoned, to be changed by one process at a time; written at the end.
 
-        Raises OSError, and SpoolError for a file that cannot be read, which is left as it is.
+        Raises OSError, and SpoolError for a file that cannot be read, which is left as it is. Raises NotKeptError, at
+        the end, where a boot will undo what is done.
         """
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._file.parent / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             changes = Changes(self._read())
             yield changes
-            spool.write(self._file, changes.message(time.time()))
+            message = changes.message(time.time())
+            spool.write(self._file, message)
+            if self._kept is not None:
+                _keep(self._kept, message)
 
     def _read(self) -> health_pb2.Findings:
         try:

@@ -4,10 +4,15 @@ Whoever can change it could run as devherd, or empty the node. As with sshd's St
 <https://man.openbsd.org/sshd_config#StrictModes>, its directories count, too. Writing to a socket changes nothing.
 """
 
+import errno
 import os
 import stat
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+
+_MOST_LINKS = 40
+"""As the kernel: path_resolution(7)."""
 
 
 def distrusted(path: Path) -> str | None:
@@ -27,6 +32,27 @@ def distrusted(path: Path) -> str | None:
 
 
 def _ways_to(path: Path) -> Iterator[Path]:
-    """The file and all directories above it, as it is named and as it is found. Raises OSError."""
-    found = path.resolve(strict=True)
-    yield from dict.fromkeys([found, *found.parents, path, *path.parents])
+    """Every file, directory and link on the way to what is there, in the order in which the kernel takes them.
+
+    Raises OSError, also for links that lead in a circle.
+    """
+    place, links = Path("/"), 0
+    yield place
+    rest = deque(path.absolute().parts[1:])
+    while rest:
+        name = rest.popleft()
+        if name == "..":
+            place = place.parent
+            continue
+        found = place / name
+        yield found
+        if not stat.S_ISLNK(found.lstat().st_mode):
+            place = found
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = found.readlink()
+        if target.is_absolute():
+            place = Path("/")
+        rest.extendleft(reversed([part for part in target.parts if part != "/"]))

@@ -21,26 +21,28 @@ class ReadFile:
         self.spoke_at = time.monotonic()
         self._path = Path(order.file)
         self._read: Identity | None = None
+        """The version that was read; None as long as there is none that can be: rights may change, and the file not."""
 
     def listen(self, timeout: float) -> None:
         """Read it when it has changed."""
         identity = identity_of(self._path, follow_symlinks=True)
         if identity is None or identity != self._read:
             try:
-                self._look()
+                self._read = identity if self._look() else None
             except OSError as error:
+                self._read = None
                 self.report.failed = f"it cannot be read: {error.strerror or error}"
-            self._read = identity
         time.sleep(timeout)
 
     def close(self) -> None:
         """Nothing was started."""
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Whether it may be read, whatever it says."""
         why = distrusted(self._path)
         if why:
             self.report.failed = why
-            return
+            return False
         descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would hang
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
@@ -53,3 +55,4 @@ class ReadFile:
             self.report.replace(content)
         if not self.report.failed:
             self.spoke_at = time.monotonic() - (time.time() - status.st_mtime)
+        return True
