@@ -22,6 +22,9 @@ PATIENCE_S = 30
 LOOKS = re.compile(r"devherd (status|scan|explain|events|sim kubelet (status|devices))\b|curl\b")
 """What only looks may be typed again until it prints what the page says: a reader does not type within milliseconds."""
 
+JUDGES = "devherd doctor"
+"""Ends with 1 where it finds a problem, and a machine without a kubelet's container runtime has one."""
+
 STANDS_FOR = {"GPU-1": "GPU-1af82b6b-b164-5efa-a55a-f0e76b9de459"}
 """Short names that pages use for what a reader has: the first GPU of the node `nvidia-8`."""
 
@@ -70,6 +73,9 @@ class Terminal:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.wait()
+        for pipe in (self._bash.stdin, self._bash.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
         shutil.rmtree(self.directory)
 
     def type(self, text):
@@ -100,7 +106,7 @@ class Terminal:
                 break
             time.sleep(0.2)
         said = f"{command.block.name}: {command.text}\n{output}"
-        assert code == 0, said
+        assert code == 0 or (code == 1 and command.text.startswith(JUDGES)), said
         assert as_shown, f"{said}\nthe page says:\n{command.printed}"
         if "devherd run" in command.text:
             self.until_registered()

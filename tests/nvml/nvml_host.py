@@ -113,6 +113,12 @@ class Looking:
         command = [sys.executable, "-c", PROCESS, str(self.settings.run_dir), last_exit]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
+    def process_has_closed(self, library: Path) -> bool:
+        """Whether the process lives and has not loaded the library."""
+        assert self._process is not None
+        maps = Path(f"/proc/{self._process.pid}/maps").read_text()
+        return self._process.poll() is None and bool(maps) and str(library.resolve()) not in maps
+
     def end(self) -> None:
         """Leave nothing behind."""
         if self._process is not None:

@@ -1,6 +1,7 @@
 """Process `source:nvml` as a watcher: what it writes to `findings/nvml`, and what its troubles cost."""
 
 import time
+from pathlib import Path
 
 import pytest
 from nvml_host import Host, Looking, until
@@ -182,12 +183,51 @@ def test_a_gpu_that_was_lost_is_asked_by_a_new_handle(watched):
     session.close()
 
 
+def is_loaded(made: Host) -> bool:
+    """Whether this process has the library, and with it the GPUs, open."""
+    return str(made.stub.library.resolve()) in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.parametrize("keeps_open", [True, False])
+def test_where_the_configuration_says_so_nothing_is_open_between_two_looks(watched, keeps_open):
+    """A driver can be replaced, a GPU reset, put to sleep or into MIG mode: nobody has it."""
+    made, _ = watched
+    request = {"library": str(made.stub.library), "gpus": dict.fromkeys(made.addresses), "keep_open": keeps_open}
+    made.stub.field(0, 230, 1).field(1, 230, 0)
+    session = Session(request, made.root)
+
+    session.open()
+    for _ in range(2):
+        assert [reading["recovery_action"] for reading in session.look(())] == [1, 0]
+        assert is_loaded(made) is keeps_open
+    assert session.holds_bad_ones is keeps_open
+
+    session.close()
+    assert not is_loaded(made)
+
+
+def test_a_process_that_keeps_nothing_open_finds_what_stands_with_each_look(tmp_path, stub, monkeypatch):
+    """From the configuration to the process: an Xid is the kernel log's to tell."""
+    monkeypatch.setenv("DEVHERD_NVML_STUB", str(stub.file))
+    made = Host(SimulatedNode.create(tmp_path / "node", NodeSpec(nvidia=NvidiaSpec(gpus=2))), stub)
+    vendors = {"nvidia": {"keep_open": False}}
+    look = Looking(Config.model_validate({"host_root": made.root, "vendors": vendors}), tmp_path / "run")
+    made.stub.field(0, 230, 2).field(1, 230, 0)
+    try:
+        look.settled()
+        until(lambda: found(look) == [(made.addresses[0], "recovery-action", "2", 0)], "what stands is told")
+        assert not said(look).failed
+        until(lambda: look.process_has_closed(made.stub.library), "the library is let go of")
+    finally:
+        look.end()
+
+
 class OneGpu:
     """A session whose clock goes on while it is asked."""
 
     def __init__(self, monkeypatch):
         self.now, self.events, self.asked = 100.0, [], []
-        self.holds_bad_ones = False
+        self.holds_bad_ones, self.keeps_open = False, True
         monkeypatch.setattr("devherd.health.sources.nvml.watcher.time.monotonic", lambda: self.now)
 
     def wait(self, _):
@@ -212,6 +252,19 @@ def test_a_bad_gpu_is_let_go_of_before_anything_else(monkeypatch):
     for _ in range(3):
         watcher.turn(lambda ask: ask())
     assert gpu.asked == [("let go", 130.0), ("look", 130.0, False)]
+
+
+def test_a_watcher_that_keeps_nothing_open_rests_until_the_next_look(monkeypatch):
+    """It does not wait for events, for which it would have to be open."""
+    gpu = OneGpu(monkeypatch)
+    gpu.keeps_open = False
+    watcher = Watcher(health_pb2.Findings())
+    watcher.begin({"gpus": {}}, gpu, [], gpu.now)
+    assert watcher.is_resting()
+    gpu.now += LOOK_SECONDS
+    assert not watcher.is_resting()
+    assert watcher.turn(lambda ask: ask())
+    assert (gpu.asked, watcher.is_resting()) == ([("look", gpu.now, False)], True)
 
 
 def test_gpus_are_looked_at_twice_a_minute_and_a_second_after_an_event(monkeypatch):

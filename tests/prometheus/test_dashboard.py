@@ -26,10 +26,16 @@ STOPPED = "example.com/stopped"
 def queries():
     """Every expression with its panel's title, as Grafana sends it, each variable `All`; and the examples."""
     yield from (("docs/metrics.md", example) for example in EXAMPLES)
-    for panel in PANELS:
-        for target in panel["targets"]:
-            expression = re.sub(r"\$__(rate_interval|range)\b", "1m", target["expr"])
-            yield panel["title"], re.sub(rf"\$({'|'.join(VARIABLES)})\b", ".*", expression)
+    asked = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
+    asked += [(annotation["name"], annotation["expr"]) for annotation in DASHBOARD["annotations"]["list"]]
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            values = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
+            label = values[2] if values[2] != "cluster" else "node"  # there is none of several clusters here
+            asked.append((f"${variable['name']}", f"count by ({label}) ({values[1]})"))
+    for title, expression in asked:
+        within = re.sub(r"\$__(rate_interval|range)\b", "1m", expression)
+        yield title, re.sub(rf"\$({'|'.join(VARIABLES)})\b", ".*", within)
 
 
 RACK = {"name": "rack", "match": {"vendor": "nvidia"}, "command": ["/bin/true"], "interval": "10s", "timeout": "5s"}

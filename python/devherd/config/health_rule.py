@@ -7,7 +7,7 @@ from pydantic import model_validator
 from devherd.config.problem import WrongValueError
 from devherd.config.section import Section
 from devherd.config.selectors import Match
-from devherd.config.values import PatternsOrAny, Period
+from devherd.config.values import PatternsOrAny, Period, Switch
 
 
 class HealthRule(Section):
@@ -15,6 +15,8 @@ class HealthRule(Section):
 
     match: Match = Match()
     """Which devices it is about, by their facts; empty: all."""
+    optional: Switch = False
+    """Whether there need be no such device on a node; without it, that is a warning there."""
     source: PatternsOrAny = []
     """Which sources it is about; empty: every one."""
     reason: PatternsOrAny = []

@@ -87,6 +87,10 @@ class ResourceRule(Section):
     """Which devices it is about, by their facts; empty: all."""
     name: ResourceName | None = None
     """The resource name under which they are advertised; without it, the name that their vendor's plugin gives them."""
+    optional: Switch = False
+    """Whether there need be no such device on a node: one configuration may be for nodes of several kinds. Without it,
+    a rule that matches no device of a node is a warning there.
+    """
     advertise: Switch = True
     """Whether they are advertised at all."""
     sharing: Sharing = Sharing()

@@ -19,6 +19,8 @@ pub struct Request {
     pub boot_id: Option<String>,
     /// `590.48.01`.
     pub driver_version: Option<String>,
+    /// Whether the GPUs stay open between two looks, so that events are heard.
+    pub keep_open: bool,
     /// The GPUs that the driver lists, by PCI address.
     pub gpus: BTreeMap<String, GpuState>,
 }

@@ -86,6 +86,7 @@ impl NvmlQuery {
             patience_seconds: self.patience.as_secs_f64(),
             boot_id: host.boot_id(),
             driver_version: driver::version(host).map(|(version, _)| version),
+            keep_open: options.keep_open,
             gpus: gpus.collect(),
         }
     }

@@ -35,6 +35,8 @@ pub struct NvidiaOptions {
     pub imex_channel_ids: Vec<u32>,
     /// Whether a missing IMEX channel makes devices unusable.
     pub imex_required: bool,
+    /// Whether whoever watches the GPUs keeps them open.
+    pub keep_open: bool,
     /// What containers get besides the device.
     pub device_discovery_strategy: DeviceDiscoveryStrategy,
 }
@@ -56,6 +58,7 @@ impl Default for NvidiaOptions {
             mofed_enabled: false,
             imex_channel_ids: Vec::new(),
             imex_required: false,
+            keep_open: true,
             device_discovery_strategy: DeviceDiscoveryStrategy::default(),
         }
     }

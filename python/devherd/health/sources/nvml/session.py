@@ -18,6 +18,7 @@ class Session:
 
     A GPU that sleeps is not opened, for that would wake it. One that is lost or has to be reset is opened for a look
     only: nothing can reset it, or take its driver away, while it is open, and only a new handle says that it is well.
+    Where the configuration says so, that is the way of all of them.
     """
 
     def __init__(self, request: Request, host_root: Path) -> None:
@@ -25,6 +26,8 @@ class Session:
         self._library: str | None = request.get("library")
         self._gpus = frozenset(request.get("gpus", ()))
         self._functions = host_root / "sys/bus/pci/devices"
+        self.keeps_open: bool = request.get("keep_open", True)
+        """Whether GPUs stay open between two looks, so that events are heard."""
         self._watch: NvmlWatch | None = None
         self._open: frozenset[str] = frozenset()
         self._bad: frozenset[str] = frozenset()
@@ -49,6 +52,8 @@ class Session:
         assert self._watch is not None
         readings: list[Reading] = json.loads(self._watch.look(sorted(awake)))
         self._bad = frozenset(reading["pci_address"] for reading in readings if is_suspect(reading))
+        if not self.keeps_open:
+            self.close()
         return readings
 
     @property
@@ -63,6 +68,7 @@ class Session:
     def close(self) -> None:
         """Let go of all GPUs and of the library."""
         watch, self._watch = self._watch, None
+        self._open = frozenset()
         if watch is not None:
             watch.close()
 

@@ -61,7 +61,8 @@ class Watcher:
 
     def is_resting(self) -> bool:
         """Whether there is nothing to ask at present."""
-        return self.session is None or (self._is_deaf and time.monotonic() < self._look_at)
+        hears = self.session is not None and self.session.keeps_open and not self._is_deaf
+        return self.session is None or (not hears and time.monotonic() < self._look_at)
 
     def turn(self, asking: Asking) -> bool:
         """Ask once: wait for events, look at the GPUs when that is due; whether there is something new to tell."""
