@@ -2,12 +2,14 @@
 
     python bare_plugin.py KUBELET_DIR RESOURCE [RESOURCE ...]
 
-With one resource it serves by itself; with several it forks a process for each when it has imported what they need.
+With one resource it serves by itself; with several it forks a process for each when it has imported what they need. At
+SIGUSR1 its device fails, or recovers.
 """
 
 import asyncio
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -27,7 +29,9 @@ from devherd.proto.deviceplugin_v1beta1_pb2_grpc import (
 
 DEVICE = "dfl-port.0"
 _OPTIONS = api.DevicePluginOptions()
-_LIST = api.ListAndWatchResponse(devices=[api.Device(ID=DEVICE, health="Healthy")])
+_LISTS = [
+    api.ListAndWatchResponse(devices=[api.Device(ID=DEVICE, health=health)]) for health in ("Healthy", "Unhealthy")
+]
 _NODE = api.DeviceSpec(host_path=f"/dev/{DEVICE}", container_path=f"/dev/{DEVICE}", permissions="rw")
 _ANSWER = api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(devices=[_NODE])])
 
@@ -40,9 +44,13 @@ class BarePlugin(DevicePluginServicer):
         return _OPTIONS
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:  # noqa: ARG002, N802
-        """One list, then nothing."""
-        yield _LIST
-        await asyncio.Event().wait()
+        """One list, and another at each signal."""
+        changed = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, changed.set)
+        for device_list in itertools.cycle(_LISTS):
+            yield device_list
+            await changed.wait()
+            changed.clear()
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> api.PreferredAllocationResponse:  # noqa: ARG002, N802
         """None."""

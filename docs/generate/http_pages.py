@@ -99,10 +99,10 @@ def _operation(path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     answers = {status: answer for status, answer in operation["responses"].items() if "$ref" not in answer}
     yield table(
         ("status", "when", "type"),
-        ((status, each["description"], _types(each["content"])) for status, each in answers.items()),
+        ((status, each["description"], _types(each.get("content", ()))) for status, each in answers.items()),
     )
     for status, answer in answers.items():
-        for kind, content in answer["content"].items():
+        for kind, content in answer.get("content", {}).items():
             if "example" in content:
                 yield _example(status, kind, content["example"])
 
@@ -129,6 +129,8 @@ def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
 def _type(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " or ".join(map(_type, schema["anyOf"]))
     if "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema["enum"])
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]

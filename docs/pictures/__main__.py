@@ -35,7 +35,7 @@ CONFIG = {
     ]
 }
 PICTURES = {
-    "page-desktop-light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
+    "page-desktop-light": {"viewport": {"width": 1120, "height": 820}, "color_scheme": "light"},
     "page-phone-dark": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "is_mobile": True},
 }
 
@@ -43,26 +43,28 @@ PICTURES = {
 async def _set_the_scene(testbed: Testbed) -> None:
     """Two pods that train, a GPU that has fallen off the bus, a link that has become narrow."""
     kubelet, node = testbed.kubelet, testbed.node
-    await kubelet.until_allocatable("nvidia.com/gpu", 8)
-    await kubelet.until_allocatable("amd.com/gpu", 4)
-    await kubelet.until_allocatable("example.com/compression", 1)
+    await kubelet.until_allocatable("nvidia.com/gpu", 8, within=60)
+    await kubelet.until_allocatable("amd.com/gpu", 4, within=60)
+    await kubelet.until_allocatable("example.com/compression", 1, within=60)
     await kubelet.allocate("nvidia.com/gpu", 4, pod="train-0", namespace="research")
     await kubelet.allocate("amd.com/gpu", 2, pod="render-7", namespace="studio")
     faults.inject(node, "xid", node.nvidia.addresses()[6])
-    await kubelet.until_allocatable("nvidia.com/gpu", 7)
+    await kubelet.until_allocatable("nvidia.com/gpu", 7, within=60)
     node.fail_port("dfl-port.0")
-    await kubelet.until_allocatable("example.com/compression", 0)
+    await kubelet.until_allocatable("example.com/compression", 0, within=60)
 
 
 async def take(folder: Path) -> None:
     """Into this folder."""
     os.environ["NODE_NAME"] = "gpu-node-12"
-    with tempfile.TemporaryDirectory(prefix="dh", dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(prefix="devherd-", dir="/tmp") as directory:
         async with Testbed(Path(directory), NODE, CONFIG) as testbed, async_playwright() as playwright:
             await _set_the_scene(testbed)
-            browser = await playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-            for name, options in PICTURES.items():
-                page = await browser.new_page(**options)
+            browser = await playwright.chromium.launch(
+                executable_path=BROWSER, args=["--no-sandbox", "--disable-lcd-text"]
+            )
+            for name, window in PICTURES.items():
+                page = await browser.new_page(**window)
                 await page.goto(f"http://{testbed.settings.listen}/")
                 await page.screenshot(path=folder / f"{name}.png")
             await browser.close()

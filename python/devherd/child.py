@@ -48,6 +48,10 @@ class Child:
         """To be called at least every BEAT_PERIOD_SECONDS from the loop that does the child's work."""
         self.heartbeats.beat(self.slot)
 
+    def waits_for_the_kubelet(self, waits: bool) -> None:
+        """Whether the child can do nothing before the kubelet is there: the supervisor says so once for all."""
+        self.heartbeats.waits_for_the_kubelet(self.slot, waits)
+
     def has_outgrown_its_sandbox(self) -> bool:
         """Whether it has to end with RENEW."""
         return self.sandbox is not None and self.sandbox.is_outgrown()

@@ -1,14 +1,15 @@
 """Signs of life in anonymous shared pages, mapped before the forks: beating is a store, watching is a load.
 
 Slot n holds the monotonic time of the last beat of the child that was given slot n; before its first, that of its start
-with a minus sign.
+with a minus sign. Beside it is whether the child waits for the kubelet.
 """
 
 import mmap
 import struct
 import time
 
-_SLOT = struct.Struct("=d")
+_SLOT = struct.Struct("=dd")
+_BEAT, _WAITS = struct.Struct("=d"), struct.Struct("=?")
 
 
 MOST_CHILDREN = 1 << 16
@@ -47,11 +48,20 @@ class Heartbeats:
 
     def clear(self, slot: int) -> None:
         """Forget the last beat: the child is being started."""
-        _SLOT.pack_into(self._page, slot * _SLOT.size, -time.monotonic())
+        _SLOT.pack_into(self._page, slot * _SLOT.size, -time.monotonic(), 0.0)
 
     def beat(self, slot: int) -> None:
         """Say that the child of this slot is alive now."""
-        _SLOT.pack_into(self._page, slot * _SLOT.size, time.monotonic())
+        _BEAT.pack_into(self._page, slot * _SLOT.size, time.monotonic())
+
+    def waits_for_the_kubelet(self, slot: int, waits: bool) -> None:
+        """Say whether the child of this slot can do nothing before the kubelet is there."""
+        _WAITS.pack_into(self._page, slot * _SLOT.size + _BEAT.size, waits)
+
+    def awaits_the_kubelet(self, slot: int) -> bool:
+        """Whether it has said so."""
+        waits: bool = _WAITS.unpack_from(self._page, slot * _SLOT.size + _BEAT.size)[0]
+        return waits
 
     def last_beat(self, slot: int) -> float:
         """Monotonic seconds of the last beat, 0.0 before the first."""
@@ -62,5 +72,5 @@ class Heartbeats:
         return time.monotonic() - abs(self._value(slot))
 
     def _value(self, slot: int) -> float:
-        value: float = _SLOT.unpack_from(self._page, slot * _SLOT.size)[0]
+        value: float = _BEAT.unpack_from(self._page, slot * _SLOT.size)[0]
         return value

@@ -5,12 +5,15 @@ Only reads: the exporter and `devherd status` show it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 
 from devherd import head, spool
 from devherd.head import Head
+from devherd.inventory import DeviceKey, key_of
 from devherd.inventory_json import Json, inventory_json
 from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
+from devherd.spool.listing import listed
 
 Holder = Mapping[str, str]
 """Who holds a device: `namespace`, `pod`, `container`."""
@@ -18,7 +21,7 @@ Holder = Mapping[str, str]
 Allocations = Mapping[tuple[str, str], list[Holder]]
 """Holders by resource name and device id."""
 
-RUNNING = "RUNNING"
+RUNNING, STOPPED = "RUNNING", "STOPPED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Registration:
     streams: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Herd:
     """A running instance. `scan` is None before the first scan, `supervisor_pid` 0 when none ever ran here."""
 
@@ -51,6 +54,21 @@ class Herd:
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None when the supervisor does not list one."""
         return self.children.get(f"resource:{spool.key_of(resource_name)}")
+
+    def since(self, device: spool_pb2.Device) -> float | None:
+        """Since which Unix second it is Unhealthy, or else warned of; None where it is neither."""
+        action = health_pb2.UNHEALTHY if device.reasons else health_pb2.WARN
+        verdict = self._verdict_of.get(key_of(device))
+        counting = [
+            held.first_timestamp_seconds
+            for held in (verdict.held if verdict else ())
+            if held.action == action and not held.is_over and not held.is_waiting
+        ]
+        return min(counting, default=None)
+
+    @cached_property
+    def _verdict_of(self) -> Mapping[DeviceKey, health_pb2.Verdict]:
+        return {(verdict.vendor, verdict.card, verdict.device): verdict for verdict in self.verdicts}
 
     def registration(self, resource_name: str) -> Registration:
         """The registration of a resource. A child's last state is ignored when it is not running."""
@@ -98,18 +116,24 @@ def read_children(settings: Settings) -> Herd:
 
 
 def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
-    """The inventory's JSON with the instance, each resource's registration, and each device's holders.
+    """The inventory's JSON with the instance, each resource's registration and child, each device's holders and age.
 
-    What is unknown is null.
+    What is unknown is null. `since` is the Unix second from which on a device has been Unhealthy or warned of.
     """
     summary = herd.scan or spool_pb2.ScanSummary()
     inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds)
+    inventory["scanned_at"] = summary.timestamp_seconds or None
     inventory["instance"] = asdict(herd.head) if herd.head else None
+    by_name = {resource.name: resource for resource in herd.resources}
     for resource in inventory["resources"]:
+        child = herd.child_of(resource["name"])
+        resource["child"] = child.name if child else None
         registration = herd.registration(resource["name"])
         resource["registered"] = registration.registered
         resource["detail"] = registration.detail
-        for device in resource["devices"]:
+        listed_devices = (device for _, device in listed(by_name[resource["name"]]))
+        for device, known in zip(resource["devices"], listed_devices, strict=True):
+            device["since"] = herd.since(known)
             device["allocated"] = (
                 None
                 if allocations is None
@@ -119,8 +143,10 @@ def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
 
 
 def _why_not_running(child: spool_pb2.Child | None) -> str:
-    if child is None:
+    if child is None or (child.state == STOPPED and not (child.started_timestamp_seconds or child.last_exit)):
         return "its process has not been started yet"
+    if child.state == STOPPED:  # everything else is started again by itself
+        return f"stopped by an operator; `devherd ctl start {child.name}`"
     last_exit = f", last exit: {child.last_exit}" if child.last_exit else ""
     return f"its process is {child.state}{last_exit}"
 

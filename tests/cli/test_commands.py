@@ -59,7 +59,7 @@ def test_version_is_one_line():
         (["scan", "--output", "json", "--watch"], "`--watch` shows a table"),
         (["status", "extra"], "unrecognized arguments: extra"),
         (["scan", "--config", "/nowhere/config.yaml"], "cannot read /nowhere/config.yaml"),
-        (["scan", "--listen", "here"], "--listen: 'here' is not ADDRESS:PORT"),
+        (["scan", "--listen", "here"], "bad value of --listen — `here` is not an ADDRESS:PORT"),
         (["scan", "--log-level", "loud"], "--log-level"),
         (["scan", "--host-root", "/nowhere"], "cannot scan /nowhere"),
         (["check-config", "--host-root", "/etc/passwd"], "cannot scan /etc/passwd"),
@@ -103,6 +103,7 @@ def test_an_interrupt_is_quiet(tmp_path):
     process = subprocess.Popen(
         [*COMMAND, "scan", "--watch", "--config", config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    assert process.stdout.readline().endswith("Z\n")
     assert "RESOURCE" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)

@@ -31,7 +31,9 @@ def test_the_package_has_links_to_the_files_and_no_copies():
     """A copy would be another file tomorrow."""
     packaged = ROOT / "python" / "devherd" / "deploy"
     found = {str(path.relative_to(packaged)): path for path in packaged.rglob("*") if not path.is_dir()}
-    assert found.keys() == SHIPPED.keys()
+    links = [f"ln -sr deploy/{name} python/devherd/deploy/{name}" for name in sorted(SHIPPED.keys() - found.keys())]
+    assert not links, "\n".join(["these links are missing:", *links])
+    assert found.keys() - SHIPPED.keys() == set()
     assert [name for name, path in found.items() if not path.is_symlink() or path.resolve() != DEPLOY / name] == []
 
 

@@ -83,7 +83,8 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_wrapped(config):
 
     assert outcome.code == 0
     assert lines[0].split() == ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT", "A", "CONTAINER", "GETS"]
-    assert sum("Healthy" in line for line in lines) == 13
+    assert sum("Healthy" in line for line in lines) == 12
+    assert sum("gpu-9 (2 replicas)" in line for line in lines) == 1
     assert sum("/dev/null:/dev/nothing" in line for line in lines) == 2
     assert sum("/dev/absent" in line and "no device matches" in line for line in lines) == 1
     assert lines[-1].startswith("3 resources, 13 devices (0 unhealthy), 1 problem, ")
@@ -174,3 +175,47 @@ def test_a_host_without_devices_is_told_where_was_looked(tmp_path):
     assert "    NVIDIA GPUs in /proc/driver/nvidia/gpus\n" in outcome.stdout
     assert "    AMD GPUs: switched off\n" in outcome.stdout
     assert "0 resources, 0 devices (0 unhealthy), 0 problems" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("--resource", "example.com/*"), ["example.com/gpu", "example.com/shared"]),
+        (("--resource", "devic.es/null", "--resource", "example.com/gpu"), ["devic.es/null", "example.com/gpu"]),
+        (("--vendor", "generic"), ["devic.es/null"]),
+        (("--unhealthy",), []),
+    ],
+)
+def test_what_is_scanned_can_be_chosen(config, words, names):
+    """In the table, in the JSON, and in what is explained."""
+    inventory = json.loads(devherd("scan", "--output", "json", *words, "--config", config).stdout)
+    told = devherd("scan", "--explain", *words, "--config", config).stdout
+
+    assert [resource["name"] for resource in inventory["resources"]] == names
+    assert sum(" → " in line for line in told.splitlines()) == sum(
+        len({device["id"].partition("::")[0] for device in resource["devices"]}) for resource in inventory["resources"]
+    )
+    assert ("No device fits." in told) == (not names)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--resource", "example.com/gpux"), "did you mean `example.com/gpu`?"),
+        (("--vendor", "nvdia"), "did you mean `nvidia`?"),
+    ],
+)
+def test_a_name_that_there_is_not_is_an_error_with_those_that_there_are(config, words, complaint):
+    """An empty table would look like a host without devices."""
+    outcome = devherd("scan", *words, "--config", config)
+
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert complaint in outcome.error_line
+
+
+def test_a_vendor_without_a_device_is_no_error(config):
+    """Perhaps its driver is missing: a problem says so."""
+    outcome = devherd("scan", "--vendor", "intel_fpga", "--config", config)
+
+    assert outcome.code == 0
+    assert outcome.stdout.startswith("No device fits.\n")

@@ -1,20 +1,32 @@
 """`devherd status`: what an instance's files say, as a table and as JSON, and that there is no instance."""
 
+import contextlib
+import io
 import json
+import os
+import pty
+import re
 import shutil
 import socket
+import subprocess
+import termios
+import time
+from dataclasses import replace
 
 import pytest
 import scratch
-from command_line import devherd
+from command_line import COMMAND, devherd
 
-from devherd import spool
+from devherd import head, spool
+from devherd.config.resolved import Config
+from devherd.proto.health_pb2 import UNHEALTHY, Held, Verdict, Verdicts
 from devherd.proto.spool_pb2 import Child, Children, Device, Problem, Resource, ResourceState, ScanSummary
+from devherd.settings import Settings
 
 GPU = Resource(
     name="example.com/gpu",
     vendor="simulated",
-    devices=[Device(id="0"), Device(id="1", reasons=["xid"]), Device(id="2", warnings=["link-degraded"])],
+    devices=[Device(id="0"), Device(id="1", reasons=["xid"], replicas=3), Device(id="2", warnings=["link-degraded"])],
 )
 NIC = Resource(name="example.com/nic", vendor="simulated", devices=[Device(id="a")])
 
@@ -22,7 +34,7 @@ NIC = Resource(name="example.com/nic", vendor="simulated", devices=[Device(id="a
 @pytest.fixture
 def run_dir():
     """The files of an instance with two resources, and a socket where its supervisor would listen."""
-    directory = scratch.directory()
+    directory, now = scratch.directory(), time.time()
     for name in ("offers", "offers/device-plugin", "state"):
         (directory / name).mkdir()
     for resource in (GPU, NIC):
@@ -32,11 +44,21 @@ def run_dir():
     problem = Problem(vendor="simulated", path="/sys/x", error="unreadable", device="7")
     spool.write(directory / "scan.pb", ScanSummary(duration_seconds=0.25, problems=[problem]))
     children = [
-        Child(name="scanner", state="RUNNING", pid=11, restarts={"signal": 2, "exit": 0}),
-        Child(name="resource:example.com_gpu", state="RUNNING", pid=12),
+        Child(
+            name="scanner",
+            state="RUNNING",
+            pid=11,
+            restarts={"signal": 2, "exit": 0},
+            started_timestamp_seconds=now - 125.5,
+        ),
+        Child(name="resource:example.com_gpu", state="RUNNING", pid=12, started_timestamp_seconds=now - 50 * 3600 - 30),
         Child(name="resource:example.com_nic", state="BACKOFF", last_exit="signal 9"),
     ]
     spool.write(directory / "children.pb", Children(children=children))
+    of_xid = Held(reason="xid", action=UNHEALTHY, first_timestamp_seconds=now - 301)
+    spool.write(directory / "verdicts.pb", Verdicts(verdicts=[Verdict(device="1", held=[of_xid])]))
+    usual = head.of(Settings(), Config(common=Settings()), pid=10, started=now - 3661)
+    head.write(directory / "instance.json", replace(usual, version="0.1.0", revision="abc"))
     with socket.socket(socket.AF_UNIX) as supervisor:
         supervisor.bind(str(directory / "supervisor.sock"))
         supervisor.listen()
@@ -52,35 +74,158 @@ def options(run_dir):
 def test_the_table_shows_resources_what_is_wrong_and_processes(run_dir):
     """Every fact where it is looked for, one line for each resource."""
     outcome = devherd("status", *options(run_dir))
-    lines = [line.split("   ") for line in outcome.stdout.splitlines()]
+    steady = re.sub(r"min \d+ s", "min", outcome.stdout)  # a busy machine takes seconds
+    lines = [line.split("   ") for line in steady.splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
 
     assert (outcome.code, outcome.stderr) == (0, "")
     assert cells == [
-        ["RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", "PROCESS"],
-        ["example.com/gpu", "2", "3", "unknown", "yes", "RUNNING 12"],
-        ["example.com/nic", "1", "1", "unknown", "its process is BACKOFF, last exit: signal 9", "BACKOFF"],
+        ["devherd 0.1.0 (abc), process 10, up 1 h 1 min"],
+        ["configuration from options and environment; run directory /run/devherd"],
+        ["kubelet /var/lib/kubelet, registration kubelet_socket; HTTP on 127.0.0.1:9478"],
         [],
-        ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT A CONTAINER GETS"],
-        ["example.com/gpu", "1", "Unhealthy: xid"],
-        ["example.com/gpu", "2", "Healthy (warning: link-degraded)"],
+        ["RESOURCE", "DEVICE", "HEALTH", "SINCE", "HELD BY"],
+        ["example.com/gpu", "1 (3 replicas)", "Unhealthy: xid", "5 min ago", "unknown"],
+        ["example.com/gpu", "2", "Healthy (warning: link-degraded)", "unknown"],
         ["why: devherd explain RESOURCE DEVICE"],
         [],
-        ["PROBLEM OF", "DEVICE", "PATH", "ERROR"],
+        ["not registered: example.com/nic: its process is BACKOFF, last exit: signal 9"],
+        [],
+        ["VENDOR", "DEVICE", "PATH", "PROBLEM"],
         ["simulated", "7", "/sys/x", "unreadable"],
         [],
-        ["PROCESS", "STATE", "RESTARTS", "LAST EXIT"],
-        ["resource:example.com_gpu", "RUNNING 12"],
-        ["resource:example.com_nic", "BACKOFF", "signal 9"],
-        ["scanner", "RUNNING 11", "2 by signal"],
+        ["RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", "STATE", "UPTIME", "RESTARTS", "LAST EXIT"],
+        ["example.com/gpu", "2", "5", "unknown", "yes", "RUNNING 12", "2 d 2 h", "0"],
+        ["example.com/nic", "1", "1", "unknown", "no", "BACKOFF", "0", "signal 9"],
+        [],
+        ["PROCESS", "STATE", "UPTIME", "RESTARTS", "LAST EXIT"],
+        ["scanner", "RUNNING 11", "2 min", "2 by signal"],
     ]
+
+
+def test_a_kubelet_that_is_away_is_said_once_and_not_for_each_resource(run_dir):
+    """It is the same for all of them."""
+    for resource in (GPU, NIC):
+        state = ResourceState(name=resource.name, detail="waiting for the kubelet")
+        spool.write(spool.path_of(run_dir / "state", spool.key_of(resource.name)), state)
+    children = [Child(name=f"resource:{spool.key_of(resource.name)}", state="RUNNING") for resource in (GPU, NIC)]
+    spool.write(run_dir / "children.pb", Children(children=children))
+
+    outcome = devherd("status", *options(run_dir))
+
+    assert outcome.stdout.count("waiting for the kubelet") == 1
+    assert "\nnot registered: all 2 resources: waiting for the kubelet\n" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "there", "not_there"),
+    [
+        (("--resource", "example.com/nic"), ["example.com/nic"], ["example.com/gpu"]),
+        (("--resource", "*/g*"), ["example.com/gpu"], ["example.com/nic "]),
+        (("--unhealthy",), ["1 (3 replicas)", "2  ", "example.com/gpu   2         5"], ["example.com/nic   1"]),
+        (("--vendor", "simulated"), ["example.com/gpu", "example.com/nic"], []),
+        (("--vendor", "nvidia"), [], ["example.com/gpu", "example.com/nic"]),
+    ],
+)
+def test_resources_and_devices_can_be_chosen(run_dir, words, there, not_there):
+    """The numbers are those of whole resources all the same."""
+    shown = devherd("status", *words, *options(run_dir)).stdout
+    assert [text for text in there if text not in shown] == []
+    assert [text for text in not_there if text in shown] == []
+
+
+def test_what_is_wrong_comes_first_when_asked(run_dir):
+    """By name otherwise."""
+    healthy = Resource(name="a.example/fine", devices=[Device(id="0")])
+    spool.write(spool.path_of(run_dir / "offers/device-plugin", spool.key_of(healthy.name)), healthy)
+    state = ResourceState(name=healthy.name, registered=True)
+    spool.write(spool.path_of(run_dir / "state", spool.key_of(healthy.name)), state)
+    children = [Child(name=f"resource:{spool.key_of(one.name)}", state="RUNNING") for one in (GPU, NIC, healthy)]
+    spool.write(run_dir / "children.pb", Children(children=children))
+    by_name, by_health = (
+        devherd("status", "--sort", order, *options(run_dir)).stdout.rpartition("RESOURCE ")[2]
+        for order in ("name", "health")
+    )
+
+    assert by_name.index("a.example/fine") < by_name.index("example.com/gpu")
+    assert by_health.index("a.example/fine") > by_health.index("example.com/gpu")
+
+
+def test_it_fails_on_a_problem_only_when_asked_and_only_for_what_was_chosen(run_dir):
+    """For scripts: a problem of the scan, a program that does not run, an unhealthy device."""
+    assert devherd("status", "--fail-on-problem", *options(run_dir)).code == 1
+    children = [Child(name=f"resource:{spool.key_of(one.name)}", state="RUNNING") for one in (GPU, NIC)]
+    spool.write(run_dir / "children.pb", Children(children=children))
+    spool.write(run_dir / "scan.pb", ScanSummary())
+    spool.write(spool.path_of(run_dir / "state", spool.key_of(NIC.name)), ResourceState(name=NIC.name, registered=True))
+    chosen = [("--resource", NIC.name), ("--resource", GPU.name), ()]
+
+    codes = [devherd("status", "--fail-on-problem", *words, *options(run_dir)).code for words in chosen]
+    assert codes == [0, 1, 1]
+    assert devherd("status", *options(run_dir)).code == 0
+
+
+def test_a_watch_in_a_pipe_begins_each_block_with_the_time(run_dir):
+    """So that a log of it can be read."""
+    command = [*COMMAND, "status", "--watch", *map(str, options(run_dir))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        lines = [watching.stdout.readline() for _ in range(30)]
+        watching.terminate()
+
+    times = [line for line in lines if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", line)]
+    assert lines[0] == times[0]
+    assert len(times) == 2
+
+
+def test_a_watch_fits_the_screen_with_what_is_wrong_on_it():
+    """The rest is counted: a screen cannot be scrolled."""
+    from rich.console import Console
+
+    from devherd.cli.watch import Fitted
+
+    terminal = Console(width=40, height=5, file=io.StringIO(), force_terminal=True, highlight=False)
+    terminal.print(Fitted("\n".join(f"line {number}" for number in range(9))), height=5)
+    few = Console(width=40, height=5, file=io.StringIO(), force_terminal=True, highlight=False)
+    few.print(Fitted("one"), height=5)
+
+    shown = terminal.file.getvalue()
+    assert [f"line {number}" in shown for number in range(9)] == [True] * 4 + [False] * 5
+    assert "… 5 more lines" in shown
+    assert "more" not in few.file.getvalue()
+
+
+def test_no_name_is_cut_on_a_narrow_terminal(run_dir):
+    """It has to be copied: the terminal wraps the line."""
+    long = Resource(name=f"example.com/{'x' * 90}", devices=[Device(id="y" * 40, reasons=["xid"])])
+    spool.write(spool.path_of(run_dir / "offers/device-plugin", spool.key_of(long.name)), long)
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    command = [*COMMAND, "status", *map(str, options(run_dir))]
+    with subprocess.Popen(command, stdout=theirs, stdin=theirs, stderr=theirs, env={"TERM": "dumb"}) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end closes
+            while part := os.read(ours, 65536):
+                shown += part
+        process.wait(timeout=60)
+    os.close(ours)
+
+    assert long.name in shown.decode()
+    assert "y" * 40 in shown.decode()
 
 
 def test_the_json_is_the_live_inventory_with_the_processes(run_dir):
     """Each resource says whether it is registered, or why not, and which process serves it."""
     status = json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)
 
+    gpu = status["resources"][0]["devices"]
     assert status["duration_seconds"] == 0.25
+    assert [round(time.time() - device["since"], -2) if device["since"] else None for device in gpu] == [
+        None,
+        *[300] * 3,
+        None,
+    ]
+    assert (status["instance"]["pid"], status["instance"]["version"], status["scanned_at"]) == (10, "0.1.0", None)
     assert [
         (resource["name"], resource["registered"], resource["detail"], resource["child"])
         for resource in status["resources"]
@@ -92,6 +237,7 @@ def test_the_json_is_the_live_inventory_with_the_processes(run_dir):
         "name": "scanner",
         "state": "RUNNING",
         "pid": 11,
+        "started": status["children"][2]["started"],
         "restarts": {"exit": 0, "signal": 2},
         "last_exit": None,
     }

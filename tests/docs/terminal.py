@@ -22,6 +22,12 @@ PATIENCE_S = 30
 LOOKS = re.compile(r"devherd (status|scan|explain|events|sim kubelet (status|devices))\b|curl\b")
 """What only looks may be typed again until it prints what the page says: a reader does not type within milliseconds."""
 
+JUDGES = "devherd doctor"
+"""Ends with 1 where it finds a problem, and a machine without a kubelet's container runtime has one."""
+
+STANDS_FOR = {"GPU-1": "GPU-1af82b6b-b164-5efa-a55a-f0e76b9de459"}
+"""Short names that pages use for what a reader has: the first GPU of the node `nvidia-8`."""
+
 
 class Terminal:
     """Use it as a context. Paths that pages name are below a directory of its own, which has the checkout's files."""
@@ -61,20 +67,23 @@ class Terminal:
         return self
 
     def __exit__(self, *_):
-        """End whatever the page started; without a trace."""
-        with contextlib.suppress(AssertionError, BrokenPipeError):
-            self.type("kill $(jobs -p) 2> /dev/null; wait")
+        """End whatever the page started, also where a command hangs; without a trace."""
+        with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
+            self._bash.communicate("kill $(jobs -p) 2> /dev/null; wait\n", timeout=PATIENCE_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.wait()
-        self._bash.stdin.close()
-        self._bash.stdout.close()
+        for pipe in (self._bash.stdin, self._bash.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
         shutil.rmtree(self.directory)
 
     def type(self, text):
         """Run a command; its exit status and output, with the paths that the page has."""
         for word, meant in self._paths.items():
             text = re.sub(rf"(?<!\w){re.escape(word)}", lambda _, meant=meant: meant, text)
+        for word, meant in STANDS_FOR.items():
+            text = re.sub(rf"\b{word}\b", meant, text)
         self._bash.stdin.write(f"{{ {text}\n}} < /dev/null; code=$?; echo; echo '{END}' $code\n")
         self._bash.stdin.flush()
         printed = []
@@ -93,11 +102,11 @@ class Terminal:
         while True:
             code, output = self.type(command.text)
             as_shown = not command.printed or is_as_shown(command.printed, output)
-            if (code == 0 and as_shown) or not LOOKS.search(command.text) or time.monotonic() > until:
+            if as_shown or not LOOKS.search(command.text) or time.monotonic() > until:
                 break
             time.sleep(0.2)
         said = f"{command.block.name}: {command.text}\n{output}"
-        assert code == 0, said
+        assert code == 0 or (code == 1 and command.text.startswith(JUDGES)), said
         assert as_shown, f"{said}\nthe page says:\n{command.printed}"
         if "devherd run" in command.text:
             self.until_registered()

@@ -4,6 +4,7 @@ import child_faults  # noqa: F401
 import host_faults  # noqa: F401
 import kubelet_faults  # noqa: F401
 import operator_faults  # noqa: F401
+import source_faults  # noqa: F401
 from matrix import ROWS
 
 __all__ = ["ROWS"]

@@ -33,6 +33,8 @@ class Row:
     """Before the herd starts."""
     needs: str = ""
     """A command that succeeds where the fault can be injected."""
+    is_silent: bool = False
+    """The kubelet is sent no list at all: no device changes, not even for a moment."""
     excused: str = ""
     """Why a traceback in the log is right."""
     in_a_row: int = 5
@@ -116,6 +118,8 @@ async def _once(wanted: Row, trial: Trial) -> float:
     await wanted.inject(trial)
     seconds = await trial.until_healed(wanted.registers, wanted.replaces)
     await trial.audit(wanted.registers + wanted.may_register, wanted.replaces, wanted.excused)
+    if wanted.is_silent:
+        trial.demand_silence()
     return seconds
 
 

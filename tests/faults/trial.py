@@ -17,7 +17,7 @@ from typing import Any
 from moody_kubelet import MoodyKubelet
 
 from devherd import spool
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd_sim.node.presets import preset
 from devherd_sim.testbed import Testbed
@@ -36,8 +36,8 @@ HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]
 """What pods hold from the beginning on: resource, devices, pod."""
 
 LEFT_IN_THE_RUN_DIRECTORY = {
-    "allocatable", "config.json", "devices.pb", "findings", "lock", "logs", "offers", "scan.pb", "scanner.pb", "state",
-    "supervisord.conf", "verdicts.pb",
+    "allocatable", "config.json", "devices.pb", "doubts.pb", "facts", "findings", "history", "instance.json", "lock",
+    "logs", "offers", "requests", "scan.pb", "scanner.pb", "state", "supervisord.conf", "verdicts.pb",
 }  # fmt: skip
 PATIENCE_SECONDS = 40.0
 _LOOK_SECONDS = 0.01
@@ -62,6 +62,10 @@ class Trial(Testbed):
         self.has_own_mounts = False
         self.mended_at = 0.0
         self.ended_as_told = True
+        self.devices = {name: dict.fromkeys(ids, "Healthy") for name, ids in DEVICES.items()}
+        """What the kubelet is to have; a row that prepares more of the node adds to it."""
+        self.sources: set[str] = set()
+        """Children that are sources of health."""
         self.helpers: set[int] = set()
         """Processes that a row has started itself."""
         self._mark = self._log_mark = 0
@@ -73,6 +77,10 @@ class Trial(Testbed):
         place = self.directory / "config.yaml"
         place.with_suffix(".new").write_text(json.dumps(config))
         place.with_suffix(".new").rename(place)
+
+    def change_config(self, **sections: dict[str, Any]) -> None:
+        """Before the herd starts: more keys in sections of the configuration."""
+        self.configure(CONFIG | {name: CONFIG.get(name, {}) | more for name, more in sections.items()})
 
     async def start_herd(self) -> float:
         """As a testbed does; a herd that has mounts of its own has its run directory seen with its eyes."""
@@ -155,14 +163,15 @@ class Trial(Testbed):
         for resource in registers:
             if not self.kubelet.events.since(self._mark, "registered", resource):
                 return f"{resource} has not registered again"
-        for resource, ids in DEVICES.items():
-            if self.kubelet.devices(resource) != dict.fromkeys(ids, "Healthy"):
+        for resource, health in self.devices.items():
+            if self.kubelet.devices(resource) != health:
                 return f"{resource} has {self.kubelet.devices(resource)}"
-        return self._missing_children(replaces) or self._missing_state()
+        return self._missing_children(replaces) or self._missing_state() or self._missing_sources()
 
     def _missing_children(self, replaces: tuple[str, ...] | None) -> str:
         children = self.children()
-        if set(children) != {"scanner", "exporter", *(f"resource:{spool.key_of(name)}" for name in ALL)}:
+        resources = {f"resource:{spool.key_of(name)}" for name in self.devices}
+        if set(children) != {"scanner", "exporter", *self.sources, *resources}:
             return f"the children are {sorted(children)}"
         idle = {child.name: child.state for child in children.values() if child.state != "RUNNING"}
         if idle:
@@ -171,7 +180,7 @@ class Trial(Testbed):
         return f"{same} not replaced" if same else ""
 
     def _missing_state(self) -> str:
-        for resource in ALL:
+        for resource in self.devices:
             path = spool.path_of(self.settings.state_directory, spool.key_of(resource))
             try:
                 state = spool.read(path, spool_pb2.ResourceState)
@@ -182,9 +191,18 @@ class Trial(Testbed):
                 return f"{resource} says: {state.detail or state}"
         return ""
 
+    def _missing_sources(self) -> str:
+        failed = self.failed_sources()
+        return f"sources that fail: {failed}" if failed else ""
+
+    def failed_sources(self) -> dict[str, str]:
+        """Why sources cannot look, as `devherd explain` has it."""
+        verdicts = spool.read_or_empty(self.settings.verdicts_file, health_pb2.Verdicts)
+        return {source.source: source.failed for source in verdicts.sources if source.failed}
+
     async def audit(self, registers: tuple[str, ...], replaces: tuple[str, ...] | None, excused: str) -> None:
         """Nothing lost, nobody disturbed, nothing left behind. Raises NotHealedError."""
-        for resource in set(ALL) - set(registers):
+        for resource in set(self.devices) - set(registers):
             disturbed = [
                 event
                 for kind in ("register-called", "stream-ended", "disconnected")
@@ -200,13 +218,18 @@ class Trial(Testbed):
             demand(await self.kubelet.allocate(resource, 1, pod="probe"), f"{resource} cannot be allocated")
         self.kubelet.free("probe")
         sockets = self.sockets(self.settings)
-        demand(len(sockets) == len(ALL), f"sockets: {sockets}")
+        demand(len(sockets) == len(self.devices), f"sockets: {sockets}")
         await self._until_no_temporaries()
         demand(bool(excused) or "Traceback" not in self.log_since, self.log_since)
 
     def sockets(self, settings: Settings) -> list[Path]:
         """All of ours, wherever they are."""
         return [path for directory in settings.socket_directories for path in sorted(directory.glob("devherd-*"))]
+
+    def demand_silence(self) -> None:
+        """No list was sent. Raises NotHealedError."""
+        lists = [event for name in self.devices for event in self.kubelet.events.since(self._mark, "list", name)]
+        demand(not lists, f"lists: {lists}")
 
     def _held(self) -> set[tuple[str, str, int]]:
         return {(one.container.pod, one.resource, len(one.device_ids)) for one in self.kubelet.allocations()}

@@ -1,14 +1,16 @@
 """What sources say that are processes of their own, and of which devices."""
 
 import logging
+from unittest import mock
 
 from devherd import spool
 from devherd._native import Device, Fact
 from devherd.config.resolved import Match
+from devherd.health import targets as health_targets
 from devherd.health.clears import Evidence
 from devherd.health.findings_files import FindingsFiles, take_in
 from devherd.health.seen import Now, Seen, Statement
-from devherd.health.targets import targets
+from devherd.health.targets import Named, targets
 from devherd.inventory import Entry
 from devherd.proto import health_pb2
 
@@ -89,16 +91,19 @@ def test_a_source_that_cannot_look_adds_nothing_and_says_why(tmp_path):
     assert (seen.findings, seen.failed) == ({}, {"nvml": "NVML hangs"})
 
 
-def test_a_file_that_cannot_be_read_leaves_what_it_said(tmp_path, caplog):
-    """Torn or foreign: the last good one counts, and the log says so."""
-    files = FindingsFiles(tmp_path)
+def test_a_source_whose_file_cannot_be_read_has_failed_and_the_log_says_so_once(tmp_path, caplog):
+    """Torn or foreign: it takes nothing back, whoever reads it, also one that never read a good one."""
     put(tmp_path, lost(1))
-    looked(files)
     spool.path_of(tmp_path, "nvml").write_bytes(b"\xff\xff")
+    files = FindingsFiles(tmp_path)
 
     with caplog.at_level(logging.WARNING):
-        assert reasons(looked(files)) == {"GPU-1": ["gpu-lost"]}
-    assert "nvml" in caplog.text
+        seen = [looked(files), looked(files)][1]
+    put(tmp_path, lost(1))
+
+    assert (reasons(seen), list(seen.failed), len(caplog.records)) == ({}, ["nvml"], 1)
+    assert seen.failed["nvml"].endswith("remove the file if it is not written again")
+    assert reasons(looked(files)) == {"GPU-1": ["gpu-lost"]}
 
 
 def test_a_reason_that_is_not_registered_for_its_source_is_refused_by_name(tmp_path, caplog):
@@ -118,7 +123,9 @@ def test_a_target_is_every_device_for_which_all_its_parts_hold():
     entries = [FIRST, SECOND, PAIR]
 
     def meant(**parts) -> list[str]:
-        return [key[2] for key in targets(health_pb2.Target(**parts), entries)]
+        found = targets(health_pb2.Target(**parts), entries)
+        assert found == Named(entries).targets(health_pb2.Target(**parts))
+        return [key[2] for key in found]
 
     assert meant() == []
     assert meant(vendor="nvidia") == ["GPU-1", "GPU-2", "GPU-3"]
@@ -131,6 +138,18 @@ def test_a_target_is_every_device_for_which_all_its_parts_hold():
     assert meant(pci_address="0000:01:00") == ["GPU-1"]
     assert meant(pci_address="0000:01:00.1") == []
     assert meant(vendor="nvidia", partition="0") == []
+
+
+def test_a_thousand_findings_are_not_each_compared_with_a_thousand_devices(tmp_path):
+    """As many devices that fail at once took a second of each poll."""
+    entries = [gpu(number) for number in range(1000)]
+    put(tmp_path, *(lost(number) for number in range(1000)))
+    seen = Seen()
+
+    with mock.patch.object(health_targets, "_is_target", wraps=health_targets._is_target) as compared:
+        take_in(seen, FindingsFiles(tmp_path).read(["nvml"], NOW), entries, {})
+
+    assert (len(seen.findings), compared.call_count) == (1000, 1000)
 
 
 def test_a_source_of_the_configuration_speaks_of_its_own_devices_only_and_of_all_of_them_where_it_names_none(tmp_path):

@@ -30,7 +30,7 @@ def told(config, *devices):
 GPUS = [gpu(0), gpu(1)]
 NONE_OF_TWO = (
     "matches no device of this node, which has 2 devices — compare it with the facts that `devherd scan --explain`"
-    " shows"
+    " shows, or add `optional: true`"
 )
 
 
@@ -79,11 +79,13 @@ def test_rules_of_health_and_programs_that_mean_no_device_are_told():
     [
         {},
         {"resources": [{"match": {"vendor": "nvidia", "exclude": [{"id": "GPU-9"}]}}]},
+        {"resources": [{"match": {"vendor": "amd"}, "optional": True}]},
+        {"health": {"rules": [{"match": {"vendor": "amd"}, "optional": True, "action": "warn"}]}},
         {"resources": [{"match": {"vendor": "nvidia", "memory_bytes": "8*"}}]},
     ],
 )
 def test_what_has_an_effect_or_may_have_one_soon_is_not_told(config):
-    """An exception is for another node; NVML says later how much memory a GPU has."""
+    """An exception or what is optional is for another node; NVML says later how much memory a GPU has."""
     assert told(config, *GPUS) == []
 
 

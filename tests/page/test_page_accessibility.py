@@ -90,5 +90,5 @@ async def test_nothing_is_said_by_colour_alone(everything, window):
         "Unhealthy: xid; warning: link-degraded"
     )
     await expect(page.locator("[id='rdma/hca'] summary").first).to_contain_text(
-        "not registered: its process is STOPPED"
+        "not registered: stopped by an operator; `devherd ctl start resource:rdma_hca`"
     )

@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
 NODE = "sim-1"
 PATIENCE = 60.0
 
@@ -71,12 +72,13 @@ class Monitoring:
     """Both programs, for one exporter."""
 
     def __init__(self, directory, exporter, tool):
+        programs = {name: tool(name) for name in ("prometheus", "prometheus-alertmanager")}
         self._directory = directory
         self._processes = []
         self.receiver = Receiver()
         self._write("alertmanager.yml", _alertmanager(self.receiver.url))
         alertmanager = self._start(
-            *_with_templates(tool("prometheus-alertmanager")),
+            *_with_templates(programs["prometheus-alertmanager"]),
             f"--config.file={directory}/alertmanager.yml",
             f"--storage.path={directory}/alertmanager",
             "--cluster.listen-address=",
@@ -84,7 +86,7 @@ class Monitoring:
         self._write("rules.yml", _hurried((DEPLOY / "prometheus" / "rules.yaml").read_text()))
         self._write("prometheus.yml", _prometheus(exporter, alertmanager))
         self._prometheus = self._start(
-            tool("prometheus"),
+            programs["prometheus"],
             f"--config.file={directory}/prometheus.yml",
             f"--storage.tsdb.path={directory}/prometheus",
             "--rules.alert.resend-delay=1s",
@@ -194,4 +196,14 @@ def _with_templates(program):
     if _TEMPLATES.exists():
         return [program]
     unpacked = Path(os.path.realpath(program)).parents[1] / "share"
-    return ["unshare", "--mount", "sh", "-c", f'mount --bind {unpacked} /usr/share && exec "$@"', "sh", program]
+    rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return [
+        "unshare",
+        *rights,
+        "--mount",
+        "sh",
+        "-c",
+        f'mount --bind {unpacked} /usr/share && exec "$@"',
+        "sh",
+        program,
+    ]

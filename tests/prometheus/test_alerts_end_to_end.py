@@ -32,6 +32,10 @@ async def test_an_alert_arrives_when_a_device_fails_and_is_resolved_when_it_reco
     await monitoring.until(lambda: monitoring.query("devherd_registered == 1"), "devherd is scraped")
     fault = ("sim", "fault", str(testbed.node.root), "xid", address)
 
+    for metric in ("resident_memory_bytes", "cpu_seconds_total", "open_fds"):
+        used = await monitoring.query(f"devherd_child_{metric}")
+        assert {labels["child"] for labels, _ in used} == {"supervisor", *testbed.children()}
+
     await devherd(testbed, *fault)
     failed = time.monotonic()
     arrived, alert = await monitoring.notified("DeviceUnhealthy", "firing")
@@ -56,3 +60,20 @@ async def test_an_alert_arrives_when_a_device_fails_and_is_resolved_when_it_reco
 
     assert {alert["labels"]["alertname"] for _, alert in monitoring.receiver.received} == {"DeviceUnhealthy"}
     print(f"from fault to receiver {arrived - failed:.1f} s, from recovery to receiver {resolved - healed:.1f} s")
+
+
+@pytest.mark.on("nvidia-8", {"simulated": [{"name": "example.com/other", "count": 1}]})
+async def test_a_kubelet_that_is_away_is_one_alert_and_not_one_for_each_resource(testbed, monitor):
+    """The exporter sees it in its own sandbox; it ends when the kubelet is back."""
+    await testbed.kubelet.until_allocatable(GPU, 8, within=30)
+    monitoring = monitor()
+    await monitoring.until(lambda: monitoring.query("count(devherd_registered == 1) == 2"), "devherd is scraped")
+
+    await testbed.kubelet.stop()
+    arrived, alert = await monitoring.notified("DevicePluginKubeletAway", "firing")
+    assert (alert["labels"]["severity"], alert["labels"]["node"]) == ("critical", NODE)
+    assert await monitoring.query('ALERTS{alertname="DevicePluginNotRegistered"}') == []
+
+    await testbed.kubelet.start()
+    await monitoring.notified("DevicePluginKubeletAway", "resolved", since=arrived)
+    await monitoring.until(lambda: monitoring.query("count(devherd_registered == 1) == 2"), "all is registered again")

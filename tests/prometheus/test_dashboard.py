@@ -1,4 +1,7 @@
-"""The Grafana dashboard: every query has data, of a node on which everything happens that a query can show."""
+"""The Grafana dashboard and the examples of docs/metrics.md: every query has data.
+
+Of a node on which everything happens that a query can show.
+"""
 
 import itertools
 import json
@@ -7,7 +10,7 @@ import re
 import time
 
 import pytest
-from monitoring import DEPLOY
+from monitoring import DEPLOY, ROOT
 from test_alerts_end_to_end import GPU, devherd
 
 from devherd.exporter import observed
@@ -15,16 +18,24 @@ from devherd_sim.kubelet.pod import ContainerSpec, Pod
 
 DASHBOARD = json.loads((DEPLOY / "grafana" / "devherd.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+EXAMPLES = re.findall(r"^```promql\n(.*?)^```", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE | re.DOTALL)
 VARIABLES = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
 STOPPED = "example.com/stopped"
 
 
 def queries():
-    """Every expression with its panel's title, as Grafana sends it: each variable `All`."""
-    for panel in PANELS:
-        for target in panel["targets"]:
-            expression = re.sub(r"\$__(rate_interval|range)\b", "1m", target["expr"])
-            yield panel["title"], re.sub(rf"\$({'|'.join(VARIABLES)})\b", ".*", expression)
+    """Every expression with its panel's title, as Grafana sends it, each variable `All`; and the examples."""
+    yield from (("docs/metrics.md", example) for example in EXAMPLES)
+    asked = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
+    asked += [(annotation["name"], annotation["expr"]) for annotation in DASHBOARD["annotations"]["list"]]
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            values = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
+            label = values[2] if values[2] != "cluster" else "node"  # there is none of several clusters here
+            asked.append((f"${variable['name']}", f"count by ({label}) ({values[1]})"))
+    for title, expression in asked:
+        within = re.sub(r"\$__(rate_interval|range)\b", "1m", expression)
+        yield title, re.sub(rf"\$({'|'.join(VARIABLES)})\b", ".*", within)
 
 
 RACK = {"name": "rack", "match": {"vendor": "nvidia"}, "command": ["/bin/true"], "interval": "10s", "timeout": "5s"}

@@ -34,6 +34,7 @@ SECTION = '''class ToyOptions(VendorOptions):
     """Options of toys."""
 
     maker: str = "acme"
+    """Who has made it."""
 
 
 '''

@@ -68,9 +68,24 @@ COMMANDS = {
         "validate a configuration and print the resources that result",
         "devherd check-config /etc/devherd/config.yaml",
     ),
-    "config-schema": Command(
+    "config show": Command(
+        "devherd.cli.config_show",
+        "print the effective configuration with the origin of each value",
+        "devherd config show --config /etc/devherd/config.yaml",
+    ),
+    "config sample": Command(
+        "devherd.cli.config_sample",
+        "print a configuration with every key as a comment",
+        "devherd config sample > /etc/devherd/config.yaml",
+    ),
+    "config schema": Command(
         "devherd.cli.config_schema",
         "print the JSON Schema of the configuration",
+        "devherd config schema > devherd.schema.json",
+    ),
+    "config-schema": Command(
+        "devherd.cli.config_schema",
+        "the same as `config schema`",
         "devherd config-schema > devherd.schema.json",
     ),
     "import-config": Command(
@@ -108,6 +123,10 @@ COMMANDS = {
 }
 
 
+GROUPS = ("config", "sim")
+"""First words of commands of two."""
+
+
 def run(words: Sequence[str]) -> int:
     """Run the command that the words name. Raises UsageError when they name none."""
     if not words:
@@ -121,8 +140,8 @@ def run(words: Sequence[str]) -> int:
         print(f"devherd {version()}")
         return 0
     name, rest = _command_in(words)
-    if name == "sim":
-        print(_overview("sim "), end="")
+    if name in GROUPS:
+        print(_overview(f"{name} "), end="")
         return 0
     return _run(name, rest)
 
@@ -138,15 +157,15 @@ def _run(name: str, words: Sequence[str]) -> int:
 
 
 def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The command's name and the words after it; `sim` alone when its help is asked for."""
+    """The command's name and the words after it; that of a group alone when its help is asked for."""
     first = words[0]
     if first.startswith("-"):
         raise UsageError(f"`{first}` is before the command", "options belong after it", "see `devherd --help`")
     if first in COMMANDS:
         return first, words[1:]
-    if first == "sim":
+    if first in GROUPS:
         if len(words) > 1 and words[1] in {"-h", "--help"}:
-            return "sim", ()
+            return first, ()
         first = " ".join(words[:2])
         if first in COMMANDS:
             return first, words[2:]
@@ -164,7 +183,8 @@ def _overview(prefix: str = "") -> str:
         f"  {name:<15} {command.summary}" for name, command in COMMANDS.items() if name.startswith(prefix)
     )
     usage = f"usage: devherd {prefix}COMMAND [--help] [OPTIONS]" if prefix else _USAGE
-    return f"{usage}\n\ncommands:\n{lines}\n\nexample:\n  {COMMANDS['sim node' if prefix else 'scan'].example}\n"
+    example = next(command.example for name, command in COMMANDS.items() if name.startswith(prefix or "scan"))
+    return f"{usage}\n\ncommands:\n{lines}\n\nexample:\n  {example}\n"
 
 
 _USAGE = textwrap.dedent(

@@ -2,8 +2,11 @@
 
 import sys
 from collections.abc import Iterable
+from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleDimensions, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -22,11 +25,29 @@ def console() -> Console:
     return Console(width=width, markup=False, highlight=False, emoji=False)
 
 
+def show(terminal: Console, content: RenderableType) -> None:
+    """Print it; where a terminal is too narrow for the names in a table, it wraps its lines, and none is cut."""
+    least = Measurement.get(terminal, terminal.options.update(max_width=UNLIMITED_WIDTH), content).minimum
+    terminal.size = ConsoleDimensions(max(terminal.width, least), terminal.height)
+    terminal.print(content)
+
+
+class _Table(Table):
+    """Names in it can be copied: only the last column is folded."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """A row, for which each column but the last has room."""
+        super().add_row(*cells, **options)
+        for column, cell in zip(self.columns[:-1], cells, strict=False):
+            text = cell.plain if isinstance(cell, Text) else str(cell or "")
+            column.min_width = max(column.min_width or 0, cell_len(text))
+
+
 def table(*headings: str) -> Table:
     """An empty table in the house's style."""
-    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    made = _Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for heading in headings:
-        made.add_column(heading, overflow="fold")
+        made.add_column(heading, overflow="fold", min_width=cell_len(heading))
     return made
 
 
@@ -36,19 +57,24 @@ def plain(text: str) -> str:
 
 
 def devices(resources: Iterable[spool_pb2.Resource]) -> Table:
-    """A row for each device."""
+    """A row for each device; its replicas are the same one."""
     made = table("RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT A CONTAINER GETS")
     for resource in resources:
-        for device_id, device in listed(resource):
-            made.add_row(
-                resource.name, plain(device_id), health(device), ",".join(map(str, device.numa_nodes)), _given(device)
-            )
+        for device in resource.devices:
+            numa = ",".join(map(str, device.numa_nodes))
+            made.add_row(resource.name, device_name(device), health(device), numa, _given(device))
     return made
+
+
+def device_name(device: spool_pb2.Device) -> str:
+    """Its own id, and how often it is offered if that is several times."""
+    replicas = f" ({amount(device.replicas, 'replica')})" if device.replicas else ""
+    return f"{plain(device.id)}{replicas}"
 
 
 def problems(found: Iterable[spool_pb2.Problem]) -> Table:
     """A row for each problem."""
-    made = table("PROBLEM OF", "DEVICE", "PATH", "ERROR")
+    made = table("VENDOR", "DEVICE", "PATH", "PROBLEM")
     for problem in found:
         made.add_row(problem.vendor, plain(problem.device), plain(problem.path), Text(plain(problem.error), "red"))
     return made

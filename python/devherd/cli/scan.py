@@ -6,13 +6,16 @@ The table is the default everywhere, also in a pipe; ask for json or yaml to pro
 import argparse
 import json
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from devherd.cli import choice
 from devherd.cli.common_options import load_config
 from devherd.errors import ExitCode, UsageError
 from devherd.inventory import DeviceKey, key_of
 from devherd.inventory_json import Json, inventory_json
+from devherd.selection import fits_any
 from devherd.spool.listing import listed
 
 if TYPE_CHECKING:
@@ -33,19 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--watch", action="store_true", help="scan each second and keep the table up to date")
     parser.add_argument("--fail-on-problem", action="store_true", help="exit 1 if the scan has a problem")
+    choice.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Scan and print. Raises UsageError."""
     if arguments.watch and arguments.output != "table":
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
-    config = load_config(arguments)
+    config, chosen = load_config(arguments), choice.choice_of(arguments)
     if arguments.watch:
         from devherd.cli.inventory_table import console
         from devherd.cli.watch import watch
 
-        return watch(console(), lambda: _table(look(config), explain=arguments.explain))
-    report = look(config)
+        return watch(console(), lambda: _table(_worst_first(_only(look(config), chosen)), explain=arguments.explain))
+    report = _only(look(config), chosen)
     _print(report, arguments.output, explain=arguments.explain)
     return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and report.problems else ExitCode.DONE
 
@@ -60,6 +64,25 @@ def look(config: "Config") -> "ScanReport":
     return scan_once(resolve(config))
 
 
+def _only(report: "ScanReport", chosen: choice.Choice) -> "ScanReport":
+    """What is chosen of it. Raises UsageError for a name that there is not."""
+    if chosen == choice.Choice():
+        return report
+    resources = chosen.among(report.resources)
+    keys = {key_of(device) for resource in resources for device in resource.devices}
+    return replace(
+        report,
+        resources=resources,
+        vendors=[],
+        rules={key: rule for key, rule in report.rules.items() if key in keys},
+        problems=[one for one in report.problems if not chosen.vendors or fits_any(one.vendor, chosen.vendors)],
+    )
+
+
+def _worst_first(report: "ScanReport") -> "ScanReport":
+    return replace(report, resources=choice.worst_first(report.resources))
+
+
 def _why_no_host(root: Path) -> str:
     try:
         return "" if root.is_dir() else "it is not a directory"
@@ -69,9 +92,9 @@ def _why_no_host(root: Path) -> str:
 
 def _print(report: "ScanReport", output: str, *, explain: bool) -> None:
     if output == "table":
-        from devherd.cli.inventory_table import console
+        from devherd.cli.inventory_table import console, show
 
-        console().print(_table(report, explain=explain))
+        show(console(), _table(report, explain=explain))
         return
     inventory = inventory_of(report, explain=explain)
     if output == "json":
@@ -101,6 +124,8 @@ def _table(report: "ScanReport", *, explain: bool) -> "RenderableType":
     from devherd.cli import inventory_table
 
     shown = inventory_table.scan(report.resources, report.problems, report.duration_seconds)
+    if not report.resources and not report.vendors:
+        return Group("No device fits.", "", shown)
     if not report.rules:
         return Group(*_where_it_looked(report.vendors), shown)
     return Group(*_explanations(report), shown) if explain else shown

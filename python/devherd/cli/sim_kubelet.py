@@ -7,22 +7,26 @@ PodResources. Without an action it runs in the foreground until SIGTERM or SIGIN
 
   devherd sim kubelet --kubelet-dir /tmp/kubelet                        # a plugin may register now
   devherd sim kubelet --topology-policy restricted --numa-nodes 2 --kubelet-dir /tmp/kubelet
+  devherd sim kubelet wait example.com/gpu --allocatable 4 --kubelet-dir /tmp/kubelet
+  devherd sim kubelet check --kubelet-dir /tmp/kubelet                  # what is amiss with the plugins
   devherd sim kubelet status --kubelet-dir /tmp/kubelet                 # what it has registered
+  devherd sim kubelet events --follow --kubelet-dir /tmp/kubelet        # what has happened
   devherd sim kubelet devices --kubelet-dir /tmp/kubelet                # each device, its health and its pod
   devherd sim kubelet allocate example.com/gpu 2 --pod train --kubelet-dir /tmp/kubelet
   devherd sim kubelet admit pod.yaml --kubelet-dir /tmp/kubelet         # init containers, sidecars, several resources
   devherd sim kubelet free train --kubelet-dir /tmp/kubelet
   devherd sim kubelet restart --kubelet-dir /tmp/kubelet                # every plugin has to register again
+
+docs/test-your-plugin.md shows how to test a device plugin with it.
 """
 
 import argparse
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from devherd.cli import common_options
 from devherd.cli.common_options import load_config
+from devherd.cli.sim_kubelet_actions import ACTIONS
 from devherd.errors import ExitCode, UsageError
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
@@ -41,31 +45,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long a resource without a plugin keeps its capacity; default: 300",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions (default: run)")
-    for name, summary, example, add_words in _ACTIONS:
-        description = f"{summary[:1].upper()}{summary[1:]}."
-        epilog = f"example:\n  devherd sim kubelet {example}\n"
-        action = actions.add_parser(name, help=summary, description=description, epilog=epilog)
-        action.argument_default = argparse.SUPPRESS  # options before the action count, too
-        common_options.add(action)
-        add_words(action)
+    for name, action in ACTIONS.items():
+        described = actions.add_parser(
+            name,
+            help=action.summary,
+            description=f"{action.summary[:1].upper()}{action.summary[1:]}.",
+            epilog=f"example:\n  devherd sim kubelet {action.example} --kubelet-dir /tmp/kubelet\n",
+        )
+        described.argument_default = argparse.SUPPRESS  # options before the action count, too
+        common_options.add(described)
+        action.add_words(described)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run it, or send a request. Raises UnreachableError when none is running."""
-    kubelet_dir = load_config(arguments).settings().kubelet_dir
-    if arguments.action is None:
-        from devherd_sim.kubelet.foreground import run_until_told
+    """Run it, or send a request. Raises UnreachableError when none is running, UsageError without a directory."""
+    kubelet_dir = _directory(arguments)
+    if arguments.action is not None:
+        return ACTIONS[arguments.action].run(kubelet_dir, arguments)
+    from devherd_sim.kubelet.foreground import run_until_told
 
-        run_until_told(kubelet_dir, lambda line: print(line, flush=True), **_node(arguments))
-        return ExitCode.DONE
-    from devherd_sim.kubelet.control_client import ask
-
-    answer = ask(kubelet_dir, arguments.action, **_words(arguments))
-    if getattr(arguments, "output", None) == "json":
-        print(json.dumps(answer, indent=2))
-    else:
-        _print(arguments, answer)
+    run_until_told(kubelet_dir, lambda line: print(line, flush=True), **_node(arguments))
     return ExitCode.DONE
+
+
+def _directory(arguments: argparse.Namespace) -> Path:
+    """Named by the user: the default is a real kubelet's, which loses its plugins when another takes its place."""
+    config = load_config(arguments)
+    directory = config.settings().kubelet_dir
+    if "kubelet_dir" not in config.model_fields_set:
+        raise UsageError(
+            "no directory given",
+            f"without one it would be {directory}, which is a real kubelet's",
+            "give one of your own, like `--kubelet-dir /tmp/kubelet`",
+        )
+    return directory
 
 
 def _node(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -81,102 +94,3 @@ def _node(arguments: argparse.Namespace) -> dict[str, Any]:
         "numa_nodes": arguments.numa_nodes,
         "grace_seconds": arguments.grace_period,
     }
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
-
-
-def _add_devices_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("resource", metavar="RESOURCE", nargs="?", default=None, help="show this resource only")
-    _add_output(parser)
-
-
-def _add_allocate_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("resource", metavar="RESOURCE", help="such as example.com/gpu")
-    parser.add_argument("count", metavar="N", type=int, help="how many devices")
-    parser.add_argument("--pod", metavar="NAME", default="pod", help="default: pod")
-    parser.add_argument("--container", metavar="NAME", default="main", help="default: main")
-    _add_output(parser)
-
-
-def _add_admit_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path, help="a pod's manifest in YAML")
-    _add_output(parser)
-
-
-def _add_free_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pod", metavar="POD", help="the pod to end: NAME or NAMESPACE/NAME")
-    _add_output(parser)
-
-
-def _add_nothing(_: argparse.ArgumentParser) -> None:
-    pass
-
-
-_ACTIONS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]], ...] = (
-    ("status", "show each resource, and which pod holds what", "status --output json", _add_output),
-    ("devices", "show each device, its health and its pod", "devices example.com/gpu", _add_devices_words),
-    (
-        "allocate",
-        "admit a container that asks for devices, and print what the plugin answers",
-        "allocate example.com/gpu 2 --pod train --output json",
-        _add_allocate_words,
-    ),
-    ("admit", "admit a whole pod, and print what each container gets", "admit pod.yaml", _add_admit_words),
-    ("free", "end a pod: its devices are free again", "free train", _add_free_words),
-    (
-        "restart",
-        "restart the kubelet: it removes all sockets, and every plugin must register again",
-        "restart --kubelet-dir /tmp/kubelet",
-        _add_nothing,
-    ),
-)
-
-
-def _words(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of the request."""
-    match arguments.action:
-        case "devices":
-            return {"resource": arguments.resource}
-        case "allocate":
-            if arguments.count < 1:
-                raise UsageError(f"cannot allocate {arguments.count} devices", "a pod asks for 1 or more", "give N ≥ 1")
-            names = ("resource", "count", "pod", "container")
-            return {name: getattr(arguments, name) for name in names}
-        case "admit":
-            return {"manifest": _manifest(arguments.file)}
-        case "free":
-            return {"pod": arguments.pod}
-    return {}
-
-
-def _manifest(path: Path) -> Any:
-    """The file as plain data. Raises UsageError when it is not a pod's manifest."""
-    from devherd_sim.kubelet import pod_manifest
-
-    manifest = pod_manifest.load(path)
-    pod_manifest.parse(manifest, str(path))
-    return manifest
-
-
-def _print(arguments: argparse.Namespace, answer: Any) -> None:
-    from devherd.cli import sim_kubelet_table
-    from devherd.cli.inventory_table import console
-
-    match arguments.action:
-        case "status":
-            console().print(sim_kubelet_table.status(answer))
-        case "devices":
-            console().print(sim_kubelet_table.devices(answer))
-        case "allocate" if answer is None:
-            print(f"no plugin has registered {arguments.resource}: the kubelet starts the pod without it")
-        case "allocate":
-            console().print(sim_kubelet_table.allocation(answer))
-        case "admit":
-            console().print(sim_kubelet_table.pod(answer))
-        case "free":
-            freed = [device_id for held in answer for device_id in held["device_ids"]]
-            print(f"free again: {' '.join(freed)}" if freed else f"{arguments.pod} held nothing")
-        case "restart":
-            print("restarted; plugins must register again")

@@ -11,15 +11,40 @@ from devherd.cli.inventory_table import plain, table
 
 def status(answer: dict[str, Any]) -> RenderableType:
     """Resources, and which pod holds what."""
+    parts: list[RenderableType] = [_resources(answer["resources"])]
     if not answer["resources"]:
-        return Text(f"no plugin has sent a list of devices to {answer['kubelet_dir']}/device-plugins yet")
-    resources = table("RESOURCE", "ALLOCATABLE", "CAPACITY", "IN USE", "REGISTRATIONS")
-    for resource in answer["resources"]:
-        numbers = ("allocatable", "capacity", "in_use", "registrations")
-        resources.add_row(resource["name"], *(str(resource[number]) for number in numbers))
-    if not answer["allocations"]:
-        return resources
-    return Group(resources, Text(), _allocations(answer["allocations"]))
+        parts = [Text(f"no plugin has sent a list of devices to {answer['kubelet_dir']}/device-plugins yet")]
+    parts += [Text(f"{each['name']}: refused: {_error(each['last_error'])}") for each in answer["refused"]]
+    if answer["allocations"]:
+        parts += [Text(), _allocations(answer["allocations"])]
+    return Group(*parts)
+
+
+def _resources(answer: list[dict[str, Any]]) -> Table:
+    numbers = ("allocatable", "capacity", "in_use", "registrations")
+    made = table(
+        "RESOURCE", "ALLOCATABLE", "CAPACITY", "IN USE", "REGISTRATIONS", "AGE", "SOCKET", "OPTIONS", "LAST ERROR"
+    )
+    for resource in answer:
+        plugin = resource["plugin"]
+        about = (_age(plugin["connected_seconds"]), plain(plugin["socket"]), _options(plugin)) if plugin else ("-",) * 3
+        error = resource["last_error"]
+        told = (str(resource[number]) for number in numbers)
+        made.add_row(resource["name"], *told, *about, plain(_error(error)) if error else "-")
+    return made
+
+
+def _options(plugin: dict[str, Any]) -> str:
+    words = {"pre_start_required": "pre-start", "get_preferred_allocation_available": "preferred"}
+    return ",".join(word for option, word in words.items() if plugin[option]) or "-"
+
+
+def _age(seconds: float) -> str:
+    return f"{seconds:.0f}s" if seconds < 120 else f"{seconds / 60:.0f}m"
+
+
+def _error(error: dict[str, Any]) -> str:
+    return f"{error['error']} ({_age(error['seconds_ago'])} ago)"
 
 
 def devices(answer: list[dict[str, Any]]) -> Table:

@@ -1,11 +1,13 @@
-"""Show the running instance: each resource with its devices, its registration and its process, and what is wrong."""
+"""Show the running instance: what is wrong with it, and each resource with its devices, registration and process."""
 
 import argparse
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devherd import instance
+from devherd.cli import choice
 from devherd.cli.instance import allocations_of, instance_settings, require_running
 from devherd.errors import ExitCode, UnreachableError, UsageError
 from devherd.instance import Allocations, Herd
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
     parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
-    parser.add_argument("--watch", action="store_true", help="keep the table up to date")
+    parser.add_argument("--watch", action="store_true", help="keep the table up to date, what is wrong first")
+    parser.add_argument("--sort", choices=("name", "health"), help="health: what is wrong first (default: name)")
+    parser.add_argument("--fail-on-problem", action="store_true", help="exit 1 if anything shown is amiss")
+    choice.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,17 +32,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.watch and arguments.output != "table":
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
     settings = instance_settings(arguments)
-    if arguments.output == "json":
-        herd, allocations = look(settings)
-        print(json.dumps(status_json(herd, allocations), indent=2))
-        return ExitCode.DONE
-    from devherd.cli.inventory_table import console
-    from devherd.cli.watch import watch
-
+    chosen = choice.choice_of(arguments)
     if arguments.watch:
-        return watch(console(), lambda: _table(*look(settings)))
-    console().print(_table(*look(settings)))
-    return ExitCode.DONE
+        from devherd.cli.inventory_table import console
+        from devherd.cli.watch import watch
+
+        return watch(console(), lambda: _table(*look(settings), chosen, worst_first=arguments.sort != "name"))
+    herd, allocations = look(settings)
+    resources = chosen.among(herd.resources)
+    if arguments.output == "json":
+        print(json.dumps(status_json(replace(herd, resources=resources), allocations), indent=2))
+    else:
+        from devherd.cli.inventory_table import console, show
+
+        show(console(), _table(herd, allocations, chosen, worst_first=arguments.sort == "health"))
+    from devherd.cli.status_table import has_problem
+
+    return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and has_problem(herd, resources) else ExitCode.DONE
 
 
 def look(settings: Settings) -> tuple[Herd, Allocations | None]:
@@ -58,14 +69,12 @@ def status_json(herd: Herd, allocations: Allocations | None) -> Json:
         "refusal": herd.configuration.refusal or None,
         "warnings": list(herd.configuration.warnings),
     }
-    for resource in status["resources"]:
-        child = herd.child_of(resource["name"])
-        resource["child"] = child.name if child else None
     status["children"] = [
         {
             "name": child.name,
             "state": child.state,
             "pid": child.pid or None,
+            "started": child.started_timestamp_seconds or None,
             "restarts": {cause: child.restarts[cause] for cause in sorted(child.restarts)},
             "last_exit": child.last_exit or None,
         }
@@ -74,9 +83,11 @@ def status_json(herd: Herd, allocations: Allocations | None) -> Json:
     return status
 
 
-def _table(herd: Herd, allocations: Allocations | None) -> "RenderableType":
+def _table(
+    herd: Herd, allocations: Allocations | None, chosen: choice.Choice, *, worst_first: bool
+) -> "RenderableType":
     from rich.console import Group
 
     from devherd.cli import status_table
 
-    return Group(*status_table.parts(herd, allocations))
+    return Group(*status_table.parts(herd, allocations, chosen, worst_first=worst_first))

@@ -9,7 +9,7 @@ from devherd.config.form import Form
 from devherd.config.problem import Location, WrongValueError, duration, echo
 from devherd.config.section import Section
 from devherd.config.selectors import Match
-from devherd.config.values import Duration, HostPath, spelt
+from devherd.config.values import Duration, HostPath, Switch, spelt
 
 SHORTEST_INTERVAL_SECONDS = 10.0
 _SILENCE_SECONDS = 90.0
@@ -39,7 +39,7 @@ _Name = Annotated[
         "a name of 1 to 40 lower-case letters, digits and `-`",
         "write it like `disk-check`",
     ),
-    Form("name", "disk-check"),
+    Form("name"),
 ]
 
 
@@ -52,6 +52,8 @@ class External(Section):
     """It is the source `external-<name>`."""
     match: Annotated[Match, AfterValidator(_names_devices)]
     """The devices of which it may speak; what it says of no device in particular is said of all of them."""
+    optional: Switch = False
+    """Whether there need be no such device on a node; without it, that is a warning there."""
     command: Annotated[list[str], Field(min_length=1), AfterValidator(_absolute_program)] | None = None
     """The program with its arguments."""
     file: HostPath | None = None

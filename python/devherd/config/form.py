@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a value is called, and one of them as it stands in the file."""
+    """What a value is called: `duration`."""
 
     name: str
-    example: str

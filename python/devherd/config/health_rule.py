@@ -7,7 +7,7 @@ from pydantic import model_validator
 from devherd.config.problem import WrongValueError
 from devherd.config.section import Section
 from devherd.config.selectors import Match
-from devherd.config.values import Patterns, Period
+from devherd.config.values import PatternsOrAny, Period, Switch
 
 
 class HealthRule(Section):
@@ -15,11 +15,13 @@ class HealthRule(Section):
 
     match: Match = Match()
     """Which devices it is about, by their facts; empty: all."""
-    source: Patterns = []
+    optional: Switch = False
+    """Whether there need be no such device on a node; without it, that is a warning there."""
+    source: PatternsOrAny = []
     """Which sources it is about; empty: every one."""
-    reason: Patterns = []
+    reason: PatternsOrAny = []
     """Which reasons it is about; empty: every one."""
-    value: Patterns = []
+    value: PatternsOrAny = []
     """Which values read it is about, such as the code of an Xid; empty: every one."""
     action: Literal["unhealthy", "warn", "ignore"] | None = None
     """What the finding does: make the device Unhealthy, stand beside its health as a warning, or nothing; without a

@@ -19,7 +19,7 @@ _Name = Annotated[
         "a name of at most 63 lower-case letters, digits and single `-`",
         "write it like `nvme-lost`",
     ),
-    Form("name", "nvme-lost"),
+    Form("name"),
 ]
 
 

@@ -55,7 +55,7 @@ class ExporterOptions(Section):
     device_metrics: Literal["all", "physical", "faults", "none"] = "all"
     """Which devices have series of their own. `all`: every id that the kubelet knows, replicas of shared devices
     included; `physical`: each device once, however often it is shared; `faults`: each device once, and only where
-    something is held against it (every alert works); `none`: no device (no alert about a single device works).
+    something is held against it (alerts work); `none`: no device (no alert about a single device works).
     """
 
 
@@ -87,6 +87,10 @@ class ResourceRule(Section):
     """Which devices it is about, by their facts; empty: all."""
     name: ResourceName | None = None
     """The resource name under which they are advertised; without it, the name that their vendor's plugin gives them."""
+    optional: Switch = False
+    """Whether there need be no such device on a node: one configuration may be for nodes of several kinds. Without it,
+    a rule that matches no device of a node is a warning there.
+    """
     advertise: Switch = True
     """Whether they are advertised at all."""
     sharing: Sharing = Sharing()

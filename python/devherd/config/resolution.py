@@ -10,7 +10,8 @@ from devherd.config.external import External
 from devherd.config.health_rule import HealthRule
 from devherd.config.kernel_log import KernelLogOptions
 from devherd.config.selectors import Match
-from devherd.config.vendors import VendorOptions, Vendors
+from devherd.config.vendor_options import VendorOptions
+from devherd.config.vendors import Vendors
 from devherd.config.warnings import place_of, placed, warnings_of
 from devherd.config.xid_policy import XidPolicy
 from devherd.health.sources import AMD_EXPORTER, XPUMD
@@ -70,6 +71,7 @@ def _health_rule(rule: HealthRule, place: str) -> resolved.HealthRule:
         action=rule.action,
         after=rule.after,
         hold=rule.hold,
+        optional=rule.optional,
         place=place,
     )
 
@@ -94,6 +96,7 @@ def _external(external: External, place: str) -> resolved.External:
         timeout=external.timeout,
         max_age=external.silence_seconds,
         on_silence=external.on_silence,
+        optional=external.optional,
         place=place,
     )
 
@@ -114,6 +117,7 @@ def _rule(rule: model.ResourceRule, place: str) -> resolved.ResourceRule:
         advertise=rule.advertise,
         sharing=_part(resolved.Sharing, rule.sharing),
         preferred=rule.preferred,
+        optional=rule.optional,
         place=place,
     )
 

@@ -80,6 +80,8 @@ class HealthRule:
     hold: float | None = None
     name: str = ""
     """Where the file says so; empty: in `health.rules`."""
+    optional: bool = False
+    """Whether it may be about no device of a node."""
     place: str = ""
     """File, line, column and key path."""
 
@@ -101,6 +103,8 @@ class External:
     """After how much silence it counts as silent."""
     on_silence: Literal["keep", "drop"] = "keep"
     """Whether a silent one's last word stays."""
+    optional: bool = False
+    """Whether it may be about no device of a node."""
     place: str = ""
     """File, line, column and key path."""
 
@@ -146,6 +150,8 @@ class ResourceRule:
     sharing: Sharing = field(default_factory=Sharing)
     preferred: Preference | None = None
     """Which devices to prefer for a container; None = as the vendor's own plugin prefers."""
+    optional: bool = False
+    """Whether it may be about no device of a node."""
     place: str = ""
     """File, line, column and key path."""
 

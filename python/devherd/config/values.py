@@ -172,13 +172,13 @@ Duration = Annotated[
     float,
     BeforeValidator(parse_duration, json_schema_input_type=str | float),
     Field(ge=_SHORTEST_SECONDS, le=_LONGEST_SECONDS, allow_inf_nan=False, json_schema_extra={"examples": ["5s"]}),
-    Form("duration", "5s"),
+    Form("duration"),
 ]
 Period = Annotated[
     float,
     BeforeValidator(parse_duration, json_schema_input_type=str | float),
     Field(ge=0.0, le=_LONGEST_SECONDS, allow_inf_nan=False, json_schema_extra={"examples": ["30s"]}),
-    Form("duration", "30s"),
+    Form("duration"),
 ]
 ProbeTimeout = Annotated[
     Duration,
@@ -188,34 +188,38 @@ ProbeTimeout = Annotated[
 Patterns = Annotated[
     list[str],
     BeforeValidator(_patterns, json_schema_input_type=str | int | bool | list[str | int | bool]),
-    Form("glob, or list of globs", '"*H200*"'),
+    Form("glob, or list of globs"),
 ]
-ResourceName = Annotated[str, AfterValidator(_valid_resource_name), Form("resource name", "example.com/gpu")]
-Listen = Annotated[str, AfterValidator(_valid_listen), Form("ADDRESS:PORT", "127.0.0.1:9478")]
+PatternsOrAny = Annotated[
+    list[str],
+    BeforeValidator(
+        lambda value: value if value == [] else _patterns(value),
+        json_schema_input_type=str | int | bool | list[str | int | bool],
+    ),
+    Form("glob, or list of globs"),
+]
+ResourceName = Annotated[str, AfterValidator(_valid_resource_name), Form("resource name")]
+Listen = Annotated[str, AfterValidator(_valid_listen), Form("ADDRESS:PORT")]
 UsablePath = Annotated[Path, BeforeValidator(_usable_path, json_schema_input_type=str)]
-AbsolutePath = Annotated[
-    Path, BeforeValidator(_absolute_path, json_schema_input_type=str), Form("absolute path", "/var/lib")
-]
-HostPath = Annotated[AbsolutePath, AfterValidator(_host_path), Form("absolute path on the host", "/var/lib")]
+AbsolutePath = Annotated[Path, BeforeValidator(_absolute_path, json_schema_input_type=str), Form("absolute path")]
+HostPath = Annotated[AbsolutePath, AfterValidator(_host_path), Form("absolute path on the host")]
 HostPathText = Annotated[
     str,
     BeforeValidator(_absolute_path, json_schema_input_type=str),
     AfterValidator(lambda path: str(_host_path(Path(path)))),
-    Form("absolute path on the host", "/var/lib"),
+    Form("absolute path on the host"),
 ]
-MountedPath = Annotated[str, _stripped(lambda path: str(_absolute_path(path))), Form("absolute path", "/dev/kvm")]
+MountedPath = Annotated[str, _stripped(lambda path: str(_absolute_path(path))), Form("absolute path")]
 OptionalPath = Annotated[
-    str, _stripped(lambda path: str(_absolute_path(path)) if path else path), Form("absolute path", "/dev/kvm")
+    str, _stripped(lambda path: str(_absolute_path(path)) if path else path), Form("absolute path")
 ]
 MonitorSocket = Annotated[
     Path | str | bool,
     BeforeValidator(_monitor, json_schema_input_type=str | bool),
-    Form("`auto`, `false` or an absolute path", "/run/monitor.sock"),
+    Form("`auto`, `false` or an absolute path"),
 ]
-Permissions = Annotated[str, AfterValidator(_permissions), Form("permissions", "rw")]
+Permissions = Annotated[str, AfterValidator(_permissions), Form("permissions")]
 Count = Annotated[int, Field(strict=True)]
 Times = Annotated[Count, Field(ge=0), AfterValidator(lambda times: times or 1)]
 """0 is 1, as generic-device-plugin has it."""
-HexadecimalId = Annotated[
-    str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int), Form("hexadecimal id", '"0403"')
-]
+HexadecimalId = Annotated[str, BeforeValidator(_hexadecimal, json_schema_input_type=str | int), Form("hexadecimal id")]

@@ -76,7 +76,7 @@ class ResourceChild:
         logs.about(resource_name=self._resource.latest.name)
         path = spool.path_of(self._child.settings.state_directory, self._key)
         history = History(self._child.settings.history_directory, self._child.name)
-        self._state = State(path, self._resource.latest.name, history)
+        self._state = State(path, self._resource.latest.name, history, self._child.waits_for_the_kubelet)
         self._state.has_read(self._resource.latest.version)
         await Registrar(self._resource, self._kubelet, self._state).run()
 

@@ -5,6 +5,7 @@ import logging
 import time
 from typing import NoReturn
 
+from devherd.amounts import duration
 from devherd.backoff import Backoff
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.server_generation import Ended, Generation
@@ -71,19 +72,20 @@ class Registrar:
             await self._kubelet.changed.wait(left)
 
     def _is_waiting(self, why: str) -> None:
-        log.warning("waiting for the kubelet: %s", why)
-        self._state.is_not_registered(f"waiting for the kubelet: {why}")
+        log.debug("waiting for the kubelet: %s", why)  # the supervisor says it once for all resources
+        self._state.waits_for_the_kubelet(why)
 
     def _log(self, ended: Ended, pause: float) -> None:
         if ended.watched_seconds is not None:
             self._failure = ""
-            self._say(f"{ended.reason} after {ended.watched_seconds:.0f} s; registering again")
+            level = logging.DEBUG if self._kubelet.is_away() else logging.WARNING
+            self._say(f"{ended.reason} after {duration(ended.watched_seconds)}; registering again", level)
             return
         now = time.monotonic()
         if ended.reason != self._failure or now - self._logged_at > _REPEAT_SECONDS:
             self._failure, self._logged_at = ended.reason, now
             self._say(f"not registered: {ended.reason}; trying again in {pause:.2f} s")
 
-    def _say(self, what: str) -> None:
-        log.warning("%s", what)
+    def _say(self, what: str, level: int = logging.WARNING) -> None:
+        log.log(level, "%s", what)
         self._state.history.note("unregistered", what, resource_name=self._resource.latest.name)

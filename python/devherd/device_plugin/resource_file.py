@@ -66,7 +66,7 @@ class ResourceFile:
         elif self._snapshot is None:
             self._complain(f"{self.path}: does not exist yet")
         elif self._snapshot.resource.devices:
-            log.info("%s was removed: the device list is empty from now on", self.path)
+            log.info("%s is no longer served: reported 0 devices to the kubelet", self._snapshot.resource.name)
             self._put(self._snapshot.without_devices())
 
     def _put(self, snapshot: Snapshot) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from devherd import counted, spool
@@ -15,8 +16,12 @@ log = logging.getLogger(__name__)
 class State:
     """One writer's ResourceState; each method is named after an event. A failed write is retried."""
 
-    def __init__(self, path: Path, resource_name: str, history: History) -> None:
+    def __init__(
+        self, path: Path, resource_name: str, history: History, waits: Callable[[bool], object] = bool
+    ) -> None:
+        """`waits` is called with whether the kubelet is waited for."""
         self._path = path
+        self._waits = waits
         self.history = history
         before = spool.read_or_empty(path, spool_pb2.ResourceState)
         self._message = spool_pb2.ResourceState(name=resource_name, generation=before.generation)
@@ -39,10 +44,16 @@ class State:
 
     def is_registered(self) -> None:
         """The kubelet has registered the resource and opened its stream."""
+        self._waits(False)
         self._message.registered = True
         self._message.detail = ""
         self._message.registered_timestamp_seconds = time.time()
         self._write()
+
+    def waits_for_the_kubelet(self, why: str) -> None:
+        """There is none to register with."""
+        self._waits(True)
+        self.is_not_registered(f"waiting for the kubelet: {why}")
 
     def is_not_registered(self, detail: str) -> None:
         """Not registered; `detail` is why, for people."""

@@ -9,7 +9,7 @@ from devherd.exporter.device_metrics import shown
 from devherd.exporter.exposition import Family
 from devherd.instance import Herd
 from devherd.proto import spool_pb2
-from devherd.spool.listing import listed
+from devherd.spool.listing import ids_of
 
 _METRICS = sorted((*counted.BY_RESOURCE_CHILDREN, *counted.BY_THE_SCANNER), key=lambda each: each.name)
 
@@ -47,21 +47,26 @@ def families(herd: Herd, of_devices: DeviceMetrics = "all") -> Iterator[Family]:
 
 
 def _once_a_device(herd: Herd, written: dict[str, list[spool_pb2.Series]]) -> None:
-    """What happens to a shared device is counted for each of its replicas: the first one's count is the device's."""
+    """What happens to a shared device is counted for each of its replicas: the highest count is the device's."""
     replicas = {
-        (resource.name, device_id): (resource.name, device.id)
+        (resource.name, replica): device.id
         for resource in herd.resources
-        for device_id, device in listed(resource)
+        for device in resource.devices
+        if device.replicas
+        for replica in ids_of(device.id, device.replicas)
     }
-    for metric in counted.OF_DEVICES:
-        devices: dict[Labels, spool_pb2.Series] = {}
+    for metric in counted.OF_DEVICES if replicas else ():
+        kept: list[spool_pb2.Series] = []
+        highest: dict[Labels, spool_pb2.Series] = {}
         for series in written.get(metric.name, ()):
-            if fits(series, metric):
-                name, device_id, *others = series.labels
-                labels = (*replicas.get((name, device_id), (name, device_id)), *others)
-                if labels not in devices or devices[labels].total < series.total:
-                    devices[labels] = spool_pb2.Series(metric=metric.name, labels=labels, total=series.total)
-        written[metric.name] = list(devices.values())
+            device_id = replicas.get((series.labels[0], series.labels[1])) if fits(series, metric) else None
+            if device_id is None:
+                kept.append(series)
+                continue
+            labels = (series.labels[0], device_id, *series.labels[2:])
+            if labels not in highest or highest[labels].total < series.total:
+                highest[labels] = spool_pb2.Series(metric=metric.name, labels=labels, total=series.total)
+        written[metric.name] = [*kept, *highest.values()]
 
 
 def _totals(

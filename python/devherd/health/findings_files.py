@@ -10,13 +10,16 @@ from devherd.config.resolved import Match
 from devherd.health.clears import Evidence, Level
 from devherd.health.registry import MEANINGS, OF_OPERATORS, OPERATOR, meaning_of
 from devherd.health.seen import Now, Seen
-from devherd.health.targets import targets
+from devherd.health.targets import Named
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.selection import facts_of, selects
 from devherd.spool.identity import Identity, identity_of
 
 log = logging.getLogger(__name__)
+
+
+_UNREADABLE = "its findings cannot be read: {}: remove the file if it is not written again"
 
 
 class FindingsFiles:
@@ -30,7 +33,7 @@ class FindingsFiles:
     def read(self, sources: Iterable[str], now: Now) -> dict[str, health_pb2.Findings]:
         """What each of these sources says, by source; those that have said nothing yet, in this boot, are left out.
 
-        A file that cannot be read leaves what it said before.
+        A source whose file cannot be read has failed: it takes nothing back.
         """
         if self._directory is None:
             return {}
@@ -47,8 +50,11 @@ class FindingsFiles:
         elif source not in self._known or self._known[source][0] != identity:
             try:
                 self._known[source] = identity, _registered(source, spool.read(file, health_pb2.Findings))
-            except (FileNotFoundError, spool.SpoolError) as error:
-                log.warning("cannot read the findings of source %s: %s; keeping its last findings", source, error)
+            except FileNotFoundError:
+                return
+            except spool.SpoolError as error:
+                log.warning("cannot read the findings of source %s: %s; what it said stands", source, error)
+                self._known[source] = identity, health_pb2.Findings(source=source, failed=_UNREADABLE.format(error))
 
     def directories(self) -> list[str]:
         """Existing directories in which files change."""
@@ -64,6 +70,7 @@ def take_in(
 
     A source of `scopes` may speak of these devices only, and means all of them where it names none.
     """
+    named = Named(entries)
     for source, findings in files.items():
         if source not in OF_OPERATORS:
             seen.reported[source] = findings.timestamp_seconds
@@ -73,17 +80,17 @@ def take_in(
                 seen.let_go.add(source)
             continue
         scope = scopes.get(source) if findings.findings else None
-        known = entries if scope is None else [entry for entry in entries if selects(scope, facts_of(entry))]
+        known = named if scope is None else Named(entry for entry in entries if selects(scope, facts_of(entry)))
         for said in findings.findings:
             finding = _finding(source, said)
             is_dated = said.last_monotonic_seconds and not isinstance(meaning_of(finding).clears, Level)
             is_said_of_all = scope is not None and not said.at.ByteSize()
-            for key in [entry.key for entry in known] if is_said_of_all else targets(said.at, known):
+            for key in known.keys if is_said_of_all else known.targets(said.at):
                 seen.add(key, [finding])
                 if is_dated:
                     seen.last_at[key, finding] = said.last_monotonic_seconds
         for statement in findings.evidence:
-            for key in targets(statement.at, entries):
+            for key in named.targets(statement.at):
                 _state(seen, key, source, statement)
 
 

@@ -1,6 +1,7 @@
 """What a source names becomes devices: the one place where that is done."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
@@ -14,6 +15,42 @@ def targets(at: health_pb2.Target, entries: Iterable[Entry]) -> list[DeviceKey]:
     if not (at.vendor or at.card or at.device or at.pci_address or at.uuid):
         return []
     return [entry.key for entry in entries if _is_target(at, entry)]
+
+
+class Named:
+    """Devices by what sources name most: a thousand findings are not each compared with a thousand devices."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._all = list(entries)
+        self._by_part: dict[tuple[str, str], list[Entry]] | None = None
+
+    @property
+    def keys(self) -> list[DeviceKey]:
+        """All of them."""
+        return [entry.key for entry in self._all]
+
+    def targets(self, at: health_pb2.Target) -> list[DeviceKey]:
+        """As the function of this name."""
+        if self._by_part is None:  # for the first: most sources have nothing to say
+            self._by_part = defaultdict(list)
+            for entry in self._all:
+                for part in _parts_of(entry):
+                    self._by_part[part].append(entry)
+        wanted = [("device", at.device), ("pci_address", at.pci_address), ("uuid", at.uuid), ("card", at.card)]
+        narrowest = next((part for part in wanted if part[1]), ("vendor", at.vendor))
+        return targets(at, self._by_part.get(narrowest, ()))
+
+
+def _parts_of(entry: Entry) -> Iterator[tuple[str, str]]:
+    device = entry.device
+    yield from (
+        ("vendor", device.vendor),
+        ("device", device.id),
+        ("card", device.card),
+        ("uuid", device.attributes.get("uuid", "")),
+    )
+    for address in device.attributes.get("pci_address", "").split(","):
+        yield from {("pci_address", address), ("pci_address", address.rpartition(".")[0])}
 
 
 def _is_target(at: health_pb2.Target, entry: Entry) -> bool:

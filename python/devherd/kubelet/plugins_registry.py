@@ -44,6 +44,10 @@ class FindingKubelet(Kubelet):
             await self.changed.wait()
         return self.identity()
 
+    def is_away(self) -> bool:
+        """Whether it has no place to find sockets in; more cannot be seen from here."""
+        return not self.directory.is_dir()
+
     def needs_another(self, met: Identity | None) -> bool:
         """Never: the next kubelet finds the same socket, and the end of the stream shows when none does."""
         del met

@@ -62,6 +62,10 @@ class Kubelet:
             seen = current
             await self.changed.wait(pauses.seconds() if current else None)
 
+    def is_away(self) -> bool:
+        """Whether no kubelet can be called at present."""
+        return knock(self.path) is not None
+
     def needs_another(self, met: Identity | None) -> bool:
         """Whether another kubelet has replaced `met`, so that Register must be called again."""
         return self.identity() not in (None, met)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from devherd import selection
 from devherd.amounts import amount
 from devherd.config.host import NVML_FACTS
-from devherd.config.resolved import Config, External, HealthRule, Match
+from devherd.config.resolved import Config, External, HealthRule, Match, ResourceRule
 from devherd.inventory import Entry
 from devherd.offers.rules import Offer, Offers
 
@@ -22,7 +22,7 @@ def doubts(config: Config, entries: Collection[Entry], offers: Offers) -> list[s
     """One line each: where, what is doubtful — what to do. None where there is no device."""
     facts = [selection.facts_of(entry) for entry in entries]
     parts: list[HealthRule | External] = [*config.health.rules, *config.health.external]
-    matches = [(part.place, part.match) for part in parts if not _is_told(part.place, config.warnings)]
+    matches = [(part.place, part.match) for part in parts if not _is_in_order(part, config.warnings)]
     return [
         *(_idle_rules(config, facts, offers) if facts else ()),
         *(_without_devices(matches, facts) if facts else ()),
@@ -35,7 +35,7 @@ def _idle_rules(config: Config, facts: Collection[Facts], offers: Offers) -> Ite
     """Rules that decided for no device: none matches, or an earlier rule took it."""
     met = set(offers.rules.values())
     for number, rule in enumerate(config.resources):
-        if f"resources[{number}]" in met or _is_told(rule.place, config.warnings):
+        if f"resources[{number}]" in met or _is_in_order(rule, config.warnings):
             continue
         if any(selection.selects(rule.match, each) for each in facts):
             yield (
@@ -46,10 +46,10 @@ def _idle_rules(config: Config, facts: Collection[Facts], offers: Offers) -> Ite
             yield from _without_devices([(rule.place, rule.match)], facts)
 
 
-def _is_told(place: str, warnings: Iterable[str]) -> bool:
-    """Whether it has no effect on any node, and a warning says so."""
-    key = place.rpartition(" ")[2]
-    return any(f" {key}{end}" in f" {warning}" for warning in warnings for end in ":.")
+def _is_in_order(part: ResourceRule | HealthRule | External, warnings: Iterable[str]) -> bool:
+    """Whether it may be about no device here; or about none on any node, as a warning says already."""
+    key = part.place.rpartition(" ")[2]
+    return part.optional or any(f" {key}{end}" in f" {warning}" for warning in warnings for end in ":.")
 
 
 def _without_devices(matches: Iterable[tuple[str, Match]], facts: Collection[Facts]) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _without_devices(matches: Iterable[tuple[str, Match]], facts: Collection[Fac
         if not any(selection.selects(match, each) for each in facts) and not _waits(match, facts):
             yield (
                 f"{place}: matches no device of this node, which has {amount(len(facts), 'device')} — compare it with"
-                " the facts that `devherd scan --explain` shows"
+                " the facts that `devherd scan --explain` shows, or add `optional: true`"
             )
 
 

@@ -25,7 +25,7 @@ EVENT_SCAN_SECONDS = 0.25
 """Between two rescans for events; health is polled at each event all the same."""
 LOOK_AGAIN_SECONDS = 0.5
 """Until another scan of a host on which something was changing during the last."""
-HEAR_SECONDS = 0.05
+HEAR_SECONDS = 0.02
 """Between two reads of a kernel log in which records follow each other: firewalls write one for each packet."""
 RETRY_SECONDS = 0.5
 """Until an incomplete publication is tried again when no child has written its state before."""

@@ -19,6 +19,7 @@ from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, UsageError
 from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox
+from devherd.supervisor.kubelet_watch import KubeletWatch
 from devherd.supervisor.loader import Load, Loader
 from devherd.supervisor.lock import KubeletDirectoryLock
 from devherd.supervisor.options import Options
@@ -62,6 +63,7 @@ class Herd(Supervisor):
         self._unreachable = False
         self._is_full = False
         self._refusal: AlreadyRunningError | None = None
+        self._kubelet = KubeletWatch(self._settings, options.history)
 
     def live(self) -> None:
         """Run until asked to end. Raises AlreadyRunningError when another instance has the kubelet directory."""
@@ -148,6 +150,8 @@ class Herd(Supervisor):
             process.replace_if_silent(self._silence_limit_seconds, self._watched_since)
             if process.pid:
                 process.make_directories()
+        awaits = self.options.heartbeats.awaits_the_kubelet
+        self._kubelet.look(is_awaited=any(process.pid and awaits(process.slot) for process in self._processes()))
 
     def _look_after_directories(self) -> None:
         self.options.spool_watch.renew()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
+from devherd_sim.kubelet.check.lists import problems
 from devherd_sim.kubelet.endpoint import Endpoint, PluginError
 from devherd_sim.kubelet.events import Events
 from devherd_sim.kubelet.inventory import Devices
@@ -21,7 +22,12 @@ class Connections:
     """The plugins of one kubelet, from its start to its stop. `devices` is shared with the allocation."""
 
     def __init__(
-        self, devices: dict[str, Devices], events: Events, grace_seconds: float, changed: Callable[[], None]
+        self,
+        devices: dict[str, Devices],
+        events: Events,
+        grace_seconds: float,
+        changed: Callable[[], None],
+        numa_nodes: int,
     ) -> None:
         self.endpoints: dict[str, Endpoint] = {}
         """The newest of each resource; it stays, stopped, when the kubelet has dropped it."""
@@ -30,6 +36,7 @@ class Connections:
         self._events = events
         self._grace_seconds = grace_seconds
         self._changed = changed
+        self._numa_nodes = numa_nodes
         self._streams: set[asyncio.Task[None]] = set()
         self._ends_of_grace: dict[str, asyncio.TimerHandle] = {}
         for resource in devices:  # a starting kubelet knows them from its checkpoint; their plugins are yet to come
@@ -77,9 +84,11 @@ class Connections:
 
     async def _listen(self, endpoint: Endpoint) -> None:
         ended = "the plugin ended the stream"
+        doubts: set[str] = set()
         try:
             async for devices in endpoint.lists():
                 self._take(endpoint.resource, devices)
+                doubts = self._doubt(endpoint.resource, devices, doubts)
         except PluginError as error:
             ended = str(error)
         self._events.record("stream-ended", endpoint.resource, error=ended, socket=endpoint.socket)
@@ -90,6 +99,13 @@ class Connections:
         known.replace(devices)
         self._events.record("list", resource, healthy=len(known.healthy), unhealthy=len(known.unhealthy))
         self._changed()
+
+    def _doubt(self, resource: str, devices: Sequence[api.Device], known: set[str]) -> set[str]:
+        """Say what is wrong with a list and was not with the one before."""
+        doubts = {problem for _, problem in problems(devices, self._numa_nodes)}
+        for problem in sorted(doubts - known):
+            self._events.record("doubtful", resource, problem=problem)
+        return doubts
 
     def _begin_grace(self, resource: str) -> None:
         self._end_grace(resource)

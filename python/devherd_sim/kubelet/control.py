@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devherd.errors import DevherdError
-from devherd_sim.kubelet import pod_manifest
-from devherd_sim.kubelet.allocation import AdmissionError, Allocation, StartError
+from devherd_sim.kubelet import pod_manifest, reports
+from devherd_sim.kubelet.allocation import AdmissionError, StartError
+from devherd_sim.kubelet.check.checker import Checker
 from devherd_sim.kubelet.manager import EmbeddedKubelet
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Control:
         self._server: asyncio.Server | None = None
         self._commands: dict[str, Callable[..., Awaitable[Any]]] = {
             "status": self._status,
+            "wait": self._wait,
+            "events": self._events,
+            "check": self._check,
             "devices": self._devices,
             "allocate": self._allocate,
             "admit": self._admit,
@@ -80,21 +84,46 @@ class Control:
             return {"error": ["no such request", repr(error), "see devherd_sim/kubelet/control.py"]}
 
     async def _status(self) -> dict[str, Any]:
+        return reports.status(self._kubelet)
+
+    async def _wait(
+        self, resource: str, allocatable: int | None, seconds: float, of_seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Until the resource has so many allocatable devices; None: any list of a plugin that is connected.
+
+        `of_seconds` is what the caller has been given for it, some of which are over.
+        """
         kubelet = self._kubelet
-        return {
-            "kubelet_dir": str(kubelet.paths.kubelet_dir),
-            "resources": [
-                {
-                    "name": resource,
-                    "capacity": kubelet.capacity(resource),
-                    "allocatable": kubelet.allocatable(resource),
-                    "in_use": len(kubelet.in_use(resource)),
-                    "registrations": kubelet.registrations(resource),
-                }
-                for resource in kubelet.resources()
-            ],
-            "allocations": [_told(allocation) for allocation in kubelet.allocations()],
-        }
+
+        def is_there() -> bool:
+            plugin = kubelet.plugin(resource)
+            if plugin is None or plugin.stopped_at is not None or plugin.lists_seen.first_after is None:
+                return False
+            return allocatable is None or kubelet.allocatable(resource) == allocatable
+
+        try:
+            await kubelet.events.until(is_there, within=seconds)
+        except TimeoutError:
+            raise DevherdError(*reports.not_there(kubelet, resource, allocatable, of_seconds or seconds)) from None
+        return reports.resource(kubelet, resource)
+
+    async def _events(self, since: int, follow: bool = False) -> dict[str, Any]:
+        """Those since a mark, and the mark after them; with `follow`, when there is one."""
+        events = self._kubelet.events
+        if follow:
+            await events.until(lambda: events.mark() > since, within=float("inf"))
+        return {"next": events.mark(), "events": [event.as_json() for event in events.since(since)]}
+
+    async def _check(self, resources: list[str], restart: bool, seconds: float) -> list[dict[str, str]]:
+        known = reports.known(self._kubelet)
+        if unknown := set(resources) - set(known):
+            raise DevherdError(
+                f"no plugin has registered {min(unknown)}",
+                f"those that have called Register: {', '.join(known) or 'none'}",
+                "start the plugin, then try `devherd sim kubelet wait RESOURCE` first",
+            )
+        checker = Checker(self._kubelet, seconds)
+        return [finding.as_json() for finding in await checker.findings(resources or known, restart=restart)]
 
     async def _devices(self, resource: str | None = None) -> list[dict[str, Any]]:
         holders = {
@@ -120,7 +149,7 @@ class Control:
         if allocation is None:
             return None
         await self._kubelet.start_container(pod=pod, container=container)
-        return _told(allocation) | allocation.answer()
+        return reports.held(allocation) | allocation.answer()
 
     async def _admit(self, manifest: dict[str, Any]) -> list[dict[str, Any]]:
         pod = pod_manifest.parse(manifest)
@@ -144,17 +173,7 @@ class Control:
 
     async def _free(self, pod: str) -> list[dict[str, Any]]:
         namespace, _, name = pod.rpartition("/")
-        return [_told(allocation) for allocation in self._kubelet.free(name, namespace or "default")]
+        return [reports.held(allocation) for allocation in self._kubelet.free(name, namespace or "default")]
 
     async def _restart(self) -> None:
         await self._kubelet.restart()
-
-
-def _told(allocation: Allocation) -> dict[str, Any]:
-    return {
-        "namespace": allocation.container.namespace,
-        "pod": allocation.container.pod,
-        "container": allocation.container.name,
-        "resource": allocation.resource,
-        "device_ids": list(allocation.device_ids),
-    }

@@ -15,6 +15,7 @@ import grpc
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub
 from devherd_sim.kubelet import go_error
+from devherd_sim.kubelet.check.lists import ListsSeen
 
 DIAL_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
@@ -42,6 +43,9 @@ class Endpoint:
         self.resource = resource
         self.socket = socket
         self.options = api.DevicePluginOptions()
+        self.lists_seen = ListsSeen(time.monotonic())
+        self.dialled_seconds = 0.0
+        """Of the connection and the options."""
         self.stopped_at: float | None = None
         """When the kubelet dropped it, on the monotonic clock."""
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
@@ -59,32 +63,54 @@ class Endpoint:
         self.options = await _answer(
             self._plugin.GetDevicePluginOptions(api.Empty(), timeout=left), "failed to get device plugin options: "
         )
+        self.lists_seen = ListsSeen(time.monotonic())
+        self.dialled_seconds = time.monotonic() - started
 
     async def lists(self) -> AsyncIterator[Sequence[api.Device]]:
         """Every list of devices the plugin sends; there is no second stream. Raises PluginError when it breaks."""
         with _in_the_kubelets_words():
             async for response in self._plugin.ListAndWatch(api.Empty()):
+                self.lists_seen.take(response.devices, time.monotonic())
                 yield response.devices
 
     async def preferred(self, available: Collection[str], must_include: Collection[str], size: int) -> set[str]:
         """The devices that the plugin would take. Raises PluginError."""
-        request = api.ContainerPreferredAllocationRequest(
-            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
-        )
-        call = self._plugin.GetPreferredAllocation(api.PreferredAllocationRequest(container_requests=[request]))
-        response = await _answer(call, "device plugin GetPreferredAllocation rpc failed with err: ")
+        response = await self.ask_preferred(available, must_include, size)
         return set(response.container_responses[0].deviceIDs) if response.container_responses else set()
 
     async def allocate(self, device_ids: Collection[str]) -> api.ContainerAllocateResponse | None:
         """What a container with these devices gets; None when the answer is for no container. Raises PluginError."""
         if self.stopped_at is not None:
             raise PluginError(f"endpoint {self.resource} has been stopped")
-        request = api.ContainerAllocateRequest(devices_ids=device_ids)
-        response = await _answer(self._plugin.Allocate(api.AllocateRequest(container_requests=[request])))
+        response = await self.ask_allocate(device_ids)
         return response.container_responses[0] if response.container_responses else None
 
     async def pre_start(self, device_ids: Collection[str]) -> None:
         """Let the plugin prepare the devices of a container about to start. Raises PluginError."""
+        await self.ask_pre_start(device_ids)
+
+    async def ask_preferred(
+        self,
+        available: Collection[str],
+        must_include: Collection[str],
+        size: int,
+        seconds: float | None = None,
+    ) -> api.PreferredAllocationResponse:
+        """The whole answer to GetPreferredAllocation. Raises PluginError."""
+        request = api.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+        )
+        whole = api.PreferredAllocationRequest(container_requests=[request])
+        call = self._plugin.GetPreferredAllocation(whole, timeout=seconds)
+        return await _answer(call, "device plugin GetPreferredAllocation rpc failed with err: ")
+
+    async def ask_allocate(self, device_ids: Collection[str], seconds: float | None = None) -> api.AllocateResponse:
+        """The whole answer to Allocate. Raises PluginError."""
+        request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=device_ids)])
+        return await _answer(self._plugin.Allocate(request, timeout=seconds))
+
+    async def ask_pre_start(self, device_ids: Collection[str]) -> None:
+        """The answer to PreStartContainer. Raises PluginError."""
         request = api.PreStartContainerRequest(devices_ids=device_ids)
         call = self._plugin.PreStartContainer(request, timeout=PRE_START_SECONDS)
         await _answer(call, "device plugin PreStartContainer rpc failed with err: ")

@@ -13,6 +13,7 @@ Kind = Literal[
     "registered",  # Register is answered
     "register-refused",  # detail: error
     "list",  # a ListAndWatch message; detail: healthy, unhealthy
+    "doubtful",  # something in a list that a kubelet takes without a word; detail: problem
     "stream-ended",  # detail: error
     "disconnected",  # the kubelet dropped the resource's plugin: allocatable is 0
     "forgotten",  # no plugin came back within the grace period: the resource is gone
@@ -36,6 +37,14 @@ class Event:
     kind: Kind
     resource: str = ""
     detail: dict[str, Any] = field(default_factory=dict)
+    time: float = 0.0
+    """Seconds of Unix time."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs, with the time in UTC."""
+        seconds, fraction = divmod(self.time, 1)
+        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(fraction * 1000):03}Z"
+        return {"time": at, "kind": self.kind, "resource": self.resource, **self.detail}
 
 
 class Events:
@@ -48,7 +57,7 @@ class Events:
 
     def record(self, kind: Kind, resource: str = "", **detail: Any) -> None:
         """Note that something happened now."""
-        event = Event(time.monotonic(), kind, resource, detail)
+        event = Event(time.monotonic(), kind, resource, detail, time.time())
         self._events.append(event)
         for listener in self._listeners:
             listener(event)
@@ -97,7 +106,7 @@ class Events:
             happened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(happened)
             try:
-                await asyncio.wait_for(happened, deadline - time.monotonic())
+                await asyncio.wait_for(happened, None if within == float("inf") else deadline - time.monotonic())
             except TimeoutError:
                 last = ", ".join(f"{event.kind} {event.resource}".strip() for event in self._events[-5:])
                 raise TimeoutError(f"{what}: not within {within} s; last events: {last or 'none'}") from None

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ from devherd_sim.kubelet.control import Control
 from devherd_sim.kubelet.events import Event, Kind
 from devherd_sim.kubelet.manager import EmbeddedKubelet
 
-_LINES: dict[Kind, str] = {
+_LINES: dict[Kind | str, str] = {
     "started": "takes registrations",
     "stopped": "stopped",
     "registered": "{resource}: registered, socket {endpoint}",
     "register-refused": "{resource}: refused: {error}",
     "list": "{resource}: list of {healthy} healthy and {unhealthy} unhealthy devices",
+    "doubtful": "{resource}: warning: {problem}",
     "stream-ended": "{resource}: stream ended: {error}",
     "disconnected": "{resource}: disconnected, nothing is allocatable until it registers again",
     "forgotten": "{resource}: no plugin came back within the grace period, the resource is gone",
@@ -32,13 +33,12 @@ _LINES: dict[Kind, str] = {
 }
 
 
-def line(event: Event) -> str | None:
-    """An event as a line of text; None for an event that the next one repeats with more detail."""
-    template = _LINES.get(event.kind)
+def sentence(event: Mapping[str, Any]) -> str | None:
+    """An event, as its `as_json` has it, in words; None for one that the next one repeats with more detail."""
+    template = _LINES.get(event["kind"])
     if template is None:
         return None
-    detail = {name: " ".join(value) if isinstance(value, list) else value for name, value in event.detail.items()}
-    return template.format(resource=event.resource, **detail)
+    return template.format(**{name: " ".join(told) if isinstance(told, list) else told for name, told in event.items()})
 
 
 def run_until_told(kubelet_dir: Path, say: Callable[[str], None], **options: Any) -> None:
@@ -50,7 +50,9 @@ def run_until_told(kubelet_dir: Path, say: Callable[[str], None], **options: Any
         asyncio.run(_run(EmbeddedKubelet(kubelet_dir, **options), say))
     except OSError as error:
         raise UsageError(
-            f"cannot be a kubelet on {kubelet_dir}", str(error), "give a directory of your own with --kubelet-dir"
+            f"cannot run the simulated kubelet in {kubelet_dir}",
+            str(error),
+            "give a directory of your own with --kubelet-dir",
         ) from error
 
 
@@ -71,6 +73,6 @@ async def _run(kubelet: EmbeddedKubelet, say: Callable[[str], None]) -> None:
 
 
 def _tell(event: Event, say: Callable[[str], None]) -> None:
-    said = line(event)
+    said = sentence(event.as_json())
     if said is not None:
         say(f"{time.strftime('%H:%M:%S')} {said}")

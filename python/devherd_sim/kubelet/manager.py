@@ -21,6 +21,7 @@ from devherd_sim.kubelet import container_start, plugin_directory
 from devherd_sim.kubelet.admission import Admission
 from devherd_sim.kubelet.allocation import Allocation
 from devherd_sim.kubelet.connections import GRACE_SECONDS
+from devherd_sim.kubelet.endpoint import Endpoint
 from devherd_sim.kubelet.events import Event
 from devherd_sim.kubelet.inventory import Devices
 from devherd_sim.kubelet.listener import Listener, refuse_second, remove_leftovers
@@ -110,6 +111,15 @@ class EmbeddedKubelet:
         known = self._of(resource)
         ids = known.healthy | known.unhealthy
         return {device_id: "Healthy" if device_id in known.healthy else "Unhealthy" for device_id in sorted(ids)}
+
+    def plugin(self, resource: str) -> Endpoint | None:
+        """The newest plugin of a resource since the start, also when the kubelet has dropped it."""
+        return self._node.endpoint(resource)
+
+    @property
+    def numa_node_count(self) -> int:
+        """Of the machine."""
+        return self._node.topology.numa_nodes
 
     def numa_nodes(self, resource: str, device_id: str) -> list[int]:
         """The NUMA nodes in a plugin's list for a device."""

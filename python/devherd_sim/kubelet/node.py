@@ -38,7 +38,9 @@ class Node:
             self._pods_known = True
         self.devices.clear()
         self.devices.update({resource: Devices() for resource in known.registered})
-        self.connections = Connections(self.devices, self.events, self._grace_seconds, self.try_to_save)
+        self.connections = Connections(
+            self.devices, self.events, self._grace_seconds, self.try_to_save, self.topology.numa_nodes
+        )
 
     async def end(self) -> None:
         """Let go of every plugin at once."""

@@ -33,6 +33,7 @@ class Topology:
             )
         self.policy = policy
         self.machine = mask_of(range(numa_nodes))
+        self.numa_nodes = numa_nodes
 
     def affinity(self, wishes: Wishes) -> int | None:
         """The nodes that a container's devices should come from, None for any. Raises TopologyAffinityError."""

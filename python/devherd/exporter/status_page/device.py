@@ -6,6 +6,7 @@ A shared device is one row, however many ids the kubelet knows it by.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from urllib.parse import quote
 
 from devherd.exporter.status_page.html import Html, element, joined
@@ -59,8 +60,10 @@ def timestamp(seconds: float) -> Html:
 
 def device_row(row: Row, *, is_open: bool) -> Html:
     """A list item."""
-    inside = joined(*_evidence(row), _facts(row))
-    line = element("summary", *_line(row))
+    evidence, facts = joined(*_evidence(row)), _facts(row)
+    if evidence:
+        facts = element("details", element("summary", "Facts"), facts)
+    line, inside = element("summary", *_line(row)), joined(evidence, facts)
     return element("li", element("details", line, inside, open=is_open), id="/".join(row.place), class_=row.style)
 
 
@@ -150,7 +153,7 @@ def _facts(row: Row) -> Html:
             ("Nodes", _lines([node.host_path for node in device.edits.nodes])),
             ("CDI devices", _lines(list(device.edits.cdi_devices))),
             ("Card", device.card),
-            ("Same card", _lines([link(*place) for place in row.of_its_card if place != row.place])),
+            ("Same card", _same_card(row)),
             *((name, device.attributes[name]) for name in sorted(device.attributes)),
         ),
         element("p", link(*row.place, text="Link to this device")),
@@ -158,8 +161,15 @@ def _facts(row: Row) -> Html:
     )
 
 
-def _lines(texts: Sequence[str]) -> Html:
-    more = len(texts) - MOST_LINES
+def _same_card(row: Row) -> Html:
+    """What is probed as one may be ten thousand devices: no more links are made than are shown."""
+    others = islice((place for place in row.of_its_card if place != row.place), MOST_LINES)
+    return _lines([link(*place) for place in others], len(row.of_its_card) - 1)
+
+
+def _lines(texts: Sequence[str], total: int = 0) -> Html:
+    """The first of `total`, which is how many there are where not all are given."""
+    more = max(total, len(texts)) - MOST_LINES
     if more > 0:
         texts = [*texts[:MOST_LINES], f"and {more} more"]
     return joined(*(joined(_BREAK if number else "", text) for number, text in enumerate(texts)))

@@ -163,7 +163,7 @@ async function narrow(text) {
 
 function remember(summary) {
   const details = summary.parentElement;
-  if (find("filter").value) return; // what a filter unfolds says nothing about the whole
+  if (find("filter").value || !details.parentElement.id) return; // a filter's folds say nothing about the whole
   folds.set(details.parentElement.id, !details.open);
   sessionStorage.setItem("folds", JSON.stringify([...folds].slice(-500)));
 }

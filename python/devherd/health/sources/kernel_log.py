@@ -1,6 +1,6 @@
 """What the kernel log says of which devices. Pure: events and devices come in, what the policy takes in comes out."""
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from devherd.health.clears import Evidence
 from devherd.health.registry import KERNEL_LOG
 from devherd.health.remembered import NOTHING, Remembered
 from devherd.health.seen import Seen
-from devherd.health.targets import targets
+from devherd.health.targets import Named
 from devherd.proto import health_pb2
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class KernelLogSource:
     def __init__(self, remembered: Remembered = NOTHING) -> None:
         """`remembered` is what an earlier one knew in this boot."""
         self._uuids: dict[str, str] = dict(remembered.uuids)
-        self._named = _Named(())
+        self._named = Named(())
         self._named_for: object = None
         self._waiting: deque[KernelLogEvent] = deque(remembered.waiting, maxlen=MOST_WAITING)
 
@@ -68,7 +68,7 @@ class KernelLogSource:
         """What events of these rules, and those that wait, say of these devices: of equal `version`, equal devices."""
         told = Told()
         if version != self._named_for:
-            self._named, self._named_for = _Named(entries), version
+            self._named, self._named_for = Named(entries), version
         all_events = [*self._waiting, *events]
         self._waiting.clear()
         for event in all_events:
@@ -88,30 +88,14 @@ class KernelLogSource:
     def _devices(self, event: "KernelLogEvent", rule: "Rule") -> list["DeviceKey"]:
         named = self._named
         if rule.vendor:
-            return targets(health_pb2.Target(vendor=rule.vendor), named.by_vendor[rule.vendor])
+            return named.targets(health_pb2.Target(vendor=rule.vendor))
         instance = {"gpu_instance": _text(event.gpu_instance), "compute_instance": _text(event.compute_instance)}
         if event.pci_address:
             at = health_pb2.Target(pci_address=event.pci_address, **instance)
-            if found := targets(at, named.by_address[event.pci_address]):
+            if found := named.targets(at):
                 return found
         uuid = event.uuid or self._uuids.get(event.pci_address, "")
-        return targets(health_pb2.Target(uuid=uuid, **instance), named.by_uuid[uuid]) if uuid else []
-
-
-class _Named:
-    """Devices by what the log calls them: a thousand that fail at once are not looked for among a thousand each."""
-
-    def __init__(self, entries: Iterable["Entry"]) -> None:
-        self.by_address: dict[str, list[Entry]] = defaultdict(list)
-        self.by_uuid: dict[str, list[Entry]] = defaultdict(list)
-        self.by_vendor: dict[str, list[Entry]] = defaultdict(list)
-        for entry in entries:
-            attributes = entry.device.attributes
-            functions = [one for one in attributes.get("pci_address", "").split(",") if one]
-            for name in {*functions, *(function.rpartition(".")[0] for function in functions)}:
-                self.by_address[name].append(entry)
-            self.by_uuid[attributes.get("uuid", "")].append(entry)
-            self.by_vendor[entry.vendor].append(entry)
+        return named.targets(health_pb2.Target(uuid=uuid, **instance)) if uuid else []
 
 
 def _take_in(seen: Seen, event: "KernelLogEvent", rule: "Rule", key: "DeviceKey") -> None:

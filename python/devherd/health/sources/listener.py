@@ -21,6 +21,7 @@ from devherd.health.sources.external.running import LeftRunning
 from devherd.health.sources.order import Order, order_in
 from devherd.health.sources.way import Way
 from devherd.proto import health_pb2
+from devherd.spool.identity import Identity, identity_of
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Source:
         self.directory = self._findings_file.parent
         self._written: health_pb2.Findings | None = None
         self._written_at = 0.0
+        self._left: Identity | None = None
         self._is_unwritable = False
 
     def run(self) -> int:
@@ -93,7 +95,8 @@ class Source:
 
     def _write(self, message: health_pb2.Findings) -> None:
         now = time.monotonic()
-        if message == self._written and now < self._written_at + _WRITE_AGAIN_SECONDS:
+        is_intact = identity_of(self._findings_file) == self._left
+        if message == self._written and is_intact and now < self._written_at + _WRITE_AGAIN_SECONDS:
             return
         dated = health_pb2.Findings()
         dated.CopyFrom(message)
@@ -105,7 +108,7 @@ class Source:
                 log.error("cannot write %s: %s; trying again", self._findings_file, error)
             self._is_unwritable = True
         else:
-            self._written, self._written_at = message, now
+            self._written, self._written_at, self._left = message, now, identity_of(self._findings_file)
             self._is_unwritable = False
 
 

@@ -28,6 +28,7 @@ from devherd.health.sources.nvml.question import Hangs, answered
 from devherd.health.sources.nvml.session import Session
 from devherd.health.sources.nvml.watcher import SLICE_SECONDS, Asking, Watcher
 from devherd.proto import health_pb2
+from devherd.spool.identity import Identity, identity_of
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Source:
         self._asked: Request | None = None
         self._ask_again_at = 0.0
         self._watcher = Watcher(spool.read_or_empty(self._findings_file, health_pb2.Findings))
+        self._left: Identity | None = None
+        """The findings file as this process has left it."""
         self._nodes = device_nodes()
         self._watch = _open_watch()
         self._unwritable = False
@@ -98,8 +101,10 @@ class Source:
         try:
             if is_due:
                 self._ask(request)
-            elif not self._watcher.is_resting() and self._watcher.turn(self._asking(request)):
-                self._write(self._write_findings)
+            elif not self._watcher.is_resting():
+                has_news = self._watcher.turn(self._asking(request))
+                if has_news or identity_of(self._findings_file) != self._left:
+                    self._write(self._write_findings)
         except Hangs as hangs:
             self._give_up(request, hangs)
             return False
@@ -153,6 +158,7 @@ class Source:
     def _write_findings(self) -> None:
         self._findings_file.parent.mkdir(mode=0o700, exist_ok=True)
         spool.write(self._findings_file, self._watcher.told(self._answer.problem or ""))
+        self._left = identity_of(self._findings_file)
 
     def _write(self, write: Callable[[], None]) -> None:
         try:

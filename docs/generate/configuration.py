@@ -1,0 +1,121 @@
+"""docs/configuration.md: every key of the configuration file, from the models that validate it."""
+
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+from tables import table
+
+from devherd.config import COMMON_OPTIONS
+from devherd.config.examples import EXAMPLES
+from devherd.config.facts import EXAMPLES as FORMS
+from devherd.config.facts import OF_EVERY_DEVICE, OF_VENDOR
+from devherd.config.keys import REQUIRED, Key, keys_of
+from devherd.config.model import Config
+from devherd.config.selectors import Selector
+
+HEAD = """\
+# Configuration
+
+*Generated from the models that validate the file by `make docs-pages`.*
+
+devherd reads `/etc/devherd/config.yaml`, or the file that `--config` or `DEVHERD_CONFIG` names. It is YAML; every key
+has a default, and an empty file, or none, serves every device that is found. A key without a value has its default.
+What an option of the command line says counts first, then what an environment variable says, then the file. SIGHUP
+has a running devherd read it again; a bad file changes nothing, and is reported in the log, in `devherd status`, on the
+page and by `devherd_config_last_reload_successful`.
+
+| command | does |
+| --- | --- |
+| `devherd check-config FILE` | names what is wrong, with line and column, what has no effect, and what results here |
+| `devherd config show` | prints the configuration in force, and where each value comes from |
+| `devherd config sample` | prints a file with every key as a comment |
+| `devherd config schema` | prints the JSON Schema, for editors |
+| `devherd import-config FILE` | converts the configuration of another plugin |
+
+Durations are written like `5s`, `250ms` or `1m30s`. Truth values are `true` and `false`, without quotes. Paths begin
+with `/`.
+
+## Top level
+"""
+
+MATCH = """\
+## What `match` can name
+
+`match` and `exclude` name facts of devices, each with a glob or a list of globs one of which must match (`*`, `?`,
+`[0-9]`); letter case counts, and a device that lacks a fact does not match. All facts that are named must match. A
+vendor or a fact that does not exist is an error. `devherd scan --explain` shows the facts of each device of a host.
+"""
+
+AFTER_FACTS = "Some facts have values of one form:\n"
+
+
+def page() -> str:
+    """The whole page."""
+    top = [key for key in keys_of(Config) if key.section is None]
+    parts = [HEAD, _table([(key.name, key) for key in top], with_options=True)]
+    for key in keys_of(Config):
+        if key.section is not None:
+            parts += _section(key, key.section, (key.name,), 2)
+    return "\n".join([*parts, *_facts()])
+
+
+def _section(key: Key, section: type[BaseModel], path: tuple[str, ...], level: int) -> Iterator[str]:
+    """A section, an example, its keys, then the larger sections in it; small ones are in its table."""
+    yield f"{'#' * level} `{'.'.join(path)}`\n"
+    yield f"{key.description}\n"
+    if example := EXAMPLES.get(".".join(path)):
+        yield f"```yaml\n{example}```\n"
+    rows = [*_rows(section, path)]
+    if rows:
+        yield _table(rows)
+    for inner, below in _large(section, path):
+        if inner.section is not None:
+            yield from _section(inner, inner.section, below, level + 1)
+
+
+def _rows(section: type[BaseModel], path: tuple[str, ...], above: str = "") -> Iterator[tuple[str, Key]]:
+    for key in keys_of(section):
+        if ".".join((*path, key.name)) in EXAMPLES:
+            continue
+        name = f"{above}{key.name}"
+        yield name, key
+        if key.section and not issubclass(key.section, Selector):
+            yield from _rows(key.section, (*path, key.name), f"{name}[]." if key.is_list else f"{name}.")
+
+
+def _large(section: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[Key, tuple[str, ...]]]:
+    """The sections that have an example, and so a place of their own."""
+    for key in keys_of(section):
+        below = (*path, key.name)
+        if ".".join(below) in EXAMPLES:
+            yield key, below
+
+
+def _table(rows: list[tuple[str, Key]], *, with_options: bool = False) -> str:
+    head = ("key", "value", "default", "what it is", *(("option, variable",) if with_options else ()))
+    return table(head, ((*_row(name, key), *([_options(name)] if with_options else [])) for name, key in rows))
+
+
+def _row(name: str, key: Key) -> tuple[str, str, str, str]:
+    form = "facts" if key.section and issubclass(key.section, Selector) else key.form
+    default = {"": "", REQUIRED: REQUIRED, "null": "none"}.get(key.default, f"`{key.default}`")
+    return f"`{name}`", form, default, key.description
+
+
+def _options(name: str) -> str:
+    if name not in COMMON_OPTIONS:
+        return ""
+    return f"`--{name.replace('_', '-')}`, `DEVHERD_{name.upper()}`"
+
+
+def _facts() -> Iterator[str]:
+    yield MATCH
+    rows = [("every device", _listed(OF_EVERY_DEVICE))]
+    rows += [(f"`{vendor}`", _listed(facts)) for vendor, facts in OF_VENDOR.items() if facts]
+    yield table(("vendor", "facts"), rows)
+    yield AFTER_FACTS
+    yield table(("fact", "looks like"), [(f"`{fact}`", _listed(forms)) for fact, forms in FORMS.items()])
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(f"`{word}`" for word in words)

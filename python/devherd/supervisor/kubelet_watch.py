@@ -1,0 +1,40 @@
+"""Says once that the kubelet is away and when it is back: each resource that waits for it would say the same."""
+
+import logging
+import time
+
+from devherd import amounts
+from devherd.history.record import History
+from devherd.kubelet.registration_socket import knock
+from devherd.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class KubeletWatch:
+    """Told once a second whether resources wait for the kubelet, as their processes mark in the shared pages."""
+
+    def __init__(self, settings: Settings, history: History) -> None:
+        self._settings = settings
+        self._history = history
+        self._since: float | None = None
+
+    def look(self, *, is_awaited: bool) -> None:
+        """Say what has changed."""
+        now = time.monotonic()
+        if is_awaited and self._since is None:
+            self._since = now
+            self._say(logging.WARNING, f"the kubelet is away: {self._why()}; resources wait for it")
+        elif not is_awaited and self._since is not None:
+            away, self._since = amounts.duration(now - self._since), None
+            self._say(logging.INFO, f"the kubelet is back after {away}")
+
+    def _why(self) -> str:
+        directory = self._settings.socket_directory
+        if not directory.is_dir():
+            return f"{directory} does not exist"
+        return knock(self._settings.kubelet_socket) or "it did not accept registrations"
+
+    def _say(self, level: int, what: str) -> None:
+        log.log(level, "%s", what)
+        self._history.note("kubelet", what)

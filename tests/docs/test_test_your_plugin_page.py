@@ -1,0 +1,86 @@
+"""docs/test-your-plugin.md: its plugin is one, its commands work in the order of the page, its tests pass."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import scratch
+
+PAGE = (Path(__file__).parents[2] / "docs/test-your-plugin.md").read_text()
+PYTHON = str(Path(sys.executable).parent)
+
+
+def blocks(language):
+    """The code of the page in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def place(monkeypatch):
+    """A directory with the page's plugin; temporary directories are made there, and `python` is ours."""
+    directory = scratch.directory()
+    (directory / "plugin.py").write_text(blocks("python")[0])
+    environment = {"PATH": f"{PYTHON}:/usr/bin:/bin", "TMPDIR": str(directory), "HOME": str(directory)}
+    yield directory, environment
+    shutil.rmtree(directory)
+
+
+def run(place, *command):
+    """Run in that directory, in a group of its own that ends with it."""
+    directory, environment = place
+    output, errors = (
+        directory / "output",
+        directory / "errors",
+    )  # no pipes: what is left in the background has them, too
+    with output.open("w") as said, errors.open("w") as complained:
+        process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdout=said, stderr=complained, start_new_session=True
+        )
+    try:
+        process.wait(timeout=100)
+    finally:
+        _end_session(process.pid)
+    return process.returncode, output.read_text(), errors.read_text()
+
+
+def _end_session(session):
+    """All processes of it: each job of a shell is a group of its own."""
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(status.read_text().rpartition(")")[2].split()[3]) == session:
+                os.kill(int(status.parent.name), signal.SIGKILL)
+
+
+def test_the_commands_of_the_page_work_in_their_order(place):
+    """As in a shell: each succeeds, and nothing is found amiss with the page's plugin."""
+    [commands] = blocks("sh")
+    code, said, complained = run(place, "bash", "-mec", commands)
+    assert code == 0, said + complained
+    assert "example.com/gpu: 2 of 2 devices are allocatable" in said
+    assert "no findings" in said
+    assert '"kind": "registered", "resource": "example.com/gpu"' in said
+
+
+def test_the_tests_of_the_page_pass(place):
+    """With the fixture that pytest finds where devherd is installed."""
+    directory, _ = place
+    (directory / "test_plugin.py").write_text(blocks("python")[1])
+    code, said, _ = run(place, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_plugin.py")
+    assert (code, "2 passed" in said) == (0, True), said
+
+
+def test_the_commands_for_ci_work(place):
+    """Those that are devherd's, with the directory of the job's environment."""
+    directory, environment = place
+    [job] = blocks("yaml")
+    commands = re.search(r"- run: \|\n((?: {10}.*\n)+)", job)[1].replace("/tmp/kubelet", str(directory / "kubelet"))
+    assert "DEVHERD_KUBELET_DIR: /tmp/kubelet" in job
+    environment |= {"DEVHERD_KUBELET_DIR": str(directory / "kubelet")}
+    code, said, complained = run(place, "bash", "-ec", re.sub("^ {10}", "", commands, flags=re.MULTILINE))
+    assert (code, said.splitlines()[-1]) == (0, "no findings"), complained
