@@ -181,8 +181,8 @@ def test_a_directory_of_other_things_is_left_alone(tmp_path: Path):
 
 
 def test_an_earlier_node_is_replaced(tmp_path: Path):
-    """What the new spec does not have is gone; every node has a kernel log."""
+    """What the new spec does not have is gone; every node has a kernel log, and what devlink dumps."""
     SimulatedNode.create(tmp_path, PRESETS["fpga-8"].spec)
     SimulatedNode.create(tmp_path, PRESETS["generic"].spec)
-    expected = {entry.path for entry in entries(PRESETS["generic"].spec)} | {"dev/kmsg"}
+    expected = {entry.path for entry in entries(PRESETS["generic"].spec)} | {"dev/kmsg", ".devherd-devlink"}
     assert {entry.path for entry in read_tree(tmp_path)} == expected
