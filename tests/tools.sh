@@ -66,6 +66,8 @@ fetch buildah "buildah libdevmapper1.02.1 libgpgme11 libassuan0 libseccomp2" "th
 fetch busybox "busybox-static" "the container image"
 fetch openssl "openssl" "TLS"
 fetch curl "curl" "TLS and Unix sockets"
+fetch zsh "zsh zsh-common" "the completion of commands"
+fetch fish "fish fish-common libpcre2-32-0" "the completion of commands"
 
 # The browser has a root of its own, with what it needs that is not installed here. Its processes inherit the path.
 provide_browser() {

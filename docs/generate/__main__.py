@@ -1,6 +1,7 @@
 """Makes the pages of docs/ that come from the program itself: `make docs-pages`.
 
-Each module PAGE.py beside this file that has a function `page() -> str` makes docs/PAGE.md, or what it says as `NAME`.
+Each module PAGE.py beside this file that has a function `page() -> str` makes docs/PAGE.md, or what it says as `NAME`
+and `SUFFIX`.
 """
 
 import argparse
@@ -18,7 +19,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     for source in sorted(HERE.glob("[!_]*.py")):
         module = importlib.import_module(source.stem)
         if hasattr(module, "page"):
-            yield DOCS / f"{getattr(module, 'NAME', source.stem)}.md", module.page()
+            name, suffix = getattr(module, "NAME", source.stem), getattr(module, "SUFFIX", ".md")
+            yield DOCS / f"{name}{suffix}", module.page()
 
 
 def main() -> int:

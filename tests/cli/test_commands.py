@@ -12,17 +12,29 @@ import pytest
 from command_line import COMMAND, devherd
 
 from devherd.cli.commands import COMMANDS
+from devherd.cli.common_options import ALL
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example_and_the_common_options(name):
-    """What it does, how it is called, and what every command understands."""
-    outcome = devherd(*name.split(), "--help")
+def test_every_command_has_help_with_an_example_and_the_common_options_that_mean_something(name):
+    """What it does and how it is called. It takes the other options too: a script may give them to every command."""
+    outcome = devherd(*name.split(), *(f"{option}=x" for option in ALL), "--help")
 
     assert (outcome.code, outcome.stderr) == (0, "")
     assert f"\nexample:\n  devherd {name}" in outcome.stdout
-    options = ("--config", "--host-root", "--kubelet-dir", "--run-dir", "--listen", "--log-level", "--log-format")
-    assert [option for option in options if option not in outcome.stdout] == []
+    assert [option for option in ALL if f"\n  {option} " in outcome.stdout] == [
+        option for option in ALL if option in COMMANDS[name].options
+    ]
+
+
+@pytest.mark.parametrize("words", [["help", "scan"], ["help", "sim", "node"], ["help", "sim"]])
+def test_help_of_a_command_is_what_its_own_option_says(words):
+    """As in git and kubectl."""
+    outcome = devherd(*words)
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.stdout == devherd(*words[1:], "--help").stdout
+    assert outcome.stdout.startswith(f"usage: devherd {' '.join(words[1:])} ")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
@@ -37,9 +49,10 @@ def test_help_lists_every_command_with_what_it_does(words):
     assert "\nexample:\n" in outcome.stdout
 
 
-def test_version_is_one_line():
+@pytest.mark.parametrize("word", ["--version", "-V", "version"])
+def test_version_is_one_line(word):
     """For bug reports and scripts."""
-    outcome = devherd("--version")
+    outcome = devherd(word)
 
     assert (outcome.code, len(outcome.stdout.split())) == (0, 2)
     assert outcome.stdout.startswith("devherd ")
@@ -50,11 +63,12 @@ def test_version_is_one_line():
     [
         ([], "no command given"),
         (["scna"], "did you mean `devherd scan`?"),
-        (["sim"], "`sim` is not a command"),
+        (["nonsense"], "unknown command `nonsense`"),
+        (["--verison"], "did you mean `--version`?"),
         (["sim", "nod"], "did you mean `devherd sim node`?"),
         (["--run-dir", "/x", "scan"], "`--run-dir` is before the command"),
-        (["scan", "--bogus"], "unrecognized arguments: --bogus"),
-        (["scan", "--out", "json"], "unrecognized arguments: --out json"),
+        (["scan", "--bogus"], "unknown option `--bogus`"),
+        (["scan", "--out", "json"], "did you mean `--output`?"),
         (["scan", "--output", "xml"], "invalid choice: 'xml'"),
         (["scan", "--output", "json", "--watch"], "`--watch` shows a table"),
         (["status", "extra"], "unrecognized arguments: extra"),

@@ -114,12 +114,15 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
     assert inventory == {
         "host": socket.gethostname(),
         "duration_seconds": 0.0042,
+        "scanned_at": 1_700_000_000.5,
+        "instance": None,
         "resources": [
             {
                 "name": "example.com/gpu",
                 "vendor": "simulated",
                 "registered": False,
                 "detail": "the kubelet is away",
+                "child": None,
                 "devices": [
                     {
                         "id": "0",
@@ -133,6 +136,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
                         "annotations": {},
                         "cdi_devices": [],
                         "attributes": {},
+                        "since": None,
                         "allocated": None,
                     },
                     {
@@ -147,6 +151,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
                         "annotations": {},
                         "cdi_devices": [],
                         "attributes": {},
+                        "since": None,
                         "allocated": None,
                     },
                 ],

@@ -8,6 +8,7 @@ import importlib
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from devherd.cli import common_options
 from devherd.cli.parser import Parser
@@ -21,7 +22,16 @@ class Command:
     module: str
     summary: str
     example: str
+    options: tuple[str, ...] = common_options.ALL
+    """The common options that mean something to it."""
 
+
+OF_A_HOST = ("--config", "--host-root")
+OF_A_RUN_DIRECTORY = ("--config", "--run-dir")
+OF_CORDONS = ("--config", "--run-dir", "--state-dir")
+OF_AN_INSTANCE = ("--config", "--run-dir", "--kubelet-dir")
+OF_A_KUBELET = ("--kubelet-dir",)
+OF_THE_DOCTOR = ("--config", "--host-root", "--kubelet-dir", "--registration", "--run-dir", "--listen")
 
 COMMANDS = {
     "run": Command(
@@ -30,43 +40,53 @@ COMMANDS = {
         "devherd run --config /etc/devherd/config.yaml --listen 0.0.0.0:9478",
     ),
     "scan": Command(
-        "devherd.cli.scan", "scan the host once and print its devices", "devherd scan --output json --fail-on-problem"
+        "devherd.cli.scan",
+        "scan the host once and print its devices",
+        "devherd scan --output json --fail-on-problem",
+        OF_A_HOST,
     ),
-    "status": Command("devherd.cli.status", "show the running instance", "devherd status --watch"),
+    "status": Command("devherd.cli.status", "show the running instance", "devherd status --watch", OF_AN_INSTANCE),
     "explain": Command(
         "devherd.cli.explain",
         "show the findings against a device: file, value, and how each ends",
         "devherd explain nvidia.com/gpu GPU-8a1c…",
+        OF_AN_INSTANCE,
     ),
     "events": Command(
         "devherd.cli.events",
         "show what has happened: verdicts, registrations, allocations, reloads",
         "devherd events --follow --kind verdict --resource nvidia.com/gpu",
+        OF_A_RUN_DIRECTORY,
     ),
     "doctor": Command(
         "devherd.cli.doctor",
         "check what devherd needs of this host, each line with its cure",
         "devherd doctor --bundle devherd-support.tar.gz",
+        OF_THE_DOCTOR,
     ),
     "cordon": Command(
         "devherd.cli.cordon",
         "keep a device from new pods",
         "devherd cordon nvidia.com/gpu GPU-8a1c… --reason 'ticket 4711: runs hot'",
+        OF_CORDONS,
     ),
     "uncordon": Command(
         "devherd.cli.uncordon",
         "give a cordoned device back to the kubelet",
         "devherd uncordon nvidia.com/gpu GPU-8a1c…",
+        OF_CORDONS,
     ),
     "clear": Command(
         "devherd.cli.clear",
         "take back what does not end by itself",
         "devherd clear nvidia.com/gpu GPU-8a1c… xid",
+        OF_A_RUN_DIRECTORY,
     ),
     "check-config": Command(
         "devherd.cli.check_config",
         "validate a configuration and print the resources that result",
         "devherd check-config /etc/devherd/config.yaml",
+        OF_A_HOST,
     ),
     "config show": Command(
         "devherd.cli.config_show",
@@ -77,49 +97,69 @@ COMMANDS = {
         "devherd.cli.config_sample",
         "print a configuration with every key as a comment",
         "devherd config sample > /etc/devherd/config.yaml",
+        (),
     ),
     "config schema": Command(
         "devherd.cli.config_schema",
         "print the JSON Schema of the configuration",
         "devherd config schema > devherd.schema.json",
+        (),
     ),
     "config-schema": Command(
         "devherd.cli.config_schema",
         "the same as `config schema`",
         "devherd config-schema > devherd.schema.json",
+        (),
     ),
     "import-config": Command(
         "devherd.cli.import_config",
         "print another plugin's configuration as one for devherd",
         "devherd import-config nvidia-config.yaml > /etc/devherd/config.yaml",
+        (),
     ),
     "deploy-files": Command(
         "devherd.cli.deploy_files",
         "write the systemd unit, the Kubernetes manifests and the alert rules",
         "devherd deploy-files /usr/local/share/devherd",
+        (),
     ),
-    "ctl": Command("devherd.cli.ctl", "supervisorctl against the running instance", "devherd ctl restart scanner"),
+    "ctl": Command(
+        "devherd.cli.ctl",
+        "supervisorctl against the running instance",
+        "devherd ctl restart scanner",
+        OF_A_RUN_DIRECTORY,
+    ),
     "sim node": Command(
         "devherd.cli.sim_node",
         "write a simulated host tree",
         "devherd sim node /tmp/host --spec fpga-8 && devherd scan --host-root /tmp/host",
+        (),
     ),
     "sim fault": Command(
         "devherd.cli.sim_fault",
         "let something happen to a simulated node",
         "devherd sim fault /tmp/host xid 0000:1b:00.0 '48, DBE'",
+        (),
     ),
     "sim monitor": Command(
         "devherd.cli.sim_monitor",
         "run a server in the place of a vendor's GPU monitor",
         "devherd sim monitor /tmp/host amd-exporter",
+        (),
     ),
     "sim kubelet": Command(
         "devherd.cli.sim_kubelet",
         "run the embedded kubelet device manager, or talk to it",
         "devherd sim kubelet --kubelet-dir /tmp/kubelet",
+        OF_A_KUBELET,
     ),
-    "demo": Command("devherd.cli.demo", "show devherd at work on a simulated node", "devherd demo --keep"),
+    "completion": Command(
+        "devherd.cli.completion",
+        "print what completes this command in bash, zsh or fish",
+        "devherd completion bash > /etc/bash_completion.d/devherd",
+        (),
+    ),
+    "demo": Command("devherd.cli.demo", "show devherd at work on a simulated node", "devherd demo --keep", ()),
 }
 
 
@@ -131,10 +171,12 @@ def run(words: Sequence[str]) -> int:
     """Run the command that the words name. Raises UsageError when they name none."""
     if not words:
         raise UsageError("no command given", f"the commands are {_listed()}", "see `devherd --help`")
+    if words[0] == "help" and len(words) > 1:
+        words = [*words[1:], "--help"]
     if words[0] in {"-h", "--help", "help"}:
         print(_overview(), end="")
         return 0
-    if words[0] == "--version":
+    if words[0] in {"-V", "--version", "version"}:
         from devherd.version import version
 
         print(f"devherd {version()}")
@@ -143,35 +185,42 @@ def run(words: Sequence[str]) -> int:
     if name in GROUPS:
         print(_overview(f"{name} "), end="")
         return 0
-    return _run(name, rest)
-
-
-def _run(name: str, words: Sequence[str]) -> int:
-    command = COMMANDS[name]
-    module = importlib.import_module(command.module)
-    parser = Parser(prog=f"devherd {name}", description=module.__doc__, epilog=f"example:\n  {command.example}\n")
-    common_options.add(parser)
-    module.add_arguments(parser)
-    code: int = module.run(parser.parse_args(words))
+    code: int = _module_of(name).run(parser_of(name).parse_args(rest))
     return code
+
+
+def parser_of(name: str) -> Parser:
+    """The parser of a command's options."""
+    command, module = COMMANDS[name], _module_of(name)
+    parser = Parser(prog=f"devherd {name}", description=module.__doc__, epilog=f"example:\n  {command.example}\n")
+    common_options.add(parser, command.options)
+    module.add_arguments(parser)
+    return parser
+
+
+def _module_of(name: str) -> Any:
+    return importlib.import_module(COMMANDS[name].module)
 
 
 def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The command's name and the words after it; that of a group alone when its help is asked for."""
     first = words[0]
     if first.startswith("-"):
+        close = difflib.get_close_matches(first, ("--version", "--help"), n=1)
+        if close:
+            raise UsageError(f"unknown option `{first}`", "it is not one", f"did you mean `{close[0]}`?")
         raise UsageError(f"`{first}` is before the command", "options belong after it", "see `devherd --help`")
     if first in COMMANDS:
         return first, words[1:]
     if first in GROUPS:
-        if len(words) > 1 and words[1] in {"-h", "--help"}:
+        if words[1:2] in ([], ["-h"], ["--help"]):
             return first, ()
         first = " ".join(words[:2])
         if first in COMMANDS:
             return first, words[2:]
     close = difflib.get_close_matches(first, COMMANDS, n=1)
     suggestion = f"did you mean `devherd {close[0]}`?" if close else "see `devherd --help`"
-    raise UsageError(f"`{first}` is not a command", f"the commands are {_listed()}", suggestion)
+    raise UsageError(f"unknown command `{first}`", f"the commands are {_listed()}", suggestion)
 
 
 def _listed() -> str:
@@ -190,6 +239,7 @@ def _overview(prefix: str = "") -> str:
 _USAGE = textwrap.dedent(
     """\
     usage: devherd [--version] [--help] COMMAND [OPTIONS]
+           devherd help COMMAND
 
     One supervisor for every FPGA, GPU and other device on a Kubernetes node."""
 )

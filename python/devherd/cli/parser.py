@@ -1,6 +1,7 @@
 """argparse, with its errors in the form of all others."""
 
 import argparse
+import difflib
 from typing import NoReturn
 
 from devherd.errors import UsageError
@@ -20,4 +21,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError for a wrong use."""
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message and unknown.startswith("-"):
+            option = unknown.split()[0].partition("=")[0]
+            close = difflib.get_close_matches(option, self._option_string_actions, n=1)
+            cure = f"did you mean `{close[0]}`?" if close else f"see `{self.prog} --help`"
+            raise UsageError(f"unknown option `{option}`", f"`{self.prog}` has no such option", cure)
         raise UsageError(f"wrong use of `{self.prog}`", message, f"see `{self.prog} --help`")

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             epilog=f"example:\n  devherd sim kubelet {action.example} --kubelet-dir /tmp/kubelet\n",
         )
         described.argument_default = argparse.SUPPRESS  # options before the action count, too
-        common_options.add(described)
+        common_options.add(described, ("--kubelet-dir",))
         action.add_words(described)
 
 

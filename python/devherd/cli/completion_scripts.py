@@ -1,0 +1,120 @@
+"""Completion scripts of shells, made of the commands' reference. Pure."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from devherd.cli.reference import Option, Reference
+
+_FILES = {"FILE": "-f", "DIR": "-d", "FILE.tar.gz": "-f", "DIRECTORY": "-d"}
+"""What compgen completes where a value of this name is expected."""
+
+
+def bash(references: Sequence[Reference]) -> str:
+    """A function for `complete -F`."""
+    cases = "\n".join(line for reference in references for line in _bash_case(reference))
+    return f"""\
+# Completes devherd in bash; made by `devherd completion bash`.
+_devherd() {{
+    local current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command=''
+    local known='{_names(references)}'
+    local word position
+    COMPREPLY=()
+    for ((position = 1; position < COMP_CWORD; position++)); do
+        word="${{command:+$command }}${{COMP_WORDS[position]}}"
+        [[ $known == *"|$word|"* ]] || [[ $known == *"|$word "* ]] || break
+        command=$word
+    done
+    case "$command" in
+{cases}
+    *) COMPREPLY=($(compgen -W "$(_devherd_next "$command")" -- "$current")) ;;
+    esac
+}}
+_devherd_next() {{
+    case "$1" in
+{_bash_groups(references)}
+    esac
+}}
+complete -o default -F _devherd devherd
+"""
+
+
+def zsh(references: Sequence[Reference]) -> str:
+    """That of bash, by what zsh has for such."""
+    return f"#compdef devherd\nautoload -U +X bashcompinit && bashcompinit\n{bash(references)}"
+
+
+def fish(references: Sequence[Reference]) -> str:
+    """A line for each command, option and argument with choices."""
+    return "# Completes devherd in fish; made by `devherd completion fish`.\n" + "".join(
+        f"{line}\n" for reference in references for line in _fish_lines(reference)
+    )
+
+
+def _names(references: Sequence[Reference]) -> str:
+    return "".join(f"|{reference.name}|" for reference in references)
+
+
+def _bash_groups(references: Sequence[Reference]) -> str:
+    """What may follow each beginning of a command."""
+    following: dict[str, dict[str, None]] = {}
+    for reference in references:
+        words = reference.name.split()
+        for length in range(len(words)):
+            following.setdefault(" ".join(words[:length]), {})[words[length]] = None
+    return "\n".join(f"    {shlex.quote(begin)}) echo {' '.join(words)} ;;" for begin, words in following.items())
+
+
+def _bash_case(reference: Reference) -> Iterator[str]:
+    options = " ".join(word for option in reference.options for word in option.words)
+    choices = " ".join(choice for argument in reference.arguments for choice in argument.choices)
+    yield f"    {shlex.quote(reference.name)})"
+    yield '        case "$before" in'
+    for option in reference.options:
+        completed = _compgen(option)
+        if completed:
+            yield f'        {"|".join(option.words)}) COMPREPLY=($(compgen {completed} -- "$current")); return ;;'
+    yield "        esac"
+    yield f'        COMPREPLY=($(compgen -W {shlex.quote(f"{options} {choices}".strip())} -- "$current"))'
+    yield "        ;;"
+
+
+def _compgen(option: Option) -> str:
+    if option.choices:
+        return f"-W {shlex.quote(' '.join(option.choices))}"
+    if option.metavar in _FILES:
+        return _FILES[option.metavar]
+    return "-W ''" if option.metavar else ""
+
+
+def _fish_lines(reference: Reference) -> Iterator[str]:
+    *group, last = reference.name.split()
+    condition = "__fish_use_subcommand"
+    if group:
+        condition = f"{_seen(group)}; and not __fish_seen_subcommand_from {last}"
+        yield f"complete -c devherd -n __fish_use_subcommand -f -a {group[0]}"
+    yield f"complete -c devherd -n {_quoted(condition)} -f -a {last} -d {_quoted(reference.summary)}"
+    inside = _quoted(_seen(reference.name.split()))
+    for option in reference.options:
+        yield f"complete -c devherd -n {inside} {_fish_option(option)} -d {_quoted(option.help)}"
+    for argument in reference.arguments:
+        if argument.choices:
+            yield f"complete -c devherd -n {inside} -f -a {_quoted(' '.join(argument.choices))}"
+
+
+def _fish_option(option: Option) -> str:
+    words = [f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" for word in option.words]
+    if option.choices:
+        words.append(f"-x -a {_quoted(' '.join(option.choices))}")
+    elif option.metavar:
+        words.append("-r" if option.metavar in _FILES else "-x")
+    return " ".join(words)
+
+
+def _seen(words: Sequence[str]) -> str:
+    return "; and ".join(f"__fish_seen_subcommand_from {word}" for word in words)
+
+
+def _quoted(text: str) -> str:
+    """For fish, whose single quotes know the backslash."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,92 @@
+"""Every command with its options, as its parser has them: for completion, the manual page and docs/commands.md."""
+
+import argparse
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from devherd.cli import common_options
+from devherd.cli.commands import COMMANDS, parser_of
+
+EXIT_CODES = {
+    0: "done",
+    1: "a problem was found (`doctor`, `--fail-on-problem`, `--strict`), or what was asked for could not be done",
+    2: "wrong use or bad configuration",
+    3: "another instance holds the run directory or the kubelet directory",
+    4: "what was asked for cannot be reached: no instance runs, or no kubelet",
+    130: "interrupted (Ctrl-C)",
+    141: "the reader of the output has gone (`devherd scan | head`)",
+}
+"""What scripts may rely on; `devherd ctl` has those of supervisorctl."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option, or with no words a positional argument."""
+
+    words: tuple[str, ...]
+    metavar: str
+    """Empty for one that takes no value."""
+    help: str
+    choices: tuple[str, ...] = ()
+    is_common: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A command."""
+
+    name: str
+    summary: str
+    description: str
+    example: str
+    usage: str
+    options: list[Option] = field(default_factory=list)
+    arguments: list[Option] = field(default_factory=list)
+
+
+def references() -> Iterator[Reference]:
+    """Every command in the order of `devherd --help`, each followed by its actions."""
+    for name, command in COMMANDS.items():
+        parser = parser_of(name)
+        yield _reference(name, command.summary, command.example, parser)
+        for action in _actions(parser):
+            for verb, inner in action.choices.items():
+                example = (inner.epilog or "").removeprefix("example:\n").strip()
+                yield _reference(f"{name} {verb}", inner.description or "", example, inner)
+
+
+def _reference(name: str, summary: str, example: str, parser: argparse.ArgumentParser) -> Reference:
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001 - has no other way
+    common = {
+        action
+        for group in parser._action_groups  # noqa: SLF001 - likewise
+        if group.title == common_options.TITLE
+        for action in group._group_actions  # noqa: SLF001
+    }
+    options = [_option(action, is_common=action in common) for action in shown]
+    arguments = [option for option in options if not option.words]
+    usage = " ".join([f"devherd {name}", "[OPTIONS]", *(one.metavar for one in arguments)])
+    return Reference(
+        name=name,
+        summary=summary,
+        description=inspect.cleandoc(parser.description or ""),
+        example=example,
+        usage=usage,
+        options=[option for option in options if option.words],
+        arguments=arguments,
+    )
+
+
+def _option(action: argparse.Action, *, is_common: bool) -> Option:
+    takes_value = action.nargs != 0
+    of_common = common_options.VALUES.get(action.option_strings[0], ()) if is_common else ()
+    choices = tuple(map(str, action.choices)) if action.choices else of_common
+    name = str(action.metavar or "|".join(choices) or action.dest.upper()) if takes_value else ""
+    if not action.option_strings and action.nargs in ("?", "*"):
+        name = f"[{name}]"
+    return Option(tuple(action.option_strings), name, action.help or "", choices, is_common)
+
+
+def _actions(parser: argparse.ArgumentParser) -> "list[argparse._SubParsersAction[argparse.ArgumentParser]]":
+    return [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001
