@@ -120,6 +120,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
                 "vendor": "simulated",
                 "registered": False,
                 "detail": "the kubelet is away",
+                "child": None,
                 "devices": [
                     {
                         "id": "0",
@@ -133,6 +134,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
                         "annotations": {},
                         "cdi_devices": [],
                         "attributes": {},
+                        "since": None,
                         "allocated": None,
                     },
                     {
@@ -147,11 +149,14 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
                         "annotations": {},
                         "cdi_devices": [],
                         "attributes": {},
+                        "since": None,
                         "allocated": None,
                     },
                 ],
             }
         ],
+        "scanned_at": 1700000000.5,
+        "instance": None,
         "problems": [{"vendor": "simulated", "path": "/sys/x", "error": "no such thing", "device": None}],
     }
 
