@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build wheel proto docs-pages docs pictures demo test test-image-python soak lint format bench tools clean
+.PHONY: all help build wheel proto docs-pages docs pictures demo test test-image-python soak cluster lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -62,6 +62,10 @@ test: build tools ## run all tests
 
 test-image-python: build ## run the tests of the herd on the container image's Python
 	@tests/image_python.sh
+
+cluster: build ## run devherd's DaemonSet in a real cluster of one node: containerd, runc, kubelet, control plane; needs root
+	@tests/tools.sh cluster
+	@DEVHERD_TEST_REAL_CLUSTER=1 $(BIN)/pytest -n 0 -v --timeout=900 tests/cluster/real
 
 soak: build ## play the fault matrix for long (tests/faults/soak.py names the settings) and print it
 	@PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/nvml $(BIN)/python tests/faults/soak.py

@@ -19,21 +19,25 @@ def of_scans(root: Path, settings: str) -> tuple[int, float] | None:
     return one - none, (eleven - one) / 10
 
 
-def of_polls(root: Path, settings: str, polls: int) -> float | None:
-    """How many each of so many regular polls makes after a first look at everything; None without strace."""
+def of_polls(root: Path, settings: str, polls: int) -> dict[str, float] | None:
+    """How many each of so many regular polls makes after a first look at everything, by name; None without strace."""
     strace = shutil.which("strace")
     if strace is None:
         return None
-    first, all_of_them = (_count(strace, [str(root), settings, "1", str(1 + more)]) for more in (0, polls))
-    return (all_of_them - first) / polls
+    first, later = (_counts(strace, [str(root), settings, "1", str(1 + more)]) for more in (0, polls))
+    return {name: (count - first.get(name, 0)) / polls for name, count in later.items()}
 
 
 def _count(strace: str, arguments: list[str]) -> int:
+    return _counts(strace, arguments)["total"]
+
+
+def _counts(strace: str, arguments: list[str]) -> dict[str, int]:
+    """By name; `total` is their sum."""
     with tempfile.NamedTemporaryFile("r") as summary:
         subprocess.run([strace, "-f", "-c", "-o", summary.name, sys.executable, __file__, *arguments], check=True)
-        total = re.search(r"^\s*100\.00\s+\S+\s+\S+\s+(\d+)", summary.read(), re.MULTILINE)
-        assert total is not None
-        return int(total[1])
+        lines = re.findall(r"^\s*[\d.]+\s+\S+\s+\S+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", summary.read(), re.MULTILINE)
+        return {name: int(count) for count, name in lines}
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ class GoProgram:
     sources: Path
     fixture: str
     title: str
+    packages: tuple[str, ...] = (".",)
+    """Its main packages: with several, what is built is a directory with a program of each."""
+    tags: str = ""
 
     def built(self, go: str, say: Callable[[str], None]) -> Path:
         """The program of these sources and this Go. Builds it once, whoever else wants it at the same time.
@@ -59,14 +62,15 @@ class GoProgram:
 
     def _build(self, go: str, path: Path, say: Callable[[str], None]) -> None:
         for earlier in path.parent.glob(f"{self.sources.name}-*"):
-            earlier.unlink()
+            shutil.rmtree(earlier) if earlier.is_dir() else earlier.unlink()
         say(f"{self.title}: fetching its Go modules, 0.6 GB the first time")
-        listed = self._run([go, "list", "-mod=readonly", "-deps", "."])
+        listed = self._run([go, "list", "-mod=readonly", "-deps", *self._arguments])
         packages = listed.count("\n")
         say(f"{self.title}: compiling, minutes the first time")
         unfinished = path.with_name("unfinished")
+        to = unfinished if len(self.packages) == 1 else f"{unfinished}/"
         since = reported = time.monotonic()
-        command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags=-s -w", "-o", str(unfinished), "."]
+        command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags=-s -w", "-o", to, *self._arguments]
         with subprocess.Popen(command, cwd=self.sources, stderr=subprocess.PIPE, text=True) as building:
             output = []
             for line in building.stderr or ():  # a package that is compiled, or a compiler's error
@@ -77,6 +81,10 @@ class GoProgram:
         if building.returncode:
             raise RuntimeError(f"{self.sources} does not build:\n{''.join(output)[-4000:]}")
         unfinished.rename(path)
+
+    @property
+    def _arguments(self) -> list[str]:
+        return [f"-tags={self.tags}", *self.packages] if self.tags else list(self.packages)
 
     def _run(self, command: list[str]) -> str:
         done = subprocess.run(command, cwd=self.sources, capture_output=True, text=True, check=False)

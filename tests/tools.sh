@@ -103,3 +103,9 @@ if ! [ -e "$tools/$axe/axe.min.js" ]; then
         echo "tests/tools.sh: no $axe — it could not be fetched with npm — install npm; until then the status page's accessibility is not tested" >&2
     fi
 fi
+
+if [ "${1:-}" = cluster ]; then
+    fetch runc "runc libseccomp2" "the real cluster"
+    [ -x "$root/usr/lib/cni/bridge" ] || unpack containernetworking-plugins ||
+        echo "tests/tools.sh: no CNI plugins — they could not be fetched with apt-get — tests of the real cluster are skipped" >&2
+fi

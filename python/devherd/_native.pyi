@@ -431,6 +431,8 @@ class Scanner:
 
     def watch_also(self, devices: list[Device]) -> None:
         """Keep an eye on devices that the last scan could not examine, in every poll until others are given."""
+    def leave_alone(self, sources: set[str]) -> None:
+        """Look at nothing for these sources until others are given: what they last said stays."""
     def new_memories(self) -> list[tuple[tuple[str, str, str, str], str]] | None:
         """What a later process has to know of what was seen in this boot, by card, source, file and variant: sorted.
 

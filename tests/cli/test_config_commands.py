@@ -82,6 +82,22 @@ def test_a_setting_without_an_effect_is_told_last_and_is_an_error_when_asked_for
     ]
 
 
+def test_a_rule_that_matches_no_device_of_this_host_is_told_unless_it_may(tmp_path):
+    """`model: "*A100*"` on a node with H100s was called good without a word."""
+    path = tmp_path / "config.yaml"
+    rule = "resources: [{match: {id: nobody}, name: a.example/y}]\n"
+    path.write_text(f"simulated: [{{name: a.example/x, count: 1}}]\n{rule}")
+    outcome = devherd("check-config", "--strict", path, "--host-root", tmp_path)
+    path.write_text(path.read_text().replace("name: a.example/y", "optional: true"))
+    optional = devherd("check-config", "--strict", path, "--host-root", tmp_path)
+
+    assert outcome.code == 1
+    told = f"devherd: warning: {path}:2:13: resources[0]: matches no device of this node, which has 1 device — "
+    assert outcome.stderr.startswith(told)
+    assert outcome.stderr.endswith("devherd: warnings: 1\n")
+    assert (optional.code, optional.stderr) == (0, "")
+
+
 def test_a_bad_value_is_an_error_also_where_a_variable_overrules_it(tmp_path):
     """In the DaemonSet the address is given by a variable; the file was called good."""
     path = tmp_path / "config.yaml"

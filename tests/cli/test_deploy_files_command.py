@@ -7,34 +7,31 @@ from command_line import devherd
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-NOT_WRITTEN = {"Containerfile"}  # builds the image from the sources
-SHIPPED = {
-    str(file.relative_to(DEPLOY)): file.read_bytes()
-    for file in DEPLOY.rglob("*")
-    if file.is_file() and file.name not in NOT_WRITTEN
-}
+PACKAGED = ROOT / "python" / "devherd" / "deploy"
+SHIPPED = {str(path.relative_to(PACKAGED)): path.read_bytes() for path in PACKAGED.rglob("*") if path.is_file()}
+NOT_SHIPPED = {"Containerfile"}  # builds the image from the sources
 
 
 def written(directory):
     return {str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()}
 
 
-def test_the_files_of_deploy_are_written(tmp_path):
-    """All of them: a new file in deploy/ needs its link in python/devherd/deploy, by which a wheel has it."""
+def test_the_files_are_written(tmp_path):
+    """All that the package has, and each is named."""
     outcome = devherd("deploy-files", tmp_path / "new" / "share")
     assert (outcome.code, outcome.stderr) == (0, "")
     assert written(tmp_path / "new" / "share") == SHIPPED
     assert sorted(outcome.stdout.splitlines()) == sorted(str(tmp_path / "new" / "share" / name) for name in SHIPPED)
 
 
-def test_the_package_has_links_to_the_files_and_no_copies():
-    """A copy would be another file tomorrow."""
-    packaged = ROOT / "python" / "devherd" / "deploy"
-    found = {str(path.relative_to(packaged)): path for path in packaged.rglob("*") if not path.is_dir()}
-    links = [f"ln -sr deploy/{name} python/devherd/deploy/{name}" for name in sorted(SHIPPED.keys() - found.keys())]
-    assert not links, "\n".join(["these links are missing:", *links])
-    assert found.keys() - SHIPPED.keys() == set()
-    assert [name for name, path in found.items() if not path.is_symlink() or path.resolve() != DEPLOY / name] == []
+def test_the_package_has_a_link_to_each_file_of_deploy():
+    """By which a wheel has it; a copy would be another file tomorrow."""
+    there = {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()} - NOT_SHIPPED
+    missing = [f"ln -sr deploy/{name} python/devherd/deploy/{name}" for name in sorted(there - SHIPPED.keys())]
+    assert not missing, "\n".join(["make these links:", *missing])
+    links = {str(path.relative_to(PACKAGED)): path for path in PACKAGED.rglob("*") if not path.is_dir()}
+    assert {name: path.resolve() for name, path in links.items()} == {name: DEPLOY / name for name in there}
+    assert [name for name, path in links.items() if not path.is_symlink()] == []
 
 
 def test_a_second_time_changes_nothing(tmp_path):

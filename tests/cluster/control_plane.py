@@ -17,10 +17,10 @@ _PODS = "/api/v1/namespaces/default/pods"
 class ControlPlane:
     """The kubelet of the node registers with it when it starts afterwards."""
 
-    def __init__(self, node: WholeNode) -> None:
+    def __init__(self, node: WholeNode, *api_server_options: str) -> None:
         self.node = node
         self._write_files(node.directory / "run")
-        self._start(
+        self.start(
             "etcd",
             "--data-dir=/run/etcd",
             f"--listen-client-urls={_ETCD}",
@@ -29,7 +29,7 @@ class ControlPlane:
             "--unsafe-no-fsync",
             "--log-level=error",
         )
-        self._start(
+        self.start(
             "kube-apiserver",
             f"--etcd-servers={_ETCD}",
             "--bind-address=127.0.0.1",
@@ -41,11 +41,11 @@ class ControlPlane:
             "--service-cluster-ip-range=10.98.0.0/24",
             "--token-auth-file=/run/tokens.csv",
             "--authorization-mode=RBAC",
-            "--disable-admission-plugins=ServiceAccount",
             "--enable-priority-and-fairness=false",
+            *(api_server_options or ("--disable-admission-plugins=ServiceAccount",)),
         )
         node.eventually(lambda: self._ask("/readyz"), "the API server is ready", 60)
-        self._start("kube-scheduler", "--kubeconfig=/run/kubeconfig", "--leader-elect=false", "--secure-port=0")
+        self.start("kube-scheduler", "--kubeconfig=/run/kubeconfig", "--leader-elect=false", "--secure-port=0")
         node.kubelet_options = ("--kubeconfig=/run/kubeconfig",)
 
     def until_ready(self):
@@ -140,7 +140,8 @@ class ControlPlane:
             raise LookupError(content)
         return content
 
-    def _start(self, name, *options):
+    def start(self, name, *options):
+        """One more program of the control plane."""
         with (self.node.directory / f"{name}.log").open("ab") as log:
             self.node.machine.start(self.node.program, name, *options, stdout=log, stderr=subprocess.STDOUT)
 

@@ -57,6 +57,8 @@ cat
 true
 """
 
+_NAMESPACES = ("--mount", "--net", "--pid", "--uts")
+
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
 _SIOCSIFFLAGS, _SIOCSIFADDR, _IFF_UP = 0x8914, 0x8916, 0x1  # linux/sockios.h, linux/if.h
 
@@ -67,6 +69,8 @@ class PrivateMachine:
     Raises OSError where namespaces are not to be had: they take root, and util-linux.
     """
 
+    _first_process = _FIRST_PROCESS
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._started: list[Inside] = []
@@ -76,9 +80,8 @@ class PrivateMachine:
         for knob, value in _KNOBS.items():
             (directory / knob).parent.mkdir(parents=True, exist_ok=True)
             (directory / knob).write_text(f"{value}\n")
-        unshare = ["unshare", "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child"]
         self._unshare = subprocess.Popen(
-            [*unshare, "sh", "-c", _FIRST_PROCESS, directory, " ".join(_KNOBS), NAME],
+            self._command(["sh", "-c", self._first_process, directory, " ".join(_KNOBS), NAME]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -93,8 +96,7 @@ class PrivateMachine:
 
     def start(self, *command: object, **popen: Any) -> "Inside":
         """A program in it. `popen` is for Popen: where its output goes, its environment."""
-        enter = ["nsenter", f"--target={self._first}", "--mount", "--net", "--pid", "--uts"]
-        inside = Inside(subprocess.Popen([*enter, *map(str, command)], **popen))
+        inside = Inside(subprocess.Popen([*self._enter(), *map(str, command)], **popen))
         self._started.append(inside)
         return inside
 
@@ -125,6 +127,12 @@ class PrivateMachine:
         self._unshare.wait()
         self._unshare.stdout.close()
         self._unshare.stderr.close()
+
+    def _command(self, first_process: list[object]) -> list[object]:
+        return ["unshare", *_NAMESPACES, "--fork", "--kill-child", *first_process]
+
+    def _enter(self) -> list[str]:
+        return ["nsenter", f"--target={self._first}", *_NAMESPACES]
 
     def _enter_network(self) -> None:
         """The sockets of this thread, and of no other, are of the private network from now on."""

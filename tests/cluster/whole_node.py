@@ -50,6 +50,8 @@ _KUBELET = {
 class WholeNode:
     """In the directory: `node` (the simulated host), what the private machine has there, and the programs' logs."""
 
+    _kubelet_configuration = _KUBELET
+
     def __init__(self, machine: PrivateMachine, program: Path) -> None:
         self.machine = machine
         self.program = program
@@ -77,7 +79,7 @@ class WholeNode:
     def start_kubelet(self):
         """The kubelet; it is back when it takes registrations."""
         path = self.directory / "run/kubelet.json"
-        path.write_text(json.dumps(_KUBELET | {"staticPodPath": str(self.manifests)}))
+        path.write_text(json.dumps(self._kubelet_configuration | {"staticPodPath": str(self.manifests)}))
         options = [f"--hostname-override={NAME}", f"--node-ip={ADDRESS}", "--cert-dir=/run/kubelet-certificates"]
         options += ["--root-dir=/var/lib/kubelet", *self.kubelet_options]
         with (self.directory / "kubelet.log").open("ab") as log:

@@ -32,6 +32,10 @@ WRONG = [
     [
         *WRONG,
         ("[" * 100_000, "c.yaml:1:51 — nested deeper than 50 levels — no key is as deep as that"),
+        (
+            f"health: {{recover_after: {'1' * 5000}}}",
+            "c.yaml:1:25 — the value is not a number — correct it, or put it in quotes",
+        ),
         ("log_level: a\x01b", "c.yaml:1:13 — control characters are not allowed here — remove it"),
     ],
 )

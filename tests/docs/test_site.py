@@ -1,6 +1,7 @@
 """`make docs` builds the site without a warning, and notices what it has to notice."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,11 +46,17 @@ def pages(tmp_path):
 
 
 def test_the_site_is_built_without_a_warning(build, tmp_path):
-    """Every page of the checkout is in it, and its address leads to the first page."""
+    """Every page of the checkout is in it, its address leads to the first page, and alerts to their runbooks."""
     assert build(ROOT) == ""
     assert 'href="docs/index.html"' in (tmp_path / "site" / "index.html").read_text()
     for page in ("docs/index", "docs/health", "README", "deploy/vendors"):
         assert (tmp_path / "site" / f"{page}.html").is_file()
+    runbooks = (tmp_path / "site" / "docs" / "runbooks.html").read_text()
+    urls = re.findall(
+        r"runbook_url: \S+/docs/runbooks\.html#(\S+)", (ROOT / "deploy/prometheus/rules.yaml").read_text()
+    )
+    assert urls
+    assert [anchor for anchor in urls if f'id="{anchor}"' not in runbooks] == []
 
 
 def test_links_out_of_the_site_are_listed_and_not_fetched(build, pages, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from exporter_instance import eventually
+from not_tested import not_tested
 
 from devherd.exporter import processes
 from devherd.proto.spool_pb2 import Child
@@ -84,6 +85,28 @@ def test_the_exporter_says_of_itself_what_every_program_does(instance):
     assert files <= metrics["process_open_fds"] <= files + 5
     assert metrics["process_max_fds"] == resource.prlimit(instance.exporter_pid, resource.RLIMIT_NOFILE)[0]
     assert metrics["process_resident_memory_bytes"] < metrics["process_virtual_memory_bytes"]
+
+
+HIDDEN = """
+import os
+from devherd.exporter import processes
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+print(processes.usage("1"), processes.usage("self") is None)
+"""
+
+
+def test_a_host_that_hides_processes_from_each_other_costs_their_series_alone():
+    """`hidepid` of proc(5): the page is there, with what the exporter uses itself."""
+    mount = "mount -t proc -o hidepid=noaccess proc /proc"
+    asked = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", HIDDEN],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare" in asked.stderr or "mount" in asked.stderr:
+        not_tested(asked.stderr.strip())
+    assert (asked.stdout, asked.stderr) == ("None False\n", "")
 
 
 def test_a_process_may_have_any_name():

@@ -91,6 +91,8 @@ _UNBOUND = of_fault("unbind")
 _SHELL_LOST = of_fault("unbind")
 
 ROWS = [
+    # before AMD's exporter answers, to which these counters are left then
+    Row("amd-ras", "ecc", AMD, fault("ras"), stage=0),
     # before a GPU loses its driver, and the exporter with it knowledge of it
     Row("amd-exporter", "external", AMD, every_amd_gpu_is_ill, every_amd_gpu_is_well, value=ALL_AT_ONCE, of_all=True),
     # a card's driver and attributes
@@ -119,7 +121,6 @@ ROWS = [
     Row("pci-aer-fatal", "pci-aer", FPGA, fault("aer")),
     Row("pci-aer-nonfatal", "pci-aer", FPGA, fault("aer", "nonfatal")),
     Row("pci-aer-correctable", "pci-aer", FPGA, fault("aer", "correctable")),
-    Row("amd-ras", "ecc", AMD, fault("ras")),
     Row("pci-recovery", "pci-recovery", FPGA, fault("recovery", "begun"), value="BEGIN_RECOVERY"),
     Row("wedged", "wedged", XE, fault("uevent", "change WEDGED=none", "drm/card*"), value="none"),
     Row("kernel-log", "fabric", GPU, fault("kernel-log", "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, link 3")),

@@ -267,6 +267,7 @@ def test_every_finding_is_shown_with_its_evidence():
     lost = Device(id="0", vendor="v", card="c", reasons=["xid"])
     herd = replace(WELL, resources=[Resource(name="example.com/gpu", devices=[lost])], verdicts=[verdict])
     shown = page_of(herd).of_sections["example.com/gpu"]
+    assert "Unhealthy: xid since 2001-09-09 01:46:40Z" in shown
     assert (
         "xid (unhealthy), source kernel-log: Xid 79: GPU has fallen off the bus"
         "Read/dev/kmsg: NVRM: Xid 79"

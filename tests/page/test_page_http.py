@@ -46,6 +46,7 @@ def test_script_and_style_are_kept_for_ever_at_the_address_that_names_their_buil
         assert (bool(found), status, headers["Content-Type"]) == (True, 200, f"{kind}; charset=utf-8")
         assert headers["Cache-Control"] == "max-age=31536000, immutable"
         assert instance.ask(f"/{name}?other")[1]["Cache-Control"] == "no-store"
+        assert instance.ask(f"/{name}", method="DELETE")[0] == 405
 
 
 def test_a_reader_that_has_the_page_is_told_so_until_it_says_something_else(instance):

@@ -11,6 +11,7 @@ import time
 from types import SimpleNamespace
 from typing import get_args
 
+import jsonschema
 import pytest
 from small_plugin import RESOURCE, SmallPlugin
 
@@ -63,6 +64,37 @@ def test_a_node_is_written_and_written_again(tmp_path):
         assert sim("node", tmp_path / "host", "--spec", spec).returncode == 0
     assert (tmp_path / "host/dev/intel-fpga-port.0").exists()
     assert not (tmp_path / "host/dev/dfl-port.0").exists()
+
+
+def test_a_node_is_not_replaced_by_a_default(tmp_path):
+    """Whoever forgets `--spec` keeps the node that is there; a new one is told from a preset's name."""
+    made = sim("node", tmp_path / "host")
+    assert (
+        made.stdout == f"wrote preset fpga-1 to {tmp_path}/host; now run `devherd scan --host-root {tmp_path}/host`\n"
+    )
+    (tmp_path / "host/dev/mine").write_text("")
+    refused = complaint(sim("node", tmp_path / "host"), 2)
+    assert "has a simulated node already — it would be replaced by fpga-1 — say by what with --spec" in refused
+    assert (tmp_path / "host/dev/mine").exists()
+    assert sim("node", tmp_path / "host", "--spec", "fpga-1").returncode == 0
+    assert not (tmp_path / "host/dev/mine").exists()
+
+
+def test_every_key_of_a_spec_is_explained(tmp_path):
+    """By `--describe` for people, by `--schema` for editors, which takes what the command takes."""
+    described = sim("node", "--describe").stdout
+    schema = json.loads(sim("node", "--schema").stdout)
+    sections = {name: section["properties"] for name, section in schema["$defs"].items()}
+    for properties in (schema["properties"], *sections.values()):
+        for key, value in properties.items():
+            assert value["description"]
+            assert re.search(rf"^ *{key}: .", described, re.MULTILINE)
+    spec = {"preset": "fpga-8", "fpga": {"cards": 2}, "nvidia": {"gpus": 1, "mig": [["1g.10gb"]]}}
+    jsonschema.validate(spec, schema)
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    assert sim("node", tmp_path / "host", "--spec", tmp_path / "spec.yaml").returncode == 0
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"nvidia": {"gpu": 1}}, schema)
 
 
 def test_what_cannot_be_written_is_told_in_a_line(tmp_path):

@@ -1,6 +1,6 @@
 """Write a simulated host tree below a directory: sys/, proc/ and dev/ as the kernels lay them out.
 
-A spec is the name of a preset (`--list`) or a YAML file:
+A spec is the name of a preset (`--list`) or a YAML file; `--describe` explains its keys, `--schema` is for editors:
 
   preset: fpga-8                 # start from a preset; every section is optional and replaces the preset's
   fpga:                          # one group of equal cards, or a list of groups
@@ -28,9 +28,12 @@ Device nodes are real ones where mknod is permitted and empty files otherwise.
 """
 
 import argparse
+import json
 from pathlib import Path
 
 from devherd.errors import ExitCode, UsageError
+
+DEFAULT = "fpga-1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,17 +41,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "directory", metavar="DIR", nargs="?", type=Path, help="where to write; empty, new or an earlier node"
     )
-    parser.add_argument("--spec", metavar="SPEC", default="fpga-1", help="preset or YAML file (default: fpga-1)")
+    parser.add_argument(
+        "--spec", metavar="SPEC", help="preset or YAML file (default: fpga-1, where there is no node yet)"
+    )
     parser.add_argument("--list", action="store_true", help="list the presets and exit")
+    parser.add_argument("--describe", action="store_true", help="explain each key of a spec and exit")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a spec and exit")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the node. Raises UsageError for a bad spec or a directory that holds something else."""
-    from devherd_sim.node.presets import PRESETS
-
     if arguments.list:
+        from devherd_sim.node.presets import PRESETS
+
         for name, preset in PRESETS.items():
             print(f"{name:<18} {preset.summary}")
+        return ExitCode.DONE
+    if arguments.describe or arguments.schema:
+        from devherd_sim.node import spec_schema
+
+        print("\n".join(spec_schema.described()) if arguments.describe else json.dumps(spec_schema.schema(), indent=2))
         return ExitCode.DONE
     if arguments.directory is None:
         raise UsageError(
@@ -58,12 +70,19 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _write(directory: Path, spec: str) -> None:
+def _write(directory: Path, given: str | None) -> None:
+    from devherd.simulated_host import is_simulated
     from devherd_sim.node.load import load
     from devherd_sim.node.simulated_node import SimulatedNode
 
+    if given is None and is_simulated(directory):
+        raise UsageError(
+            f"{directory} has a simulated node already", f"it would be replaced by {DEFAULT}", "say by what with --spec"
+        )
+    spec = given or DEFAULT
     try:
         SimulatedNode.create(directory, load(spec))
     except OSError as error:
         raise UsageError(f"cannot write a node to {directory}", str(error), "give a directory of your own") from error
-    print(f"{directory}: {spec}; look at it with `devherd scan --host-root {directory}`")
+    what = spec if spec.endswith((".yaml", ".yml")) else f"preset {spec}"
+    print(f"wrote {what} to {directory}; now run `devherd scan --host-root {directory}`")

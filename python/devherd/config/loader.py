@@ -65,13 +65,13 @@ def judge(
     The text has to be right without them: they would hide what is wrong with it, until they go. `source` is its name in
     messages. Raises ConfigError.
     """
-    valid(source, text)
+    positions = valid(source, text).positions or Positions(None)
     given = given_values(options, environ)
     config = valid(source, text, given)
     config._source = Path(source)  # noqa: SLF001 - as in `load`
     if config.web_config and config.web_config.exists():  # on the node, perhaps, and not here
         config._web = _web(config.web_config)  # noqa: SLF001 - likewise
-    return config, {name: origin for name, (_, origin) in given.items() if Positions(text).has((name,))}
+    return config, {name: origin for name, (_, origin) in given.items() if positions.has((name,))}
 
 
 def given_values(options: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -100,10 +100,11 @@ def _web(path: Path | None) -> Web:
         return Web()
     source = str(path)
     text = _decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
+    content, positions = _content(source, text)
     try:
-        return WebConfig.model_validate(_content(source, text)).in_force(path.parent.absolute())
+        return WebConfig.model_validate(content).in_force(path.parent.absolute())
     except ValidationError as error:
-        raise config_error(source, problems_of(error, WebConfig), Positions(text)) from None
+        raise config_error(source, problems_of(error, WebConfig), positions) from None
 
 
 def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:
@@ -115,7 +116,7 @@ def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Pa
 
 def valid(source: str, text: str, given: Mapping[str, tuple[str, str]] = MappingProxyType({})) -> Config:
     """The configuration that a text makes, with the values given beside it. Raises ConfigError."""
-    content, positions = _content(source, text, what_else), Positions(text)
+    content, positions = _content(source, text, what_else)
     try:
         config = Config.model_validate(content | {name: value for name, (value, _) in given.items()})
         problems = conflicts(config)
@@ -141,9 +142,9 @@ def not_text(source: str, error: UnicodeDecodeError) -> ConfigError:
 
 def _content(
     source: str, text: str, foreign_of: Callable[[Any, str], Problem | None] = lambda _content, _text: None
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Positions]:
     try:
-        content = strict_yaml.parse(text)
+        content, root = strict_yaml.parse(text)
     except yaml.YAMLError as error:
         fault = fault_of(error, text)
         raise ConfigError(
@@ -152,9 +153,9 @@ def _content(
     if foreign := foreign_of(content, text):
         raise config_error(source, [foreign])
     if content is None:
-        return {}
+        content = {}
     if not isinstance(content, dict):
         raise config_error(
             source, [Problem((), "the file is not a mapping of keys", "write it like `scan: {period: 5s}`")]
         )
-    return {str(key): value for key, value in content.items()}
+    return {str(key): value for key, value in content.items()}, Positions(root)

@@ -46,6 +46,15 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Of a number with thousands of digits, and of `!!int x`, Python says ValueError."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            raise RefusedError(
+                "the value is not a number", "correct it, or put it in quotes", node.start_mark
+            ) from error
+
     def construct_written_int(self, node: yaml.ScalarNode) -> WrittenInt:
         number = WrittenInt(self.construct_yaml_int(node))
         number.text = str(node.value)
@@ -53,18 +62,18 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_written_int)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)  # no key has a date
 
 
-def parse(text: str) -> Any:
-    """The content of a text of one document. Raises YAMLError when it is bad."""
+def parse(text: str) -> tuple[Any, yaml.Node | None]:
+    """The content of a text of one document, and the nodes that it was made of. Raises YAMLError when it is bad."""
     _check_depth(text)
-    return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
-
-
-def compose(text: str) -> yaml.Node | None:
-    """The nodes of a text of one document that is valid, with their places."""
-    node: yaml.Node | None = yaml.compose(text, _Loader)
-    return node
+    loader = _Loader(text)
+    try:
+        node: yaml.Node | None = loader.get_single_node()
+        return (None if node is None else loader.construct_document(node)), node
+    finally:
+        loader.dispose()
 
 
 def parse_all(text: str) -> list[Any]:

@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,8 +30,8 @@ def parse_duration(value: Any) -> Any:
     """Seconds from `5s`, `250ms`, `1m30s` or a plain number of seconds."""
     if isinstance(value, str) and _DURATION.fullmatch(value):
         return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(value))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < inf:
+        return float(max(-1, min(value, 2 * _LONGEST_SECONDS)))  # whole numbers may be too large for a float
     raise WrongValueError(f"{echo(value)} is not a duration", "write it like `5s`, `250ms` or `1m30s`")
 
 

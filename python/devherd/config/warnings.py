@@ -13,6 +13,8 @@ from devherd.config.model import Config, ResourceRule, Sharing
 from devherd.config.problem import Location, Problem, key_path
 from devherd.config.selectors import Match
 
+_MOST_COMPARED = 500
+"""Rules that are compared with each other."""
 _WILD = frozenset("*?[")
 
 
@@ -83,7 +85,7 @@ def _of_rule(location: Location, rule: ResourceRule) -> Iterator[Problem]:
 
 def _of_order(number: int, rules: list[ResourceRule]) -> Iterator[Problem]:
     """The first rule that matches a device decides."""
-    for earlier in range(number):
+    for earlier in range(number if number < _MOST_COMPARED else 0):
         if _covers(rules[earlier].match, rules[number].match):
             what = f"never reached: resources[{earlier}] matches every device that it matches"
             yield Problem(("resources", number), what, "move it before that rule, or remove it")

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from math import isfinite
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -113,11 +112,7 @@ def _too_large(location: Location, value: Any, context: Mapping[str, Any]) -> Pr
 
 def _number(number: Any) -> str:
     """Those with a fraction are durations."""
-    return f"`{duration(number)}`" if isinstance(number, float) and isfinite(number) else echo(number)
-
-
-def _not_finite(location: Location, value: Any, _context: Mapping[str, Any]) -> Problem:
-    return Problem(location, f"{echo(value)} is not a duration", "write it like `5s`, `250ms` or `1m30s`")
+    return f"`{duration(number)}`" if isinstance(number, float) else echo(number)
 
 
 def _its_key(location: Location) -> str:
@@ -155,5 +150,4 @@ _KNOWN: dict[str, Callable[[Location, Any, Mapping[str, Any]], Problem]] = {
     "string_type": _no_text,
     "greater_than_equal": _too_small,
     "less_than_equal": _too_large,
-    "finite_number": _not_finite,
 }

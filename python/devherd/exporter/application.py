@@ -64,14 +64,12 @@ class Application:
         return replace(answer, headers={**_ALWAYS, **answer.headers})
 
     async def _page(self, request: Request) -> Answer:
-        if request.path in ASSETS:
-            return asset(request)
-        if request.path not in self._pages:
+        if request.path not in self._pages and request.path not in ASSETS:
             return _text(HTTPStatus.NOT_FOUND, f"no such page; choose from {', '.join(self._pages)}\n")
         if request.method not in _METHODS:
             refusal = "only GET and HEAD: nothing here can be changed over HTTP\n"
             return replace(_text(HTTPStatus.METHOD_NOT_ALLOWED, refusal), headers={"Allow": ", ".join(_METHODS)})
-        return await self._pages[request.path](request)
+        return asset(request) if request.path in ASSETS else await self._pages[request.path](request)
 
     def _herd(self) -> Herd:
         return instance.read(self._settings)

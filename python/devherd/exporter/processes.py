@@ -46,12 +46,12 @@ def families(herd: Herd) -> Iterator[Family]:
 
 
 def usage(pid: str) -> Usage | None:
-    """What a process uses; None when it is gone."""
+    """What a process uses; None when it is gone, or hidden by the option `hidepid` of /proc."""
     directory = _PROC / pid
     try:
         stat, statm = (directory / "stat").read_text(), (directory / "statm").read_text()
         return parse(stat, statm, (directory / "fd").stat().st_size)
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
 
 

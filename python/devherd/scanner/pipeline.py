@@ -25,7 +25,7 @@ from devherd.health.remembered import Memory
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Now, Seen
 from devherd.health.sources import EXTERNAL, devlink, mps, uevents
-from devherd.health.sources.order import requests_for
+from devherd.health.sources.order import left_to_others, requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, doubts, rules
 from devherd.proto import spool_pb2
@@ -146,6 +146,7 @@ class Pipeline:
         if any(map(devlink.may_speak_of, self.inventory.entries.values())):
             self.devlink.look(self._beat)
         seen = self._seen_without_looking()
+        self._native.leave_alone(left_to_others(seen))
         for key in self._strange:
             seen.not_looked.setdefault(key, {})
         for look in self._looks(periodic=periodic, happened=happened):

@@ -23,25 +23,32 @@ Address = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]
 class AmdSpec(BaseModel):
     """A number of equal AMD GPUs, with their driver or without."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     model: Literal["vega10", "mi210", "mi300x", "mi308x"] = "mi210"
+    """Their product."""
     cards: Annotated[int, Field(ge=1, le=64)] = 1
+    """How many there are."""
     addresses: list[Address] = []
     """Where they sit; the next free slots when empty."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    """Over how many NUMA nodes they are spread; 0 = none is known."""
     hives: Annotated[int, Field(ge=0, le=64)] = 1
     """Groups that are linked by XGMI, of equal size; 0 = none is linked."""
     p2p: bool = True
     """Whether KFD lists direct PCIe paths between GPUs (HSA_AMD_P2P)."""
     compute_partition: Literal["SPX", "DPX", "TPX", "QPX", "CPX"] = "SPX"
+    """Into how many each GPU is split."""
     memory_partition: Literal["NPS1", "NPS2", "NPS4"] = "NPS1"
+    """Likewise its memory."""
     xcp_name: Literal["amdgpu_xcp_", "amdgpu_xcp."] = "amdgpu_xcp_"
+    """What the kernel calls the platform devices of partitions."""
     first_xcp: Annotated[int, Field(ge=0)] = 0
     """The kernel counts on with each repartitioning."""
     display: bool = False
     """Whether a management controller's display has the first DRM minor."""
     driver: Literal["amdgpu", "gim", "vfio-pci", "none"] = "amdgpu"
+    """Who has them: `gim` and `vfio-pci` give them to virtual machines."""
     vfs: Annotated[int, Field(ge=0, le=8)] = 0
     """Virtual functions of each, under gim."""
 

@@ -38,12 +38,16 @@ _SENSORS = {
 class IntelGpuSpec(BaseModel):
     """A number of equal GPUs. With virtual functions, each of these is a card of its own beside the physical one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     driver: Literal["i915", "xe"] = "xe"
+    """The kernel's older or newer one."""
     cards: Annotated[int, Field(ge=1, le=128)] = 1
+    """How many there are."""
     vfs: Annotated[int, Field(ge=0, le=63)] = 0
+    """Virtual functions of each."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    """Over how many NUMA nodes they are spread; 0 = none is known."""
     device_id: Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$")] | None = None
     """That of a well-known card of the driver when not given."""
 

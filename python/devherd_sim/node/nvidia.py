@@ -55,11 +55,14 @@ _Number = Annotated[int, Field(ge=0, le=31)]
 class NvidiaSpec(BaseModel):
     """A number of equal GPUs. Their order is that of their PCI addresses, and so of their numbers here."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     gpus: Annotated[int, Field(ge=1, le=32)] = 1
+    """How many there are."""
     model: ModelName = "h100"
+    """Their product."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    """Over how many NUMA nodes they are spread; 0 = none is known."""
     gpus_a_switch: Annotated[int, Field(ge=1, le=8)] = 1
     """How many share a PCIe switch; 1 = none, each GPU has a root port of its own."""
     nvml: bool = False
@@ -71,6 +74,7 @@ class NvidiaSpec(BaseModel):
     uninitialised: list[_Number] = []
     """GPUs that no process has opened yet: their UUID is unknown."""
     excluded: list[_Number] = []
+    """GPUs that the driver leaves alone, by number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

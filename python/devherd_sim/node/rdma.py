@@ -27,12 +27,16 @@ _RATES = {"InfiniBand": "200 Gb/sec (4X HDR)", "Ethernet": "100 Gb/sec (4X EDR)"
 class RdmaSpec(BaseModel):
     """A number of equal cards of one port; virtual functions are RDMA devices beside the physical one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     cards: Annotated[int, Field(ge=1, le=32)] = 1
+    """How many there are."""
     vfs: Annotated[int, Field(ge=0, le=31)] = 0
+    """Virtual functions of each."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    """Over how many NUMA nodes they are spread; 0 = none is known."""
     link_layer: Literal["InfiniBand", "Ethernet"] = "InfiniBand"
+    """Of its port."""
 
 
 def modules(specs: Sequence[RdmaSpec]) -> set[str]:

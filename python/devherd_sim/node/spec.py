@@ -34,28 +34,39 @@ _LAYOUTS = {"dfl": dfl, "opae": opae}
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class FpgaSpec(_Section):
     """A number of equal FPGA cards; their ports take the `afu_ids` in turn."""
 
     driver: DriverName = "dfl"
+    """`dfl` is the driver of Linux, `opae` Intel's own."""
     cards: Annotated[int, Field(ge=1, le=1024)] = 1
+    """How many there are."""
     ports: Annotated[int, Field(ge=0, le=64)] = 1
+    """Of each card."""
     vfs: Annotated[int, Field(ge=0, le=63)] = 0
+    """Virtual functions of each card, which then have the ports."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    """Over how many NUMA nodes they are spread; 0 = none is known."""
     afu_ids: Annotated[list[_Id], Field(min_length=1)] = [*AFU_IDS]
+    """Accelerator functions that are loaded."""
     interface_id: _Id = INTERFACE_ID
+    """Of the region: which bitstreams fit."""
 
 
 class UsbSpec(_Section):
     """One USB device."""
 
     vendor: _UsbId
+    """As `lsusb` shows it."""
     product: _UsbId
+    """Likewise."""
     serial: str | None = None
+    """Its serial number, if it has one."""
     function: usb.UsbFunction | None = None
+    """What its driver makes of it: `serial` a ttyUSB, `video` a camera."""
 
 
 def _within_the_kernels_limits(number: str) -> str:
@@ -70,12 +81,15 @@ class DeviceSpec(_Section):
     """One character device without hardware behind it."""
 
     path: Annotated[str, Field(pattern=r"^/dev/[^\s]+$")]
+    """Of its node."""
     number: Annotated[
         str,
         Field(pattern=r"^[0-9]{1,4}:[0-9]{1,7}$", description="major:minor, in quotes"),
         AfterValidator(_within_the_kernels_limits),
     ]
+    """Of its node."""
     subsystem: Annotated[str, Field(pattern=r"^[^/\s]+$")] = "misc"
+    """Its class in sysfs."""
 
 
 def _as_list(value: Any) -> Any:
@@ -85,15 +99,28 @@ def _as_list(value: Any) -> Any:
 class NodeSpec(_Section):
     """A whole node. `tree` is text in the format of devherd_sim.node.text, put on top of the rest."""
 
-    fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list)] = []
+    fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list, json_schema_input_type=FpgaSpec | list[FpgaSpec])] = []
+    """Intel FPGA cards."""
     nvidia: NvidiaSpec | None = None
-    amd: Annotated[list[AmdSpec], BeforeValidator(_as_list)] = []
-    intel_gpu: Annotated[list[IntelGpuSpec], BeforeValidator(_as_list)] = []
-    xilinx_fpga: Annotated[list[XilinxFpgaSpec], BeforeValidator(_as_list)] = []
-    rdma: Annotated[list[RdmaSpec], BeforeValidator(_as_list)] = []
+    """NVIDIA GPUs."""
+    amd: Annotated[list[AmdSpec], BeforeValidator(_as_list, json_schema_input_type=AmdSpec | list[AmdSpec])] = []
+    """AMD GPUs."""
+    intel_gpu: Annotated[
+        list[IntelGpuSpec], BeforeValidator(_as_list, json_schema_input_type=IntelGpuSpec | list[IntelGpuSpec])
+    ] = []
+    """Intel GPUs."""
+    xilinx_fpga: Annotated[
+        list[XilinxFpgaSpec], BeforeValidator(_as_list, json_schema_input_type=XilinxFpgaSpec | list[XilinxFpgaSpec])
+    ] = []
+    """Xilinx FPGA cards."""
+    rdma: Annotated[list[RdmaSpec], BeforeValidator(_as_list, json_schema_input_type=RdmaSpec | list[RdmaSpec])] = []
+    """RDMA network cards."""
     usb: list[UsbSpec] = []
+    """USB devices."""
     devices: list[DeviceSpec] = []
+    """Devices without hardware behind them, such as /dev/kvm."""
     tree: str = ""
+    """Anything else, one entry a line, put on top of the rest."""
 
 
 def entries(spec: NodeSpec) -> list[Entry]:

@@ -22,21 +22,26 @@ _USER_DEVICE, _MANAGEMENT_DEVICE = 0x5001, 0x5000
 class XilinxFpgaSpec(BaseModel):
     """A number of equal cards."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     cards: Annotated[int, Field(ge=1, le=64)] = 1
+    """How many there are."""
     devices: Annotated[int, Field(ge=1, le=4)] = 1
     """PCI devices a card, with its serial number in common; a U30 has two."""
     vendor: Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$")] = "0x10ee"
+    """On PCI; AWS has its own."""
     vbnv: Annotated[str, Field(pattern=r"^\S+$")] = "xilinx_u200_xdma_201830_2"
     """Of the shell: vendor, board, name and version."""
     timestamp: Annotated[str, Field(pattern=r"^\S+$")] = "1561465320"
+    """Of the shell."""
     management: bool = True
     """Virtual machines have the user function alone."""
     qdma: bool = False
+    """Whether the shell moves data by queues."""
     serial_number: bool = True
     """AWS F1 has none."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
+    """Over how many NUMA nodes they are spread; 0 = none is known."""
 
 
 @dataclass(frozen=True, slots=True)

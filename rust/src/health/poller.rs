@@ -1,7 +1,7 @@
 //! Looks again, cheaply, at the devices that the last scan found: at each thing as often as its class of read allows, and
 //! at once where an event says that something has happened.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,6 +56,8 @@ pub struct Poller {
     absent: HashMap<Key, Arc<Watched>>,
     /// Also of what is not watched at present.
     memories: Memories,
+    /// Sources that somebody else asks for now.
+    left_alone: BTreeSet<String>,
     /// Other devices are watched than at the last poll.
     is_news: bool,
     /// Regular polls so far.
@@ -66,8 +68,17 @@ impl Poller {
     /// Looks at nothing yet.
     #[must_use]
     pub fn new(host: Host, fence: Arc<Fence>) -> Self {
-        let (cards, absent, memories) = (Vec::new(), HashMap::new(), Memories::new());
-        Self { host, fence, sources: sources::ALL, cards, absent, memories, is_news: false, polls: 0 }
+        Self {
+            host,
+            fence,
+            sources: sources::ALL,
+            cards: Vec::new(),
+            absent: HashMap::new(),
+            memories: Memories::new(),
+            left_alone: BTreeSet::new(),
+            is_news: false,
+            polls: 0,
+        }
     }
 
     /// Looks at these devices from now on, and at no others. Files that they go on needing stay open, and counts go on.
@@ -102,7 +113,12 @@ impl Poller {
         self.polls += u64::from(matches!(occasion, Occasion::Regular(_)));
         let moment = Moment { polls: self.polls, now };
         let occasion = if std::mem::take(&mut self.is_news) { &Occasion::Anything } else { occasion };
-        let wanted = self.cards.iter().map(|card| (Arc::clone(card), places(card, occasion, moment)));
+        let is_wanted = |card: &Card, place: usize| !self.left_alone.contains(card.watched[place].source.name);
+        let places_of = |card: &Card| {
+            let places = places(card, occasion, moment).into_iter();
+            places.filter(|&place| is_wanted(card, place)).collect::<Vec<_>>()
+        };
+        let wanted = self.cards.iter().map(|card| (Arc::clone(card), places_of(card)));
         let wanted: Vec<_> = wanted.filter(|(_, places)| !places.is_empty()).collect();
         let deadline = self.fence.deadline();
         let looked_at: Vec<_> = wanted.iter().map(|(card, _)| Arc::clone(card)).collect();
@@ -118,6 +134,11 @@ impl Poller {
                 Some((_, Outcome::Panicked(message))) => card.not_looked(&format!("defect in a look: {message}")),
             });
         said.flatten().collect()
+    }
+
+    /// Looks at nothing for these sources until others are given: what they last said stays.
+    pub fn leave_alone(&mut self, sources: BTreeSet<String>) {
+        self.left_alone = sources;
     }
 
     /// What a later process has to know; `None` where that is what it was when this was asked last.
@@ -352,6 +373,23 @@ mod tests {
         let occasion = Occasion::Regular(HashMap::from([("card".to_owned(), vec![device])]));
         // All in the same moment: polls alone count.
         poller.poll_at(*BEGAN, &occasion, &|| {})
+    }
+
+    #[test]
+    fn a_source_that_is_left_alone_looks_at_nothing_and_goes_on_afterwards() {
+        let tree = Tree::new();
+        let mut poller = poller(&tree);
+        tree.write(PORT, "0x0");
+        tree.write(ENGINE, "0x0");
+        tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 0");
+        poller.watch(&[Device { readings: vec![fpga_errors::of_port(PORT)], ..with_function("card", "port.0") }]);
+        assert!(polled(&mut poller).is_empty());
+        poller.leave_alone(["fpga-errors".to_owned()].into());
+        tree.write(PORT, "0x1");
+        tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 1");
+        assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["pci-aer"])]);
+        poller.leave_alone(BTreeSet::new());
+        assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["port-error", "pci-aer"])]);
     }
 
     #[test]

@@ -187,6 +187,10 @@ impl Scanner {
         py.detach(|| lock(&self.0).watch_also(devices));
     }
 
+    fn leave_alone(&self, sources: BTreeSet<String>) {
+        lock(&self.0).leave_alone(sources);
+    }
+
     fn new_memories(&self) -> Option<Vec<(Place, String)>> {
         Some(lock(&self.0).new_memories()?.into_iter().collect())
     }

@@ -164,6 +164,11 @@ impl Scanner {
         self.poller.poll(occasion, beat)
     }
 
+    /// Looks at nothing for these sources until others are given: what they last said stays.
+    pub fn leave_alone(&mut self, sources: BTreeSet<String>) {
+        self.poller.leave_alone(sources);
+    }
+
     /// What a later process has to know of what was seen in this boot; `None` where that is as when it was asked last.
     pub fn new_memories(&mut self) -> Option<Memories> {
         self.poller.new_memories()

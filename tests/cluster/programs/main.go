@@ -1,5 +1,5 @@
 // The programs of a Kubernetes node and its control plane, unmodified, and a container runtime that is a fake, as one program: they share
-// most of their packages, so that one link and one file do for all five. The first argument says which one to be.
+// most of their packages, so that one link and one file do for all six. The first argument says which one to be.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // their own main packages import these two
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
@@ -20,11 +21,12 @@ import (
 )
 
 var programs = map[string]func(){
-	"etcd":           func() { etcdmain.Main(os.Args) },
-	"fake-runtime":   func() { exit(fakeruntime.Run(os.Args[1:])) },
-	"kube-apiserver": func() { run(apiserver.NewAPIServerCommand()) },
-	"kube-scheduler": func() { run(scheduler.NewSchedulerCommand()) },
-	"kubelet":        func() { run(kubelet.NewKubeletCommand(context.Background())) },
+	"etcd":                    func() { etcdmain.Main(os.Args) },
+	"fake-runtime":            func() { exit(fakeruntime.Run(os.Args[1:])) },
+	"kube-apiserver":          func() { run(apiserver.NewAPIServerCommand()) },
+	"kube-controller-manager": func() { run(controllermanager.NewControllerManagerCommand()) },
+	"kube-scheduler":          func() { run(scheduler.NewSchedulerCommand()) },
+	"kubelet":                 func() { run(kubelet.NewKubeletCommand(context.Background())) },
 }
 
 func main() {
@@ -35,7 +37,7 @@ func main() {
 			return
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: programs etcd|fake-runtime|kube-apiserver|kube-scheduler|kubelet ARGS...")
+	fmt.Fprintln(os.Stderr, "usage: programs etcd|fake-runtime|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet ARGS...")
 	os.Exit(2)
 }
 

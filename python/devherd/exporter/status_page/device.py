@@ -32,6 +32,8 @@ class Row:
     device: spool_pb2.Device
     holdings: list[Holding] | None
     verdict: health_pb2.Verdict | None
+    since: float | None = None
+    """From when on it has been Unhealthy, or else warned of."""
     of_its_card: Sequence[Place] = ()
     """The devices of its card, itself among them."""
 
@@ -74,7 +76,8 @@ def _line(row: Row) -> Iterator[Html]:
     words = f"{health_of(device)}: {', '.join(device.reasons)}" if device.reasons else health_of(device)
     if device.warnings:
         words = f"{words}; warning: {', '.join(device.warnings)}"
-    yield element("span", words, class_=row.style)
+    since = joined(" since ", timestamp(row.since)) if row.since else ""
+    yield element("span", words, since, class_=row.style)
     yield element("span", _holders_in_short(row), class_="holder")
     yield element("span", f"NUMA {', '.join(map(str, device.numa_nodes))}" if device.numa_nodes else "", class_="numa")
     yield element("span", _address(device), class_="address")

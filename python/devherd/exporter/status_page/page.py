@@ -40,7 +40,6 @@ def render(
 ) -> Page:
     """The page as it is now; `events` are the latest, in order."""
     found = troubles(herd, heartbeats)
-    verdicts = {(each.vendor, each.card, each.device): each for each in herd.verdicts}
     host = host_name()
     number = f"{len(found)} problem{'' if len(found) == 1 else 's'}"
     texts = {
@@ -53,7 +52,7 @@ def render(
         "filter": escape(view.filter),
         "narrowed": _narrowed(view),
         "events": events_section(events),
-        "resources": joined(*sections(herd, allocations, verdicts, view)) or _nothing(view),
+        "resources": joined(*sections(herd, allocations, view)) or _nothing(view),
     }
     timeless = _FRAME.substitute(texts, scanned="", tag="")
     scanned = timestamp(herd.scan.timestamp_seconds) if herd.scan else "not yet"

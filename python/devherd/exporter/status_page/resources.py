@@ -3,7 +3,7 @@
 A page has as many devices as it has room for; what was left out is a link, which page.js follows in place.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from devherd.exporter.status_page.device import Place, Row, device_row, link, timestamp
@@ -11,7 +11,8 @@ from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.trouble import count, devices
 from devherd.exporter.status_page.view import Filter, View, holdings_of
 from devherd.instance import Allocations, Herd
-from devherd.proto import health_pb2, spool_pb2
+from devherd.inventory import key_of
+from devherd.proto import spool_pb2
 from devherd.spool.listing import ids_of
 
 ROOM_BYTES = 150_000
@@ -19,8 +20,30 @@ ROOM_BYTES = 150_000
 MOST_OPEN = 20
 """Devices to look at that are unfolded from the beginning."""
 
-_Card = tuple[str, str]
-_Verdicts = Mapping[tuple[str, str, str], health_pb2.Verdict]
+
+class _Known:
+    """What is known of all devices."""
+
+    def __init__(self, herd: Herd, allocations: Allocations | None) -> None:
+        self.herd = herd
+        self.allocations = allocations
+        self._verdicts = {(each.vendor, each.card, each.device): each for each in herd.verdicts}
+        self._of_cards: dict[tuple[str, str], list[Place]] = {}
+        for resource in herd.resources:
+            for device in resource.devices:
+                if device.card:
+                    self._of_cards.setdefault((device.vendor, device.card), []).append((resource.name, device.id))
+
+    def row(self, resource: spool_pb2.Resource, device: spool_pb2.Device) -> Row:
+        """What is known of one."""
+        return Row(
+            resource_name=resource.name,
+            device=device,
+            holdings=holdings_of(ids_of(device.id, device.replicas), resource.name, self.allocations),
+            verdict=self._verdicts.get(key_of(device)),
+            since=self.herd.since(device),
+            of_its_card=self._of_cards.get((device.vendor, device.card), ()),
+        )
 
 
 @dataclass(slots=True)
@@ -34,43 +57,20 @@ class _Listing:
     """Whether one of these is unfolded."""
 
 
-def sections(herd: Herd, allocations: Allocations | None, verdicts: _Verdicts, view: View) -> Iterator[Html]:
+def sections(herd: Herd, allocations: Allocations | None, view: View) -> Iterator[Html]:
     """A section a resource, in the order of their names; without those in which a filter lets nothing through."""
-    of_cards = _devices_of_cards(herd)
-    listings = [
-        _Listing(resource, list(_rows(resource, allocations, verdicts, of_cards, view)))
-        for resource in herd.resources
-        if view.shows(resource)
-    ]
+    known, chosen = _Known(herd, allocations), Filter(view.filter)
+    listings = [_listing(known, resource, chosen) for resource in herd.resources if view.shows(resource)]
     if view.filter:
         listings = [listing for listing in listings if listing.rows]
     _fill(listings, view.start)
     for listing in listings:
-        yield _section(herd, allocations, listing, view, is_open=view.is_narrowed or len(herd.resources) == 1)
+        yield _section(known, listing, view, is_open=view.is_narrowed or len(herd.resources) == 1)
 
 
-def _rows(
-    resource: spool_pb2.Resource,
-    allocations: Allocations | None,
-    verdicts: _Verdicts,
-    of_cards: Mapping[_Card, list[Place]],
-    view: View,
-) -> Iterator[Row]:
-    chosen = Filter(view.filter)
-    for device in resource.devices:
-        holdings = holdings_of(ids_of(device.id, device.replicas), resource.name, allocations)
-        if chosen.lets_through(resource, device, holdings):
-            verdict = verdicts.get((device.vendor, device.card, device.id))
-            yield Row(resource.name, device, holdings, verdict, of_cards.get((device.vendor, device.card), ()))
-
-
-def _devices_of_cards(herd: Herd) -> dict[_Card, list[Place]]:
-    found: dict[_Card, list[Place]] = {}
-    for resource in herd.resources:
-        for device in resource.devices:
-            if device.card:
-                found.setdefault((device.vendor, device.card), []).append((resource.name, device.id))
-    return found
+def _listing(known: _Known, resource: spool_pb2.Resource, chosen: Filter) -> _Listing:
+    rows = (known.row(resource, device) for device in resource.devices)
+    return _Listing(resource, [row for row in rows if chosen.lets_through(resource, row.device, row.holdings)])
 
 
 def _fill(listings: Sequence[_Listing], start: int) -> None:
@@ -90,15 +90,15 @@ def _fill(listings: Sequence[_Listing], start: int) -> None:
         listing.is_open |= is_open
 
 
-def _section(herd: Herd, allocations: Allocations | None, listing: _Listing, view: View, *, is_open: bool) -> Html:
+def _section(known: _Known, listing: _Listing, view: View, *, is_open: bool) -> Html:
     resource = listing.resource
-    counted, registration = count(resource), herd.registration(resource.name)
+    counted, registration = count(resource), known.herd.registration(resource.name)
     style = "bad" if counted.unhealthy or not registration.registered else "warn" if counted.warned else "good"
     line = element(
         "summary",
         element("h3", resource.name),
         element("span", _health_in_short(resource, is_served=registration.registered), class_="health"),
-        element("span", _allocated(resource, allocations)),
+        element("span", _allocated(resource, known.allocations)),
         element(
             "span",
             "registered" if registration.registered else f"not registered: {registration.detail}",
@@ -106,7 +106,7 @@ def _section(herd: Herd, allocations: Allocations | None, listing: _Listing, vie
         ),
     )
     inside = joined(
-        element("p", *_about(herd, resource), class_="about-resource"),
+        element("p", *_about(known.herd, resource), class_="about-resource"),
         element("ol", *listing.shown, class_="devices", start=str(view.start + 1) if view.start else None),
         element("p", *_rest(listing, view), class_="rest"),
     )

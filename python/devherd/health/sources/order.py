@@ -7,6 +7,7 @@ from typing import Literal
 
 from devherd import spool
 from devherd.config.resolved import Config, External
+from devherd.health.seen import Seen
 from devherd.health.sources import AMD_EXPORTER, EXTERNAL, XPUMD
 
 _USUAL = {
@@ -14,6 +15,8 @@ _USUAL = {
     XPUMD: "run/xpumd/intelxpuinfo.sock",
 }
 """Where vendors' monitors listen on the host."""
+_AMD_RAS = "amd-ras"
+"""The source of the scan core that reads the same counters as AMD's exporter."""
 _INTERVAL, _DEADLINE, _SILENCE = 30.0, 5.0, 180.0
 """How often the exporter is asked, how long it may take, and after how much silence what it said is let go: seconds."""
 
@@ -44,6 +47,12 @@ def requests_for(config: Config, findings: Path | None, boot_id: str) -> dict[st
         if socket and (not order.is_optional or has_spoken or Path(order.socket).exists()):
             orders[source] = order
     return {source: json.dumps(asdict(order)) for source, order in orders.items()}
+
+
+def left_to_others(seen: Seen) -> set[str]:
+    """Sources of the scan core that a monitor which answers asks for: both would keep the card's firmware busy."""
+    answers = AMD_EXPORTER in seen.reported and AMD_EXPORTER not in seen.failed
+    return {_AMD_RAS} if answers else set()
 
 
 def order_in(request: bytes) -> Order:

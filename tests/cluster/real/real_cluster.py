@@ -1,0 +1,176 @@
+"""A cluster of one node: kubelet, containerd, runc and the control plane. What is not real is the hardware."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import yaml
+from control_plane import ControlPlane
+from whole_node import WholeNode
+
+_ROOT = Path(__file__).parents[3]
+_KUBERNETES = _ROOT / "deploy" / "kubernetes"
+_CNI = _ROOT / ".tools/root/usr/lib/cni"
+_SOCKET = "/run/containerd/containerd.sock"
+_CONTAINERD = """
+version = 3
+[grpc]
+address = "{socket}"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = 'localhost/small:1'
+[plugins.'io.containerd.cri.v1.runtime']
+# Without the right to raise limits runc could not lower an OOM score.
+restrict_oom_score_adj = true
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ['{cni}']
+conf_dir = '/etc/cni/net.d'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+BinaryName = '{runc}'
+SystemdCgroup = false
+"""
+_NETWORK = {
+    "cniVersion": "1.0.0",
+    "name": "pods",
+    "plugins": [
+        {
+            "type": "bridge",
+            "bridge": "cni0",
+            "isGateway": True,
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.97.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]},
+        }
+    ],
+}
+_NOT_HERE = ("cgroupsPerQOS", "enforceNodeAllocatable", "localStorageCapacityIsolation")
+
+
+class RealCluster(WholeNode):
+    """`programs` are those of tests/cluster, `runtime` is the directory of containerd's."""
+
+    def __init__(self, machine, programs: Path, runtime: Path, runc: Path, kubectl: str) -> None:
+        super().__init__(machine, programs)
+        self._runtime, self._runc, self._kubectl = runtime, runc, kubectl
+        self.containerd = None
+        self.control_plane = None
+        self._kubelet_configuration = {
+            name: value for name, value in self._kubelet_configuration.items() if name not in _NOT_HERE
+        } | {
+            "address": "0.0.0.0",
+            "containerRuntimeEndpoint": f"unix://{_SOCKET}",
+            "imageGCHighThresholdPercent": 100,
+        }
+
+    def start(self, archives):
+        """Everything but devherd, with the images in these archives."""
+        self._write_files()
+        self.start_containerd()
+        for archive in archives:
+            self.ctr("images", "import", "--local", archive)
+        self.control_plane = ControlPlane(self, "--allow-privileged=true")
+        self.control_plane.start(
+            "kube-controller-manager",
+            *("--kubeconfig=/run/kubeconfig", "--leader-elect=false", "--secure-port=0"),
+            "--service-account-private-key-file=/run/apiserver/apiserver.key",
+            "--root-ca-file=/run/apiserver/apiserver.crt",
+        )
+        self.start_kubelet()
+        self.control_plane.until_ready()
+
+    def deploy(self, config, *patches, tag="1"):
+        """Apply deploy/kubernetes with this configuration and these patches of it, and wait until devherd is ready."""
+        place = self.directory / "deploy"
+        if not place.exists():
+            shutil.copytree(_KUBERNETES, place / "base")
+            (place / "pool").mkdir()
+        (place / "pool/config.yaml").write_text(yaml.safe_dump(config))
+        for patch in patches:
+            shutil.copy(_KUBERNETES / patch, place / "pool")
+        kustomization = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "namespace": "devherd",
+            "resources": ["../base"],
+            "patches": [{"path": patch} for patch in patches],
+            "images": [{"name": "registry.example.com/devherd", "newName": "localhost/devherd", "newTag": tag}],
+            "configMapGenerator": [{"name": "devherd", "behavior": "replace", "files": ["config.yaml"]}],
+        }
+        (place / "pool/kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        self.kubectl("apply", "-k", place / "pool")
+        self.until_rolled_out()
+
+    def until_rolled_out(self):
+        """Wait until the only pod of devherd is the one that is wanted, and ready."""
+        self.kubectl("-n", "devherd", "rollout", "status", "daemonset/devherd", "--timeout=90s")
+
+    def devherds_pod(self):
+        """Its name, container and how often that was started again."""
+        pods = json.loads(self.kubectl("-n", "devherd", "get", "pods", "-o", "json"))["items"]
+        [(pod, status)] = [
+            (pod, pod["status"]["containerStatuses"][0]) for pod in pods if "deletionTimestamp" not in pod["metadata"]
+        ]
+        return pod["metadata"]["name"], status["containerID"], status["restartCount"]
+
+    def devherd(self, *words):
+        """What a command says in devherd's pod. Raises OSError with its words when it fails."""
+        return self.kubectl("-n", "devherd", "exec", "daemonset/devherd", "--", "devherd", *words)
+
+    def until_allocatable_in_status(self, resource, count):
+        """Wait until the node's status has so many healthy devices."""
+        self.eventually(lambda: self.control_plane.numbers(resource)[1] == count, f"{count} of {resource}", 40)
+
+    def create_pod(self, name, limits):
+        """A pod that sleeps, once it runs: its container, and how often that was started again."""
+        limits = {resource: str(count) for resource, count in limits.items()}
+        main = {"name": "main", "image": "localhost/small:1", "resources": {"limits": limits}}
+        pod = {"metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [main]}}
+        self.kubectl("create", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "Pod"} | pod))
+        return self.control_plane.until_running(name)
+
+    def inside(self, pod, script):
+        """What a shell in a pod says. Raises OSError with its words when it fails."""
+        return self.kubectl("exec", pod, "--", "sh", "-c", script)
+
+    def opening(self, pod, path):
+        """What opening a file comes to in a pod: the shell's words, or nothing when it opens."""
+        try:
+            return self.inside(pod, f": 2>&1 <{path}")
+        except OSError as error:
+            return str(error)
+
+    def start_containerd(self):
+        """containerd; it is back when it answers."""
+        with (self.directory / "containerd.log").open("ab") as log:
+            self.containerd = self.machine.start(
+                self._runtime / "containerd",
+                "--config=/run/containerd.toml",
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PATH": f"{self._runtime}:{os.environ['PATH']}"},
+            )
+        self.eventually(lambda: self.ctr("version"), "containerd answers")
+
+    def ctr(self, *words):
+        """What containerd's own client says."""
+        return self.run(self._runtime / "ctr", "--address", _SOCKET, "-n", "k8s.io", *words)
+
+    def run(self, *command, given=""):
+        """What a program says that runs in the machine. Raises OSError with its words when it fails."""
+        inside = self.machine.start(
+            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        said, wrong = inside.popen.communicate(given)
+        if inside.popen.returncode:
+            raise OSError(f"{' '.join(map(str, command))}: {said}{wrong}")
+        return said
+
+    def kubectl(self, *words, given=""):
+        """What kubectl says. Raises OSError with its words when it fails."""
+        return self.run(self._kubectl, "--kubeconfig=/run/kubeconfig", *words, given=given)
+
+    def _write_files(self):
+        configuration = _CONTAINERD.format(socket=_SOCKET, cni=_CNI, runc=self._runc)
+        (self.directory / "run/containerd.toml").write_text(configuration)
+        self.run("tee", "/etc/cni/net.d/10-pods.conflist", given=json.dumps(_NETWORK))
