@@ -102,3 +102,11 @@ def test_a_program_that_does_not_exist_is_an_error_with_the_nearest_one():
     with pytest.raises(UsageError, match=r"no program is called `nvidia\.com/gpus`") as refused:
         ctl.named(["restart", "nvidia.com/gpus"], PROGRAMS)
     assert refused.value.cure == "did you mean `resource:nvidia.com_gpu`?"
+
+
+def test_fg_says_what_to_do_instead():
+    """Supervisorctl would end in an error of its own."""
+    outcome = devherd("ctl", "fg", "scanner")
+
+    assert outcome.code == 2
+    assert outcome.error_line.endswith("devherd ctl tail -f scanner")

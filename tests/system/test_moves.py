@@ -64,7 +64,7 @@ async def test_a_device_moves_without_a_kubelet_and_when_it_comes_back_it_is_tol
     """Nobody has any list then."""
     await until_served(testbed)
     await testbed.kubelet.stop()
-    await testbed.until(lambda: "waiting for the kubelet" in testbed.log, "the children wait")
+    await testbed.until(lambda: "the kubelet is away" in testbed.log, "the children wait")
     testbed.node.reprogram_port(MOVING, CRYPTO_AFU)
     await testbed.until(lambda: listed(testbed, CRYPTO) == {PORT, MOVING}, "it has moved")
     await testbed.kubelet.start()

@@ -12,7 +12,7 @@ from devherd.cli.common_options import load_config
 from devherd.cli.instance import require_running
 from devherd.errors import ExitCode, UsageError
 
-_OF_PROGRAMS = frozenset({"status", "start", "stop", "restart", "tail", "fg", "signal", "clear", "pid"})
+_OF_PROGRAMS = frozenset({"status", "start", "stop", "restart", "tail", "signal", "clear", "pid"})
 """Actions whose words, but for options, signals and groups, are programs."""
 _ANY = frozenset({"all", "stdout", "stderr"})
 
@@ -29,6 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises UnreachableError, and UsageError for a program that the instance does not have.
     """
+    if arguments.arguments[:1] == ["fg"]:  # it would end in an error of supervisorctl's own
+        cure = f"devherd ctl tail -f {' '.join(arguments.arguments[1:]) or 'scanner'}"
+        raise UsageError("`fg` is not possible", "no program of devherd reads from a terminal", cure)
     settings = load_config(arguments).settings()
     require_running(settings)
     from supervisor import supervisorctl
