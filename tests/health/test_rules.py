@@ -38,7 +38,7 @@ def judging(policy: Policy, *rules: dict[str, Any]) -> Policy:
     from devherd.config import resolution
     from devherd.config.health_rule import HealthRule
 
-    resolved = [resolution._health_rule(HealthRule.model_validate(rule)) for rule in rules]
+    resolved = [resolution._health_rule(HealthRule.model_validate(rule), "") for rule in rules]
     policy.use(1, Rules(resolved, Inventory([H100, L4])).meaning_of)
     return policy
 

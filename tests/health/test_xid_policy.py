@@ -57,7 +57,7 @@ def test_it_is_about_xids_alone():
     ("xid", "message"),
     [
         ({"polcy": "plugin"}, "Input should be"),
-        ({"ecc": "warn"}, "`ecc` is no Xid"),
+        ({"ecc": "warn"}, "`ecc` is neither `policy` nor the code of an Xid"),
         ({94: "panic"}, "Input should be"),
     ],
 )

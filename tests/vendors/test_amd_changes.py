@@ -282,7 +282,8 @@ def test_a_gpu_pulled_out_is_gone(tmp_path: Path):
 
 @pytest.mark.parametrize(("before", "after"), [(UNDRIVEN, DRIVEN), (DRIVEN, UNDRIVEN)])
 def test_a_changed_node_is_as_if_it_had_been_written_so(before: NodeSpec, after: NodeSpec, tmp_path: Path):
-    """Nothing of the node before is left, not even an empty directory; the host's log goes on."""
+    """Nothing of the node before is left, not even an empty directory; the host's log goes on, and what devlink says."""
     node = SimulatedNode.create(tmp_path, before)
     node.change(before, after)
-    assert {entry.path for entry in read_tree(tmp_path)} == {"dev/kmsg", *(entry.path for entry in entries(after))}
+    of_the_host = {"dev/kmsg", ".devherd-devlink"}
+    assert {entry.path for entry in read_tree(tmp_path)} == {*of_the_host, *(entry.path for entry in entries(after))}

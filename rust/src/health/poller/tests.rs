@@ -1,0 +1,396 @@
+//! What the poller says of devices, and when it looks.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::*;
+use crate::device::{HostPath, PciFunction, Reading};
+use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Subject};
+use crate::health::sources::testing::{FUNCTION, Tree};
+use crate::health::sources::{fpga_errors, probe};
+
+/// One moment for polls whose number alone is to count.
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+const PORT: &str = "/sys/port";
+const ENGINE: &str = "/sys/engine";
+
+fn poller(tree: &Tree) -> Poller {
+    Poller::new(tree.host.clone(), Arc::new(Fence::new(Duration::from_secs(5))))
+}
+
+fn device(card: &str, id: &str, readings: Vec<Reading>) -> Device {
+    Device { vendor: "test".into(), card: card.into(), id: id.into(), readings, ..Device::default() }
+}
+
+fn with_function(card: &str, id: &str) -> Device {
+    let functions = vec![PciFunction { path: FUNCTION.into(), driver: None }];
+    Device { functions, ..device(card, id, Vec::new()) }
+}
+
+/// What is said after a look at everything.
+fn polled(poller: &mut Poller) -> Vec<Look> {
+    poller.poll(&Occasion::Anything, &|| {})
+}
+
+/// Reasons by device.
+fn reasons(looks: &[Look]) -> Vec<(&str, Vec<&str>)> {
+    let of_look = |look: &Look| look.findings.iter().map(|finding| finding.reason.clone()).collect::<Vec<_>>();
+    let word = |reason: std::borrow::Cow<'static, str>| match reason {
+        std::borrow::Cow::Borrowed(word) => word,
+        std::borrow::Cow::Owned(word) => panic!("{word} is not registered"),
+    };
+    looks.iter().map(|look| (look.id.as_str(), of_look(look).into_iter().map(word).collect())).collect()
+}
+
+#[test]
+fn a_finding_comes_and_goes_with_its_cause() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x0");
+    tree.write(ENGINE, "0x0");
+    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT), fpga_errors::of_engine(ENGINE)])]);
+    assert!(polled(&mut poller).is_empty());
+    tree.write(ENGINE, "0x4");
+    tree.write(PORT, "0x1");
+    assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["fme-error", "port-error"])]);
+    tree.write(ENGINE, "0x0");
+    assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["port-error"])]);
+    tree.write(PORT, "0x0");
+    assert!(polled(&mut poller).is_empty());
+}
+
+#[test]
+fn what_is_shared_is_looked_at_once_and_said_of_all_who_share_it() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(ENGINE, "0x0");
+    tree.write(PORT, "0x0");
+    let shared = || fpga_errors::of_engine(ENGINE);
+    poller.watch(&[
+        device("card", "port.0", vec![shared(), fpga_errors::of_port(PORT)]),
+        device("card", "port.1", vec![shared()]),
+        device("other", "port.2", Vec::new()),
+    ]);
+    assert_eq!(poller.cards.len(), 1);
+    assert_eq!(poller.cards[0].watched.len(), 2);
+    tree.write(ENGINE, "0x4");
+    let looks = polled(&mut poller);
+    assert_eq!(reasons(&looks), [("port.0", vec!["fme-error"]), ("port.1", vec!["fme-error"])]);
+    assert_eq!(looks[0].findings, looks[1].findings);
+    tree.write(ENGINE, "0x0");
+    tree.write(PORT, "0x1");
+    assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["port-error"])]);
+}
+
+#[test]
+fn a_source_that_leaves_a_sleeping_card_alone_says_so() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.set("config", [0xff; 64]);
+    tree.set("power/runtime_status", "suspended\n");
+    poller.watch(&[with_function("card", "gpu.0")]);
+    let looks = polled(&mut poller);
+    let asleep = "asleep: runtime_status is suspended".to_owned();
+    assert_eq!(looks.len(), 1);
+    assert_eq!(looks[0].findings, []);
+    let expected = BTreeMap::from([("pci-config", asleep.clone()), ("pci-link", asleep)]);
+    assert_eq!(looks[0].not_looked, expected);
+}
+
+fn events(poller: &mut Poller) -> u64 {
+    polled(poller).iter().flat_map(|look| &look.findings).map(|finding| finding.count).sum()
+}
+
+#[test]
+fn counts_go_on_whatever_happens_to_the_devices_between() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 1");
+    let device = with_function("card", "gpu.0");
+    poller.watch(std::slice::from_ref(&device));
+    assert_eq!(events(&mut poller), 0);
+    tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 2");
+    // Nobody looks while a scan cannot find the device; what happened meanwhile is counted when it can again.
+    poller.watch(&[]);
+    assert_eq!(events(&mut poller), 0);
+    poller.watch(&[with_function("other", "gpu.9")]);
+    poller.watch(&[device.clone(), with_function("card", "gpu.1")]);
+    assert_eq!(events(&mut poller), 2, "one event, and two devices have it");
+    poller.watch(&[device]);
+    assert_eq!(events(&mut poller), 1);
+}
+
+/// What regular polls say, with these sources of port 0 of card `card` awaited.
+fn regular(poller: &mut Poller, awaited: &[&str]) -> Vec<Look> {
+    let sources = awaited.iter().map(|&name| name.to_owned()).collect();
+    let device = Awaited { vendor: "test".to_owned(), id: "port.0".to_owned(), sources };
+    let occasion = Occasion::Regular(HashMap::from([("card".to_owned(), vec![device])]));
+    // All in the same moment: polls alone count.
+    poller.poll_at(*BEGAN, &occasion, &|| {})
+}
+
+#[test]
+fn a_source_that_is_left_alone_looks_at_nothing_and_goes_on_afterwards() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x0");
+    tree.write(ENGINE, "0x0");
+    tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 0");
+    poller.watch(&[Device { readings: vec![fpga_errors::of_port(PORT)], ..with_function("card", "port.0") }]);
+    assert!(polled(&mut poller).is_empty());
+    poller.leave_alone(["fpga-errors".to_owned()].into());
+    tree.write(PORT, "0x1");
+    tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 1");
+    assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["pci-aer"])]);
+    poller.leave_alone(BTreeSet::new());
+    assert_eq!(reasons(&polled(&mut poller)), [("port.0", vec!["port-error", "pci-aer"])]);
+}
+
+#[test]
+fn memory_of_the_kernel_is_read_each_poll_and_registers_of_a_device_each_tenth() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x0");
+    tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 0");
+    poller.watch(&[Device { readings: vec![fpga_errors::of_port(PORT)], ..with_function("card", "port.0") }]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    tree.write(PORT, "0x1");
+    tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 1");
+    for _ in 0..9 {
+        assert_eq!(reasons(&regular(&mut poller, &[])), [("port.0", vec!["pci-aer"])]);
+    }
+    assert_eq!(reasons(&regular(&mut poller, &[])), [("port.0", vec!["port-error", "pci-aer"])]);
+}
+
+#[test]
+fn what_is_not_looked_at_is_as_it_was_and_good_looks_that_are_awaited_are_taken_at_each_poll() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x1");
+    tree.write(ENGINE, "0x0");
+    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT), fpga_errors::of_engine(ENGINE)])]);
+    let is_found = [("port.0", vec!["port-error"])];
+    assert_eq!(reasons(&regular(&mut poller, &[])), is_found);
+    tree.write(PORT, "0x0");
+    for _ in 0..9 {
+        assert_eq!(reasons(&regular(&mut poller, &["fpga-errors"])), is_found, "it is not looked at yet");
+    }
+    assert_eq!(regular(&mut poller, &["fpga-errors"]), []);
+    // Found in order once: whoever counts good looks gets one with each poll, and no look that was not taken.
+    tree.write(PORT, "0x2");
+    assert_eq!(regular(&mut poller, &["temperature"]), []);
+    assert_eq!(reasons(&regular(&mut poller, &["fpga-errors"])), is_found);
+}
+
+#[test]
+fn an_event_has_the_card_that_it_names_looked_at_and_no_other() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    let other = "/sys/other";
+    for register in [PORT, other] {
+        tree.write(register, "0x0");
+    }
+    let port = |register| vec![fpga_errors::of_port(register)];
+    poller.watch(&[
+        Device { readings: port(PORT), ..with_function("card", "port.0") },
+        Device { readings: port(other), ..device("other", "port.1", Vec::new()) },
+    ]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    for register in [PORT, other] {
+        tree.write(register, "0x1");
+    }
+    let bridge = FUNCTION.rsplit_once('/').unwrap().0;
+    for (named, expected) in [
+        ("/sys/devices/pci0000:00", vec![]),
+        (bridge, vec![("port.0", vec!["port-error"])]),
+        (&format!("{FUNCTION}/drm/card0"), vec![("port.0", vec!["port-error"])]),
+    ] {
+        tree.write(PORT, "0x1");
+        let events = Occasion::Events { named: vec![named.into()], paths: false };
+        assert_eq!(reasons(&poller.poll_at(*BEGAN, &events, &|| {})), expected, "{named}");
+        tree.write(PORT, "0x0");
+        poller.poll(&Occasion::Events { named: vec![FUNCTION.into()], paths: false }, &|| {});
+    }
+}
+
+#[test]
+fn where_nodes_come_or_go_all_nodes_are_looked_at() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write("/run/file", "");
+    let paths = vec![HostPath::file("/run/file").required(true)];
+    poller.watch(&[Device { paths, ..device("card", "port.0", Vec::new()) }]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    tree.remove("/run/file");
+    let mut after = |paths| {
+        let occasion = Occasion::Events { named: Vec::new(), paths };
+        poller.poll_at(*BEGAN, &occasion, &|| {}).len()
+    };
+    assert_eq!([after(false), after(true)], [0, 1]);
+}
+
+#[test]
+fn other_devices_than_before_are_all_looked_at() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x0");
+    let watched = [device("card", "port.0", vec![fpga_errors::of_port(PORT)])];
+    poller.watch(&watched);
+    assert_eq!(regular(&mut poller, &[]), []);
+    tree.write(PORT, "0x1");
+    assert_eq!(regular(&mut poller, &[]), []);
+    poller.watch(&watched);
+    assert_eq!(regular(&mut poller, &[]).len(), 1);
+}
+
+#[test]
+fn a_card_whose_read_hung_is_looked_at_each_poll_until_that_is_over() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x0");
+    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    tree.write(PORT, "0x1");
+    assert_eq!(reasons(&regular(&mut poller, &["probe"])), [("port.0", vec!["port-error"])]);
+}
+
+#[test]
+fn devices_that_are_watched_no_more_are_not_spoken_of() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x1");
+    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
+    assert_eq!(polled(&mut poller).len(), 1);
+    poller.watch(&[]);
+    assert!(polled(&mut poller).is_empty());
+    assert!(poller.absent.is_empty(), "what counts nothing is not kept");
+}
+
+#[test]
+fn a_card_that_hangs_is_overdue_with_the_file_that_hangs_and_costs_no_other() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    let deadline = Duration::from_millis(100);
+    poller.fence = Arc::new(Fence::new(deadline));
+    tree.write(PORT, "0x0");
+    tree.write(ENGINE, "0x1");
+    let watched = [
+        device("hung", "port.0", vec![fpga_errors::of_port(PORT)]),
+        device("hung", "port.1", vec![fpga_errors::of_port(PORT)]),
+        device("other", "port.2", vec![fpga_errors::of_engine(ENGINE)]),
+    ];
+    poller.watch(&watched);
+    let held = Arc::clone(&poller.cards[0].watched[0]);
+    let hang = held.lock();
+    for _ in 0..2 {
+        let looks = polled(&mut poller);
+        let expected =
+            [("port.0", vec!["probe-timeout"]), ("port.1", vec!["probe-timeout"]), ("port.2", vec!["fme-error"])];
+        assert_eq!(reasons(&looks), expected);
+        assert_eq!(looks[0].findings, [probe::timeout(deadline, PORT)]);
+        assert_eq!(looks[0].not_looked, BTreeMap::from([("", "the card does not answer".to_owned())]));
+        assert!(looks[2].not_looked.is_empty());
+        // Another scan while it hangs forgets nothing of that, nor does a source that is to be left alone from now on.
+        poller.watch(&watched);
+        poller.leave_alone(["fpga-errors".to_owned()].into());
+        let nothing = Occasion::Events { named: Vec::new(), paths: false };
+        assert_eq!(reasons(&poller.poll(&nothing, &|| {})), expected);
+        poller.leave_alone(BTreeSet::new());
+    }
+    drop(hang);
+    let start = std::time::Instant::now();
+    while polled(&mut poller).len() > 1 {
+        assert!(start.elapsed() < Duration::from_secs(10), "the card never came back");
+    }
+}
+
+/// A source whose looks panic or hang, by the device's id.
+#[derive(Debug)]
+struct Rigged;
+
+static RIGGED: About =
+    About { name: "rigged", reads: Class::None, document: "none", meanings: &[Meaning::unhealthy("rigged", "always")] };
+
+static GATE: Mutex<Option<Receiver<()>>> = Mutex::new(None);
+
+impl Source for Rigged {
+    fn about(&self) -> &'static About {
+        &RIGGED
+    }
+
+    fn subjects(&self, _host: &Host, device: &Device) -> Vec<Subject> {
+        vec![Subject::new(device.id.as_str(), Rigged)]
+    }
+}
+
+impl Examination for Rigged {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        match here.file {
+            "panics" => panic!("nobody expects this"),
+            "fine" => Sight::Fine,
+            _ => {
+                let gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
+                gate.as_ref().map(Receiver::recv).unwrap().unwrap_or_default();
+                Sight::Fine
+            }
+        }
+    }
+}
+
+#[test]
+fn a_defect_in_a_look_is_reported_and_is_no_fault_of_the_card() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    poller.sources = &[&Rigged];
+    poller.watch(&[
+        device("a", "panics", Vec::new()),
+        device("a", "fine", Vec::new()),
+        device("b", "fine", Vec::new()),
+    ]);
+    for _ in 0..2 {
+        let looks = polled(&mut poller);
+        let expected = BTreeMap::from([("", "defect in a look: nobody expects this".to_owned())]);
+        assert_eq!(looks.iter().map(|look| look.id.as_str()).collect::<Vec<_>>(), ["panics", "fine"]);
+        assert!(looks.iter().all(|look| look.findings.is_empty() && look.not_looked == expected), "{looks:?}");
+    }
+}
+
+#[test]
+fn cards_that_no_thread_is_left_for_are_not_looked_at() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    poller.fence = Arc::new(Fence::new(Duration::from_millis(500)));
+    poller.sources = &[&Rigged];
+    let (gate, receiver): (Sender<()>, _) = channel();
+    *GATE.lock().unwrap() = Some(receiver);
+    // More cards hang than there may be threads.
+    let devices: Vec<_> = (0..80).map(|card| device(&format!("card{card}"), "hangs", Vec::new())).collect();
+    poller.watch(&devices);
+    let looks = polled(&mut poller);
+    assert_eq!(looks.len(), 80);
+    let (overdue, not_looked): (Vec<_>, Vec<_>) = looks.iter().partition(|look| !look.findings.is_empty());
+    assert!(!overdue.is_empty() && !not_looked.is_empty());
+    assert!(not_looked.iter().all(|look| look.not_looked == BTreeMap::from([("", FULL.to_owned())])));
+    drop(gate);
+}
+
+#[test]
+fn files_stay_open_only_as_far_as_the_limit_allows() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    poller.watch(&[with_function("card", "gpu.0"), device("other", "port.0", vec![fpga_errors::of_port(PORT)])]);
+    let most: Vec<u64> = poller.cards.iter().map(|card| card.most_open()).collect();
+    // The counter of fatal errors at both ends, the state of power, configuration space and the width of the link, the last two with two power attributes each.
+    assert_eq!(most, [9, 1]);
+    assert!(poller.cards.iter().all(|card| card.keeping.open));
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised_only_as_far_as_allowed() {
+    let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    assert!(may_open(10) >= 10);
+    assert!(may_open(u64::MAX / 2) <= maximum.saturating_sub(RESERVED_FILES).max(1));
+}
