@@ -1,5 +1,8 @@
 """What was cordoned before a boot is cordoned after it."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from devherd import spool
@@ -28,6 +31,10 @@ def cordoned(settings) -> list[str]:
     return [one.at.device for one in spool.read_or_empty(file, health_pb2.Findings).findings]
 
 
+def kept(settings) -> list[str]:
+    return [one.at.device for one in spool.read(settings.kept_cordons_file, health_pb2.Findings).findings]
+
+
 def test_a_start_in_an_empty_run_directory_cordons_what_was_cordoned(settings):
     """Before the first scan: no pod gets the device."""
     startup._restore_cordons(settings)
@@ -45,6 +52,78 @@ def test_a_start_in_a_run_directory_that_was_kept_changes_no_cordon(settings):
     startup._restore_cordons(settings)
 
     assert cordoned(settings) == ["GPU-1"]
+
+
+def test_what_was_cordoned_where_no_copy_was_made_is_copied_at_the_next_start(settings):
+    """By an earlier version, or under another state directory: a boot would undo it."""
+    with Cordons(settings.findings_directory).changing() as changes:
+        changes.cordon(OTHER, "", "bob")
+
+    startup._restore_cordons(settings)
+
+    assert kept(settings) == ["GPU-1"]
+
+
+def test_a_start_that_cannot_copy_what_is_cordoned_says_so_and_goes_on(settings, caplog):
+    """It is in force until the boot."""
+    with Cordons(settings.findings_directory).changing() as changes:
+        changes.cordon(OTHER, "", "bob")
+    settings.kept_cordons_file.unlink()
+    settings.kept_cordons_file.mkdir()
+
+    startup._restore_cordons(settings)
+
+    assert "cannot keep what is cordoned" in caplog.text
+    assert cordoned(settings) == ["GPU-1"]
+
+
+def test_a_file_that_cannot_be_read_takes_the_place_of_no_copy(settings, caplog):
+    """The copy may be all that is left."""
+    live = spool.path_of(settings.findings_directory, "cordon")
+    live.parent.mkdir(parents=True)
+    live.write_bytes(b"")
+
+    startup._restore_cordons(settings)
+
+    assert "cannot keep what is cordoned" in caplog.text
+    assert kept(settings) == ["GPU-0"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xff torn"])
+def test_a_copy_that_a_loss_of_power_has_torn_is_said_and_put_nowhere(settings, caplog, content):
+    """In place of the cordons it would stop `devherd cordon`, too."""
+    settings.kept_cordons_file.write_bytes(content)
+
+    startup._restore_cordons(settings)
+
+    assert "cannot read what was cordoned before the boot" in caplog.text
+    assert not spool.path_of(settings.findings_directory, "cordon").exists()
+
+
+def test_a_copy_is_on_the_disk_before_it_takes_its_place_and_its_name_is_after_it(tmp_path, monkeypatch):
+    """Only the copy: what is in the run directory is in memory."""
+    steps, fsync, rename = [], os.fsync, Path.rename
+
+    def seen_fsync(descriptor):
+        steps.append(("sync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        fsync(descriptor)
+
+    def seen_rename(self, target):
+        steps.append(("rename", str(target)))
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    monkeypatch.setattr(Path, "rename", seen_rename)
+    copy = tmp_path / "state/cordons.pb"
+    with Cordons(tmp_path / "findings", copy).changing() as changes:
+        changes.cordon(GPU, "", "alice")
+
+    assert [step for step in steps if "findings" not in step[1]] == [
+        ("sync", str(copy.with_name(".cordons.pb.new"))),
+        ("rename", str(copy)),
+        ("sync", str(copy.parent)),
+    ]
+    assert [what for what, path in steps if "findings" in path] == ["rename"]
 
 
 def test_a_start_without_cordons_or_without_a_state_directory_makes_nothing(tmp_path):

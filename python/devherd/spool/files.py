@@ -92,21 +92,34 @@ def update(path: Path, content: bytes) -> bool:
     return True
 
 
-def replace(path: Path, content: bytes, mode: int | None = None) -> None:
+def replace(path: Path, content: bytes, mode: int | None = None, *, is_synced: bool = False) -> None:
     """Put content in place whole: a reader sees the old file or the new one. `mode` None = as the umask has it.
 
-    Raises OSError and leaves the old file as it was.
+    `is_synced`: so it is after a loss of power, too. Raises OSError and leaves the old file as it was, unless the file
+    is in place and only its directory could not be synced.
     """
     temporary = _temporary(path)
     try:
         temporary.write_bytes(content)
         if mode is not None:
             temporary.chmod(mode)
+        if is_synced:
+            _sync(temporary)
         temporary.rename(path)
+        if is_synced:
+            _sync(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _temporary(path: Path) -> Path:

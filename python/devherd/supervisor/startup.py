@@ -12,6 +12,7 @@ import devherd.proto.deviceplugin_v1beta1_pb2_grpc  # noqa: F401
 from devherd import spool
 from devherd.config import resolved_file
 from devherd.config.resolved import Config
+from devherd.health import kept_cordons
 from devherd.history.record import forget_old
 from devherd.kubelet import endpoint
 from devherd.proto import spool_pb2
@@ -65,18 +66,9 @@ def _forget_the_last_run(settings: Settings) -> None:
 
 
 def _restore_cordons(settings: Settings) -> None:
-    """A boot has emptied the run directory; what was cordoned before it is in the state directory."""
-    kept, live = settings.kept_cordons_file, spool.path_of(settings.findings_directory, _CORDON)
-    if kept is None or live.exists():
-        return
-    try:
-        content = kept.read_bytes()
-        live.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        spool.replace(live, content, mode=0o600)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        log.error("cannot read what was cordoned before the boot: %s; those devices are given to pods", error)
+    kept = settings.kept_cordons_file
+    if kept is not None:
+        kept_cordons.restore(kept, spool.path_of(settings.findings_directory, _CORDON))
 
 
 def forget_gone_resources(settings: Settings) -> None:

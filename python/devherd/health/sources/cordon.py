@@ -1,8 +1,7 @@
 """Source `cordon`: devices that an operator keeps from new pods.
 
 It has no process: the commands `devherd cordon` and `devherd uncordon` write its findings, and the scanner reads them
-as those of any other source. The file outlives devherd; a copy in the state directory outlives a boot, which empties
-the run directory: the next start puts it back (supervisor/startup.py).
+as those of any other source. The file outlives devherd; a copy of it outlives a boot (health/kept_cordons.py).
 """
 
 import contextlib
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from devherd import spool
+from devherd.health import kept_cordons
 from devherd.health.registry import CORDON, CORDONED
 from devherd.inventory import DeviceKey
 from devherd.proto import health_pb2
@@ -25,8 +25,7 @@ class NotKeptError(Exception):
 
 def _keep(kept: Path, message: health_pb2.Findings) -> None:
     try:
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        spool.write(kept, message)
+        kept_cordons.keep(kept, message)
     except OSError as error:
         raise NotKeptError(f"{kept}: {error.strerror or error}") from error
 
