@@ -1,6 +1,8 @@
 """What the supervisor says of a kubelet that is away: once for all resources."""
 
+import contextlib
 import logging
+import socket
 
 import pytest
 
@@ -12,27 +14,56 @@ from devherd.supervisor.kubelet_watch import KubeletWatch
 
 
 @pytest.fixture
-def watch(tmp_path):
-    """One of a kubelet that never ran."""
-    (tmp_path / "kubelet/device-plugins").mkdir(parents=True)
-    settings = Settings(run_dir=tmp_path / "run", kubelet_dir=tmp_path / "kubelet")
-    history = History(settings.history_directory, "supervisor")
-    watch = KubeletWatch(settings, history)
-    yield watch
-    history.keep()
-    assert [event.kind for event in read.events(settings.run_dir)] == ["kubelet"] * 2
+def settings(directory):
+    """Those of a node whose kubelet never ran."""
+    settings = Settings(run_dir=directory / "run", kubelet_dir=directory / "kubelet")
+    settings.plugin_directory.mkdir(parents=True)
+    return settings
 
 
-def test_that_it_is_away_and_back_is_said_once_each(watch, caplog):
-    """However often it is looked, and with why."""
+@pytest.fixture
+def watch(settings, caplog):
+    """The watch over its kubelet; what it says is in the history, too."""
     caplog.set_level(logging.INFO)
-    for is_awaited in (False, True, True, True, False, False):
+    history = History(settings.history_directory, "supervisor")
+    yield KubeletWatch(settings, history)
+    history.keep()
+    assert [event.kind for event in read.events(settings.run_dir)] == ["kubelet"] * len(caplog.get_records("call"))
+
+
+@contextlib.contextmanager
+def listening(path):
+    """A kubelet comes, and dies: its socket stays."""
+    with socket.socket(socket.AF_UNIX) as kubelet:
+        kubelet.bind(str(path))
+        kubelet.listen()
+        yield
+
+
+def test_that_it_is_away_and_back_is_said_once_each(watch, settings, caplog):
+    """However often it is looked, and with why."""
+    for is_awaited in (False, True, True):
         watch.look(is_awaited=is_awaited)
+    with listening(settings.kubelet_socket):
+        for is_awaited in (True, False, False):
+            watch.look(is_awaited=is_awaited)
 
     away, back = caplog.messages
     assert away.startswith("the kubelet is away: ")
     assert "device-plugins/kubelet.sock does not exist; resources wait for it" in away
     assert back == "the kubelet is back after 0 s"
+
+
+def test_it_is_not_back_because_nobody_waits_for_it(watch, settings, caplog):
+    """The last resource that waited has gone, or its child is started again, or an operator has stopped it."""
+    for is_awaited in (True, False, True, False):
+        watch.look(is_awaited=is_awaited)
+
+    (away,) = caplog.messages
+    assert away.startswith("the kubelet is away: ")
+    with listening(settings.kubelet_socket):
+        watch.look(is_awaited=False)
+    assert caplog.messages[1:] == ["the kubelet is back after 0 s"]
 
 
 def test_a_child_that_waits_is_seen_until_it_waits_no_more_or_is_started_again():

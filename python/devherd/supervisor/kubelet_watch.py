@@ -5,7 +5,7 @@ import time
 
 from devherd import amounts
 from devherd.history.record import History
-from devherd.kubelet.registration_socket import knock
+from devherd.kubelet.registration_socket import knock, may_listen
 from devherd.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -20,12 +20,12 @@ class KubeletWatch:
         self._since: float | None = None
 
     def look(self, *, is_awaited: bool) -> None:
-        """Say what has changed."""
+        """Say what has changed. That nobody waits shows little: who waited may have been stopped or started again."""
         now = time.monotonic()
         if is_awaited and self._since is None:
             self._since = now
             self._say(logging.WARNING, f"the kubelet is away: {self._why()}; resources wait for it")
-        elif not is_awaited and self._since is not None:
+        elif not is_awaited and self._since is not None and may_listen(self._settings):
             away, self._since = amounts.duration(now - self._since), None
             self._say(logging.INFO, f"the kubelet is back after {away}")
 
