@@ -69,6 +69,23 @@ fetch curl "curl" "TLS and Unix sockets"
 fetch zsh "zsh zsh-common" "the completion of commands"
 fetch fish "fish fish-common libpcre2-32-0" "the completion of commands"
 
+# groff looks for its fonts and macros where it would have been installed.
+if ! works groff; then
+    echo "fetching groff into .tools (Debian packages: groff-base)"
+    mkdir -p "$root" "$tools/bin"
+    if command -v apt-get >/dev/null && unpack groff-base libuchardet0; then
+        share=$(echo "$root"/usr/share/groff/[0-9]*)
+        cat >"$tools/bin/groff" <<END
+#!/bin/sh
+export GROFF_BIN_PATH=$root/usr/bin GROFF_FONT_PATH=$share/font GROFF_TMAC_PATH=$share/tmac
+export LD_LIBRARY_PATH=$root/usr/lib/$(uname -m)-linux-gnu
+PATH=$root/usr/bin:\$PATH exec $root/usr/bin/groff "\$@"
+END
+        chmod +x "$tools/bin/groff"
+    fi
+    works groff || echo "tests/tools.sh: no groff — it could not be fetched with apt-get — install it; until then the manual page is not tested" >&2
+fi
+
 # The browser has a root of its own, with what it needs that is not installed here. Its processes inherit the path.
 provide_browser() {
     local name=$1 place=$tools/browser packages
@@ -98,7 +115,7 @@ axe=axe-core@4.14.1
 if ! [ -e "$tools/$axe/axe.min.js" ]; then
     echo "fetching $axe into .tools (npm)"
     mkdir -p "$tools/$axe"
-    if ! { command -v npm >/dev/null && package=$(cd "$tools" && npm pack --silent "$axe") &&
+    if ! { command -v npm >/dev/null && package=$(cd "$tools" && npm pack --silent --cache "$tools/npm" "$axe") &&
         tar -xzf "$tools/$package" -C "$tools/$axe" --strip-components=1 package/axe.min.js package/LICENSE && rm "$tools/$package"; }; then
         echo "tests/tools.sh: no $axe — it could not be fetched with npm — install npm; until then the status page's accessibility is not tested" >&2
     fi

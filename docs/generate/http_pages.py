@@ -26,7 +26,7 @@ changed over HTTP. Each answer is made of what is known when it is asked for.
 ```sh
 curl http://127.0.0.1:9478/readyz
 curl 'http://127.0.0.1:9478/api/v1/inventory?resource=nvidia.com/*'
-curl --unix-socket /run/devherd/http.sock http://devherd/metrics
+curl --unix-socket /run/devherd-http/http.sock http://devherd/metrics
 ```
 """
 

@@ -1,6 +1,10 @@
 """Completion scripts in the shells themselves, and the reference that they are made of."""
 
+import os
+import pty
 import re
+import select
+import signal
 import subprocess
 import textwrap
 from pathlib import Path
@@ -123,6 +127,38 @@ def test_zsh_completes_by_the_function_of_bash(tmp_path, tool):
     command = [tool("zsh"), "-f", "-c", textwrap.dedent(code)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["-W", "table", "json", "yaml", "--", "j"])
+
+
+def test_zsh_completes_at_the_first_key_of_a_new_shell(tmp_path, tool):
+    """The script, in a directory of `fpath`, is loaded by that key."""
+    zsh = Path(tool("zsh")).resolve()
+    (tmp_path / "_devherd").write_text(devherd("completion", "zsh").stdout)
+    ours = zsh.parents[1]  # as tests/tools.sh unpacks it
+    modules = [str(place) for place in ours.glob("usr/lib/*/zsh/*")]
+    functions = [str(place) for place in (ours / "usr/share/zsh/functions").rglob("*") if place.is_dir()]
+    set_up = [
+        f"module_path=({' '.join(modules)} $module_path); fpath=({tmp_path} {' '.join(functions)} $fpath)",
+        f"PS1='> '; autoload -U compinit; compinit -u -d {tmp_path}/dump; print READY-TO-TYPE | tr A-Z a-z",
+    ]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execve(zsh, ["zsh", "-f"], {"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(tmp_path)})
+    try:
+        os.write(terminal, "\n".join([*set_up, ""]).encode())
+        _read_until(terminal, "ready-to-type")
+        os.write(terminal, b"devherd sta\t")
+        _read_until(terminal, "devherd status ")
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        os.close(terminal)
+
+
+def _read_until(terminal, text):
+    said = ""
+    while text not in said:
+        assert select.select([terminal], [], [], 60)[0], said
+        said += os.read(terminal, 65536).decode(errors="replace")
 
 
 def test_fish_gets_a_line_for_each_command_and_option():

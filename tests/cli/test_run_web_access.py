@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.request
 
+import bcrypt
 import pytest
 import scratch
 from certificates import Authority
@@ -36,7 +37,6 @@ class Herd:
     """An instance whose web configuration and certificates lie where no sandbox lets the exporter read unasked."""
 
     def __init__(self, directory, authority):
-        bcrypt = pytest.importorskip("bcrypt")
         self.port, self.socket = free_port(), directory / "web/http.sock"
         self.listen = f"127.0.0.1:{self.port},unix:{self.socket}"
         self.socket.parent.mkdir()

@@ -74,11 +74,13 @@ def test_a_wrong_option_is_blamed_on_the_option_not_on_the_file():
     ]
 
 
-def test_an_option_may_be_a_path_relative_to_where_it_is_typed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["host_root", "kubelet_dir", "run_dir", "state_dir"])
+def test_an_option_or_a_variable_may_be_a_path_relative_to_where_it_is_typed(tmp_path, monkeypatch, name):
     """Who types it knows where that is; a file does not."""
     monkeypatch.chdir(tmp_path)
 
-    assert config.load({"run_dir": "run"}, {}).run_dir == tmp_path / "run"
+    assert getattr(config.load({name: "there"}, {}), name) == tmp_path / "there"
+    assert getattr(config.load({}, {f"DEVHERD_{name.upper()}": "there"}), name) == tmp_path / "there"
 
 
 def test_a_key_in_an_anchor_or_a_merge_is_shown_where_it_is_written():

@@ -150,8 +150,8 @@ def test_the_password_of_nobody_is_shown_in_an_error(web, password):
 @pytest.mark.parametrize(
     ("listen", "problem"),
     [
-        ("unix:/run/devherd/http.sock", None),
-        ("127.0.0.1:9478,unix:/run/devherd/http.sock,[::1]:9478", None),
+        ("unix:/run/devherd-http/http.sock", None),
+        ("127.0.0.1:9478,unix:/run/devherd-http/http.sock,[::1]:9478", None),
         ("unix:http.sock", "`unix:http.sock` is not the path of a socket"),
         ("unix:/run/../http.sock", "is not the path of a socket"),
         (f"unix:/{'a' * 107}", "` is too long — give the path of a socket at most 107 bytes"),

@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import bcrypt
 import pytest
 from certificates import Authority
 from exporter_instance import eventually
@@ -15,7 +16,6 @@ from not_tested import not_tested
 
 from devherd.config.web import Tls, Web
 
-bcrypt = pytest.importorskip("bcrypt") if os.environ.get("CI") != "true" else __import__("bcrypt")
 PASSWORD = "correct horse"
 USERS = {"prometheus": bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4, prefix=b"2a")).decode()}
 
@@ -135,8 +135,8 @@ def test_a_password_is_asked_for(make_instance, curl, tls, user, status):
 def test_who_shows_no_password_is_asked_for_it(make_instance):
     """So a browser shows its dialogue; nonsense in the header is not a password either."""
     instance = serving(make_instance, Web(users=USERS))
-    for given in ({}, {"Authorization": "Bearer abc"}, {"Authorization": "Basic %%%"}, {"Authorization": "Basic YQ=="}):
-        status, headers, _ = instance.ask("/metrics", **given)
+    for nonsense in (None, "Bearer abc", "Basic %%%", "Basic YQ==", "Basic \xe9"):
+        status, headers, _ = instance.ask("/metrics", **({"Authorization": nonsense} if nonsense else {}))
         assert (status, headers["WWW-Authenticate"]) == (401, 'Basic realm="devherd"')
 
 

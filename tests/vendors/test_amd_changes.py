@@ -282,7 +282,7 @@ def test_a_gpu_pulled_out_is_gone(tmp_path: Path):
 
 @pytest.mark.parametrize(("before", "after"), [(UNDRIVEN, DRIVEN), (DRIVEN, UNDRIVEN)])
 def test_a_changed_node_is_as_if_it_had_been_written_so(before: NodeSpec, after: NodeSpec, tmp_path: Path):
-    """Nothing of the node before is left, not even an empty directory; the host's log goes on, and what devlink says."""
+    """Nothing of the node before is left, not even an empty directory; the host's log and devlink go on."""
     node = SimulatedNode.create(tmp_path, before)
     node.change(before, after)
     of_the_host = {"dev/kmsg", ".devherd-devlink"}

@@ -39,8 +39,15 @@ complete -o default -F _devherd devherd
 
 
 def zsh(references: Sequence[Reference]) -> str:
-    """That of bash, by what zsh has for such."""
-    return f"#compdef devherd\nautoload -U +X bashcompinit && bashcompinit\n{bash(references)}"
+    """That of bash, by what zsh has for such.
+
+    Autoloaded from a directory of `fpath`, the script is the function itself at the first completion of a shell: it
+    then has to complete as well as to define.
+    """
+    return (
+        f"#compdef devherd\nautoload -U +X bashcompinit && bashcompinit\n{bash(references)}"
+        '[[ "${zsh_eval_context[-1]}" != loadautofunc ]] || _bash_complete -o default -F _devherd\n'
+    )
 
 
 def fish(references: Sequence[Reference]) -> str:

@@ -70,7 +70,7 @@ def _valid_listen(text: str) -> str:
 def _check_socket_path(path: str) -> None:
     if not path.startswith("/") or ".." in path.split("/") or path.endswith("/"):
         raise WrongValueError(
-            f"{echo(UNIX + path)} is not the path of a socket", "write it like `unix:/run/devherd/http.sock`"
+            f"{echo(UNIX + path)} is not the path of a socket", "write it like `unix:/run/devherd-http/http.sock`"
         )
     if len(path.encode()) > LONGEST_SOCKET_PATH:
         raise WrongValueError(

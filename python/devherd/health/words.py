@@ -5,7 +5,7 @@ from devherd.health.held import Held
 from devherd.health.seen import Now
 
 _SHOWN = {
-    Evidence.REBOUND: "its driver is bound anew",
+    Evidence.REBOUND: "its driver is bound again",
     Evidence.READDED: "it is removed and added again",
     Evidence.REBOOTED: "the host boots",
     Evidence.RECOVERY_NONE: "its driver says that it needs no recovery any more",
