@@ -28,7 +28,7 @@ COMMON_OPTIONS = (
     *("host_root", "kubelet_dir", "registration", "run_dir", "state_dir", "listen", "web_config"),
     *("log_level", "log_format"),
 )
-_PATHS = ("host_root", "kubelet_dir", "run_dir", "web_config")
+_PATHS = ("host_root", "kubelet_dir", "run_dir", "state_dir", "web_config")
 
 
 def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
