@@ -41,7 +41,7 @@ class Terminal:
             "/etc/devherd": f"{self.directory}/etc",
             "127.0.0.1:9478": f"127.0.0.1:{free_port()}",
         }
-        for name in ("tmp", "etc", "checkout"):
+        for name in ("tmp", "etc", "checkout", "run-http"):
             (self.directory / name).mkdir()
         for entry in ("README.md", "deploy", "docs"):
             (self.directory / "checkout" / entry).symlink_to(ROOT / entry)

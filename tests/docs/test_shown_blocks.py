@@ -93,7 +93,7 @@ def _without_repeated_looks(commands):
 def _start_an_instance(terminal):
     for text in (
         "devherd sim node /tmp/host --spec nvidia-8 > /dev/null && export DEVHERD_HOST_ROOT=/tmp/host",
-        "export DEVHERD_LISTEN=127.0.0.1:9478,unix:/run/devherd/http.sock",
+        "export DEVHERD_LISTEN=127.0.0.1:9478,unix:/run/devherd-http/http.sock",
         "printf 'migStrategy: mixed\\n' > values.yaml",
         "printf 'health: {poll: 1s}\\n' | tee config.yaml > /etc/devherd/config.yaml",
         "devherd sim kubelet > /tmp/kubelet.log 2>&1 &",
