@@ -87,6 +87,18 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
     assert (reloaded.listen, reloaded.scan.period) == ("127.0.0.1:2", 9.0)
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(each, True) for each in ("true", "on", "'true'", '"TRUE"', "'yes'", "'On'", "y")]
+    + [(each, False) for each in ("false", "off", "'false'", '"False"', "'NO'", "'off'", "n")],
+)
+def test_a_truth_value_may_be_quoted_and_spelt_as_yaml_spells_it(tmp_path, written, meant):
+    """Templates quote what they put in."""
+    loaded = load_text(tmp_path, f"scan: {{events: {written}}}\nkubernetes: {{node_condition: {written}}}")
+
+    assert (loaded.scan.events, loaded.kubernetes.node_condition) == (meant, meant)
+
+
 def test_usb_ids_are_hexadecimal_also_when_yaml_reads_a_number(tmp_path):
     """`7523` without quotes means the digits 7523, as in generic-device-plugin's --device flag."""
     for written, meant in [("7523", "7523"), ("0403", "0403"), ("0x10", "0010"), ("'1a86'", "1a86"), ("16", "0016")]:

@@ -24,6 +24,8 @@ _LONGEST_SECONDS = 31 * 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_TRUTH = dict.fromkeys(("true", "yes", "on", "y"), True) | dict.fromkeys(("false", "no", "off", "n"), False)
+"""https://yaml.org/type/bool.html, in lower case."""
 
 
 def parse_duration(value: Any) -> Any:
@@ -33,6 +35,11 @@ def parse_duration(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < inf:
         return float(max(-1, min(value, 2 * _LONGEST_SECONDS)))  # whole numbers may be too large for a float
     raise WrongValueError(f"{echo(value)} is not a duration", "write it like `5s`, `250ms` or `1m30s`")
+
+
+def _switch(value: Any) -> Any:
+    """A truth value in quotes is meant as one, in each spelling that YAML has: templates quote what they put in."""
+    return _TRUTH.get(value.lower(), value) if isinstance(value, str) else value
 
 
 def _well_below_the_silence_limit(seconds: float) -> float:
@@ -168,7 +175,7 @@ def _stripped(then: Callable[[str], str]) -> BeforeValidator:
     )
 
 
-Switch = Annotated[bool, Field(strict=True)]
+Switch = Annotated[bool, Field(strict=True), BeforeValidator(_switch)]
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration, json_schema_input_type=str | float),

@@ -70,7 +70,7 @@ def _too_short(location: Location, _value: Any, _context: Mapping[str, Any]) -> 
 def _no_choice(location: Location, value: Any, context: Mapping[str, Any]) -> Problem:
     choices = [text or written.lower() for text, written in _CHOICE.findall(context["expected"])]
     if isinstance(value, str) and value in {"true", "false"} and value in choices:
-        return _no_switch(location, value, context)
+        return Problem(location, f"{echo(value)} is a text", "write it without quotes")
     return Problem(location, f"{echo(value)} is not one of {quoted(choices)}", _nearest(value, choices))
 
 
@@ -84,8 +84,6 @@ def _nearest(value: Any, choices: list[str]) -> str:
 
 
 def _no_switch(location: Location, value: Any, _context: Mapping[str, Any]) -> Problem:
-    if isinstance(value, str):
-        return Problem(location, f"{echo(value)} is a text", "write `true` or `false`, without quotes")
     return Problem(location, f"{echo(value)} is neither true nor false", "write `true` or `false`")
 
 
