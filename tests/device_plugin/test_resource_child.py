@@ -381,7 +381,7 @@ def test_a_child_says_which_version_of_the_list_the_kubelet_has(host):
     assert host.state().sent_version == 8
     host.write(device("0"), device("1"), version=9)
     eventually(lambda: host.state().sent_version == 9)
-    assert set(registration.health) == {"0", "1"}
+    eventually(lambda: set(registration.health) == {"0", "1"})  # it was sent; reading it takes the kubelet a moment
     host.write(device("0", node="/dev/other"), device("1"), version=10)  # the kubelet has this list already
     eventually(lambda: host.state().sent_version == 10)
     host.kubelet.stop()
