@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
+from functools import partial
 from http import HTTPStatus
 from unittest import mock
 
@@ -31,7 +32,7 @@ MANY = 30
 async def test_many_different_views_at_once_are_refused_and_the_plain_page_is_made(tmp_path, path, query):
     """Also where all came while the kubelet was asked, when none of them was in the queue."""
     pod_resources = mock.create_autospec(PodResources, instance=True)
-    pod_resources.allocations.side_effect = lambda: asyncio.sleep(0.01)
+    pod_resources.allocations.side_effect = partial(asyncio.sleep, 0.01)
     application = Application(Settings(run_dir=tmp_path), Heartbeats(2), pod_resources)
     may_end = threading.Event()
 

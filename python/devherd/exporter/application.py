@@ -26,7 +26,10 @@ from devherd.settings import Settings
 _METHODS = ("GET", "HEAD")
 _GZIP_LEVEL = 6
 MOST_QUEUED = 8
-"""Pages that wait to be made, where a request may ask for one of its own: each `name[]` makes another page."""
+"""Pages that wait to be made, where a request may ask for one of its own: each `name[]` makes another page.
+
+Who asks is judged when nothing is left to wait for: of those who wait together, each would find the queue empty.
+"""
 _ALWAYS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -81,9 +84,9 @@ class Application:
             openmetrics=exposition.prefers_openmetrics(request.headers.get("accept", "")),
             gzip=_takes_gzip(request),
         )
+        allocations = await self._pod_resources.allocations()
         if wanted.names and self._rendering.queue_length >= MOST_QUEUED:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all samples\n")
-        allocations = await self._pod_resources.allocations()
         return await self._rendering.shared(wanted, lambda: self._metrics_page(wanted, allocations))
 
     def _metrics_page(self, wanted: "_Wanted", allocations: Allocations | None) -> Answer:
@@ -107,9 +110,9 @@ class Application:
     async def _status_page(self, request: Request) -> Answer:
         """To a client that has it already, no more than that."""
         view, known = View.of_query(request.query), request.headers.get("if-none-match", "")
-        if view.is_narrowed and self._rendering.queue_length >= MOST_QUEUED:
-            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different views; ask again, or for all devices\n")
         allocations = await self._pod_resources.allocations()
+        if view != View() and self._rendering.queue_length >= MOST_QUEUED:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different views; ask again, or for all devices\n")
         make = partial(self._status_pages.answer, view, allocations, may_lag=bool(known))
         answer = await self._rendering.shared(("page", view, bool(known)), make)
         if answer.headers["ETag"] in known:
@@ -125,9 +128,9 @@ class Application:
     async def _inventory(self, request: Request) -> Answer:
         """All of it; with `resource` in the query what is named so, or matches."""
         wanted = frozenset(parse_qs(request.query).get("resource", ()))
+        allocations = await self._pod_resources.allocations()
         if wanted and self._rendering.queue_length >= MOST_QUEUED:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many different queries; ask for all resources\n")
-        allocations = await self._pod_resources.allocations()
 
         def make() -> Answer:
             herd = self._herd()
