@@ -246,6 +246,18 @@ async def test_answers_that_nobody_reads_give_way_to_one_that_is_read(monkeypatc
             writer.close()
 
 
+async def test_a_newline_in_a_path_is_not_one_in_the_log(caplog):
+    """It would let anybody write lines of their own."""
+
+    async def defect(_):
+        raise ValueError("a defect")
+
+    async with serving(defect) as port:
+        assert b" 500 " in await ask(port, b"GET /%0aforged%0d HTTP/1.0\r\n\r\n")
+    [record] = caplog.records
+    assert record.getMessage() == "cannot answer GET '/\\nforged\\r'"
+
+
 @given(st.binary(max_size=80))
 def test_no_bytes_make_more_than_a_refusal(head):
     """Whatever comes: a request, or an error that has a status."""

@@ -167,7 +167,7 @@ class Connections:
         try:
             answer = await self._handler(replace(request, client=connection.client))
         except Exception:
-            log.exception("cannot answer %s %s", request.method, request.path)
+            log.exception("cannot answer %s %r", request.method, request.path)
             answer = bare(HTTPStatus.INTERNAL_SERVER_ERROR)
         message = encoded(answer, request.method, keeps_alive=request.keeps_alive)
         self._make_room_for_bytes(len(message))

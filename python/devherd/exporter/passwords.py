@@ -6,7 +6,6 @@ address, and what was right once is remembered: a scraper costs one hash, and wh
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import os
 from collections.abc import Mapping
@@ -70,5 +69,5 @@ def _credentials(authorization: str) -> tuple[str, bytes] | None:
     try:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
         return (user.decode(), password) if colon else None
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base64, not ASCII, not UTF-8
         return None
