@@ -6,13 +6,15 @@ from unittest import mock
 
 import pytest
 
+from devherd import head, spool
+from devherd import instance as instance_module
 from devherd.exporter.status_page import made_pages
 from devherd.exporter.status_page.made_pages import MOST_VIEWS, MadePages
 from devherd.exporter.status_page.view import View
 from devherd.heartbeat import Heartbeats
 from devherd.history.record import History
 from devherd.proto.health_pb2 import Held, Verdict
-from devherd.proto.spool_pb2 import Child, Device, Problem, Resource
+from devherd.proto.spool_pb2 import Child, Configuration, Device, Problem, Resource
 from devherd.settings import Settings
 
 GPU = Resource(name="example.com/gpu", vendor="simulated", devices=[Device(id="0"), Device(id="1")])
@@ -140,6 +142,10 @@ def happen(instance):
     assert history.keep()
 
 
+def doubt(instance):
+    spool.write(instance.run_dir / "doubts.pb", Configuration(warnings=["a name matches nothing"]))
+
+
 HELD = Verdict(device="0", held=[Held(reason="xid", source="kernel-log")])
 
 
@@ -152,10 +158,11 @@ HELD = Verdict(device="0", held=[Held(reason="xid", source="kernel-log")])
         lambda instance: instance.put_state(GPU.name, registered=True),
         lambda instance: instance.put_verdict(HELD),
         lambda instance: instance.put_scan(Problem(error="no such thing"), timestamp_seconds=2.0),
+        doubt,
         lambda instance: instance.put_children(Child(name="scanner", state="BACKOFF"), supervisor_pid=1),
         happen,
     ],
-    ids=["device", "new resource", "resource gone", "registration", "verdict", "problem", "process", "event"],
+    ids=["device", "new resource", "resource gone", "registration", "verdict", "problem", "doubt", "process", "event"],
 )
 def test_whatever_changes_is_on_the_next_page(instance, pages, change):
     """Also for a reader that has one."""
@@ -163,6 +170,26 @@ def test_whatever_changes_is_on_the_next_page(instance, pages, change):
     before = made.answer(View(), {}, may_lag=True).headers["ETag"]
     change(instance)
     assert made.answer(View(), {}, may_lag=True).headers["ETag"] != before
+
+
+def test_each_file_that_an_instance_is_read_from_is_looked_at(instance, pages):
+    """But what the scanner counts, which is on no page; of a scan its problems and its time count."""
+    made, _ = pages
+    settings = Settings(run_dir=instance.run_dir)
+    with (
+        mock.patch.object(spool, "read_or_empty", side_effect=spool.read_or_empty) as one,
+        mock.patch.object(spool, "read_all", side_effect=spool.read_all) as all_of,
+        mock.patch.object(head, "read", side_effect=head.read) as heads,
+    ):
+        instance_module.read(settings)
+    files = {call.args[0] for call in (*one.mock_calls, *heads.mock_calls)}
+    files |= {spool.path_of(call.args[0], "new") for call in all_of.mock_calls}
+    assert {settings.doubts_file, settings.instance_file, settings.children_file} < files
+    for file in files - {settings.scanner_state_file, settings.scan_file}:
+        before = list(made._state())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"")
+        assert list(made._state()) != before, file
 
 
 def test_a_pod_that_comes_is_on_the_next_page(pages):

@@ -95,6 +95,7 @@ class MadePages:
             for key in sorted(spool.keys_in(directory)):
                 yield key, identity_of(spool.path_of(directory, key))
         yield identity_of(settings.verdicts_file)
+        yield identity_of(settings.doubts_file)
         yield identity_of(settings.children_file)
         yield identity_of(settings.instance_file)
         yield history.stamp(settings.run_dir)
