@@ -1,23 +1,27 @@
 """`devherd doctor` as a user runs it: its report, its exit code, its archive."""
 
 import json
+import shutil
 import tarfile
 
 import pytest
+import scratch
 from command_line import devherd
 
 from devherd.doctor.redaction import LEFT_OUT, redacted
-from devherd.doctor.support_archive import CONTENTS
+from devherd.doctor.support_archive import CONTENTS, write
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
 
 @pytest.fixture
-def host(tmp_path):
-    """A simulated node, with directories of a kubelet that is away."""
-    SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
-    (tmp_path / "kubelet/device-plugins").mkdir(parents=True)
-    return tmp_path
+def host():
+    """A simulated node, with directories of a kubelet that is away. A short path: its sockets are looked at."""
+    directory = scratch.directory()
+    SimulatedNode.create(directory / "node", preset("fpga-opae-2"))
+    (directory / "kubelet/device-plugins").mkdir(parents=True)
+    yield directory
+    shutil.rmtree(directory)
 
 
 def options(host) -> list[str]:
@@ -71,9 +75,28 @@ def test_a_bad_configuration_is_a_line_and_the_rest_is_examined(host):
     assert "notifications" in outcome.stdout
 
 
+def test_with_a_bad_configuration_the_environment_still_says_where_things_are(host):
+    """It would examine another kubelet than the instance's; an option overrules it."""
+    (host / "config.yaml").write_text("scann: {}")
+    (host / "kubelet/plugins_registry").mkdir()
+    environment = {
+        "DEVHERD_CONFIG": f"{host}/config.yaml",
+        "DEVHERD_HOST_ROOT": f"{host}/node",
+        "DEVHERD_KUBELET_DIR": f"{host}/kubelet",
+        "DEVHERD_RUN_DIR": f"{host}/run",
+        "DEVHERD_REGISTRATION": "plugins_registry",
+    }
+    said = devherd("doctor", environment=environment).stdout
+    assert f"{host}/kubelet/plugins_registry takes sockets" in said
+    assert f"{host}/run" in said
+    said = devherd("doctor", f"--kubelet-dir={host}/other", environment=environment).stdout
+    assert f"{host}/other/plugins_registry cannot be used" in said
+
+
 def test_the_archive_holds_what_it_says_and_no_secret(host):
     """Its list is complete, and nobody else can read the file."""
-    program = "{name: a, match: {vendor: amd}, command: [/bin/check, --token=s3cret, --password, s3cret]}"
+    words = "/bin/check, --token=s3cret, --password, s3cret, -H, 'Authorization: Bearer s3cret', -u, 'user:s3cret'"
+    program = f"{{name: a, match: {{vendor: amd}}, command: [{words}]}}"
     (host / "config.yaml").write_text(f"health: {{external: [{program}]}}")
     (host / "run/logs").mkdir(parents=True)
     (host / "run/logs/scanner.log").write_text("hello\n")
@@ -92,6 +115,35 @@ def test_the_archive_holds_what_it_says_and_no_secret(host):
     assert archive.stat().st_mode & 0o777 == 0o600
 
 
+def test_an_archive_replaces_a_file_and_nothing_else(host):
+    """The file's readers do not get the new one; a link is not followed, and what is no file stays."""
+    archive, link = host / "support.tar.gz", host / "link.tar.gz"
+    archive.write_bytes(b"before")
+    archive.chmod(0o644)
+    link.symlink_to(host / "victim")
+    with archive.open("rb") as reader:
+        assert write(archive, {"versions.txt": lambda: "devherd"}) == []
+        assert reader.read() == b"before"
+    assert archive.stat().st_mode & 0o777 == 0o600
+    for other in (link, host):
+        with pytest.raises(FileExistsError, match="it is there, and it is not a file"):
+            write(other, {})
+    assert not (host / "victim").exists()
+
+
+def test_an_archive_that_is_interrupted_leaves_nothing_behind(host):
+    """By whatever it was."""
+
+    def interrupted():
+        assert next(host.glob(".devherd-support-*")).stat().st_mode & 0o777 == 0o600
+        raise KeyboardInterrupt
+
+    before = set(host.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        write(host / "support.tar.gz", {"versions.txt": interrupted})
+    assert set(host.iterdir()) == before
+
+
 def test_an_archive_that_cannot_be_written_is_an_error(host):
     """With the report printed all the same."""
     outcome = devherd("doctor", "--bundle", host / "no/such/x.tar.gz", *options(host))
@@ -108,8 +160,13 @@ def test_an_archive_that_cannot_be_written_is_an_error(host):
         (["run", "--token", "x", "y"], ["run", "--token", LEFT_OUT, "y"]),
         (["--auth-token=x", "--plain=x"], [f"--auth-token={LEFT_OUT}", "--plain=x"]),
         ({"deep": [{"passwd": ["x"]}]}, {"deep": [{"passwd": [LEFT_OUT]}]}),
+        ({"command": ["/bin/curl", "-u", "user:x"]}, {"command": ["/bin/curl", LEFT_OUT, LEFT_OUT]}),
+        ({"command": "/bin/curl -u user:x"}, {"command": ["/bin/curl", LEFT_OUT, LEFT_OUT]}),
+        ([{"command": []}, {"command": " "}, {"command": 5}], [{"command": []}, {"command": " "}, {"command": 5}]),
+        ({"file": "get https://u:p@h/a@b or //x@h:1"}, {"file": f"get https://{LEFT_OUT}@h/a@b or //{LEFT_OUT}@h:1"}),
+        ("see https://h/a@b", "see https://h/a@b"),
     ],
 )
 def test_what_looks_like_a_secret_is_left_out(value, shown):
-    """By the name of its key or option."""
+    """By the name of its key or option, as a URL's login, and as a program's argument, whatever that is."""
     assert redacted(value) == shown

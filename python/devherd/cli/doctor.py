@@ -2,8 +2,8 @@
 
 It looks at rights, kernel, kubelet, container runtime, devices and drivers, notifications and the running instance; it
 changes nothing and needs no running instance. In a pod it sees what devherd sees there. `--bundle` also writes an
-archive for a report of a defect: it holds the names of devices and of the pods that hold them, and no secrets of the
-configuration.
+archive for a report of a defect: it holds the names of devices and of the pods that hold them; values of the
+configuration that look like secrets are left out: look through it before you send it.
 """
 
 import argparse
@@ -60,19 +60,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _configured(arguments: argparse.Namespace) -> "tuple[Config | None, Settings, str]":
     """The configuration, None where it is bad, the settings of the instance, and what is wrong."""
-    from devherd.config import file_of, resolve
+    from devherd.config import resolve
 
     try:
         return resolve(load_config(arguments)), instance_settings(arguments), ""
     except DevherdError as error:
-        usual = Settings()
-        settings = Settings(
-            config_path=file_of({"config": arguments.config}, os.environ),
-            host_root=Path(arguments.host_root or usual.host_root),
-            kubelet_dir=Path(arguments.kubelet_dir or usual.kubelet_dir),
-            run_dir=Path(arguments.run_dir or usual.run_dir),
-        )
-        return None, settings, f"{error.what}: {error.why}"
+        return None, _settings_without_file(arguments), f"{error.what}: {error.why}"
+
+
+def _settings_without_file(arguments: argparse.Namespace) -> Settings:
+    """Where things are by option, environment and default; what is wrong there is the default, too."""
+    from devherd.config import file_of
+    from devherd.config.loader import given_values
+
+    given = {name: value for name, (value, _) in given_values(vars(arguments), os.environ).items() if value}
+    usual = Settings()
+    registration, state_dir = given.get("registration"), given.get("state_dir")
+    return Settings(
+        config_path=file_of(vars(arguments), os.environ),
+        host_root=Path(given.get("host_root", usual.host_root)),
+        kubelet_dir=Path(given.get("kubelet_dir", usual.kubelet_dir)),
+        registration="plugins_registry" if registration == "plugins_registry" else usual.registration,
+        run_dir=Path(given.get("run_dir", usual.run_dir)),
+        state_dir=Path(state_dir) if state_dir else None,
+    )
 
 
 def _report(found: "Examination") -> Json:

@@ -1,14 +1,16 @@
 """The support archive: everything that a maintainer asks for first, in one file that says what it holds."""
 
+import errno
 import io
 import json
 import os
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -27,7 +29,7 @@ CONTENTS: Mapping[str, str] = {
     "doctor.json": "the same for programs",
     "scan.json": "`devherd scan --explain`: devices with serial numbers and UUIDs",
     "status.json": "`devherd status`: with the names of the pods that hold devices",
-    "config.yaml": "the configuration; values of keys like password and token are left out",
+    "config.yaml": "the configuration; values that look like secrets are left out, and so are arguments of programs",
     "events.jsonl": "`devherd events`",
     "logs/": f"the last {LOG_BYTES >> 10} KiB of each process's log",
     "versions.txt": "devherd, Python, kernel, and DEVHERD_ variables",
@@ -37,9 +39,26 @@ Part = Callable[[], str | bytes]
 
 
 def write(path: Path, parts: Mapping[str, Part]) -> list[str]:
-    """Write an archive of these parts, by name; which ones could not be had, each with why. Raises OSError."""
+    """Write an archive of these parts, by name; which ones could not be had, each with why. Raises OSError.
+
+    It is there whole or not at all, and from its first byte on its owner's alone. A link is not followed.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise FileExistsError(errno.EEXIST, "it is there, and it is not a file")
+    descriptor, temporary = tempfile.mkstemp(prefix=".devherd-support-", dir=path.parent)  # 0600, O_EXCL, O_NOFOLLOW
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            missing = _pack(file, parts)
+        Path(temporary).rename(path)
+    except BaseException:
+        Path(temporary).unlink()
+        raise
+    return missing
+
+
+def _pack(file: BinaryIO, parts: Mapping[str, Part]) -> list[str]:
     missing = []
-    with tarfile.open(path, "w:gz") as archive:
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, part in parts.items():
             try:
                 content = part()
@@ -48,7 +67,6 @@ def write(path: Path, parts: Mapping[str, Part]) -> list[str]:
                 continue
             _add(archive, name, content)
         _add(archive, "README.txt", readme(missing))
-    path.chmod(0o600)
     return missing
 
 
