@@ -8,8 +8,10 @@ import time
 
 import pytest
 
+from devherd.cli.operator import PROCESS, record
 from devherd.history import read
 from devherd.history.record import BEFORE, CURRENT, FILE_BYTES, KEPT_SECONDS, Event, History, forget_old
+from devherd.settings import Settings
 
 NAME = "example.com/gpu"
 
@@ -32,7 +34,7 @@ def test_what_is_noted_is_read_as_it_was_with_who_wrote_it(tmp_path, history):
     history.keep()
 
     [event] = read.events(tmp_path)
-    assert before - 0.001 <= event.time <= time.time()
+    assert before - 0.001 <= event.time <= time.time() + 0.001  # it has milliseconds
     assert event == Event(
         time=event.time,
         kind="verdict",
@@ -205,3 +207,21 @@ def test_what_was_written_long_ago_is_forgotten_at_a_start(tmp_path, history):
 
     assert messages(tmp_path) == ["recent"]
     assert [entry.name for entry in (tmp_path / "history").iterdir()] == ["scanner"]
+
+
+def test_an_operators_commands_are_forgotten_like_all_others_and_keep_none_from_it(tmp_path, history):
+    """The lock that they take lay among their events, whose directory could not be removed."""
+    settings = Settings(run_dir=tmp_path)
+    record(settings, "cordon", "cordoned", "example.com/gpu", "0")
+    history.note("registered", "long ago")
+    history.keep()
+    assert messages(tmp_path) == ["cordoned", "long ago"]
+    long_ago = time.time() - KEPT_SECONDS - 60
+    for process in (PROCESS, "resource:example.com_gpu"):
+        os.utime(settings.history_directory / process / CURRENT, (long_ago, long_ago))
+
+    forget_old(settings.history_directory)
+
+    assert [entry.name for entry in settings.history_directory.iterdir() if entry.is_dir()] == []
+    record(settings, "cordon", "uncordoned", "example.com/gpu", "0")
+    assert messages(tmp_path) == ["uncordoned"]
