@@ -359,8 +359,8 @@ def test_of_several_configurations_one_is_printed_or_all_are_written(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "holds no configuration that can be imported"),
-        ("hello: world", "holds no configuration that can be imported"),
+        ("", "is not recognised as a configuration of another plugin"),
+        ("hello: world", "is not recognised as a configuration of another plugin"),
         ("version: v2\nflags: {}", "version v2 is not known"),
         ("a: [", "is not valid YAML"),
         ("intel_gpu_device_plugin -shared-dev-num", "has no value"),

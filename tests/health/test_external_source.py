@@ -254,7 +254,7 @@ def test_a_fifo_in_place_of_the_file_hangs_nobody(listener):
     os.mkfifo(listener.file)
     listener.listen(file=str(listener.file))
 
-    assert listener.until(lambda said: said.failed).failed == "it is no regular file"
+    assert listener.until(lambda said: said.failed).failed == "it is not a regular file"
 
 
 def test_a_program_or_file_that_everybody_may_write_is_not_trusted(listener):

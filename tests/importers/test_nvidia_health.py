@@ -43,7 +43,7 @@ def test_what_is_no_xid_is_named():
     """The plugin logs it."""
     assert imported("94,ecc") == (
         {"xid": {"policy": "plugin", 94: "ignore"}},
-        ["DP_DISABLE_HEALTHCHECKS: `ecc` is left out: it is no Xid"],
+        ["DP_DISABLE_HEALTHCHECKS: `ecc` is left out: it is not an Xid"],
     )
 
 

@@ -30,4 +30,4 @@ def _codes(variable: str, text: str, imported: Imported) -> Iterator[int]:
         if word.isascii() and word.isdigit():
             yield int(word)
         else:
-            imported.note(f"{variable}: `{word}` is left out: it is no Xid")
+            imported.note(f"{variable}: `{word}` is left out: it is not an Xid")

@@ -45,7 +45,7 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
 
 def _pool(entry: Any, number: int, imported: Imported) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
-        raise UsageError(f"configList[{number}] is no pool", "it must be a mapping of keys", "correct the file")
+        raise UsageError(f"configList[{number}] is not a pool", "it must be a mapping of keys", "correct the file")
     given = Given(entry, f"configList[{number}].")
     chosen = given.section("selectors")
     selectors = {ours: chosen.take(theirs) for theirs, ours in _SELECTORS.items()}

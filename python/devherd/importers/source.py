@@ -118,7 +118,7 @@ def _of_mapping(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[_
             return
     if wanted:
         raise UsageError(
-            f"this is no configuration of {wanted.name}",
+            f"this is not a configuration of {wanted.name}",
             f"its keys are {', '.join(map(str, content)) or 'none'}",
             "give the plugin's file, its flags, its manifest or its chart's values",
         )
@@ -149,7 +149,7 @@ def _by_flags(invocation: Invocation) -> Plugin | None:
 
 
 def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> UsageError:
-    what = f"{source} holds no configuration that can be imported"
+    what = f"{source} is not recognised as a configuration of another plugin"
     if any(map(manifest.is_kustomization, documents)):
         return UsageError(what, "a kustomization holds no settings", "render it: kubectl kustomize DIRECTORY")
     objects = [item for each in documents if manifest.is_manifest(each) for item in manifest.objects(each)]

@@ -40,7 +40,9 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
 def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator[dict[str, Any]]:
     """The rules for a resource's selectors, of which a device has to fit one."""
     if not isinstance(entry, Mapping):
-        raise UsageError(f"resourceList[{number}] is no resource", "it must be a mapping of keys", "correct the file")
+        raise UsageError(
+            f"resourceList[{number}] is not a resource", "it must be a mapping of keys", "correct the file"
+        )
     given = Given(entry, f"resourceList[{number}].")
     name = f"{given.take('resourcePrefix') or prefix}/{given.take('resourceName', '')}"
     written = given.take("selectors") or {}

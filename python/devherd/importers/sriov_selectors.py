@@ -89,6 +89,8 @@ def _numbers(text: str, numbers: str) -> Iterator[int]:
         first, separator, last = part.partition("-")
         if not first.isdecimal() or (separator and not last.isdecimal()) or int(last or first) > _LARGEST:
             raise UsageError(
-                f"`{text}` names no virtual functions", f"`{part}` is no number and no range", "write `ens1f0#0,2-5`"
+                f"`{text}` names no virtual functions",
+                f"`{part}` is neither a number nor a range",
+                "write `ens1f0#0,2-5`",
             )
         yield from range(int(first), int(last or first) + 1)

@@ -48,7 +48,7 @@ class ReadFile:
             status = os.fstat(descriptor)
             content = file.read(MOST_FILE + 1) if stat.S_ISREG(status.st_mode) else b""
         if not stat.S_ISREG(status.st_mode):
-            self.report.failed = "it is no regular file"
+            self.report.failed = "it is not a regular file"
         elif len(content) > MOST_FILE:
             self.report.failed = f"it is larger than {MOST_FILE} bytes"
         else:

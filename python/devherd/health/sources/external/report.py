@@ -150,7 +150,7 @@ def _object(line: bytes) -> Mapping[str, Any]:
 
 def _target(whom: Any) -> health_pb2.Target:
     if not isinstance(whom, Mapping) or not whom.keys() <= _PARTS.keys():
-        raise LineError(f"its `whom` is no object with some of {', '.join(_PARTS)}")
+        raise LineError(f"its `whom` is not an object with some of {', '.join(_PARTS)}")
     if not all(isinstance(part, str) and part for part in whom.values()):
-        raise LineError("a part of its `whom` is no text")
+        raise LineError("a part of its `whom` is not text")
     return health_pb2.Target(**{_PARTS[name]: part for name, part in whom.items()})
