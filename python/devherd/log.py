@@ -34,10 +34,17 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Not that a call ended before grpc had begun to handle it, as at a stop: nobody can do anything about that."""
+    error = record.exc_info[0] if record.exc_info else None
+    return not (record.name.startswith("grpc") and error is not None and error.__name__ == "CancelledError")
+
+
 def configure(process: str, level: str, log_format: str) -> None:
     """Send this process's log to stderr; `process` is the name supervisorctl knows it by."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter(process) if log_format == "json" else _TextFormatter(process))
+    handler.addFilter(_is_worth_a_line)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     if root.level != LEVELS[level]:  # setting it touches every logger, and a forked process shares those until then

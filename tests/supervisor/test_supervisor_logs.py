@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 from instance import until
@@ -106,3 +108,21 @@ def test_a_full_disk_costs_a_log_file_its_lines_and_nothing_else(tmp_path):
     log_file.close()
 
     assert (tmp_path / "child.log").read_text() == "there is room again\n"
+
+
+def test_a_call_that_ended_before_grpc_handled_it_is_no_error_in_the_log():
+    """A stream that the kubelet had just opened when the child was stopped left a traceback; others stay."""
+    script = """
+import asyncio, logging
+from devherd import log
+log.configure("resource:x", "info", "text")
+for error in (asyncio.CancelledError(), ValueError("a defect")):
+    try:
+        raise error
+    except BaseException:
+        logging.getLogger("grpc._cython.cygrpc").exception("not handled")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.count("Traceback") == 1
+    assert "CancelledError" not in done.stderr
+    assert "a defect" in done.stderr
