@@ -29,6 +29,7 @@ PLAYED_ELSEWHERE = {
         "pci-aer-correctable-rate",
         "pci-aer",
     ): "the scan core takes a minute of its own clock: rust/src/health/sources/pci_aer.rs",
+    ("pci-driver", "driver-unbound"): "a scan may see it first: tests/vendors/test_pci_health.py, for every vendor",
     ("cdi", "cdi-unwritable"): "it is about every device of a file: a test of its own in test_real_meanings.py",
 }
 """Meanings without a row, each with the reason."""
@@ -97,7 +98,6 @@ ROWS = [
     Row("amd-exporter", "external", AMD, every_amd_gpu_is_ill, every_amd_gpu_is_well, value=ALL_AT_ONCE, of_all=True),
     # a card's driver and attributes
     Row("scan", "driver-unbound", AMD, **_UNBOUND),
-    Row("pci-driver", "driver-unbound", AMD, **_UNBOUND, is_brief=True),
     Row("scan", "node-missing", XILINX, **_SHELL_LOST),
     Row("scan", "unprogrammed", FPGA, **of_fault("afu", at="{id}")),
     Row("scan", "port-error", FPGA, **of_fault("afu", "torn", "{id}")),
