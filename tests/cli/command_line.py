@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
+
+import pytest
 
 COMMAND = [sys.executable, "-m", "devherd"]
 
@@ -37,3 +40,13 @@ def devherd(*words, environment=None, timeout=60, stdin=""):
         input=stdin,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def eventually(look, what):
+    """The first true answer of `look`."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if answer := look():
+            return answer
+        time.sleep(0.05)
+    pytest.fail(f"never happened: {what}")

@@ -10,17 +10,7 @@ import urllib.request
 
 import pytest
 import scratch
-from command_line import COMMAND, devherd
-
-
-def eventually(look, what):
-    """The first true answer of `look`."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if answer := look():
-            return answer
-        time.sleep(0.05)
-    pytest.fail(f"never happened: {what}")
+from command_line import COMMAND, devherd, eventually
 
 
 class Herd:

@@ -3,34 +3,18 @@
 import json
 import shutil
 import signal
-import socket
 import subprocess
-import time
 import urllib.request
 
 import bcrypt
 import pytest
 import scratch
 from certificates import Authority
-from command_line import COMMAND
+from command_line import COMMAND, eventually
+
+from devherd_sim.testbed import free_port
 
 PASSWORD = "correct horse"
-
-
-def eventually(look, what):
-    """The first true answer of `look`."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if answer := look():
-            return answer
-        time.sleep(0.05)
-    pytest.fail(f"never happened: {what}")
-
-
-def free_port():
-    """Of no one."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 class Herd:

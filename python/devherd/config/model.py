@@ -41,7 +41,7 @@ class ScanOptions(Section):
 
 
 class KubernetesOptions(Section):
-    """What the API server is told, where devherd may talk to it: in a pod with a token, by its service account."""
+    """What the API server gets, where devherd may talk to it: in a pod with a token, by its service account."""
 
     events: Switch = True
     """Whether changes of health are Events on the node, and on the pods that hold the device."""

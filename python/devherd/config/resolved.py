@@ -169,7 +169,7 @@ class VendorOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
-    """What the API server is told, where this pod may talk to it."""
+    """What is reported to the API server, where this pod may talk to it."""
 
     events: bool = True
     node_condition: bool = False

@@ -166,7 +166,7 @@ class Connections:
         connection.turn_to(Doing.ANSWERING)
         try:
             answer = await self._handler(replace(request, client=connection.client))
-        except Exception:
+        except Exception:  # a defect in one page must not end the others
             log.exception("cannot answer %s %r", request.method, request.path)
             answer = bare(HTTPStatus.INTERNAL_SERVER_ERROR)
         message = encoded(answer, request.method, keeps_alive=request.keeps_alive)
