@@ -177,6 +177,38 @@ def test_a_watch_in_a_pipe_begins_each_block_with_the_time(run_dir):
     assert len(times) == 2
 
 
+def test_a_watch_goes_on_when_its_resource_or_the_instance_goes_and_says_so(run_dir):
+    """It ended with an error: both come back, as after a reload, or when devherd is started again."""
+    offered = spool.path_of(run_dir / "offers/device-plugin", spool.key_of(NIC.name))
+    command = [*COMMAND, "status", "--watch", "--resource", NIC.name, *map(str, options(run_dir))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+
+        def until(text):
+            """Read on until a line has it."""
+            for line in watching.stdout:
+                if text in line:
+                    return line
+            return pytest.fail(f"the watch has ended before {text!r}")
+
+        until("example.com/nic   1 ")
+        offered.unlink()
+        assert until("at present") == "example.com/nic: not there at present\n"
+        socket = run_dir / "supervisor.sock"
+        socket.rename(run_dir / "away")
+        assert until("no instance runs").startswith(f"no instance runs in {run_dir} — ")
+        (run_dir / "away").rename(socket)
+        spool.write(offered, NIC)
+        until("example.com/nic   1 ")
+        watching.terminate()
+
+
+def test_a_watch_of_what_there_is_not_is_an_error(run_dir):
+    """From the beginning: a name that was mistyped."""
+    outcome = devherd("status", "--watch", "--resource", "example.com/nik", *options(run_dir))
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert "no resource is called `example.com/nik`" in outcome.error_line
+
+
 def test_a_watch_fits_the_screen_with_what_is_wrong_on_it():
     """The rest is counted: a screen cannot be scrolled."""
     from rich.console import Console

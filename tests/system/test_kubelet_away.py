@@ -5,9 +5,16 @@ import pytest
 SIMULATED = {"simulated": [{"name": f"example.com/r{number}", "count": 1} for number in range(5)]}
 
 
-@pytest.mark.on("generic", SIMULATED)
-async def test_a_kubelet_that_goes_and_comes_is_two_lines_and_not_two_for_each_resource(testbed):
-    """With debug, each resource says so for itself."""
+@pytest.mark.parametrize(
+    "registration",
+    [
+        pytest.param(way, marks=pytest.mark.on("generic", SIMULATED | {"registration": way}))
+        for way in ("kubelet_socket", "plugins_registry")
+    ],
+)
+async def test_a_kubelet_that_goes_and_comes_is_two_lines_and_not_two_for_each_resource(testbed, registration):
+    """By either way of registration. With debug, each resource says so for itself."""
+    del registration  # the mark configures it
     names = [resource["name"] for resource in SIMULATED["simulated"]]
     for name in names:
         await testbed.kubelet.until_allocatable(name, 1, within=30)

@@ -21,7 +21,7 @@ from devherd.spool.listing import listed, size_of
 def parts(
     herd: Herd, allocations: Allocations | None, choice: Choice | None = None, *, worst_first: bool = False
 ) -> Iterator[RenderableType]:
-    """Head, trouble, resources, the processes that serve none. Raises UsageError for a choice of what there is not."""
+    """Head, trouble, resources, the processes that serve none."""
     choice = choice or Choice()
     named = replace(choice, unhealthy=False).among(herd.resources)
     if worst_first:
@@ -36,7 +36,11 @@ def parts(
         yield _devices(herd, noted, allocations)
         yield "why: devherd explain RESOURCE DEVICE"
         yield ""
-    complaints = [*_about_registration(herd, named), *_about_the_configuration(herd)]
+    complaints = [
+        *inventory_table.absent(choice.absent(herd.resources)),
+        *_about_registration(herd, named),
+        *_about_the_configuration(herd),
+    ]
     if complaints:
         yield from complaints
         yield ""

@@ -54,11 +54,15 @@ class Registrar:
         met = await self._kubelet.accepting(self._is_waiting)
         self._state.begins(socket.generation, socket.name, self._kubelet.pending, self._failure)
         ended = await Generation(socket, self._resource, self._kubelet, met, self._state).run()
-        self._state.is_not_registered(ended.reason)
+        if ended.was_met:
+            self._state.is_not_registered(ended.reason)
+        else:
+            self._is_waiting(ended.reason)
         if not ended.was_met or (ended.watched_seconds is not None and ended.watched_seconds >= STEADY_SECONDS):
             self._backoff.reset()
         pause = self._backoff.seconds()
-        self._log(ended, pause)
+        if ended.was_met:
+            self._log(ended, pause)
         await self._pause(pause, met)
 
     async def _pause(self, seconds: float, met: Identity | None) -> None:

@@ -59,7 +59,8 @@ def judge(found: Notifications) -> Iterator[Line]:
     else:
         yield ok(TOPIC, "the kernel's device events can be heard")
     if found.kernel_log:
-        cure = "add deploy/kubernetes/kernel-log.yaml, or use CAP_SYSLOG; Xids and other messages are not seen without"
+        how = "add the component deploy/kubernetes/components/kernel-log, or use CAP_SYSLOG"
+        cure = f"{how}; Xids and other messages are not seen without"
         restricted = " (kernel.dmesg_restrict is 1)" if found.restricts_kernel_log else ""
         yield warning(TOPIC, f"the kernel log cannot be read: {found.kernel_log}{restricted}", cure)
     else:

@@ -33,7 +33,9 @@ class KubeletWatch:
         directory = self._settings.socket_directory
         if not directory.is_dir():
             return f"{directory} does not exist"
-        return knock(self._settings.kubelet_socket) or "it did not accept registrations"
+        is_found, own = self._settings.registration == "plugins_registry", self._settings.kubelet_socket
+        refusal = knock(own) if not is_found or own.parent.is_dir() else None
+        return refusal or (f"it does not look into {directory}" if is_found else "it did not accept registrations")
 
     def _say(self, level: int, what: str) -> None:
         log.log(level, "%s", what)

@@ -79,21 +79,19 @@ class RealCluster(WholeNode):
         self.start_kubelet()
         self.control_plane.until_ready()
 
-    def deploy(self, config, *patches, tag="1"):
-        """Apply deploy/kubernetes with this configuration and these patches of it, and wait until devherd is ready."""
+    def deploy(self, config, *components, tag="1"):
+        """Apply deploy/kubernetes with this configuration and these components, and wait until devherd is ready."""
         place = self.directory / "deploy"
         if not place.exists():
-            shutil.copytree(_KUBERNETES, place / "base")
+            shutil.copytree(_KUBERNETES, place / "kubernetes")
             (place / "pool").mkdir()
         (place / "pool/config.yaml").write_text(yaml.safe_dump(config))
-        for patch in patches:
-            shutil.copy(_KUBERNETES / patch, place / "pool")
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": "devherd",
-            "resources": ["../base"],
-            "patches": [{"path": patch} for patch in patches],
+            "resources": ["../kubernetes"],
+            "components": [f"../kubernetes/components/{component}" for component in components],
             "images": [{"name": "registry.example.com/devherd", "newName": "localhost/devherd", "newTag": tag}],
             "configMapGenerator": [{"name": "devherd", "behavior": "replace", "files": ["config.yaml"]}],
         }
