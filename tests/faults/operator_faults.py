@@ -109,13 +109,10 @@ async def sigterm_while_a_read_hangs_for_good(trial: Trial) -> None:
 )
 async def run_directory_lost(trial: Trial) -> None:
     """The supervisor gets SIGTERM, the run directory is removed, and devherd starts again."""
-    before = socket_names(trial)
     demand(await trial.stop_herd() == 0, "the old one did not end well")
     shutil.rmtree(trial.settings.run_dir)
     await restart(trial)
-    await trial.kubelet.until_registered(GPU, since=trial._mark, within=30)
-    again = before & socket_names(trial)
-    demand(not again, f"names used again: {again}")
+    await demand_new_names(trial)
 
 
 @row(
@@ -126,7 +123,7 @@ async def run_directory_lost(trial: Trial) -> None:
 )
 async def rolling_update(trial: Trial) -> None:
     """A new devherd stands by beside the old one, which then gets SIGTERM, or in one of four times SIGKILL."""
-    before, old = socket_names(trial), trial.herd
+    old = trial.herd
     await stand_by(trial)
     await asyncio.sleep(trial.random.uniform(0, 0.3))
     trial.mended()
@@ -134,9 +131,7 @@ async def rolling_update(trial: Trial) -> None:
     old.send_signal(number)
     code = await asyncio.wait_for(old.wait(), 20)
     demand(code == (0 if number == signal.SIGTERM else -number), f"the old one ended with {code}")
-    await trial.kubelet.until_registered(GPU, since=trial._mark, within=30)
-    again = before & socket_names(trial)
-    demand(not again, f"names used again: {again}")
+    await demand_new_names(trial)
 
 
 @row("nobody notices; the one that runs goes on", is_silent=True)
@@ -222,9 +217,14 @@ async def stand_by(trial: Trial) -> None:
     await trial.until_logged("standing by: ")
 
 
-def socket_names(trial: Trial) -> set[str]:
-    """Those of our sockets in the kubelet's directory."""
-    return {path.name for path in trial.settings.plugin_directory.glob("devherd-*")}
+async def demand_new_names(trial: Trial) -> None:
+    """All register again, on sockets whose names the kubelet does not know. Raises NotHealedError."""
+    for resource in ALL:
+        await trial.kubelet.until_registered(resource, since=trial._mark, within=30)
+    names = [event.detail["endpoint"] for event in trial.kubelet.events.since(0, "register-called")]
+    new = {event.detail["endpoint"] for event in trial.kubelet.events.since(trial._mark, "register-called")}
+    again = [name for name in new if names.count(name) > 1]
+    demand(not again, f"names used again: {again}")
 
 
 async def restart(trial: Trial) -> None:
