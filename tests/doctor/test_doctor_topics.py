@@ -109,7 +109,7 @@ def test_devlink_is_blind_where_the_cards_interfaces_are_in_another_network_name
         "ens1, ens2, ens3 … of the host in another network namespace",
     )
     [line] = [one for one in notifications.judge(hidden, has_network_cards=True) if one.what == what]
-    assert "host-network.yaml" in line.cure
+    assert "host-network" in line.cure
     assert troubles(notifications.judge(hidden)) == []
     assert troubles(notifications.judge(Notifications(**ALL_HEARD), has_network_cards=True)) == []
 
