@@ -117,6 +117,10 @@ def _below_dev(node: SimulatedNode, _at: str) -> Path:
     return node.root / "dev"
 
 
+def _flash(node: SimulatedNode, at: str, _value: str) -> None:
+    node.functions.take_away(at)
+
+
 def _pull_out(node: SimulatedNode, at: str, _value: str) -> None:
     node.functions.pull_out(at)
 
@@ -211,6 +215,11 @@ FAULTS = {
         scope=_file,
     ),
     "unbind": Fault(summary="a function loses its driver", at=FUNCTION, inject=_unbind),
+    "flash": Fault(
+        summary="a shell is written into an Alveo card: its user function goes, that for management stays",
+        at=FUNCTION,
+        inject=_flash,
+    ),
     "remove": Fault(summary="a card leaves its slot, with all its functions", at=FUNCTION, inject=_pull_out),
     "node": Fault(summary="a device node is removed", at=NODE, inject=_node, scope=_below_dev),
 }

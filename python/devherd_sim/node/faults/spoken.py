@@ -1,8 +1,11 @@
 """Faults that drivers and the kernel tell of, in the kernel log and by uevents."""
 
 from devherd.errors import UsageError
+from devherd.health.sources.amd_kfd.events import POST_RESET, PRE_RESET
+from devherd.health.sources.amd_kfd.topology import slots as kfd_slots
 from devherd_sim.node.faults.cards import off_bus
 from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, function, nothing
+from devherd_sim.node.listeners import tell_listeners
 from devherd_sim.node.simulated_node import SimulatedNode
 
 DEVICE = "PCI address, or directory below /sys"
@@ -83,6 +86,19 @@ _WITHOUT_RECOVERY = "without-recovery"
 """What the driver knows of a reporter that has no way back from an error."""
 
 
+def _gpu_reset(event: int) -> Act:
+    def act(node: SimulatedNode, at: str, value: str) -> None:
+        node.functions.path_of(at)
+        slot = at.rpartition(".")[0]
+        gpus = [gpu for gpu, place in kfd_slots(node.root).items() if place == slot]
+        if not gpus:
+            raise UsageError(f"KFD has no GPU at {at}", f"none of {node.root} is there", "name an AMD GPU")
+        cause = value if event == PRE_RESET else "unknown"
+        tell_listeners(node.root, "kfd", [f"{gpu} {event:x} 1 {cause}\n".encode() for gpu in gpus])
+
+    return act
+
+
 def _uevent(node: SimulatedNode, at: str, value: str) -> None:
     action, *given = value.split()
     device = node.root / at.lstrip("/") if "/" in at else node.functions.path_of(at)
@@ -139,6 +155,15 @@ FAULTS = {
         value_help=f"health reporter, and `{_WITHOUT_RECOVERY}` where its driver knows none",
         inject=_firmware(is_in_error=True),
         undo=_firmware(is_in_error=False),
+        scope=nothing,
+    ),
+    "gpu-reset": Fault(
+        summary="AMD's driver tells by KFD that it resets a GPU; then that it is done",
+        at=FUNCTION,
+        value="ring hang",
+        value_help="cause",
+        inject=_gpu_reset(PRE_RESET),
+        undo=_gpu_reset(POST_RESET),
         scope=nothing,
     ),
     "uevent": Fault(
