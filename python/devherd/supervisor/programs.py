@@ -190,10 +190,10 @@ def _external_access(settings: Settings, name: str) -> Access:
 
 
 def _kfd_access(settings: Settings, name: str) -> Access:
-    """Reads its request, the topology and whether the node is simulated, opens the device, and writes its findings."""
+    """Reads its request, the topology and its helper's state, opens the device, and writes its findings."""
     findings = settings.findings_directory / name
     return Access(
-        read=(settings.requests_directory, settings.host_root / "sys", settings.host_root, Path("/proc")),
+        read=(settings.requests_directory, settings.host_root / "sys", Path("/proc")),
         write=(findings,),
         made=(findings,),
         follows=(settings.requests_directory, findings),

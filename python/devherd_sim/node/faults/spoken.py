@@ -4,7 +4,7 @@ from devherd.errors import UsageError
 from devherd.health.sources.amd_kfd.events import POST_RESET, PRE_RESET
 from devherd.health.sources.amd_kfd.topology import slots as kfd_slots
 from devherd_sim.node.faults.cards import off_bus
-from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, function, nothing
+from devherd_sim.node.faults.fault import Act, attribute_fault, spoken_fault
 from devherd_sim.node.listeners import tell_listeners
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -114,73 +114,59 @@ def _kernel_log(node: SimulatedNode, at: str, value: str) -> None:
 
 
 FAULTS = {
-    "xid": Fault(
+    "xid": spoken_fault(
         summary="the NVIDIA driver prints an Xid; then that the GPU needs nothing any more",
-        at=FUNCTION,
         value="79, pid=1234, name=python3, GPU has fallen off the bus.",
         value_help="code and text",
         inject=_xid,
         undo=_recovered,
-        scope=nothing,
     ),
-    "gpu-lost": Fault(
+    "gpu-lost": attribute_fault(
         summary="a GPU falls off the bus, and its driver prints that",
-        at=FUNCTION,
         inject=_gpu_lost,
         undo=_recovered,
-        scope=function,
     ),
-    "wedged": Fault(
+    "wedged": spoken_fault(
         summary="the driver of a GPU gives it up: kernel log and uevent",
-        at=FUNCTION,
         value="rebind,bus-reset",
         value_help="what WEDGED is",
         inject=_wedged,
         undo=_no_longer_wedged,
-        scope=nothing,
     ),
-    "recovery": Fault(
+    "recovery": spoken_fault(
         summary="the kernel recovers a function from a fatal PCI error, or fails to",
-        at=FUNCTION,
         value="begun",
         value_help="begun or failed",
         inject=_recovery,
         undo=_after_recovery,
-        scope=nothing,
     ),
-    "firmware": Fault(
+    "firmware": spoken_fault(
         summary="the driver of a network card reports an error of its firmware, by devlink",
-        at=FUNCTION,
         value="fw_fatal",
         value_help=f"health reporter, and `{_WITHOUT_RECOVERY}` where its driver knows none",
         inject=_firmware(is_in_error=True),
         undo=_firmware(is_in_error=False),
-        scope=nothing,
     ),
-    "gpu-reset": Fault(
+    "gpu-reset": spoken_fault(
         summary="AMD's driver tells by KFD that it resets a GPU; then that it is done",
-        at=FUNCTION,
         value="ring hang",
         value_help="cause",
         inject=_gpu_reset(PRE_RESET),
         undo=_gpu_reset(POST_RESET),
-        scope=nothing,
     ),
-    "uevent": Fault(
+    "uevent": spoken_fault(
         summary="the kernel sends a uevent",
         at=DEVICE,
         value="change",
         value_help="ACTION NAME=VALUE …",
         inject=_uevent,
-        scope=nothing,
         undone_by="send the event that takes it back",
     ),
-    "kernel-log": Fault(
+    "kernel-log": spoken_fault(
         summary="the kernel logs something, for the driver of a function if one is given",
         at=ANY_FUNCTION,
         value_help="text",
         inject=_kernel_log,
-        scope=nothing,
         undone_by="write what takes it back",
     ),
 }
