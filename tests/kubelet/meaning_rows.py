@@ -101,6 +101,7 @@ ROWS = [
     # a card's driver and attributes
     Row("scan", "driver-unbound", AMD, **_UNBOUND),
     Row("scan", "node-missing", XILINX, **_SHELL_LOST),
+    Row("scan", "shell-lost", XILINX, **of_fault("flash")),
     Row("scan", "unprogrammed", FPGA, **of_fault("afu", at="{id}")),
     Row("scan", "port-error", FPGA, **of_fault("afu", "torn", "{id}")),
     Row("scan", "fme-error", FPGA, **of_fault("file", at=COMPATIBILITY)),
@@ -194,6 +195,7 @@ ROWS = [
         report('{{"whom": {{"device": "{id}"}}, "reason": "burnt"}}\n'),
         report('{{"alive": true}}\n'),
     ),
+    Row("amd-kfd", "gpu-reset", AMD, **of_fault("gpu-reset")),
     Row("xpumd", "external", XE, **of_fault("xpumd")),
     Row("xpumd", "external", XE, **of_fault("xpumd", "warning"), value="warning"),
     Row("mps", "mps-daemon", SHARED, lambda bed, _: bed.daemon.kill(), lambda bed, _: bed.daemon.start()),
