@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devherd.config.resolved import Config
-from devherd.doctor import devices, environment, kubelet, notifications, running, runtime
+from devherd.doctor import devices, environment, kubelet, notifications, running, runtime, web
 from devherd.doctor.line import Level, Line, problem
 from devherd.errors import DevherdError
 from devherd.scanner.scan_once import ScanReport, scan_once
@@ -50,6 +50,9 @@ def examine(config: Config | None, settings: Settings, complaint: str = "") -> E
             runtime.TOPIC, lambda: runtime.judge(runtime.look(settings.host_root), cdi_dir, uses_cdi=uses_cdi)
         )
     lines += _guarded(notifications.TOPIC, lambda: notifications.judge(notifications.look(settings.host_root)))
+    if config is not None:
+        guards = config.web
+        lines += _guarded(web.TOPIC, lambda: web.judge(web.look(guards)))
     lines += _guarded(running.TOPIC, lambda: running.judge(running.look(settings)))
     return Examination(lines, scan)
 
