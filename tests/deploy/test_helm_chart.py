@@ -154,7 +154,7 @@ def test_every_value_reaches_its_place(helm):
         "kubeletDir": "/k/",
         "priorityClassName": "high",
         "resources": {"limits": {"memory": "1Gi"}},
-        "updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}},
+        "updateStrategy": {"rollingUpdate": {"maxSurge": "10%"}},
         "podAnnotations": {"c": "d"},
         "podLabels": {"e": "f"},
         "tolerations": [{"key": "gpu"}],
@@ -201,7 +201,7 @@ def test_every_value_reaches_its_place(helm):
         "plugins-registry": "/k/plugins_registry",
     }
     assert container["resources"] == {"limits": {"memory": "1Gi"}, "requests": {"cpu": "20m", "memory": "128Mi"}}
-    assert daemon_set["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "10%"}
+    assert daemon_set["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": "10%", "maxUnavailable": 0}
     assert (template["metadata"]["annotations"]["c"], template["metadata"]["labels"]["e"]) == ("d", "f")
     assert container["args"] == ["run", "--log-level=debug"]
     assert (environment["LATER"], environment["DEVHERD_LOG_FORMAT"]) == ("1", "text")
@@ -245,6 +245,14 @@ def test_an_affinity_of_ones_own_leaves_the_processors_as_they_are(helm):
         ({"podMonitor": {"interval": 30}}, "at '/podMonitor/interval': got number, want string"),
         ({"kubeletDir": "kubelet"}, "at '/kubeletDir': 'kubelet' does not match"),
         ({"resourceQuota": {"pods": 0}}, "at '/resourceQuota/pods': minimum"),
+        (
+            {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}}},
+            "updateStrategy: both maxSurge and maxUnavailable are set — Kubernetes takes one of them — ",
+        ),
+        (
+            {"components": ["host-network"], "updateStrategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}},
+            "updateStrategy: maxSurge is set with the component host-network — ",
+        ),
         (
             {"pools": [{"name": "a"}, {"name": "a"}]},
             "pools: two are named a — each needs a name of its own — rename one",

@@ -105,10 +105,11 @@ def test_a_value_of_the_wrong_type_would_be_found(daemon_set, through_the_types)
         through_the_types(daemon_set)
 
 
-def test_there_are_never_two_on_a_node(manifests):
-    """The end of the old one's stream would disconnect the new one: no surge, and one may go at a time."""
+def test_a_new_one_starts_beside_the_old_one_and_takes_over(manifests, container):
+    """The old one is ended when the new one is ready, which it is while it stands by."""
     strategy = manifests["DaemonSet"]["spec"]["updateStrategy"]["rollingUpdate"]
-    assert (strategy["maxSurge"], strategy["maxUnavailable"]) == (0, 1)
+    assert (strategy["maxSurge"], strategy["maxUnavailable"]) == (1, 0)
+    assert {"name": "DEVHERD_TAKE_OVER", "value": "true"} in container["env"]
 
 
 def test_it_runs_on_every_node_before_the_pods_that_need_it(pod):

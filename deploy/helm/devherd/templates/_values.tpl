@@ -9,6 +9,19 @@
 {{- if .config }}{{ toYaml .config }}{{ else }}# Nothing is set: what is found is served as by the vendors' own plugins.{{ end }}
 {{- end }}
 
+{{/* What Kubernetes would refuse, or never come to an end with. */}}
+{{- define "devherd.checkStrategy" -}}
+{{- $rolling := .strategy.rollingUpdate | default dict }}
+{{- $surge := has (toString $rolling.maxSurge) (list "0" "0%" "<nil>") | not }}
+{{- $unavailable := has (toString $rolling.maxUnavailable) (list "0" "0%" "<nil>") | not }}
+{{- if and (eq .strategy.type "RollingUpdate") $surge $unavailable }}
+{{- fail "updateStrategy: both maxSurge and maxUnavailable are set — Kubernetes takes one of them — set the other to 0" }}
+{{- end }}
+{{- if and $surge .pod.hostNetwork }}
+{{- fail "updateStrategy: maxSurge is set with the component host-network — the port is the node's, and a second pod cannot have it — set maxUnavailable, and maxSurge to 0" }}
+{{- end }}
+{{- end }}
+
 {{/* `pod` and its `container` are changed in place. */}}
 {{- define "devherd.applyValues" -}}
 {{- $pool := .pool }}{{ $pod := .pod }}{{ $container := .container }}
