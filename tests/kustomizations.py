@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
+KUBERNETES = Path(__file__).parents[1] / "deploy" / "kubernetes"
 
 
 def built(kubectl, directory):

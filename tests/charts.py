@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from kustomizations import by_kind
 
-CHART = Path(__file__).parents[2] / "deploy" / "helm" / "devherd"
+CHART = Path(__file__).parents[1] / "deploy" / "helm" / "devherd"
 EXAMPLES = sorted((CHART.parent / "examples").glob("*.yaml"))
 _LINKED = "found symbolic link in path"
 
