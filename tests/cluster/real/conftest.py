@@ -79,7 +79,7 @@ def made_for():
 
 
 @pytest.fixture(scope="module")
-def make_cluster(programs, runtime, images, tool):
+def make_cluster(programs, runtime, images, tool, kubectl):
     """`make_cluster(preset)` is a cluster of one node with this hardware, and without devherd."""
     made = []
 
@@ -91,7 +91,7 @@ def make_cluster(programs, runtime, images, tool):
         except OSError as error:
             not_tested(f"a machine of its own takes root, namespaces and cgroups: {error}")
         made.append(machine.close)
-        cluster = RealCluster(machine, programs, runtime, Path(tool("runc")), tool("kubectl"))
+        cluster = RealCluster(machine, programs, runtime, Path(tool("runc")), kubectl)
         cluster.start(images)
         return cluster
 

@@ -53,7 +53,7 @@ _NOT_HERE = ("cgroupsPerQOS", "enforceNodeAllocatable", "localStorageCapacityIso
 class RealCluster(WholeNode):
     """`programs` are those of tests/cluster, `runtime` is the directory of containerd's."""
 
-    def __init__(self, machine, programs: Path, runtime: Path, runc: Path, kubectl: str) -> None:
+    def __init__(self, machine, programs: Path, runtime: Path, runc: Path, kubectl: list) -> None:
         super().__init__(machine, programs)
         self._runtime, self._runc, self._kubectl = runtime, runc, kubectl
         self.containerd = None
@@ -201,11 +201,11 @@ class RealCluster(WholeNode):
 
     def kubectl(self, *words, given=""):
         """What kubectl says. Raises OSError with its words when it fails."""
-        return self.run(self._kubectl, "--kubeconfig=/run/kubeconfig", *words, given=given)
+        return self.run(*self._kubectl, "--kubeconfig=/run/kubeconfig", *words, given=given)
 
     def begin_kubectl(self, *words):
         """A kubectl that goes on; its stdout is a pipe."""
-        words = (self._kubectl, "--kubeconfig=/run/kubeconfig", *words)
+        words = (*self._kubectl, "--kubeconfig=/run/kubeconfig", *words)
         return self.machine.start(*words, stdout=subprocess.PIPE, text=True).popen
 
     def reboot(self):
