@@ -18,8 +18,18 @@ if TYPE_CHECKING:
     from devherd.settings import Settings
 
 
+_TAKE_OVER = "DEVHERD_TAKE_OVER"
+_VALUES = {"true": True, "false": False, "": False}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own options."""
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="where another instance runs, prepare everything, wait for its end and take over, instead of ending with"
+        f" exit code 3; also {_TAKE_OVER}=true",
+    )
     parser.add_argument(
         "--configs", metavar="DIR", help="a directory of configurations, in place of --config (DEVHERD_CONFIGS)"
     )
@@ -47,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return resolve(reload(running, os.environ) if running else _first(arguments))
 
-    return supervisor.run(load)
+    return supervisor.run(load, takes_over=arguments.take_over or _is_told_to_take_over())
 
 
 def _first(arguments: argparse.Namespace) -> "Config":
@@ -59,3 +69,10 @@ def _first(arguments: argparse.Namespace) -> "Config":
     options = given_options(arguments, ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
     chosen_from = source_of(options, os.environ).configurations
     return load(options, os.environ, label_at_start(chosen_from.label) if chosen_from else None)
+
+
+def _is_told_to_take_over() -> bool:
+    value = os.environ.get(_TAKE_OVER, "")
+    if value.lower() not in _VALUES:
+        raise UsageError(f"{_TAKE_OVER}: `{value}`", "it is neither true nor false", "set one of these, or unset it")
+    return _VALUES[value.lower()]

@@ -42,7 +42,7 @@ class KernelLogRule:
 class KernelLogOptions:
     """Whether the kernel log is read, and what is looked for beside the rules that are always in force."""
 
-    enabled: bool = True
+    enabled: Enabled = "auto"
     optional: list[str] = field(default_factory=list)
     rules: list[KernelLogRule] = field(default_factory=list)
 

@@ -83,6 +83,7 @@ class Round:
         self._has_heard = False
         """Whether the kernel log said something since the verdicts were written."""
         self._kernel_log_problems: list[spool_pb2.Problem] = []
+        self._notices: list[spool_pb2.Problem] = []
         self.counters.add(counted.KERNEL_LOG_LOST, amount=0)
         self._xids: list[tuple[DeviceKey, str, int]] = []
         """Not counted yet: by which names their devices are offered is known when the spool is written."""
@@ -108,7 +109,8 @@ class Round:
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
         self.kernel_log.open()
-        self._kernel_log_problems = self._why_less_is_heard()
+        self._kernel_log_problems = self._why_less_is_heard(self.kernel_log.problems())
+        self._notices = self._why_less_is_heard(self.kernel_log.notices())
         return scan.look_again
 
     def poll(self, *, periodic: bool, happened: Happened = ANYTHING) -> None:
@@ -217,11 +219,14 @@ class Round:
             self._announcer.found_problems(problems)
             del self._summary.problems[:]
             self._summary.problems.extend(problems)
+        if self._notices != list(self._summary.notices):
+            self._announcer.found_notices(self._notices)
+            del self._summary.notices[:]
+            self._summary.notices.extend(self._notices)
         spool.write(self._scan_file, self._summary)
 
-    def _why_less_is_heard(self) -> list[spool_pb2.Problem]:
+    def _why_less_is_heard(self, problems: list[spool_pb2.Problem]) -> list[spool_pb2.Problem]:
         """Than there might be, where there is a device of which the log could speak."""
-        problems = self.kernel_log.problems()
         entries = self.pipeline.inventory.entries.values() if problems else ()
         return problems if any(self.kernel_log.speaks_of(entry.device) for entry in entries) else []
 

@@ -41,15 +41,23 @@ class Program:
     """Whether it reads the configuration, and so again at SIGHUP."""
 
 
+def _nothing(*_: object) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Everything that the supervisor runs. Groups start in the order of their first program and stop in reverse."""
+    """Everything that the supervisor runs. Groups start in the order of their first program; the last stops last."""
 
     children: tuple[Program, ...]
     first_scan: Callable[[Config], None]
     """Runs before there are children, in a process of its own."""
     preload: Callable[[], None]
     """Imports what resource children and the exporter need, in the supervisor."""
+    rehearse: Callable[[Config], None] = _nothing
+    """What the first scan's process can do while it has to wait; raises when this instance could not do its work."""
+    stand_by: Callable[[Config, str], None] = _nothing
+    """Runs in a process of its own while another instance is waited for; the text is why. Killed at the end of it."""
 
 
 def _scanner(child: Child) -> int:
@@ -94,6 +102,20 @@ def _first_scan(config: Config) -> None:
     from devherd.scanner import main as scanner  # noqa: PLC0415 - in a process of its own
 
     scanner.first_scan(config)
+
+
+def _rehearse(config: Config) -> None:
+    from devherd.scanner import main, scan_once  # noqa: F401, PLC0415 - in the process of the first scan
+
+    scan_once.scan_once(config)
+
+
+def _stand_by(config: Config, why: str) -> None:
+    from devherd.exporter.standby import serve  # noqa: PLC0415 - nobody else needs it
+    from devherd.supervisor.sandbox import Sandbox  # noqa: PLC0415 - likewise
+
+    Sandbox(_standby_access(config)).enter()
+    serve(config, why)
 
 
 def _preload() -> None:
@@ -142,6 +164,17 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
         write=(settings.allocatable_directory,),
         sockets=sockets,
         follows=(settings.run_dir, settings.allocatable_directory, *certificates, *sockets),
+        families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
+        listens=True,
+        capabilities=(Capability.NET_BIND_SERVICE,),
+    )
+
+
+def _standby_access(config: Config) -> Access:
+    """Reads what resolves names, and its certificates: the run directory is another instance's."""
+    certificates = tuple(config.web.directories())
+    return Access(
+        read=(Path("/etc"), Path("/run/systemd/resolve"), *certificates),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
         listens=True,
         capabilities=(Capability.NET_BIND_SERVICE,),
@@ -295,4 +328,6 @@ DEVHERD = Programs(
     ),
     first_scan=_first_scan,
     preload=_preload,
+    rehearse=_rehearse,
+    stand_by=_stand_by,
 )
