@@ -151,6 +151,17 @@ def test_what_is_wrong_comes_first_when_asked(run_dir):
     assert by_health.index("a.example/fine") > by_health.index("example.com/gpu")
 
 
+def test_what_is_no_problem_and_still_to_be_said_is_a_note(run_dir):
+    """In JSON too; it makes no script fail."""
+    notice = Problem(vendor="kernel-log", path="/dev/kmsg", error="the kernel log cannot be read: it is closed")
+    spool.write(run_dir / "scan.pb", ScanSummary(notices=[notice]))
+    shown = devherd("status", *options(run_dir)).stdout
+    assert "note: /dev/kmsg: the kernel log cannot be read: it is closed" in " ".join(shown.split())
+    assert "PROBLEM" not in shown
+    told = json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)
+    assert (told["problems"], [each["path"] for each in told["notices"]]) == ([], ["/dev/kmsg"])
+
+
 def test_it_fails_on_a_problem_only_when_asked_and_only_for_what_was_chosen(run_dir):
     """For scripts: a problem of the scan, a program that does not run, an unhealthy device."""
     assert devherd("status", "--fail-on-problem", *options(run_dir)).code == 1
@@ -175,6 +186,38 @@ def test_a_watch_in_a_pipe_begins_each_block_with_the_time(run_dir):
     times = [line for line in lines if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", line)]
     assert lines[0] == times[0]
     assert len(times) == 2
+
+
+def test_a_watch_goes_on_when_its_resource_or_the_instance_goes_and_says_so(run_dir):
+    """It ended with an error: both come back, as after a reload, or when devherd is started again."""
+    offered = spool.path_of(run_dir / "offers/device-plugin", spool.key_of(NIC.name))
+    command = [*COMMAND, "status", "--watch", "--resource", NIC.name, *map(str, options(run_dir))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+
+        def until(text):
+            """Read on until a line has it."""
+            for line in watching.stdout:
+                if text in line:
+                    return line
+            return pytest.fail(f"the watch has ended before {text!r}")
+
+        until("example.com/nic   1 ")
+        offered.unlink()
+        assert until("at present") == "example.com/nic: not there at present\n"
+        socket = run_dir / "supervisor.sock"
+        socket.rename(run_dir / "away")
+        assert until("no instance runs").startswith(f"no instance runs in {run_dir} — ")
+        (run_dir / "away").rename(socket)
+        spool.write(offered, NIC)
+        until("example.com/nic   1 ")
+        watching.terminate()
+
+
+def test_a_watch_of_what_there_is_not_is_an_error(run_dir):
+    """From the beginning: a name that was mistyped."""
+    outcome = devherd("status", "--watch", "--resource", "example.com/nik", *options(run_dir))
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert "no resource is called `example.com/nik`" in outcome.error_line
 
 
 def test_a_watch_fits_the_screen_with_what_is_wrong_on_it():

@@ -8,14 +8,25 @@ import os
 from typing import TYPE_CHECKING
 
 from devherd.cli.common_options import load_config
+from devherd.errors import UsageError
 
 if TYPE_CHECKING:
     from devherd.config.resolved import Config
     from devherd.settings import Settings
 
 
-def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """The command has no options of its own."""
+_TAKE_OVER = "DEVHERD_TAKE_OVER"
+_VALUES = {"true": True, "false": False, "": False}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own options."""
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="where another instance runs, prepare everything, wait for its end and take over, instead of ending with"
+        f" exit code 3; also {_TAKE_OVER}=true",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,4 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         return resolve(reload(running, os.environ) if running else load_config(arguments))
 
-    return supervisor.run(load)
+    return supervisor.run(load, takes_over=arguments.take_over or _is_told_to_take_over())
+
+
+def _is_told_to_take_over() -> bool:
+    value = os.environ.get(_TAKE_OVER, "")
+    if value.lower() not in _VALUES:
+        raise UsageError(f"{_TAKE_OVER}: `{value}`", "it is neither true nor false", "set one of these, or unset it")
+    return _VALUES[value.lower()]

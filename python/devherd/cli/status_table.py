@@ -21,7 +21,7 @@ from devherd.spool.listing import listed, size_of
 def parts(
     herd: Herd, allocations: Allocations | None, choice: Choice | None = None, *, worst_first: bool = False
 ) -> Iterator[RenderableType]:
-    """Head, trouble, resources, the processes that serve none. Raises UsageError for a choice of what there is not."""
+    """Head, trouble, resources, the processes that serve none."""
     choice = choice or Choice()
     named = replace(choice, unhealthy=False).among(herd.resources)
     if worst_first:
@@ -36,13 +36,15 @@ def parts(
         yield _devices(herd, noted, allocations)
         yield "why: devherd explain RESOURCE DEVICE"
         yield ""
-    complaints = [*_about_registration(herd, named), *_about_the_configuration(herd)]
+    complaints = [
+        *inventory_table.absent(choice.absent(herd.resources)),
+        *_about_registration(herd, named),
+        *_about_the_configuration(herd),
+    ]
     if complaints:
         yield from complaints
         yield ""
-    if herd.scan and herd.scan.problems:
-        yield inventory_table.problems(herd.scan.problems)
-        yield ""
+    yield from _of_the_scan(herd.scan or spool_pb2.ScanSummary())
     if not herd.resources:
         yield "No device has been found: `devherd scan` says where it looked."
     elif resources:
@@ -53,6 +55,16 @@ def parts(
     if others:
         yield ""
         yield _others(sorted(others, key=lambda child: worst_first and child.state == RUNNING))
+
+
+def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
+    if scan.problems:
+        yield inventory_table.problems(scan.problems)
+        yield ""
+    for notice in scan.notices:
+        yield Text(plain(f"note: {notice.path}: {notice.error}"), "dim")
+    if scan.notices:
+        yield ""
 
 
 def is_in_trouble(herd: Herd, resource: spool_pb2.Resource) -> bool:

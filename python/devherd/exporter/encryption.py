@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RECORD_BYTES = 16 << 10
+"""The most that a record of TLS carries (RFC 8446, 5.1): as much is read at once."""
+
 Files = dict[Path, Identity | None]
 
 
@@ -106,3 +109,4 @@ def _give_to_asyncio() -> None:
     if vars(sslproto)["ssl"] is None:
         importlib.reload(sslproto)
         vars(base_events)["ssl"] = vars(selector_events)["ssl"] = ssl
+    sslproto.SSLProtocol.max_size = RECORD_BYTES  # of the buffer that each connection has; asyncio's has 256 kB

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from figures import FIGURES, table
 from go_program import GoProgram
 from images import Images
 from not_tested import not_tested
@@ -27,6 +28,13 @@ RUNTIME = GoProgram(
 
 def pytest_collection_finish(session):
     RUNTIME.build_before(session)
+
+
+def pytest_terminal_summary(terminalreporter):
+    if FIGURES:
+        terminalreporter.section("measured")
+        for line in table():
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")
