@@ -151,6 +151,17 @@ def test_what_is_wrong_comes_first_when_asked(run_dir):
     assert by_health.index("a.example/fine") > by_health.index("example.com/gpu")
 
 
+def test_what_is_no_problem_and_still_to_be_said_is_a_note(run_dir):
+    """In JSON too; it makes no script fail."""
+    notice = Problem(vendor="kernel-log", path="/dev/kmsg", error="the kernel log cannot be read: it is closed")
+    spool.write(run_dir / "scan.pb", ScanSummary(notices=[notice]))
+    shown = devherd("status", *options(run_dir)).stdout
+    assert "note: /dev/kmsg: the kernel log cannot be read: it is closed" in " ".join(shown.split())
+    assert "PROBLEM" not in shown
+    told = json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)
+    assert (told["problems"], [each["path"] for each in told["notices"]]) == ([], ["/dev/kmsg"])
+
+
 def test_it_fails_on_a_problem_only_when_asked_and_only_for_what_was_chosen(run_dir):
     """For scripts: a problem of the scan, a program that does not run, an unhealthy device."""
     assert devherd("status", "--fail-on-problem", *options(run_dir)).code == 1

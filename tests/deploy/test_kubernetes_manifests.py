@@ -13,8 +13,11 @@ from kustomizations import KUBERNETES, built, by_kind, with_components
 from devherd import config as configuration
 from devherd.exporter.gate import OPEN_TO_ALL
 
+README = KUBERNETES.parent / "README.md"
 COMPONENTS = sorted(path.name for path in (KUBERNETES / "components").iterdir())
-POOLS = sorted(path.name for path in (KUBERNETES / "overlays").iterdir())
+DISTRIBUTIONS = {"k0s": "/var/lib/k0s/kubelet", "microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
+POOLS = sorted({path.name for path in (KUBERNETES / "overlays").iterdir()} - DISTRIBUTIONS.keys())
+NEEDED_ONCE = ("namespace", "network-policy", "podmonitor", "resource-quota")
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,23 @@ def test_it_runs_on_every_node_before_the_pods_that_need_it(pod):
     """No taint keeps it away, and the scheduler and the kubelet know that the node needs it."""
     assert pod["priorityClassName"] == "system-node-critical"
     assert pod["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_it_goes_to_no_node_that_has_no_image(pod):
+    """With a toleration of everything it would be tried on Windows, on other processors and on virtual nodes."""
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    [term] = node_terms(pod)
+    assert term == {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}]}
+
+
+def node_terms(pod):
+    return pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+
+def test_what_is_mounted_below_the_hosts_file_systems_is_read_only_too_where_that_is_possible(container):
+    """The cgroups below /sys, /dev/shm below /dev: `readOnly` alone does not reach them."""
+    recursive = {mount["mountPath"]: mount.get("recursiveReadOnly") for mount in container["volumeMounts"]}
+    assert {recursive[f"/host/{name}"] for name in ("sys", "dev", "proc/driver")} == {"IfPossible"}
 
 
 def test_it_has_no_more_rights_than_root_without_capabilities(pod, container):
@@ -318,9 +338,10 @@ def test_no_node_is_in_two_pools(pools):
     pods = {name: pool["spec"]["template"]["spec"] for name, pool in pools.items()}
     rest = pods.pop("other")
     assert {name: pod["nodeSelector"]["devherd"] for name, pod in pods.items()} == {name: name for name in pods}
-    [term] = rest["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    [term] = node_terms(rest)
     [without] = [each for each in term["matchExpressions"] if each["key"] == "devherd"]
     assert (without["operator"], sorted(without["values"])) == ("NotIn", sorted(pods))
+    assert {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]} in term["matchExpressions"]
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -330,6 +351,60 @@ def test_to_delete_a_pool_leaves_the_namespace_and_the_other_pools_alone(tool, p
     assert not of_kind("Namespace", manifests)
     assert {manifest["metadata"]["name"].startswith(f"devherd-{pool}") for manifest in manifests} == {True}
     assert [each["kind"] for each in built(tool("kubectl"), KUBERNETES / "namespace")] == ["Namespace"]
+
+
+@pytest.mark.parametrize(("distribution", "root"), DISTRIBUTIONS.items())
+def test_another_kubelet_directory_moves_its_sockets_but_not_that_of_device_plugins(tool, pod, distribution, root):
+    """Kubernetes has /var/lib/kubelet/device-plugins as a constant (deviceplugin/v1beta1/constants.go)."""
+    [volume] = [each for each in pod["volumes"] if each["name"] == "pod-resources"]
+    volume["hostPath"]["path"] = f"{root}/pod-resources"
+
+    manifests = by_kind(built(tool("kubectl"), KUBERNETES / "overlays" / distribution))
+
+    assert manifests.keys() == {"Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"}
+    assert in_order(manifests["DaemonSet"]["spec"]["template"]["spec"]) == in_order(pod)
+
+
+def test_what_is_needed_once_is_for_the_pods_of_all_pools(tool, pools):
+    """By a label that all have; in their namespace."""
+    for directory in NEEDED_ONCE:
+        for manifest in built(tool("kubectl"), KUBERNETES / directory):
+            assert manifest["metadata"].get("namespace", manifest["metadata"]["name"]) == "devherd"
+            selector = manifest.get("spec", {}).get("podSelector") or manifest.get("spec", {}).get("selector") or {}
+            for pool in pools.values():
+                labels = pool["spec"]["template"]["metadata"]["labels"]
+                assert selector.get("matchLabels", {}).items() <= labels.items()
+
+
+def test_the_network_policies_let_prometheus_in_and_the_api_server_out_only_where_that_is_said(manifests):
+    """The port is the exporter's, by its name; nothing else comes or goes."""
+    of_all, of_api_server = (
+        yaml.safe_load((KUBERNETES / "network-policy" / name).read_text())["spec"]
+        for name in ("network-policy.yaml", "api-server.yaml")
+    )
+    [container] = manifests["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+    [rule] = of_all["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [port["name"] for port in container["ports"]]
+    assert (of_all["policyTypes"], of_all["egress"]) == (["Ingress", "Egress"], [])
+    assert of_api_server["policyTypes"] == ["Egress"]
+
+
+def test_the_kustomization_that_the_readme_shows_is_one(tool, tmp_path):
+    """With a configuration and an image of one's own beside the files of deploy/, which stay as they are."""
+    [block] = [each for each in README.read_text().split("```") if each.startswith("yaml\n") and "newName" in each]
+    shutil.copytree(KUBERNETES, tmp_path / "deploy/kubernetes")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/kustomization.yaml").write_text(block.removeprefix("yaml\n"))
+    (tmp_path / "mine/config.yaml").write_text("log_level: debug\n")
+
+    manifests = by_kind(built(tool("kubectl"), tmp_path / "mine"))
+
+    assert manifests["ConfigMap"]["data"] == {"config.yaml": "log_level: debug\n"}
+    pod = manifests["DaemonSet"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["image"] == "registry.example.org/tools/devherd:0.1.0"
+    assert container["securityContext"]["privileged"] is True
+    assert {"name": manifests["ConfigMap"]["metadata"]["name"]} in [each.get("configMap") for each in pod["volumes"]]
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

@@ -30,6 +30,8 @@ PLAYED_ELSEWHERE = {
         "pci-aer",
     ): "the scan core takes a minute of its own clock: rust/src/health/sources/pci_aer.rs",
     ("pci-driver", "driver-unbound"): "a scan may see it first: tests/vendors/test_pci_health.py, for every vendor",
+    ("nvml", "nvlink-down"): "it takes two looks of half a minute's distance: tests/nvml/test_nvml_watcher.py",
+    ("nvml", "nvlink-errors"): "likewise",
     ("cdi", "cdi-unwritable"): "it is about every device of a file: a test of its own in test_real_meanings.py",
 }
 """Meanings without a row, each with the reason."""
@@ -170,6 +172,7 @@ ROWS = [
     Row("kernel-log", "xid", GPU, **of_fault("xid", "48, DBE"), value="48"),
     Row("kernel-log", "xid", GPU, **of_fault("xid"), value="79"),
     Row("kernel-log", "xid", GPU, fault("xid", "54, power"), BOUND_ANEW, value="54"),
+    Row("nvml", "ecc-storm", GPU, fault("nvml", "event kind=512")),
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=999")),
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=94"), value="94"),
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=31"), value="31"),
@@ -223,6 +226,9 @@ ROWS = [
         cleared("nvml"),
         stage=2,
     ),
+    Row("nvml", "sram-threshold", GPU, **of_nvml("sram exceeded=1")),
+    Row("nvml", "repair-pending", GPU, **of_nvml("repair channel=1")),
+    Row("nvml", "unrepairable-memory", GPU, **of_nvml("unrepairable flag=1")),
     Row("nvml", "fabric", GPU, **of_nvml("fabric state=1 status=0 summary=0")),
     Row("nvml", "fabric", GPU, **of_nvml("fabric state=3 status=1 summary=0"), value="failed"),
     Row("nvml", "fabric", GPU, **of_nvml("fabric state=3 status=0 summary=2"), value="unhealthy"),

@@ -1,25 +1,20 @@
 """Where the configuration comes from: option, environment, file, default, in that order."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
-from devherd.config import strict_yaml
+from devherd.config import file_content, strict_yaml
 from devherd.config.conflicts import conflicts
-from devherd.config.errors import ConfigError, config_error
+from devherd.config.errors import config_error
 from devherd.config.foreign import what_else
 from devherd.config.model import Config
 from devherd.config.positions import Positions
-from devherd.config.problem import Problem
 from devherd.config.web import Web
 from devherd.config.web_config import WebConfig
 from devherd.config.words import problems_of
-from devherd.config.yaml_faults import fault_of
-from devherd.errors import UsageError
 from devherd.settings import Settings
 from devherd.spool.identity import identity_of
 
@@ -41,7 +36,7 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
     seen = (
         identity_of(path, follow_symlinks=True) if path else None
     )  # before it is read: what is put in place meanwhile is another version
-    text = _decoded(str(path), lambda: strict_yaml.read_text(path)) if path else ""
+    text = file_content.decoded(str(path), lambda: strict_yaml.read_text(path)) if path else ""
     config = valid(str(path or "the options"), text, given)
     config._web = _web(config.web_config)  # noqa: SLF001 - as below
     config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
@@ -99,8 +94,8 @@ def _web(path: Path | None) -> Web:
     if path is None:
         return Web()
     source = str(path)
-    text = _decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
-    content, positions = _content(source, text)
+    text = file_content.decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
+    content, positions = file_content.parsed(source, text)
     try:
         return WebConfig.model_validate(content).in_force(path.parent.absolute())
     except ValidationError as error:
@@ -116,7 +111,7 @@ def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Pa
 
 def valid(source: str, text: str, given: Mapping[str, tuple[str, str]] = MappingProxyType({})) -> Config:
     """The configuration that a text makes, with the values given beside it. Raises ConfigError."""
-    content, positions = _content(source, text, what_else)
+    content, positions = file_content.parsed(source, text, what_else)
     try:
         config = Config.model_validate(content | {name: value for name, (value, _) in given.items()})
         problems = conflicts(config)
@@ -126,36 +121,3 @@ def valid(source: str, text: str, given: Mapping[str, tuple[str, str]] = Mapping
         raise config_error(source, problems, positions, {name: origin for name, (_, origin) in given.items()})
     config._positions = positions  # noqa: SLF001 - as in `load`
     return config
-
-
-def _decoded(source: str, read: Callable[[], str]) -> str:
-    try:
-        return read()
-    except UnicodeDecodeError as error:
-        raise not_text(source, error) from error
-
-
-def not_text(source: str, error: UnicodeDecodeError) -> ConfigError:
-    """The error for a file that is not text."""
-    return config_error(source, [Problem((), f"byte {error.start} is not UTF-8 text", "save the file as UTF-8")])
-
-
-def _content(
-    source: str, text: str, foreign_of: Callable[[Any, str], Problem | None] = lambda _content, _text: None
-) -> tuple[dict[str, Any], Positions]:
-    try:
-        content, root = strict_yaml.parse(text)
-    except yaml.YAMLError as error:
-        fault = fault_of(error, text)
-        raise ConfigError(
-            [UsageError(f"bad configuration in {source}:{fault.position}", fault.what, fault.cure)]
-        ) from error
-    if foreign := foreign_of(content, text):
-        raise config_error(source, [foreign])
-    if content is None:
-        content = {}
-    if not isinstance(content, dict):
-        raise config_error(
-            source, [Problem((), "the file is not a mapping of keys", "write it like `scan: {period: 5s}`")]
-        )
-    return {str(key): value for key, value in content.items()}, Positions(root)

@@ -27,6 +27,11 @@ def judge(resources: list[spool_pb2.Resource], problems: Iterable[spool_pb2.Prob
         yield problem(TOPIC, f"{subject}: {one.error}", "`devherd scan` shows it with its path")
 
 
+def has_network_cards(resources: Iterable[spool_pb2.Resource]) -> bool:
+    """Whether there is a device of whose card devlink may speak."""
+    return any("rdma" in (device.vendor, resource.vendor) for resource in resources for device in resource.devices)
+
+
 def uses_cdi(resources: Iterable[spool_pb2.Resource]) -> bool:
     """Whether a container gets any device by CDI."""
     return any(device.edits.cdi_devices for resource in resources for device in resource.devices)

@@ -143,6 +143,18 @@ _OURS = {
         "uncorrected memory errors since the GPU's last start, and no GPU recovery action that could be read",
     ),
     (NVML, "ecc-contained"): Meaning("warn", "uncorrected memory errors since the GPU's last start"),
+    (NVML, "ecc-storm"): Meaning(
+        "warn",
+        "NVML tells of a storm of corrected memory errors, or more than 60 were counted within a minute",
+        Quiet(EVENT_SECONDS),
+    ),
+    (NVML, "sram-threshold"): Meaning(
+        "warn", "the GPU's SRAM had more uncorrected errors than NVIDIA's threshold: ask for another card"
+    ),
+    (NVML, "repair-pending"): Meaning("warn", "a repair of the GPU's memory or clusters waits for a reset"),
+    (NVML, "unrepairable-memory"): Meaning("unhealthy", "the GPU's memory has what nothing can repair"),
+    (NVML, "nvlink-down"): Meaning("warn", "an NVLink of the GPU that was up in this boot is down"),
+    (NVML, "nvlink-errors"): Meaning("warn", "an NVLink of the GPU could not be recovered", Quiet(EVENT_SECONDS)),
     (NVML, "fabric"): Meaning(
         "unhealthy",
         "the GPU is not registered with its NVLink fabric",

@@ -13,10 +13,12 @@ from types import MappingProxyType
 
 from devherd.child import Child, ChildMain
 from devherd.config import resolved_file
+from devherd.config.host import nvml_answers
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
 from devherd.health.sources import EXTERNAL, temporary_directory
 from devherd.kubernetes.access import SERVICE_ACCOUNT
+from devherd.kubernetes.request import written_labels
 from devherd.settings import Settings
 from devherd.supervisor.access import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
@@ -80,7 +82,10 @@ def _source(child: Child) -> int:
 
 
 def _kubernetes(child: Child) -> int:
-    from devherd.kubernetes.reporter import main  # noqa: PLC0415 - nobody else needs it
+    if child.name == "kubernetes:labels":
+        from devherd.kubernetes.labeller import main  # noqa: PLC0415 - nobody else needs it
+    else:
+        from devherd.kubernetes.reporter import main  # noqa: PLC0415 - likewise
 
     return main(child)
 
@@ -231,16 +236,31 @@ def _monitor_access(settings: Settings, name: str) -> Access:
     )
 
 
-def _kubernetes_access(settings: Settings, _name: str) -> Access:
+def _kubernetes_access(settings: Settings, name: str) -> Access:
     """Reads offers, verdicts and its token, writes what it has told, and alone may call out."""
+    features = _features_directory(settings) if name == "labels" else ()
+    answers = tuple(nvml_answers(settings.host_root, None)) if name == "labels" else ()
     return Access(
-        read=(settings.run_dir, SERVICE_ACCOUNT),
-        write=(settings.told_directory,),
+        read=(settings.run_dir, SERVICE_ACCOUNT, *answers),
+        write=(settings.told_directory, *features),
         made=(settings.told_directory,),
-        follows=(settings.run_dir, settings.told_directory, SERVICE_ACCOUNT),
+        modes=bool(features),
+        follows=(settings.run_dir, settings.told_directory, SERVICE_ACCOUNT, *features),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
         connects=True,
     )
+
+
+def _features_directory(settings: Settings) -> tuple[Path, ...]:
+    """That of Node Feature Discovery's worker, where labels are or were written to a file in it."""
+    places = set()
+    with contextlib.suppress(ResolvedFileError):
+        config = resolved_file.read(settings.resolved_config_file)
+        places = {config.feature_file.parent} if config.node_labels.write == "feature_file" else set()
+    written = written_labels(settings)
+    if written is not None and written.write == "feature_file":
+        places.add(Path(written.feature_file).parent)
+    return tuple(sorted(places))
 
 
 def _resource_access(settings: Settings, key: str) -> Access:
