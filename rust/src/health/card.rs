@@ -52,6 +52,8 @@ pub(super) struct Card {
     pub(super) key: String,
     devices: Vec<Member>,
     pub(super) keeping: Keeping,
+    /// Whether files stay open, too, that are not read with each poll.
+    pub(super) keeps_seldom: bool,
     host: Host,
     /// Each subject once, however many devices share it.
     pub(super) watched: Vec<Arc<Watched>>,
@@ -125,7 +127,8 @@ impl Card {
         let functions = devices.iter().flat_map(|device| &device.functions);
         let functions = functions.map(|function| function.path.to_string_lossy().into_owned()).collect();
         let devices = devices.iter().map(&mut member).collect();
-        Self { key, devices, keeping, host: host.clone(), watched, functions, has_news: AtomicBool::new(true) }
+        let has_news = AtomicBool::new(true);
+        Self { key, devices, keeping, keeps_seldom: false, host: host.clone(), watched, functions, has_news }
     }
 
     /// Has it asked once more what a later process has to know.
@@ -138,9 +141,9 @@ impl Card {
         self.has_news.swap(false, Ordering::Relaxed)
     }
 
-    /// How many descriptors it keeps open at most.
-    pub(super) fn most_open(&self) -> u64 {
-        self.watched.iter().map(|watched| watched.most_open).sum()
+    /// How many descriptors it keeps open at most: for what is urgent, or for all else.
+    pub(super) fn most_open(&self, is_urgent: bool) -> u64 {
+        self.watched.iter().filter(|watched| watched.is_urgent == is_urgent).map(|watched| watched.most_open).sum()
     }
 
     /// Whether it is, is above or is below what the host calls this.
@@ -183,7 +186,9 @@ impl Card {
     pub(super) fn look(&self, places: &[usize], moment: Moment) -> bool {
         let mut is_other = false;
         for &place in places {
-            let news = self.watched[place].look(&self.host, self.keeping, moment);
+            let watched = &self.watched[place];
+            let open = self.keeping.open && (watched.is_urgent || self.keeps_seldom);
+            let news = watched.look(&self.host, Keeping { open, ..self.keeping }, moment);
             is_other |= news.sight;
             if news.memory {
                 self.may_have_news();

@@ -3,6 +3,7 @@
 mod card;
 pub mod finding;
 mod kept_file;
+mod open_files;
 mod poller;
 mod power;
 pub mod reading;

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use super::card::{Awaited, Card, Look, Standing};
 use super::kept_file::Keeping;
+use super::open_files::keep_open;
 use super::source::Source;
 use super::sources;
 use super::watched::{Key, Moment, Watched};
@@ -19,9 +18,6 @@ use crate::host::Host;
 
 /// `SYSFS_MAGIC` of <https://man7.org/linux/man-pages/man2/statfs.2.html>.
 const SYSFS: i64 = 0x6265_6572;
-
-/// Descriptors that the rest of the process may need.
-const RESERVED_FILES: u64 = 256;
 
 /// Why it is looked now, and with that at what.
 #[derive(Debug, Clone)]
@@ -105,12 +101,7 @@ impl Poller {
             let card = Card::new(key, &devices, (self.sources, &self.host, keeping), &mut known);
             cards.extend((!card.watched.is_empty()).then_some(card));
         }
-        let mut left = may_open(cards.iter().map(Card::most_open).sum());
-        for card in &mut cards {
-            let needed = card.most_open();
-            card.keeping.open = needed <= left;
-            left -= if card.keeping.open { needed } else { 0 };
-        }
+        keep_open(&mut cards);
         self.cards = cards.into_iter().map(|card| Polled { card: Arc::new(card), standing: None }).collect();
         known.retain(|_, watched| watched.is_worth_keeping());
         self.absent = known;
@@ -292,16 +283,6 @@ fn by_card<'d>(devices: impl IntoIterator<Item = &'d Device>) -> Vec<(String, Ve
         cards[place].1.push(device);
     }
     cards
-}
-
-/// How many descriptors may be kept open, when this many are wanted: the soft limit is raised as far as needed.
-fn may_open(wanted: u64) -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    let present = limit.current.unwrap_or(u64::MAX);
-    let needed = (wanted + RESERVED_FILES).min(limit.maximum.unwrap_or(u64::MAX));
-    let raised = Rlimit { current: Some(needed), ..limit };
-    let open = if needed > present && setrlimit(Resource::Nofile, raised).is_ok() { needed } else { present };
-    open.saturating_sub(RESERVED_FILES)
 }
 
 #[cfg(test)]

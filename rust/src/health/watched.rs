@@ -61,6 +61,8 @@ pub(super) struct Watched {
     pub(super) file: String,
     variant: String,
     pub(super) most_open: u64,
+    /// Whether its files are worth keeping open before those of others: it is looked at more often.
+    pub(super) is_urgent: bool,
     /// Locked while it is looked at: for good, where that hangs.
     state: Mutex<State>,
 }
@@ -86,10 +88,10 @@ pub(super) struct News {
 
 impl Watched {
     pub(super) fn new(source: &'static About, subject: Subject) -> Self {
-        let most_open = subject.examination.most_open();
+        let (most_open, is_urgent) = (subject.examination.most_open(), subject.examination.is_urgent());
         let Subject { file, variant, examination } = subject;
         let state = State { examination, last: None, was_there: false, told: None };
-        Self { source, file, variant, most_open, state: Mutex::new(state) }
+        Self { source, file, variant, most_open, is_urgent, state: Mutex::new(state) }
     }
 
     pub(super) fn key(&self, card: &str) -> Key {

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::{HostPath, PciFunction, Reading};
+use crate::health::open_files::SELDOM_FILES;
 use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Subject};
 use crate::health::sources::testing::{FUNCTION, Tree};
 use crate::health::sources::{fpga_errors, probe};
@@ -516,15 +517,20 @@ fn files_stay_open_only_as_far_as_the_limit_allows() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     poller.watch(&[with_function("card", "gpu.0"), device("other", "port.0", vec![fpga_errors::of_port(PORT)])]);
-    let most: Vec<u64> = poller.cards.iter().map(|polled| polled.card.most_open()).collect();
-    // The counter of fatal errors at both ends, the state of power, configuration space and the width of the link, the last two with two power attributes each.
-    assert_eq!(most, [9, 1]);
-    assert!(poller.cards.iter().all(|polled| polled.card.keeping.open));
+    let most: Vec<_> =
+        poller.cards.iter().map(|polled| [true, false].map(|is_urgent| polled.card.most_open(is_urgent))).collect();
+    // At both ends the counter of fatal errors, and three others; of the function itself configuration space and the width of
+    // the link, with two power attributes each, and the state of power.
+    assert_eq!(most, [[8, 7], [1, 0]]);
+    assert!(poller.cards.iter().all(|polled| polled.card.keeping.open && polled.card.keeps_seldom));
 }
 
 #[test]
-fn the_limit_of_open_files_is_raised_only_as_far_as_allowed() {
-    let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    assert!(may_open(10) >= 10);
-    assert!(may_open(u64::MAX / 2) <= maximum.saturating_sub(RESERVED_FILES).max(1));
+fn of_many_cards_only_what_is_urgent_stays_open() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    poller.watch(&(0..400).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect::<Vec<_>>());
+    let seldom = poller.cards.iter().filter(|polled| polled.card.keeps_seldom);
+    assert!(seldom.map(|polled| polled.card.most_open(false)).sum::<u64>() <= SELDOM_FILES);
+    assert!(!poller.cards.last().unwrap().card.keeps_seldom);
 }

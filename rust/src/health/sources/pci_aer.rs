@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::bus::pci;
 use crate::device::Device;
-use crate::health::kept_file::{Keeping, KeptFile};
+use crate::health::kept_file::KeptFile;
 use crate::health::source::{
     About, Action, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
 };
@@ -160,8 +160,7 @@ impl Counter {
 
 impl Examination for Counter {
     fn look(&mut self, here: Here<'_>) -> Sight {
-        let keeping = Keeping { open: here.keeping.open && self.is_urgent(), ..here.keeping };
-        let read = self.file.read(keeping).map(|(text, _)| self.total(text));
+        let read = self.file.read(here.keeping).map(|(text, _)| self.total(text));
         if let Ok(Some(total)) = read {
             self.take_in(total, here.now);
         }
@@ -181,7 +180,7 @@ impl Examination for Counter {
     }
 
     fn most_open(&self) -> u64 {
-        self.is_urgent().into()
+        1
     }
 
     fn is_urgent(&self) -> bool {
