@@ -156,7 +156,11 @@ def _limits() -> str:
     most, of_a_client = connections.MOST_CONNECTIONS, connections.MOST_OF_A_CLIENT
     rows = {
         "connections": f"{most}, and {of_a_client} from one address; then the longest that waits for its client ends",
-        "a request": f"{connections.REQUEST_SECONDS:.0f} s, and before it as much for the handshake of TLS",
+        "handshakes of TLS that have begun": (
+            f"{connections.MOST_HANDSHAKES}, and {connections.MOST_HANDSHAKES_OF_A_CLIENT} from one address; "
+            f"each {connections.HANDSHAKE_SECONDS:.0f} s"
+        ),
+        "a request": f"{connections.REQUEST_SECONDS:.0f} s",
         "reading an answer": f"{connections.ANSWER_SECONDS:.0f} s",
         "between two requests": f"{connections.IDLE_SECONDS:.0f} s",
         "unread answers": f"{connections.MOST_UNREAD_BYTES >> 20} MiB together; then the slowest reader's ends",

@@ -1,12 +1,13 @@
 """`devherd scan`: the contract's JSON, the same as YAML, a table for people, and why."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
-from command_line import devherd
+from command_line import COMMAND, devherd
 
 SCHEMA = json.loads(Path(__file__).with_name("scan.schema.json").read_text())
 
@@ -219,3 +220,18 @@ def test_a_vendor_without_a_device_is_no_error(config):
 
     assert outcome.code == 0
     assert outcome.stdout.startswith("No device fits.\n")
+
+
+def test_a_watch_goes_on_when_its_resource_goes_and_says_so(tmp_path):
+    """It ended with an error."""
+    path, config = tmp_path / "x", tmp_path / "config.yaml"
+    path.touch()
+    config.write_text(f"generic: [{{name: devic.es/x, groups: [{{paths: [{{path: {path}, type: Mount}}]}}]}}]\n")
+    command = [*COMMAND, "scan", "--watch", "--resource", "devic.es/x", "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert any("1 device (0 unhealthy)" in line for line in watching.stdout)
+        path.unlink()
+        assert any(line == "devic.es/x: not there at present\n" for line in watching.stdout)
+        path.touch()
+        assert any("1 device (0 unhealthy)" in line for line in watching.stdout)
+        watching.terminate()

@@ -17,11 +17,12 @@ import pytest
 import scratch
 from command_line import COMMAND, devherd
 
-from devherd import head, spool
+from devherd import head, spool, standby_file
 from devherd.config.resolved import Config
 from devherd.proto.health_pb2 import UNHEALTHY, Held, Verdict, Verdicts
 from devherd.proto.spool_pb2 import Child, Children, Device, Problem, Resource, ResourceState, ScanSummary
 from devherd.settings import Settings
+from devherd.standby_file import Waiting
 
 GPU = Resource(
     name="example.com/gpu",
@@ -117,6 +118,28 @@ def test_a_kubelet_that_is_away_is_said_once_and_not_for_each_resource(run_dir):
     assert "\nnot registered: all 2 resources: waiting for the kubelet\n" in outcome.stdout
 
 
+def test_who_stands_by_to_take_over_is_shown_for_as_long_as_it_does(run_dir):
+    """In a roll-out; a file that one left behind says nothing."""
+    waiting = Waiting(version="0.2.0", revision="def", since=time.time() - 12)
+    announced = standby_file.announce(run_dir / "standby.json", waiting)
+    assert standby_file.announce(run_dir / "standby.json", replace(waiting, revision="third")) is None
+
+    assert re.search(r"^devherd 0\.2\.0 \(def\) stands by to take over, up 1\d s$", table_of(run_dir), re.MULTILINE)
+    assert json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)["standby"] == {
+        "version": "0.2.0",
+        "revision": "def",
+        "since": waiting.since,
+    }
+    os.close(announced)
+    assert "stands by" not in table_of(run_dir)
+    assert json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)["standby"] is None
+
+
+def table_of(run_dir):
+    """What the command shows."""
+    return devherd("status", *options(run_dir)).stdout
+
+
 @pytest.mark.parametrize(
     ("words", "there", "not_there"),
     [
@@ -186,6 +209,38 @@ def test_a_watch_in_a_pipe_begins_each_block_with_the_time(run_dir):
     times = [line for line in lines if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", line)]
     assert lines[0] == times[0]
     assert len(times) == 2
+
+
+def test_a_watch_goes_on_when_its_resource_or_the_instance_goes_and_says_so(run_dir):
+    """It ended with an error: both come back, as after a reload, or when devherd is started again."""
+    offered = spool.path_of(run_dir / "offers/device-plugin", spool.key_of(NIC.name))
+    command = [*COMMAND, "status", "--watch", "--resource", NIC.name, *map(str, options(run_dir))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+
+        def until(text):
+            """Read on until a line has it."""
+            for line in watching.stdout:
+                if text in line:
+                    return line
+            return pytest.fail(f"the watch has ended before {text!r}")
+
+        until("example.com/nic   1 ")
+        offered.unlink()
+        assert until("at present") == "example.com/nic: not there at present\n"
+        socket = run_dir / "supervisor.sock"
+        socket.rename(run_dir / "away")
+        assert until("no instance runs").startswith(f"no instance runs in {run_dir} — ")
+        (run_dir / "away").rename(socket)
+        spool.write(offered, NIC)
+        until("example.com/nic   1 ")
+        watching.terminate()
+
+
+def test_a_watch_of_what_there_is_not_is_an_error(run_dir):
+    """From the beginning: a name that was mistyped."""
+    outcome = devherd("status", "--watch", "--resource", "example.com/nik", *options(run_dir))
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert "no resource is called `example.com/nik`" in outcome.error_line
 
 
 def test_a_watch_fits_the_screen_with_what_is_wrong_on_it():

@@ -9,7 +9,8 @@ from private_machine import NAME
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 RBAC = [
-    Path(__file__).parents[2] / "deploy/kubernetes" / name for name in ("events-rbac.yaml", "node-condition-rbac.yaml")
+    Path(__file__).parents[2] / "deploy/kubernetes/components" / component / "rbac.yaml"
+    for component in ("events", "node-condition")
 ]
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"

@@ -6,15 +6,15 @@ import time
 from pathlib import Path
 
 import yaml
+from kustomizations import KUBERNETES
 from pod import Pod
 
-KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
 FETCH = "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 
 
 def shipped_pod_spec():
     """The pod as daemonset.yaml has it."""
-    return yaml.safe_load((KUBERNETES / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
+    return yaml.safe_load((KUBERNETES / "base/daemonset.yaml").read_text())["spec"]["template"]["spec"]
 
 
 class PodNode:

@@ -1,7 +1,7 @@
-"""Every vendor's devices within the rights of the DaemonSet's pod, on simulated hosts, with the patches as shipped.
+"""Every vendor's devices within the rights of the DaemonSet's pod, on simulated hosts, with the components as shipped.
 
 What this does not show: NVIDIA's container runtime, in whose place the host brings a stub of NVML; and the kernel's own
-refusal to tell an unprivileged container of KFD's GPUs (amd.yaml), in whose place files are unreadable.
+refusal to tell an unprivileged container of KFD's GPUs (component amd), in whose place files are unreadable.
 """
 
 import json
@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import yaml
 from cdi_runtime import Runtime
+from kustomizations import by_kind, with_components
 from nvml_host import Host
 from nvml_stub import Stub, compiled
-from pod_node import KUBERNETES, PodNode, shipped_pod_spec
+from pod_node import PodNode, shipped_pod_spec
 from unshared import skip_without_namespaces
 
 from devherd_sim.node.nvidia import NvidiaSpec
@@ -62,14 +62,10 @@ def directory():
     shutil.rmtree(path)
 
 
-def patched_pod_spec(kubectl, directory, *patches):
-    """The pod as `kubectl apply -k` would send it with these patches."""
-    kubernetes = shutil.copytree(KUBERNETES, directory / "kubernetes")
-    with (kubernetes / "kustomization.yaml").open("a") as kustomization:
-        kustomization.write(f"patchesStrategicMerge: [{', '.join(patches)}]\n")
-    text = subprocess.run([kubectl, "kustomize", kubernetes], check=True, capture_output=True, text=True).stdout
-    [daemon_set] = [each for each in yaml.safe_load_all(text) if each["kind"] == "DaemonSet"]
-    return daemon_set["spec"]["template"]["spec"]
+def pod_spec_with(kubectl, directory, *components):
+    """The pod as `kubectl apply -k` would send it with these components."""
+    manifests = by_kind(with_components(kubectl, directory / "kustomization", *components))
+    return manifests["DaemonSet"]["spec"]["template"]["spec"]
 
 
 def told(resources):
@@ -78,7 +74,7 @@ def told(resources):
 
 
 def test_every_vendors_devices_are_served_as_outside_the_pod(directory, run_pod):
-    """Its volumes show all that a scan reads; whole NVIDIA GPUs need neither NVML nor a patch."""
+    """Its volumes show all that a scan reads; whole NVIDIA GPUs need neither NVML nor a component."""
     host = SimulatedNode.create(directory / "node", EVERY_VENDOR).root
     scan = [sys.executable, "-m", "devherd", "scan", "--output", "json", "--host-root", host]
     outside = json.loads(subprocess.run(scan, check=True, capture_output=True).stdout)
@@ -94,7 +90,7 @@ def test_every_vendors_devices_are_served_as_outside_the_pod(directory, run_pod)
 
 
 def test_whole_amd_gpus_are_served_where_the_topology_may_not_be_read(directory, run_pod):
-    """Without amd.yaml: their own nodes suffice for a container to compute; what is missing is reported."""
+    """Without the component amd: their own nodes suffice for a container to compute; what is missing is reported."""
     host = SimulatedNode.create(directory / "node", preset("amd-8")).root
     for properties in host.glob("sys/devices/virtual/kfd/kfd/topology/nodes/*/properties"):
         properties.chmod(0)
@@ -121,16 +117,16 @@ def guarded(directory, tool):
     return made
 
 
-def mig_pod_spec(kubectl, directory, *patches):
-    """With these patches, and what the stub needs."""
-    pod_spec = patched_pod_spec(kubectl, directory, *patches)
+def mig_pod_spec(kubectl, directory, *components):
+    """With these components, and what the stub needs."""
+    pod_spec = pod_spec_with(kubectl, directory, *components)
     pod_spec["containers"][0]["env"].append({"name": "DEVHERD_NVML_STUB", "value": "/host/usr/nvml.txt"})
     return pod_spec
 
 
-def test_mig_devices_are_served_with_nvml_and_cdi_under_the_patches(directory, run_pod, tool, guarded):
-    """M1: nvidia.yaml and nvidia-cdi.yaml; NVML refuses the memory of the GPU, specs name the host's own libraries."""
-    pod_spec = mig_pod_spec(tool("kubectl"), directory, "nvidia.yaml", "nvidia-cdi.yaml")
+def test_mig_devices_are_served_with_nvml_and_cdi_under_the_components(directory, run_pod, kubectl, guarded):
+    """M1: components nvidia and nvidia-cdi; NVML refuses the memory of the GPU, specs name the host's own libraries."""
+    pod_spec = mig_pod_spec(kubectl, directory, "nvidia", "nvidia-cdi")
     options = {"mig_strategy": "mixed", "device_list_strategy": ["cdi-cri"]}
 
     node = run_pod(directory, pod_spec, {"vendors": {"nvidia": options}}, guarded.root)
@@ -152,9 +148,9 @@ def test_mig_devices_are_served_with_nvml_and_cdi_under_the_patches(directory, r
     assert node.pod.status()["CapEff"] == "0000000000000000"
 
 
-def test_all_mig_devices_are_served_by_the_right_to_monitor_them(directory, run_pod, tool, guarded):
-    """M1: with nvidia-mig.yaml, those made since the pod started too; no child but source:nvml has the capability."""
-    pod_spec = mig_pod_spec(tool("kubectl"), directory, "nvidia.yaml", "nvidia-mig.yaml", "nvidia-cdi.yaml")
+def test_all_mig_devices_are_served_by_the_right_to_monitor_them(directory, run_pod, kubectl, guarded):
+    """M1: with nvidia-mig, those made since the pod started too; no child but source:nvml has the capability."""
+    pod_spec = mig_pod_spec(kubectl, directory, "nvidia", "nvidia-mig", "nvidia-cdi")
 
     node = run_pod(directory, pod_spec, {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}, guarded.root)
 

@@ -84,3 +84,22 @@ def test_the_commands_for_ci_work(place):
     environment |= {"DEVHERD_KUBELET_DIR": str(directory / "kubelet")}
     code, said, complained = run(place, "bash", "-ec", re.sub("^ {10}", "", commands, flags=re.MULTILINE))
     assert (code, said.splitlines()[-1]) == (0, "no findings"), complained
+
+
+@pytest.mark.timeout(600)
+def test_the_test_in_go_passes(place, tool):
+    """As it stands, in a module of its own that needs no other; Go's compiled packages are those of its usual cache."""
+    directory, environment = place
+    go = tool("go")
+    module = directory / "module"  # TMPDIR itself may be none
+    module.mkdir()
+    (directory / "plugin.py").rename(module / "plugin.py")
+    (module / "plugin_test.go").write_text(blocks("go")[0])
+    (module / "go.mod").write_text("module example.com/plugin\n\ngo 1.22\n")
+    cache = subprocess.run([go, "env", "GOCACHE"], capture_output=True, text=True, check=True).stdout.strip()
+    environment |= {"GOCACHE": cache, "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod"}
+    unformatted = subprocess.run([Path(go).with_name("gofmt"), "-l", module], capture_output=True, check=True)
+    assert unformatted.stdout == b""
+    subprocess.run([go, "-C", module, "vet", "."], env=environment, check=True)  # minutes where nothing is compiled yet
+    code, said, complained = run(place, go, "-C", module, "test", "-v", ".")
+    assert (code, "--- PASS: TestAContainerGetsWhatItAsksFor" in said) == (0, True), said + complained

@@ -15,6 +15,7 @@ from exporter_instance import eventually
 from not_tested import not_tested
 
 from devherd.config.web import Tls, Web
+from devherd.exporter.connections import MOST_HANDSHAKES
 
 PASSWORD = "correct horse"
 USERS = {"prometheus": bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4, prefix=b"2a")).decode()}
@@ -243,6 +244,92 @@ def test_clients_that_begin_tls_and_say_no_more_keep_nobody_waiting(make_instanc
         for each in silent:
             each.close()
     assert "Traceback" not in instance.log
+
+
+def half_open(instance, addresses, of_each=1):
+    """Connections that begin TLS and say no more, from these addresses."""
+    port = int(instance.url.rpartition(":")[2])
+    opened = []
+    for address in addresses:
+        for _ in range(of_each):
+            opened.append(socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(address, 0)))
+            opened[-1].sendall(b"\x16\x03\x01")
+    return opened
+
+
+def is_ended(connection):
+    """Once the other side has ended it; with a reset, where it had not read what was sent."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def own_bytes(pid):
+    """Memory that a process does not share, in bytes."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return 1024 * int(re.search(r"^Private_Dirty: +(\d+) kB$", rollup, re.MULTILINE)[1])
+
+
+def test_handshakes_that_are_never_finished_are_few_and_small(make_instance, curl, tls):
+    """200 of them had 59 MB; whoever begins one more takes the place of the one that waits longest."""
+    instance = serving(make_instance, Web(tls=tls))
+    assert curl(f"{instance.url}/healthz")[0] == 503
+    before = own_bytes(instance.exporter_pid)
+    files = Path(f"/proc/{instance.exporter_pid}/fd")
+    idle = len(list(files.iterdir()))
+    opened = half_open(instance, [f"127.0.0.{number}" for number in range(2, 22)], of_each=10)
+    try:
+        assert all(map(is_ended, opened[:-MOST_HANDSHAKES]))
+        assert len(list(files.iterdir())) <= idle + MOST_HANDSHAKES
+        assert own_bytes(instance.exporter_pid) - before < 15 << 20
+        assert curl(f"{instance.url}/healthz")[0] == 503
+    finally:
+        for each in opened:
+            each.close()
+
+
+def test_a_handshake_has_a_time_limit(make_instance, tls):
+    """Also where nobody else wants its place."""
+    (silent,) = half_open(serving(make_instance, Web(tls=tls)), ["127.0.0.1"])
+    with silent:
+        assert is_ended(silent)
+
+
+def test_a_reload_that_ends_a_handshake_logs_no_traceback(make_instance, curl, tls):
+    """Two were logged for each that was open."""
+    instance = serving(make_instance, Web(tls=tls))
+    first = instance.url
+    opened = half_open(instance, ["127.0.0.1"], of_each=3)
+    assert curl(f"{first}/healthz")[0] == 503
+    tls13 = Tls(cert_file=tls.cert_file, key_file=tls.key_file, min_version="TLS13")
+    instance.configure("127.0.0.1:0", Web(tls=tls13))
+    reload(instance)
+    for each in opened:
+        with each:
+            assert is_ended(each)
+    eventually(lambda: instance.url != first, "it serves with what was reloaded")
+    assert curl(f"{instance.url}/healthz")[0] == 503
+    assert "Traceback" not in instance.log
+
+
+def test_an_address_that_cannot_be_bound_is_said_once_while_the_certificate_is_unusable(make_instance, curl, tls):
+    """It was said each second. The one becomes right, and is served; the other still waits."""
+    away = tls.key_file.rename(tls.key_file.with_suffix(".away"))
+    instance = make_instance()
+    path = instance.run_dir / "http.sock"
+    path.touch()
+    instance.configure(f"127.0.0.1:0,unix:{path}", Web(tls=tls))
+    instance.start()
+    said = f"cannot listen on unix:{path}: Address already in use; trying again"
+    eventually(lambda: said in instance.log, "it is said")
+    time.sleep(3)
+    assert instance.log.count("cannot listen on") == 1
+    away.rename(tls.key_file)
+    assert curl(f"{instance.url}/healthz")[0] == 503
+    path.unlink()
+    eventually(lambda: f"serving unix:{path}" in instance.log, "it serves there, too")
+    assert instance.log.count("cannot listen on") == 1
 
 
 def test_a_unix_socket_needs_no_password(make_instance, curl, tls):

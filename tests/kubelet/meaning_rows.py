@@ -33,6 +33,7 @@ PLAYED_ELSEWHERE = {
     ("nvml", "nvlink-down"): "it takes two looks of half a minute's distance: tests/nvml/test_nvml_watcher.py",
     ("nvml", "nvlink-errors"): "likewise",
     ("amd-nic-exporter", "external"): "as amd-exporter, with another word on the wire: tests/health/test_monitors.py",
+    ("path", "node-missing"): "a scan may see it first: tests/vendors/test_generic_paths.py",
     ("cdi", "cdi-unwritable"): "it is about every device of a file: a test of its own in test_real_meanings.py",
 }
 """Meanings without a row, each with the reason."""
@@ -108,7 +109,7 @@ ROWS = [
     Row("scan", "fme-error", FPGA, **of_fault("file", at=COMPATIBILITY)),
     Row("scan", "shell-unreadable", XILINX, **of_fault("file", "x" * 5000, "rom.u.*/VBNV")),
     Row("node", "node-missing", FPGA, **of_fault("node", at="{id}")),
-    Row("path", "node-missing", FILE, **of_fault("file", at="run/licence"), is_brief=True),
+    Row("inventory", "gone", FILE, **of_fault("file", at="run/licence")),
     Row("inventory", "gone", XE, **of_fault("remove")),
     Row("pci-power", "power-state", FPGA, **of_fault("power")),
     Row("pci-config", "off-bus", FPGA, **of_fault("off-bus")),

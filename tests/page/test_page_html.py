@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devherd import spool
 from devherd.exporter.status_page import device
 from devherd.exporter.status_page.page import render
+from devherd.exporter.status_page.resources import MOST_RESOURCES
 from devherd.exporter.status_page.view import View
 from devherd.head import Head
 from devherd.heartbeat import Heartbeats
@@ -311,6 +313,34 @@ def test_a_page_of_ten_thousand_devices_is_small_and_has_the_unhealthy_one_first
     assert rows[:3] == ["example.com/gpu/gpu-7", "example.com/gpu/gpu-0", "example.com/gpu/gpu-1"]
     assert f"Showing {len(rows)} of 10,000 devices. Show more" in page.of_sections["example.com/gpu"]
     assert ("a", [("href", "?resource=example.com/gpu"), ("class", "grow")]) in page.tags
+
+
+def named(number, **fields):
+    """A resource with one device."""
+    return Resource(name=f"example.com/r{number:05}", devices=[Device(id=f"device-{number}", **fields)])
+
+
+def test_a_page_of_ten_thousand_resources_is_small_and_has_the_unhealthy_one_first():
+    """Each is on one of the pages that follow each other; names are in order where there is room for all."""
+    resources = [named(number) for number in range(9_999)] + [named(9_999, reasons=["xid"])]
+    registered = {each.name: ResourceState(name=each.name, registered=True) for each in resources}
+    children = {f"resource:{spool.key_of(name)}": Child(state="RUNNING") for name in registered}
+    herd = Herd(resources, registered, ScanSummary(), children, 1, head=HEAD)
+
+    body = render(herd, {}, (), HEARTBEATS, View()).body
+    assert len(body.encode()) < 300_000
+    assert list(Page(body).of_sections)[-MOST_RESOURCES - 1 :][:2] == ["resources", "example.com/r09999"]
+    assert "Showing resources 1 to 100 of 10,000." in body
+    assert 'href="?skip=100"' in body
+
+    last = render(herd, {}, (), HEARTBEATS, View(skip=9_900)).body
+    assert list(Page(last).of_sections)[-MOST_RESOURCES:] == [each.name for each in resources[9_899:9_999]]
+    assert "Showing resources 9,901 to 10,000 of 10,000." in last
+    assert ">Next</a>" not in last
+    assert "No more resources." in render(herd, {}, (), HEARTBEATS, View(skip=10_000)).body
+
+    few = Herd(resources[-50:], registered, ScanSummary(), children, 1, head=HEAD)
+    assert list(page_of(few, {}).of_sections)[-50:] == [each.name for each in few.resources]
 
 
 def test_ten_thousand_devices_of_one_card_are_not_each_linked_from_each_other():

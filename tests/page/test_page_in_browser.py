@@ -325,6 +325,39 @@ async def test_a_link_to_a_device_that_the_first_page_has_no_room_for_finds_it(s
     await expect(device(page, "GPU-4321").locator(".facts")).to_be_visible()
 
 
+async def test_a_link_to_a_resource_that_the_first_page_has_no_room_for_finds_it(served, window):
+    """And to its device; from elsewhere, or from a page on which a filter hides it."""
+    for number in range(150):
+        served.put(Resource(name=f"example.com/r{number:03}", devices=[Device(id="0", attributes={"slot": "7"})]))
+    far = "example.com/r149"
+    page = await window(served.url)
+    await expect(page.locator(".resource")).to_have_count(100)
+    await page.get_by_role("link", name="Next").click()
+    await expect(page.locator(".resource")).to_have_count(52)
+    await expect(section(page, far)).to_be_visible()
+
+    page = await window(f"{served.url}/#{far}/0")
+    await expect(page.locator(f"[id='{far}/0'] .facts")).to_be_visible()
+    assert page.url == f"{served.url}/?resource=example.com%2Fr149#{far}/0"
+    await page.evaluate("location.hash = 'example.com/r007'")
+    await expect(section(page, "example.com/r007").locator(".devices")).to_be_visible()
+
+
+async def test_an_attribute_that_the_next_answer_does_not_have_goes(served, window):
+    """Also the fold of what a filter has unfolded."""
+    page = await window(served.url)
+    await page.evaluate("document.getElementById('rdma/hca').setAttribute('title', 'of an older answer')")
+    served.put(gpus(2))
+    await turn(page)
+    await expect(page.locator(".verdict")).to_contain_text("Unhealthy:")
+    assert await section(page, "rdma/hca").get_attribute("title") is None
+
+    for text, is_open in (("mlx5", True), ("", False)):
+        await page.get_by_label("Filter devices").fill(text)
+        await page.clock.fast_forward(1000)
+        await expect(section(page, "rdma/hca").locator(".devices")).to_be_visible(visible=is_open)
+
+
 async def test_without_scripts_the_page_shows_the_same(served, window):
     """Folds, the filter and the pages of a long list are links and forms."""
     served.put(gpus(2))

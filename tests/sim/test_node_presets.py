@@ -133,36 +133,99 @@ def test_an_empty_spec_file_is_a_machine_without_devices(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "what", "cure"),
     [
-        ("fpga: {crads: 8}", "fpga.0.crads: unknown key, did you mean `cards`?"),
-        ("fpag: {cards: 8}", "did you mean `fpga`?"),
-        ("fpga: {driver: xrt}", "fpga.0.driver"),
-        ("fpga: {cards: 0}", "fpga.0.cards"),
-        ("fpga: {afu_ids: [xyz]}", "fpga.0.afu_ids.0"),
-        ("usb: [{vendor: 7523, product: '1234'}]", "usb.0.vendor"),
-        ("devices: [{path: kvm, number: '10:1'}]", "devices.0.path"),
-        ("devices: [{path: /dev/kvm, number: '4096:1'}]", "below 4096"),
-        ("devices: [{path: /dev/kvm, number: '1:1048576'}]", "below 1048576"),
-        ("nvidia: {gpsu: 8}", "nvidia.gpsu: unknown key, did you mean `gpus`?"),
-        ("nvidia: {mig: [[1c.3g.40gb]]}", "nvidia.mig.0.0"),
-        ("nvidia: {mig: [[7g.80gb, 7g.80gb]]}", "no MIG device 7g.80gb on 0000:01:00.0"),
-        ("nvidia: {mig: [[3g.33gb]]}", "no MIG device 3g.33gb"),
-        ("nvidia: {model: v100, mig: [[1g.10gb]]}", "the Tesla V100-SXM2-32GB has none left"),
-        ("preset: fpga-9", "did you mean"),
-        ("tree: 'sys/a'", "line 1 of the tree"),
-        ("- 1", "the file"),
-        ("a: [", "not valid YAML"),
+        ("fpga: {crads: 8}", "1:8 — fpga.crads: unknown key", "did you mean `cards`?"),
+        ("fpag: {cards: 8}", "1:1 — fpag: unknown key", "did you mean `fpga`?"),
+        ("preste: fpga-1", "1:1 — preste: unknown key", "did you mean `preset`?"),
+        (
+            "fpga:\n- cards: 2\n- driver: xrt",
+            "3:11 — fpga[1].driver: `xrt` is not one of `dfl`, `opae`",
+            "choose one of them",
+        ),
+        ("fpga: {cards: 0}", "1:15 — fpga.cards: `0` is too small", "give at least `1`"),
+        ("fpga: 8", "1:7 — fpga: `8` is not a list", "begin each item with `- ` on a line of its own"),
+        (
+            "fpga: {afu_ids: [xyz]}",
+            "1:18 — fpga.afu_ids[0]: `xyz` is not 32 hexadecimal digits in lower case",
+            "write it like `69528db6eb31577a8c3668f9faa081f6`",
+        ),
+        ("usb: [{vendor: 7523, product: '1234'}]", "1:16 — usb[0].vendor: `7523` is not a text", "put it in quotes"),
+        ("usb: [{product: '1234'}]", "1:7 — usb[0]: `vendor` is missing", "add `vendor`"),
+        (
+            "devices: [{path: kvm, number: '10:1'}]",
+            "1:18 — devices[0].path: `kvm` is not a path below /dev",
+            "write it like `/dev/kvm`",
+        ),
+        (
+            "devices: [{path: /dev/kvm, number: 10:23}]",
+            "1:36 — devices[0].number: `10:23` is not a text",
+            "put it in quotes",
+        ),
+        (
+            "devices: [{path: /dev/kvm, number: '4096:1'}]",
+            "1:36 — devices[0].number: `4096:1` is too large",
+            "the major number is below 4096, the minor number below 1048576",
+        ),
+        (
+            "devices: [{path: /dev/kvm, number: '1:1048576'}]",
+            "1:36 — devices[0].number: `1:1048576` is too large",
+            "the major number is below 4096, the minor number below 1048576",
+        ),
+        ("nvidia: {gpsu: 8}", "1:10 — nvidia.gpsu: unknown key", "did you mean `gpus`?"),
+        (
+            "nvidia: {mig: [[1c.3g.40gb]]}",
+            "1:17 — nvidia.mig[0][0]: `1c.3g.40gb` is not a MIG profile",
+            "write it like `1g.10gb`",
+        ),
+        (
+            "nvidia: {mig: [[7g.80gb, 7g.80gb]]}",
+            "1:15 — nvidia.mig: no MIG device 7g.80gb on 0000:01:00.0: the NVIDIA H100 80GB HBM3 has none left",
+            "leave it out",
+        ),
+        (
+            "nvidia: {model: v100, mig: [[1g.10gb]]}",
+            "1:28 — nvidia.mig: no MIG device 1g.10gb on 0000:01:00.0: the Tesla V100-SXM2-32GB has none left",
+            "leave it out",
+        ),
+        ("preset: fpga-9", "1:9 — preset: `fpga-9` is not a preset", "did you mean `fpga-8` or `fpga-1`?"),
+        (
+            "tree: 'sys/a'",
+            "1:7 — tree: line 1 of the tree: what is it?: `sys/a`",
+            "write `path/`, `path = text`, `path -> target`, `path char 244:0`, `path fifo` or `path binary 0xff*10`",
+        ),
+        (
+            "a: [",
+            "2:1 — a value is missing here, or a `[` or `{` above is not closed",
+            "give the value, or add the `]` or `}`",
+        ),
+        ("fpga: {cards: 1}\nfpga: {cards: 2}", "2:1 — the key `fpga` is given twice", "remove one of them"),
+        ("\tfpga: 1", "1:1 — the line is indented with a tab", "indent with spaces"),
     ],
 )
-def test_a_bad_spec_is_refused_with_its_place(content: str, complaint: str, tmp_path: Path):
-    """Each mistake is one readable line."""
+def test_a_bad_spec_is_refused_with_its_place(content: str, what: str, cure: str, tmp_path: Path):
+    """As a bad configuration is: file, line, column, key, the value, what to write."""
     spec = tmp_path / "spec.yaml"
     spec.write_text(content)
     with pytest.raises(UsageError) as refused:
-        entries(load(str(spec)))
-    assert complaint in str(refused.value)
-    assert "\n" not in str(refused.value)
+        load(str(spec))
+    assert str(refused.value) == f"bad spec in {spec}:{what} — {cure}"
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"fpga: \xff", "byte 6 is not UTF-8 text — save the file as UTF-8"),
+        (b"- 1", "the file is not a mapping of keys — write it like `fpga: {cards: 8}`"),
+    ],
+)
+def test_a_file_that_is_no_spec_is_refused_as_a_whole(content: bytes, what: str, tmp_path: Path):
+    """No place in it is to blame."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_bytes(content)
+    with pytest.raises(UsageError) as refused:
+        load(str(spec))
+    assert str(refused.value) == f"bad spec in {spec} — {what}"
 
 
 @pytest.mark.parametrize("name", ["fpga-9", "no-such.yaml", ""])

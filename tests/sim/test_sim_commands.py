@@ -100,11 +100,24 @@ def test_every_key_of_a_spec_is_explained(tmp_path):
 def test_what_cannot_be_written_is_told_in_a_line(tmp_path):
     """A bad spec, no directory, a directory of other things, a place that cannot be one."""
     (tmp_path / "thesis.txt").write_text("x")
-    assert "did you mean `fpga-8`?" in complaint(sim("node", tmp_path / "host", "--spec", "fpga-9"), 2)
+    assert "did you mean `fpga-8` or `fpga-1`?" in complaint(sim("node", tmp_path / "host", "--spec", "fpga-9"), 2)
     assert "no directory" in complaint(sim("node"), 2)
     assert "not a simulated node" in complaint(sim("node", tmp_path), 2)
     assert "not a directory" in complaint(sim("node", tmp_path / "thesis.txt"), 2)
     assert "cannot write" in complaint(sim("node", tmp_path / "thesis.txt/host"), 2)
+
+
+def test_all_that_is_wrong_with_a_spec_is_said_a_line_each(tmp_path):
+    """As `check-config` does with a configuration."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("fpga:\n  crads: 8\nnvidia:\n  gpus: many\n")
+    done = sim("node", tmp_path / "host", "--spec", spec)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        f"devherd: bad spec in {spec}:2:3 — fpga.crads: unknown key — did you mean `cards`?",
+        f"devherd: bad spec in {spec}:4:9 — nvidia.gpus: `many` is not a whole number — write one, like `4`",
+    ]
+    assert not (tmp_path / "host").exists()
 
 
 @pytest.mark.parametrize("words", [["status"], ["devices"], ["allocate", RESOURCE, "1"], ["free", "pod"], ["restart"]])

@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
     """The configuration, and its keys that an option or a variable overrules. Raises ConfigError, UsageError."""
-    from devherd.config import COMMON_OPTIONS, file_of, judge, load, strict_yaml
-    from devherd.config.loader import not_text
+    from devherd.config import COMMON_OPTIONS, ConfigError, file_of, judge, load, strict_yaml
+    from devherd.config.file_content import decoded
 
     options = {name: getattr(arguments, name) for name in ("config", *COMMON_OPTIONS)}
     path = file_of(options, os.environ)
@@ -52,9 +52,9 @@ def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
         return load(options, os.environ), {}
     source = STDIN if str(path) == "-" else str(path)
     try:
-        text = sys.stdin.read() if source == STDIN else strict_yaml.read_text(path)
-    except UnicodeDecodeError as error:
-        raise not_text(source, error) from error
+        text = decoded(source, sys.stdin.read if source == STDIN else lambda: strict_yaml.read_text(path))
+    except ConfigError:
+        raise
     except UsageError as error:
         if arguments.file is None:
             raise

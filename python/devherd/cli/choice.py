@@ -18,15 +18,20 @@ class Choice:
     vendors: Sequence[str] = ()
     unhealthy: bool = False
 
+    def require(self, resources: Sequence[spool_pb2.Resource]) -> None:
+        """Raises UsageError for a name that there is not."""
+        for glob in self.absent(resources):
+            raise unknown("resource", glob, [resource.name for resource in resources])
+        known = sorted({row.name for row in vendors()})
+        for glob in _not_among(known, self.vendors):
+            raise unknown("vendor", glob, known)
+
+    def absent(self, resources: Sequence[spool_pb2.Resource]) -> list[str]:
+        """The names of resources that there are not: one that there was may have gone."""
+        return _not_among([resource.name for resource in resources], self.resources)
+
     def among(self, resources: Sequence[spool_pb2.Resource]) -> list[spool_pb2.Resource]:
-        """Those that are meant, with the devices that are meant. Raises UsageError for a name that there is not."""
-        for kind, globs, known in (
-            ("resource", self.resources, [resource.name for resource in resources]),
-            ("vendor", self.vendors, sorted({row.name for row in vendors()})),
-        ):
-            for glob in globs:
-                if not any(fits_any(name, [glob]) for name in known):
-                    raise unknown(kind, glob, known)
+        """Those that are meant, with the devices that are meant."""
         meant = [
             resource
             for resource in resources
@@ -34,6 +39,10 @@ class Choice:
             and (not self.vendors or fits_any(resource.vendor, self.vendors))
         ]
         return [noted for resource in meant if (noted := only_noted(resource)).devices] if self.unhealthy else meant
+
+
+def _not_among(known: Sequence[str], globs: Sequence[str]) -> list[str]:
+    return [glob for glob in globs if not any(fits_any(name, [glob]) for name in known)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """Devices and problems as tables for people."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.cells import cell_len
@@ -54,6 +54,12 @@ def table(*headings: str) -> Table:
 def plain(text: str) -> str:
     """Text from a device, without control characters for the terminal."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def absent(names: Iterable[str]) -> Iterator[Text]:
+    """A line for each resource that was asked for, and is not there."""
+    for name in names:
+        yield Text(plain(f"{name}: not there at present"), "red")
 
 
 def devices(resources: Iterable[spool_pb2.Resource]) -> Table:

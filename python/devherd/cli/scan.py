@@ -44,12 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.watch and arguments.output != "table":
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
     config, chosen = load_config(arguments), choice.choice_of(arguments)
+    report = look(config)
+    chosen.require(report.resources)
     if arguments.watch:
         from devherd.cli.inventory_table import console
         from devherd.cli.watch import watch
 
-        return watch(console(), lambda: _table(_worst_first(_only(look(config), chosen)), explain=arguments.explain))
-    report = _only(look(config), chosen)
+        return watch(console(), lambda: _seen(look(config), chosen, explain=arguments.explain))
+    report = _only(report, chosen)
     _print(report, arguments.output, explain=arguments.explain)
     return ExitCode.PROBLEM_FOUND if arguments.fail_on_problem and report.problems else ExitCode.DONE
 
@@ -59,13 +61,18 @@ def look(config: "Config") -> "ScanReport":
     from devherd.config import resolve
     from devherd.scanner.scan_once import scan_once
 
-    if reason := _why_no_host(config.host_root):
-        raise UsageError(f"cannot scan {config.host_root}", reason, "give the host's root directory with --host-root")
+    check_host_root(config)
     return scan_once(resolve(config))
 
 
+def check_host_root(config: "Config") -> None:
+    """Raises UsageError when host_root is not a directory."""
+    if reason := _why_no_host(config.host_root):
+        raise UsageError(f"cannot scan {config.host_root}", reason, "give the host's root directory with --host-root")
+
+
 def _only(report: "ScanReport", chosen: choice.Choice) -> "ScanReport":
-    """What is chosen of it. Raises UsageError for a name that there is not."""
+    """What is chosen of it."""
     if chosen == choice.Choice():
         return report
     resources = chosen.among(report.resources)
@@ -79,8 +86,15 @@ def _only(report: "ScanReport", chosen: choice.Choice) -> "ScanReport":
     )
 
 
-def _worst_first(report: "ScanReport") -> "ScanReport":
-    return replace(report, resources=choice.worst_first(report.resources))
+def _seen(report: "ScanReport", chosen: choice.Choice, *, explain: bool) -> "RenderableType":
+    """What a watch shows: what is wrong first, and which of the chosen resources have gone."""
+    from rich.console import Group
+
+    from devherd.cli import inventory_table
+
+    found = _only(report, chosen)
+    table = _table(replace(found, resources=choice.worst_first(found.resources)), explain=explain)
+    return Group(*inventory_table.absent(chosen.absent(report.resources)), table)
 
 
 def _why_no_host(root: Path) -> str:

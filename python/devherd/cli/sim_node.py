@@ -29,6 +29,7 @@ Device nodes are real ones where mknod is permitted and empty files otherwise.
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from devherd.errors import ExitCode, UsageError
@@ -66,7 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "no directory given", "a simulated node is a directory", "try `devherd sim node /tmp/host --spec fpga-8`"
         )
-    _write(arguments.directory, arguments.spec)
+    from devherd.config import ConfigError
+
+    try:
+        _write(arguments.directory, arguments.spec)
+    except ConfigError as error:
+        for each in error.errors:
+            print(f"devherd: {each}", file=sys.stderr)
+        return ExitCode.USAGE
     return ExitCode.DONE
 
 

@@ -33,12 +33,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
     settings = instance_settings(arguments)
     chosen = choice.choice_of(arguments)
+    herd, allocations = look(settings)
+    chosen.require(herd.resources)
     if arguments.watch:
         from devherd.cli.inventory_table import console
         from devherd.cli.watch import watch
 
-        return watch(console(), lambda: _table(*look(settings), chosen, worst_first=arguments.sort != "name"))
-    herd, allocations = look(settings)
+        return watch(console(), lambda: _seen(settings, chosen, worst_first=arguments.sort != "name"))
     resources = chosen.among(herd.resources)
     if arguments.output == "json":
         print(json.dumps(status_json(replace(herd, resources=resources), allocations), indent=2))
@@ -81,6 +82,14 @@ def status_json(herd: Herd, allocations: Allocations | None) -> Json:
         for _, child in sorted(herd.children.items())
     ]
     return status
+
+
+def _seen(settings: Settings, chosen: choice.Choice, *, worst_first: bool) -> "RenderableType":
+    """What a watch shows: also that the instance has gone, which may come back."""
+    try:
+        return _table(*look(settings), chosen, worst_first=worst_first)
+    except UnreachableError as error:
+        return str(error)
 
 
 def _table(

@@ -21,7 +21,7 @@ from devherd.spool.listing import listed, size_of
 def parts(
     herd: Herd, allocations: Allocations | None, choice: Choice | None = None, *, worst_first: bool = False
 ) -> Iterator[RenderableType]:
-    """Head, trouble, resources, the processes that serve none. Raises UsageError for a choice of what there is not."""
+    """Head, trouble, resources, the processes that serve none."""
     choice = choice or Choice()
     named = replace(choice, unhealthy=False).among(herd.resources)
     if worst_first:
@@ -31,12 +31,20 @@ def parts(
     resources = [resource for resource in named if resource.name in names] if choice.unhealthy else named
     if herd.head:
         yield from _head(herd.head)
+        if herd.standby:
+            waits = amounts.duration(time.time() - herd.standby.since)
+            what = f"devherd {herd.standby.version} ({herd.standby.revision}) stands by to take over, up {waits}"
+            yield Text(plain(what), "bold")
         yield ""
     if noted:
         yield _devices(herd, noted, allocations)
         yield "why: devherd explain RESOURCE DEVICE"
         yield ""
-    complaints = [*_about_registration(herd, named), *_about_the_configuration(herd)]
+    complaints = [
+        *inventory_table.absent(choice.absent(herd.resources)),
+        *_about_registration(herd, named),
+        *_about_the_configuration(herd),
+    ]
     if complaints:
         yield from complaints
         yield ""

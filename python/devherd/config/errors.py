@@ -8,7 +8,7 @@ from devherd.errors import UsageError
 
 
 class ConfigError(UsageError):
-    """A configuration that cannot be used: the first error, and how many more there are. `errors` has all of them."""
+    """A file of keys that cannot be used: the first error, and how many more there are. `errors` has all of them."""
 
     def __init__(self, errors: Sequence[UsageError]) -> None:
         first, others = errors[0], len(errors) - 1
@@ -22,12 +22,13 @@ def config_error(
     problems: Iterable[Problem],
     positions: Positions | None = None,
     origins: Mapping[str, str] | None = None,
+    subject: str = "configuration",
 ) -> ConfigError:
-    """The error for these problems, in the order of the file.
+    """The error for these problems, in the order of the file; `subject` is what the file is.
 
     `origins` has the keys whose value is not the file's, each with the option or variable that gives it.
     """
-    return ConfigError([*_errors(source, problems, positions, origins or {})])
+    return ConfigError([*_errors(source, problems, positions, origins or {}, subject)])
 
 
 def place(source: str, positions: Positions | None, location: Location, *, at_key: bool = False) -> str:
@@ -36,7 +37,7 @@ def place(source: str, positions: Positions | None, location: Location, *, at_ke
 
 
 def _errors(
-    source: str, problems: Iterable[Problem], positions: Positions | None, origins: Mapping[str, str]
+    source: str, problems: Iterable[Problem], positions: Positions | None, origins: Mapping[str, str], subject: str
 ) -> Iterator[UsageError]:
     for problem in problems:
         origin = origins.get(str(problem.location[0])) if problem.location else None
@@ -46,4 +47,4 @@ def _errors(
         where = place(source, positions, problem.location, at_key=problem.at_key)
         path = key_path(problem.location)
         said = f"{path}: {problem.what}" if path else problem.what
-        yield UsageError(f"bad configuration in {where}", said, problem.cure)
+        yield UsageError(f"bad {subject} in {where}", said, problem.cure)

@@ -1,29 +1,24 @@
 """Where the configuration comes from: option, environment, file, default, in that order."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
-from devherd.config import strict_yaml
+from devherd.config import file_content, strict_yaml
 from devherd.config.conflicts import conflicts
-from devherd.config.errors import ConfigError, config_error
+from devherd.config.errors import config_error
 from devherd.config.foreign import what_else
 from devherd.config.model import Config
 from devherd.config.positions import Positions
-from devherd.config.problem import Problem
+from devherd.config.sources import Source, chosen_again, source_of
 from devherd.config.web import Web
 from devherd.config.web_config import WebConfig
 from devherd.config.words import problems_of
-from devherd.config.yaml_faults import fault_of
-from devherd.errors import UsageError
 from devherd.settings import Settings
 from devherd.spool.identity import identity_of
 
-DEFAULT_PATH = Path("/etc/devherd/config.yaml")
 COMMON_OPTIONS = (
     *("host_root", "kubelet_dir", "registration", "run_dir", "state_dir", "listen", "web_config"),
     *("log_level", "log_format"),
@@ -31,20 +26,27 @@ COMMON_OPTIONS = (
 _PATHS = ("host_root", "kubelet_dir", "run_dir", "state_dir", "web_config")
 
 
-def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
+def load(options: Mapping[str, str | None], environ: Mapping[str, str], label_value: str | None = None) -> Config:
     """The configuration from options (`config` and the common ones, None = not given), environment and file.
 
+    `label_value` is that of the node's label which chooses the file (sources.py); None: nobody can tell.
     Raises ConfigError with every error found, UsageError when the file cannot be read.
     """
+    source = source_of(options, environ, label_value)
+    return _load(options, environ, source)
+
+
+def _load(options: Mapping[str, str | None], environ: Mapping[str, str], source: Source) -> Config:
     given = given_values(options, environ)
-    path = file_of(options, environ)
+    path = source.file
     seen = (
         identity_of(path, follow_symlinks=True) if path else None
     )  # before it is read: what is put in place meanwhile is another version
-    text = _decoded(str(path), lambda: strict_yaml.read_text(path)) if path else ""
+    text = file_content.decoded(str(path), lambda: strict_yaml.read_text(path)) if path else ""
     config = valid(str(path or "the options"), text, given)
     config._web = _web(config.web_config)  # noqa: SLF001 - as below
     config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
+    config._configurations, config._label_value = source.configurations, source.label_value  # noqa: SLF001 - likewise
     config._given_options = tuple(  # noqa: SLF001 - likewise
         (name, given[name][0] if name in given else value) for name, value in options.items() if value is not None
     )
@@ -53,8 +55,10 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
 
 def reload(settings: Settings, environ: Mapping[str, str]) -> Config:
     """The configuration as it is now for an instance that runs with these settings. Raises as `load` does."""
-    path = str(settings.config_path) if settings.config_path else None
-    return load({**dict(settings.given_options), "config": path}, environ)
+    options = dict(settings.given_options)
+    if settings.configurations is not None:
+        return _load(options, environ, chosen_again(settings))
+    return load({**options, "config": str(settings.config_path) if settings.config_path else None}, environ)
 
 
 def judge(
@@ -99,24 +103,17 @@ def _web(path: Path | None) -> Web:
     if path is None:
         return Web()
     source = str(path)
-    text = _decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
-    content, positions = _content(source, text)
+    text = file_content.decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
+    content, positions = file_content.parsed(source, text)
     try:
-        return WebConfig.model_validate(content).in_force(path.parent.absolute())
+        return WebConfig.model_validate(content).in_force(path.absolute())
     except ValidationError as error:
         raise config_error(source, problems_of(error, WebConfig), positions) from None
 
 
-def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:
-    """The file to read: the one given, or the default one if it is there."""
-    if given := options.get("config") or environ.get("DEVHERD_CONFIG"):
-        return Path(given)
-    return DEFAULT_PATH if DEFAULT_PATH.exists() else None
-
-
 def valid(source: str, text: str, given: Mapping[str, tuple[str, str]] = MappingProxyType({})) -> Config:
     """The configuration that a text makes, with the values given beside it. Raises ConfigError."""
-    content, positions = _content(source, text, what_else)
+    content, positions = file_content.parsed(source, text, what_else)
     try:
         config = Config.model_validate(content | {name: value for name, (value, _) in given.items()})
         problems = conflicts(config)
@@ -126,36 +123,3 @@ def valid(source: str, text: str, given: Mapping[str, tuple[str, str]] = Mapping
         raise config_error(source, problems, positions, {name: origin for name, (_, origin) in given.items()})
     config._positions = positions  # noqa: SLF001 - as in `load`
     return config
-
-
-def _decoded(source: str, read: Callable[[], str]) -> str:
-    try:
-        return read()
-    except UnicodeDecodeError as error:
-        raise not_text(source, error) from error
-
-
-def not_text(source: str, error: UnicodeDecodeError) -> ConfigError:
-    """The error for a file that is not text."""
-    return config_error(source, [Problem((), f"byte {error.start} is not UTF-8 text", "save the file as UTF-8")])
-
-
-def _content(
-    source: str, text: str, foreign_of: Callable[[Any, str], Problem | None] = lambda _content, _text: None
-) -> tuple[dict[str, Any], Positions]:
-    try:
-        content, root = strict_yaml.parse(text)
-    except yaml.YAMLError as error:
-        fault = fault_of(error, text)
-        raise ConfigError(
-            [UsageError(f"bad configuration in {source}:{fault.position}", fault.what, fault.cure)]
-        ) from error
-    if foreign := foreign_of(content, text):
-        raise config_error(source, [foreign])
-    if content is None:
-        content = {}
-    if not isinstance(content, dict):
-        raise config_error(
-            source, [Problem((), "the file is not a mapping of keys", "write it like `scan: {period: 5s}`")]
-        )
-    return {str(key): value for key, value in content.items()}, Positions(root)

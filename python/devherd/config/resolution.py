@@ -31,6 +31,7 @@ def resolve(config: model.Config) -> resolved.Config:
         scan=_part(resolved.ScanOptions, config.scan),
         health=_health(config),
         kubernetes=_part(resolved.KubernetesOptions, config.kubernetes),
+        node_labels=_part(resolved.NodeLabels, config.node_labels),
         exporter=_part(resolved.ExporterOptions, config.exporter),
         web=config.web,
         vendors=_vendors(config.vendors),

@@ -177,6 +177,20 @@ class KubernetesOptions:
     node_condition: bool = False
 
 
+LabelsWay = Literal["none", "feature_file", "node_feature", "node"]
+"""How labels reach the node, model.py says what that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLabels:
+    """Which labels the node gets, and how."""
+
+    write: LabelsWay = "none"
+    omit: list[str] = field(default_factory=list)
+    feature_file: Path = Path("/etc/kubernetes/node-feature-discovery/features.d/devherd")
+    """As the host names it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterOptions:
     """What the exporter shows."""
@@ -194,6 +208,7 @@ class Config:
     scan: ScanOptions = field(default_factory=ScanOptions)
     health: HealthOptions = field(default_factory=HealthOptions)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
+    node_labels: NodeLabels = field(default_factory=NodeLabels)
     exporter: ExporterOptions = field(default_factory=ExporterOptions)
     web: Web = field(default_factory=Web)
     """Who may read the exporter's pages; paths are absolute."""
@@ -217,7 +232,9 @@ class Config:
 
         `nvml_answer` is the file in which NVML's facts are found. A simulated node has one of its own.
         """
-        return json.dumps(json.loads(self.native) | native_settings(self.host_root, nvml_answer, self.resources))
+        labels = self.node_labels.write != "none"
+        host = native_settings(self.host_root, nvml_answer, self.resources, labels=labels)
+        return json.dumps(json.loads(self.native) | host)
 
     @property
     def host_root(self) -> Path:
@@ -233,6 +250,11 @@ class Config:
     def device_info_directory(self) -> Path | None:
         """Where device-info files go, likewise."""
         return None if self.device_info_dir is None else self._on_host(self.device_info_dir)
+
+    @property
+    def feature_file(self) -> Path:
+        """Where Node Feature Discovery reads labels, likewise."""
+        return self._on_host(self.node_labels.feature_file)
 
     @property
     def directories_for_others(self) -> list[Path]:

@@ -18,6 +18,10 @@ _WORDS = {
     "did not find expected key": _NEIGHBOURS,
     "did not find expected '-' indicator": _NEIGHBOURS,
     "could not find expected ':'": ("a key has no `:`", "write it like `period: 5s`"),
+    "did not find expected node content": (
+        "a value is missing here, or a `[` or `{` above is not closed",
+        "give the value, or add the `]` or `}`",
+    ),
     "found unhashable key": _NOT_TEXT,
 }
 """libyaml's words, and ours."""

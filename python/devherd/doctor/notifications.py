@@ -64,7 +64,8 @@ def judge(found: Notifications, *, has_network_cards: bool = False) -> Iterator[
     else:
         yield ok(TOPIC, "the kernel's device events can be heard")
     if found.kernel_log:
-        cure = "add deploy/kubernetes/kernel-log.yaml, or use CAP_SYSLOG; Xids and other messages are not seen without"
+        how = "add the component deploy/kubernetes/components/kernel-log, or use CAP_SYSLOG"
+        cure = f"{how}; Xids and other messages are not seen without"
         restricted = " (kernel.dmesg_restrict is 1)" if found.restricts_kernel_log else ""
         yield warning(TOPIC, f"the kernel log cannot be read: {found.kernel_log}{restricted}", cure)
     else:
@@ -79,7 +80,9 @@ def _of_devlink(hidden: tuple[str, ...]) -> Line:
     which = ", ".join(hidden[:_MOST_NAMED]) + (" …" if len(hidden) > _MOST_NAMED else "")
     what = f"devlink cannot tell of the network cards' firmware: {which} of the host in another network namespace"
     return warning(
-        TOPIC, what, "add deploy/kubernetes/host-network.yaml; without it a card whose firmware fails is Healthy"
+        TOPIC,
+        what,
+        "add the component host-network of deploy/kubernetes; without it a card whose firmware fails is Healthy",
     )
 
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from enum import IntEnum
 from http import HTTPStatus
@@ -27,11 +28,16 @@ IDLE_SECONDS = 75.0
 """Without a byte after an answer: scrapers that keep a connection come back each minute at least."""
 ANSWER_SECONDS = 30.0
 """Until an answer is read."""
+HANDSHAKE_SECONDS = 5.0
+"""Of TLS, at the beginning; it takes some milliseconds and two round trips."""
 GOODBYE_SECONDS = 2.0
 """Of TLS, at the end."""
 MOST_CONNECTIONS = 200
 MOST_OF_A_CLIENT = 50
 """From one address."""
+MOST_HANDSHAKES = 40
+"""Of TLS that have begun: nobody knows yet who is there, and each has buffers of its own."""
+MOST_HANDSHAKES_OF_A_CLIENT = 10
 MOST_UNREAD_BYTES = 32 << 20
 """Of all answers that are being sent."""
 _CHUNK_BYTES = 64 << 10
@@ -40,11 +46,13 @@ _CHUNK_BYTES = 64 << 10
 class Doing(IntEnum):
     """What a connection waits for. Where there are too many, the lowest go first, of these who waits longest."""
 
-    WAITING = 0
+    GREETING = 0
+    """For its client, in the handshake of TLS."""
+    WAITING = 1
     """For its client's next request."""
-    SENDING = 1
+    SENDING = 2
     """For its client to read."""
-    ANSWERING = 2
+    ANSWERING = 3
     """For us."""
 
 
@@ -73,7 +81,8 @@ class Connection:
 
     async def encrypt(self, context: "ssl.SSLContext") -> None:
         """Begin TLS, before the first request. Raises OSError."""
-        await self.writer.start_tls(context, ssl_handshake_timeout=REQUEST_SECONDS)
+        self.turn_to(Doing.GREETING)
+        await self.writer.start_tls(context, ssl_handshake_timeout=HANDSHAKE_SECONDS)
         self.client = replace(self.client, certificate=self.writer.get_extra_info("peercert") or {})
 
     async def close(self) -> None:
@@ -112,12 +121,12 @@ class Connections:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end. Never raises."""
         connection = Connection(writer)
-        self._make_room_for(connection)
-        self._open.add(connection)
         context = None if connection.client.is_local else self._encryption.context
+        self._make_room_for(connection, self._open, MOST_CONNECTIONS, MOST_OF_A_CLIENT)
+        self._open.add(connection)
         try:
             if context is not None:
-                await connection.encrypt(context)
+                await self._greet(connection, context)
             while await self._exchange(connection, reader):
                 pass
             await connection.close()
@@ -129,15 +138,24 @@ class Connections:
 
     def close(self) -> None:
         """End all of them at once."""
-        for connection in self._open:
-            connection.writer.transport.abort()
+        for connection in list(self._open):
+            self._end(connection)
 
-    def _make_room_for(self, newcomer: Connection) -> None:
-        of_the_client = [each for each in self._open if each.client.address == newcomer.client.address]
-        if len(of_the_client) >= MOST_OF_A_CLIENT:
+    async def _greet(self, connection: Connection, context: "ssl.SSLContext") -> None:
+        """Begin TLS. Raises OSError."""
+        greeting = [each for each in self._open if each.doing is Doing.GREETING]
+        self._make_room_for(connection, greeting, MOST_HANDSHAKES, MOST_HANDSHAKES_OF_A_CLIENT)
+        await connection.encrypt(context)
+
+    def _make_room_for(
+        self, newcomer: Connection, others: Collection[Connection], most: int, most_of_a_client: int
+    ) -> None:
+        """End the least of its own client's, or of all, where there are as many as may be."""
+        of_the_client = [each for each in others if each.client.address == newcomer.client.address]
+        if len(of_the_client) >= most_of_a_client:
             self._end(min(of_the_client, key=Connection.worth))
-        elif len(self._open) >= MOST_CONNECTIONS:
-            self._end(min(self._open, key=Connection.worth))
+        elif len(others) >= most:
+            self._end(min(others, key=Connection.worth))
 
     def _make_room_for_bytes(self, wanted: int) -> None:
         """End those that have been reading longest while too much is unread."""

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RECORD_BYTES = 16 << 10
+"""The most that a record of TLS carries (RFC 8446, 5.1): as much is read at once."""
+
 Files = dict[Path, Identity | None]
 
 
@@ -47,7 +50,7 @@ class Encryption:
             return
         is_first, self._files = not self._files, files
         try:
-            self.context = _context(self._tls)
+            self.context = context_of(self._tls)
         except OSError as error:  # ssl.SSLError is one
             if str(error) != self._complaint:
                 stays = (
@@ -61,7 +64,8 @@ class Encryption:
                 log.info("serving with the new certificate %s", self._tls.cert_file)
 
 
-def _context(tls: Tls) -> "ssl.SSLContext":
+def context_of(tls: Tls) -> "ssl.SSLContext":
+    """What serves by these files. Raises OSError that names the one that cannot be used."""
     import ssl  # noqa: PLC0415 - 3 MB, where there is TLS alone
 
     _give_to_asyncio()
@@ -106,3 +110,4 @@ def _give_to_asyncio() -> None:
     if vars(sslproto)["ssl"] is None:
         importlib.reload(sslproto)
         vars(base_events)["ssl"] = vars(selector_events)["ssl"] = ssl
+    sslproto.SSLProtocol.max_size = RECORD_BYTES  # of the buffer that each connection has; asyncio's has 256 kB

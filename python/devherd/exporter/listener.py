@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from devherd.backoff import Backoff
 from devherd.exporter.binding import BACKLOG, bind, printed, unbind
@@ -18,6 +19,23 @@ FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 30.0
 
 
+@dataclass(slots=True)
+class _Unbound:
+    """An address that is still to be bound: what it was refused for last, and when to try again."""
+
+    address: str
+    retries: Backoff = field(default_factory=lambda: Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS))
+    retry_at: float = 0.0
+    refusal: str = ""
+
+    def is_refused(self, refusal: str) -> None:
+        """Said once, and again when it is refused for something else."""
+        if refusal != self.refusal:
+            log.warning("cannot listen on %s: %s; trying again", self.address, refusal)
+        self.refusal = refusal
+        self.retry_at = time.monotonic() + self.retries.seconds()
+
+
 class Listener:
     """Serves HTTP on its addresses, at first none: those of TCP encrypted, if there is to be TLS."""
 
@@ -25,29 +43,21 @@ class Listener:
         self._connections = Connections(handler, encryption)
         self._encryption = encryption
         self._addresses: list[str] = []
-        self._to_bind: list[str] = []
+        self._to_bind: list[_Unbound] = []
         self._servers: list[asyncio.Server] = []
-        self._retries = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
-        self._retry_at = 0.0
 
     async def tend(self) -> None:
-        """Bind what is still to be bound, if the next attempt is due. Never raises."""
-        if not self._to_bind or time.monotonic() < self._retry_at:
-            return
-        in_use: list[str] = []
-        for address in self._to_bind:
-            if self._encryption.is_missing and not address.startswith(UNIX):
-                in_use.append(address)
+        """Bind what is still to be bound, where the next attempt is due. Never raises."""
+        for each in list(self._to_bind):
+            lacks_a_certificate = self._encryption.is_missing and not each.address.startswith(UNIX)
+            if lacks_a_certificate or time.monotonic() < each.retry_at:
                 continue
             try:
-                await self._serve(address)
+                await self._serve(each.address)
             except OSError as error:
-                in_use.append(address)
-                if self._retries.is_fresh:
-                    log.warning("cannot listen on %s: %s; trying again", address, error.strerror or error)
-        self._to_bind = in_use
-        if in_use and not self._encryption.is_missing:
-            self._retry_at = time.monotonic() + self._retries.seconds()
+                each.is_refused(error.strerror or str(error))
+            else:
+                self._to_bind.remove(each)
 
     def move_to(self, addresses: Sequence[str], *, anew: bool = False) -> None:
         """Listen at these from the next `tend` on. When they are others, or `anew`, all connections end."""
@@ -58,9 +68,7 @@ class Listener:
             self.close()
         if list(addresses) != self._addresses:
             log.info("listening address is now %r", ",".join(addresses))
-        self._addresses, self._to_bind = list(addresses), list(addresses)
-        self._retries.reset()
-        self._retry_at = 0.0
+        self._addresses, self._to_bind = list(addresses), list(map(_Unbound, addresses))
 
     def close(self) -> None:
         """End the servers and their connections."""

@@ -12,7 +12,7 @@ import grpc.aio
 
 from devherd.kubelet.endpoint import Endpoint, Identity
 from devherd.kubelet.registration import NotFoundError, RegistrationError
-from devherd.kubelet.registration_socket import Kubelet
+from devherd.kubelet.registration_socket import Kubelet, knock
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import pluginregistration_v1_pb2 as api
 from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
@@ -37,16 +37,23 @@ class FindingKubelet(Kubelet):
         self.pending = f"waiting for the kubelet to look into {self.directory}"
 
     async def accepting(self, waiting: Callable[[str], None]) -> Identity | None:
-        """Return once there is a directory for the socket."""
+        """Return once there is a directory for the socket; `waiting` is also called with why nobody will look yet."""
         if not self.directory.is_dir():
             waiting(f"{self.directory} does not exist")
         while not self.directory.is_dir():
             await self.changed.wait()
+        refusal = self._refusal()
+        if refusal is not None:
+            waiting(refusal)
         return self.identity()
 
     def is_away(self) -> bool:
-        """Whether it has no place to find sockets in; more cannot be seen from here."""
-        return not self.directory.is_dir()
+        """Whether it has no place to find sockets in, or is seen not to run."""
+        return not self.directory.is_dir() or self._refusal() is not None
+
+    def _refusal(self) -> str | None:
+        """Why it is seen not to run; None where it runs, and where the directory of its own socket is not shown."""
+        return knock(self.path) if self.path.parent.is_dir() else None
 
     def needs_another(self, met: Identity | None) -> bool:
         """Never: the next kubelet finds the same socket, and the end of the stream shows when none does."""
@@ -76,7 +83,7 @@ class Found(RegistrationServicer):
 
     async def done(self) -> None:
         """Return once the kubelet has reported success. Raises RegistrationError with its error otherwise."""
-        not_found = NotFoundError(f"the kubelet has not looked into {self._directory} for {FIND_SECONDS:.0f} s")
+        not_found = NotFoundError(f"it has not looked into {self._directory} for {FIND_SECONDS:.0f} s")
         await _within(FIND_SECONDS, self._asked.wait(), not_found)
         silence = RegistrationError(
             f"the kubelet called GetInfo and reported no registration status within {DEADLINE_SECONDS:.0f} s"

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _CURES = {
     401: "the token is not accepted",
-    403: "apply deploy/kubernetes/events-rbac.yaml, and for the node's condition node-condition-rbac.yaml beside it",
+    403: "add the component deploy/kubernetes/components/events, and for the node's condition node-condition beside it",
 }
 
 

@@ -18,7 +18,7 @@ _OF_SHIPPED_RULES = ("nvidia", "amd", "intel-gpu")
 RECORDS_A_ROUND = 10_000
 """How many are read before the scanner beats and looks at anything else."""
 _CURE = (
-    "give devherd the device and CAP_SYSLOG (deploy/kubernetes/kernel-log.yaml does), or set"
+    "give devherd the device and CAP_SYSLOG (deploy/kubernetes/components/kernel-log does), or set"
     " health.kernel_log.enabled to false"
 )
 

@@ -12,12 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from devherd_sim.node.fpga_card import Numbers
 from devherd_sim.node.pci_slots import Slots, numa_node_of
+from devherd_sim.node.written import Written
 
 PRIMARY_MINORS = 64  # of DRM; who comes later has no node (include/drm/drm_file.h, before Linux 6.13)
 _FIRST_RENDER_MINOR = 128
 _XCPS = 7  # amdgpu_xcp_drv.c: one partition is on the PCI function itself
 
-Address = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$", examples=["0000:19:00.0"])]
+Address = Annotated[
+    str, Written(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$", "a PCI address in lower case", '"0000:19:00.0"')
+]
 
 
 class AmdSpec(BaseModel):

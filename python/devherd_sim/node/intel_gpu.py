@@ -13,6 +13,7 @@ from devherd_sim.node.class_device import class_device, class_node
 from devherd_sim.node.entry import Entry, attributes
 from devherd_sim.node.fpga_card import Numbers
 from devherd_sim.node.pci_slots import Slots, numa_node_of, virtual_function
+from devherd_sim.node.written import Written
 
 _DISPLAY_CLASS = 0x030000
 # A Flex 170 and a Battlemage.
@@ -48,7 +49,7 @@ class IntelGpuSpec(BaseModel):
     """Virtual functions of each."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
     """Over how many NUMA nodes they are spread; 0 = none is known."""
-    device_id: Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$")] | None = None
+    device_id: Annotated[str, Written(r"^0x[0-9a-f]{4}$", "a PCI device id in lower case", '"0xe20b"')] | None = None
     """That of a well-known card of the driver when not given."""
 
 

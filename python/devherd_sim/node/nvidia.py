@@ -19,6 +19,7 @@ from devherd_sim.node.fpga_card import Numbers
 from devherd_sim.node.nvidia_mig import MigDevice, capability_entries, mig_devices
 from devherd_sim.node.nvidia_model import MODELS, GpuModel, ModelName
 from devherd_sim.node.pci_slots import Slots, numa_node_of
+from devherd_sim.node.written import Written
 
 MODULES = ("nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm")
 DRIVER_VERSION = "580.95.05"
@@ -48,7 +49,7 @@ _CUBE_MESH = {
     (6, 7): 2,
 }
 
-_Profile = Annotated[str, Field(pattern=r"^[1-7]g\.[0-9]{1,3}gb(\+me)?$", examples=["1g.10gb"])]
+_Profile = Annotated[str, Written(r"^[1-7]g\.[0-9]{1,3}gb(\+me)?$", "a MIG profile", "1g.10gb")]
 _Number = Annotated[int, Field(ge=0, le=31)]
 
 

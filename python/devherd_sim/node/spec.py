@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from devherd.config.problem import WrongValueError, echo
 from devherd_sim.node import (
     amdgpu,
     dfl,
@@ -26,10 +27,11 @@ from devherd_sim.node.intel_gpu import IntelGpuSpec
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.pci_slots import Slots, numa_node_of
 from devherd_sim.node.rdma import RdmaSpec
+from devherd_sim.node.written import Written
 from devherd_sim.node.xilinx_fpga import XilinxFpgaSpec
 
-_Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="32 hexadecimal digits, lower case")]
-_UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$", description="four hexadecimal digits, in quotes")]
+_Id = Annotated[str, Written(r"^[0-9a-f]{32}$", "32 hexadecimal digits in lower case", INTERFACE_ID)]
+_UsbId = Annotated[str, Written(r"^[0-9a-f]{4}$", "4 hexadecimal digits in lower case", '"0403"')]
 _LAYOUTS = {"dfl": dfl, "opae": opae}
 
 
@@ -73,22 +75,24 @@ def _within_the_kernels_limits(number: str) -> str:
     """A dev_t has 12 bits for the major and 20 for the minor number (include/linux/kdev_t.h)."""
     major, _, minor = number.partition(":")
     if int(major) >= 1 << 12 or int(minor) >= 1 << 20:
-        raise ValueError(f"{number}: the major number is below 4096 and the minor number below 1048576")
+        raise WrongValueError(
+            f"{echo(number)} is too large", "the major number is below 4096, the minor number below 1048576"
+        )
     return number
 
 
 class DeviceSpec(_Section):
     """One character device without hardware behind it."""
 
-    path: Annotated[str, Field(pattern=r"^/dev/[^\s]+$")]
+    path: Annotated[str, Written(r"^/dev/[^\s]+$", "a path below /dev", "/dev/kvm")]
     """Of its node."""
     number: Annotated[
         str,
-        Field(pattern=r"^[0-9]{1,4}:[0-9]{1,7}$", description="major:minor, in quotes"),
+        Written(r"^[0-9]{1,4}:[0-9]{1,7}$", "a major and a minor number", '"10:232"'),
         AfterValidator(_within_the_kernels_limits),
     ]
     """Of its node."""
-    subsystem: Annotated[str, Field(pattern=r"^[^/\s]+$")] = "misc"
+    subsystem: Annotated[str, Written(r"^[^/\s]+$", "a name without blanks and slashes", "misc")] = "misc"
     """Its class in sysfs."""
 
 

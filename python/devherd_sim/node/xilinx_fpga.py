@@ -14,6 +14,7 @@ from devherd_sim.node.class_device import class_node
 from devherd_sim.node.entry import Entry, attributes
 from devherd_sim.node.fpga_card import Numbers
 from devherd_sim.node.pci_slots import Slots, numa_node_of
+from devherd_sim.node.written import Written
 
 _MANAGEMENT_MAJOR, _DMA_MAJOR = 235, 236
 _USER_DEVICE, _MANAGEMENT_DEVICE = 0x5001, 0x5000
@@ -28,11 +29,13 @@ class XilinxFpgaSpec(BaseModel):
     """How many there are."""
     devices: Annotated[int, Field(ge=1, le=4)] = 1
     """PCI devices a card, with its serial number in common; a U30 has two."""
-    vendor: Annotated[str, Field(pattern=r"^0x[0-9a-f]{4}$")] = "0x10ee"
+    vendor: Annotated[str, Written(r"^0x[0-9a-f]{4}$", "a PCI vendor id in lower case", '"0x10ee"')] = "0x10ee"
     """On PCI; AWS has its own."""
-    vbnv: Annotated[str, Field(pattern=r"^\S+$")] = "xilinx_u200_xdma_201830_2"
+    vbnv: Annotated[str, Written(r"^\S+$", "a name without blanks", "xilinx_u200_xdma_201830_2")] = (
+        "xilinx_u200_xdma_201830_2"
+    )
     """Of the shell: vendor, board, name and version."""
-    timestamp: Annotated[str, Field(pattern=r"^\S+$")] = "1561465320"
+    timestamp: Annotated[str, Written(r"^\S+$", "a timestamp without blanks", '"1561465320"')] = "1561465320"
     """Of the shell."""
     management: bool = True
     """Virtual machines have the user function alone."""

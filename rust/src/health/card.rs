@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::finding::Finding;
 use super::kept_file::Keeping;
 use super::source::{About, Class, Sight, Source, Subject};
 use super::sources::probe;
-use super::watched::{Key, Moment, Watched};
+use super::watched::{Due, Key, Moment, Watched};
 use crate::device::Device;
 use crate::host::Host;
 
@@ -56,6 +57,36 @@ pub(super) struct Card {
     pub(super) watched: Vec<Arc<Watched>>,
     /// The directories of its PCI functions, as the host names them.
     functions: BTreeSet<String>,
+    /// Whether a later process may have to know something else of it.
+    has_news: AtomicBool,
+}
+
+/// How a card was left by the looks at it: it stays so until somebody looks again, and memory of it is all that is touched
+/// meanwhile. There may be thousands of cards, each with dozens of subjects.
+#[derive(Debug)]
+pub(super) struct Standing {
+    /// What there is to say.
+    pub(super) said: Vec<Look>,
+    /// The places of what is looked at with each poll, and when that is due.
+    each_poll: Vec<usize>,
+    next: Option<Due>,
+    /// When anything else is due.
+    later: Option<Due>,
+}
+
+impl Standing {
+    /// The places of what is due; `None` where that has to be asked of each subject.
+    pub(super) fn due(&self, moment: Moment) -> Option<&[usize]> {
+        if self.later.is_some_and(|later| later.is_over(moment)) {
+            return None;
+        }
+        Some(if self.next.is_some_and(|next| next.is_over(moment)) { &self.each_poll } else { &[] })
+    }
+
+    /// The same, after a look in this moment at what is looked at with each poll.
+    pub(super) fn gone_on(self, moment: Moment) -> Self {
+        Self { next: self.next.map(|_| Due::next(moment)), ..self }
+    }
 }
 
 /// A device of a card.
@@ -94,7 +125,17 @@ impl Card {
         let functions = devices.iter().flat_map(|device| &device.functions);
         let functions = functions.map(|function| function.path.to_string_lossy().into_owned()).collect();
         let devices = devices.iter().map(&mut member).collect();
-        Self { key, devices, keeping, host: host.clone(), watched, functions }
+        Self { key, devices, keeping, host: host.clone(), watched, functions, has_news: AtomicBool::new(true) }
+    }
+
+    /// Has it asked once more what a later process has to know.
+    pub(super) fn may_have_news(&self) {
+        self.has_news.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a later process may have to know something else than when this was asked last.
+    pub(super) fn take_news(&self) -> bool {
+        self.has_news.swap(false, Ordering::Relaxed)
     }
 
     /// How many descriptors it keeps open at most.
@@ -138,11 +179,33 @@ impl Card {
         (0..self.watched.len()).filter(|&place| wanted(&self.watched[place])).collect()
     }
 
-    /// Looks at the subjects in these places.
-    pub(super) fn look(&self, places: &[usize], moment: Moment) {
+    /// Looks at the subjects in these places; whether a look came to something else than the one before.
+    pub(super) fn look(&self, places: &[usize], moment: Moment) -> bool {
+        let mut is_other = false;
         for &place in places {
-            self.watched[place].look(&self.host, self.keeping, moment);
+            let news = self.watched[place].look(&self.host, self.keeping, moment);
+            is_other |= news.sight;
+            if news.memory {
+                self.may_have_news();
+            }
         }
+        is_other
+    }
+
+    /// How the last looks at its subjects have left it.
+    pub(super) fn standing(&self) -> Standing {
+        let sooner = |so_far: &mut Option<Due>, due: Due| *so_far = Some(so_far.map_or(due, |one| one.or_sooner(due)));
+        let mut standing = Standing { said: self.said(), each_poll: Vec::new(), next: None, later: None };
+        for (place, watched) in self.watched.iter().enumerate() {
+            let (due, is_each_poll) = watched.due();
+            if is_each_poll {
+                standing.each_poll.push(place);
+                sooner(&mut standing.next, due);
+            } else {
+                sooner(&mut standing.later, due);
+            }
+        }
+        standing
     }
 
     /// What the last looks at its subjects came to, of the devices that there is something to say about.

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::card::{Awaited, Card, Look};
+use super::card::{Awaited, Card, Look, Standing};
 use super::kept_file::Keeping;
 use super::source::Source;
 use super::sources;
@@ -45,13 +45,28 @@ pub type Place = (String, String, String, String);
 /// What looks have seen in this boot that a later process has to know, in words of the sources' own.
 pub type Memories = BTreeMap<Place, String>;
 
+/// A card, and how it was left; `None` where that has to be asked of each of its subjects.
+#[derive(Debug)]
+struct Polled {
+    card: Arc<Card>,
+    standing: Option<Standing>,
+}
+
+/// Where to look on a card.
+struct Wanted {
+    card: Arc<Card>,
+    places: Vec<usize>,
+    /// Whether these are the places that its standing says, which goes on where nothing has changed.
+    is_routine: bool,
+}
+
 /// The devices looked at, card by card.
 #[derive(Debug)]
 pub struct Poller {
     host: Host,
     fence: Arc<Fence>,
     sources: &'static [&'static dyn Source],
-    cards: Vec<Arc<Card>>,
+    cards: Vec<Polled>,
     /// Subjects of devices that the last scan did not find, whose counts go on when they come back.
     absent: HashMap<Key, Arc<Watched>>,
     /// Also of what is not watched at present.
@@ -96,7 +111,7 @@ impl Poller {
             card.keeping.open = needed <= left;
             left -= if card.keeping.open { needed } else { 0 };
         }
-        self.cards = cards.into_iter().map(Arc::new).collect();
+        self.cards = cards.into_iter().map(|card| Polled { card: Arc::new(card), standing: None }).collect();
         known.retain(|_, watched| watched.is_worth_keeping());
         self.absent = known;
         self.remind();
@@ -113,31 +128,39 @@ impl Poller {
         self.polls += u64::from(matches!(occasion, Occasion::Regular(_)));
         let moment = Moment { polls: self.polls, now };
         let occasion = if std::mem::take(&mut self.is_news) { &Occasion::Anything } else { occasion };
-        // A look that hangs goes on being waited for: what it says is known once it has ended.
-        let is_wanted = |card: &Card, place: usize| {
-            let watched = &card.watched[place];
-            !self.left_alone.contains(watched.source.name) || watched.is_being_looked_at()
-        };
-        let places_of = |card: &Card| {
-            let places = places(card, occasion, moment).into_iter();
-            places.filter(|&place| is_wanted(card, place)).collect::<Vec<_>>()
-        };
-        let wanted = self.cards.iter().map(|card| (Arc::clone(card), places_of(card)));
-        let wanted: Vec<_> = wanted.filter(|(_, places)| !places.is_empty()).collect();
+        let wanted: Vec<_> = self.cards.iter().map(|polled| self.wanted(polled, occasion, moment)).collect();
+        let looked_at: Vec<_> = wanted.iter().map(Option::is_some).collect();
         let deadline = self.fence.deadline();
-        let looked_at: Vec<_> = wanted.iter().map(|(card, _)| Arc::clone(card)).collect();
-        let key = |(card, _): &(Arc<Card>, Vec<usize>)| card.key.clone();
-        let look = move |(card, places): (Arc<Card>, Vec<usize>)| card.look(&places, moment);
-        let outcomes = self.fence.each_within(deadline, wanted, key, look, beat);
-        let mut outcomes = looked_at.iter().zip(outcomes).peekable();
-        let said =
-            self.cards.iter().map(|card| match outcomes.next_if(|(looked_at, _)| Arc::ptr_eq(looked_at, card)) {
-                None | Some((_, Outcome::Done(()))) => card.said(),
-                Some((_, Outcome::Overdue)) => card.overdue(deadline),
-                Some((_, Outcome::NotStarted)) => card.not_looked(FULL),
-                Some((_, Outcome::Panicked(message))) => card.not_looked(&format!("defect in a look: {message}")),
+        let key = |wanted: &Wanted| wanted.card.key.clone();
+        let look = move |wanted: Wanted| {
+            let is_other = wanted.card.look(&wanted.places, moment);
+            (is_other || !wanted.is_routine).then(|| wanted.card.standing())
+        };
+        let wanted = wanted.into_iter().flatten().collect();
+        let mut outcomes = self.fence.each_within(deadline, wanted, key, look, beat).into_iter();
+        let mut said = Vec::new();
+        for (polled, is_looked_at) in self.cards.iter_mut().zip(looked_at) {
+            let outcome = if is_looked_at { outcomes.next() } else { None };
+            said.extend(polled.said_after(outcome, moment, deadline));
+        }
+        said
+    }
+
+    /// Where to look on a card; `None` where nowhere.
+    fn wanted(&self, polled: &Polled, occasion: &Occasion, moment: Moment) -> Option<Wanted> {
+        let card = &polled.card;
+        let (mut places, is_routine) = match polled.routine(occasion, moment) {
+            Some(places) => (places.to_vec(), true),
+            None => (places(card, occasion, moment), false),
+        };
+        if !self.left_alone.is_empty() {
+            // A look that hangs goes on being waited for: what it says is known once it has ended.
+            places.retain(|&place| {
+                let watched = &card.watched[place];
+                !self.left_alone.contains(watched.source.name) || watched.is_being_looked_at()
             });
-        said.flatten().collect()
+        }
+        (!places.is_empty()).then(|| Wanted { card: Arc::clone(card), places, is_routine })
     }
 
     /// Looks at nothing for these sources until others are given: what they last said stays.
@@ -148,9 +171,12 @@ impl Poller {
     /// What a later process has to know; `None` where that is what it was when this was asked last.
     pub fn new_memories(&mut self) -> Option<Memories> {
         let mut news = false;
-        for card in &self.cards {
+        for card in self.cards.iter().map(|polled| &polled.card).filter(|card| card.take_news()) {
             for watched in &card.watched {
-                let Ok(memory) = watched.memory() else { continue };
+                let Ok(memory) = watched.memory() else {
+                    card.may_have_news();
+                    continue;
+                };
                 let place = place_of(watched.key(&card.key));
                 if memory.as_ref() != self.memories.get(&place) {
                     news = true;
@@ -176,7 +202,8 @@ impl Poller {
     }
 
     fn remind(&self) {
-        for card in &self.cards {
+        for Polled { card, .. } in &self.cards {
+            card.may_have_news();
             for watched in &card.watched {
                 if let Some(memory) = self.memories.get(&place_of(watched.key(&card.key))) {
                     watched.recall(memory);
@@ -188,7 +215,7 @@ impl Poller {
     /// What was watched so far, what is being looked at included.
     fn take_known(&mut self) -> HashMap<Key, Arc<Watched>> {
         let mut known = std::mem::take(&mut self.absent);
-        for card in &self.cards {
+        for Polled { card, .. } in &self.cards {
             known.extend(card.watched.iter().map(|watched| (watched.key(&card.key), Arc::clone(watched))));
         }
         known
@@ -196,6 +223,38 @@ impl Poller {
 
     fn is_kernel_sysfs(&self) -> bool {
         rustix::fs::statfs(self.host.sys("")).is_ok_and(|found| found.f_type == SYSFS)
+    }
+}
+
+impl Polled {
+    /// The places where to look, as far as its standing says them.
+    fn routine(&self, occasion: &Occasion, moment: Moment) -> Option<&[usize]> {
+        let is_named = match occasion {
+            Occasion::Anything | Occasion::Events { paths: true, .. } => true,
+            Occasion::Events { named, .. } => named.iter().any(|path| self.card.is_at(path)),
+            Occasion::Regular(awaited) => awaited.contains_key(&self.card.key),
+        };
+        self.standing.as_ref().filter(|_| !is_named)?.due(moment)
+    }
+
+    /// What is said of its devices after a look, which answers how that has left the card unless as before, or without one.
+    fn said_after(
+        &mut self,
+        outcome: Option<Outcome<Option<Standing>>>,
+        moment: Moment,
+        deadline: Duration,
+    ) -> Vec<Look> {
+        let before = self.standing.take();
+        self.standing = match outcome {
+            None => before,
+            Some(Outcome::Done(Some(standing))) => Some(standing),
+            Some(Outcome::Done(None)) => before.map(|standing| standing.gone_on(moment)),
+            Some(Outcome::Overdue) => return self.card.overdue(deadline),
+            Some(Outcome::NotStarted) => return self.card.not_looked(FULL),
+            Some(Outcome::Panicked(message)) => return self.card.not_looked(&format!("defect in a look: {message}")),
+        };
+        let card = &self.card;
+        self.standing.get_or_insert_with(|| card.standing()).said.clone()
     }
 }
 

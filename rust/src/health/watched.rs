@@ -15,6 +15,38 @@ pub(super) struct Moment {
     pub(super) now: Instant,
 }
 
+/// When a look is due: with this regular poll, or at this moment where polls are rare.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Due {
+    polls: u64,
+    at: Instant,
+}
+
+impl Due {
+    fn at_once() -> Self {
+        Self { polls: 0, at: Instant::now() }
+    }
+
+    /// So many regular polls after a look, or as many seconds.
+    fn after(last: Moment, period: u32) -> Self {
+        Self { polls: last.polls + u64::from(period), at: last.now + Duration::from_secs(period.into()) }
+    }
+
+    /// With the poll after a look.
+    pub(super) fn next(last: Moment) -> Self {
+        Self::after(last, EACH_POLL)
+    }
+
+    pub(super) fn is_over(self, moment: Moment) -> bool {
+        moment.polls >= self.polls || moment.now >= self.at
+    }
+
+    /// Whichever of both is first.
+    pub(super) fn or_sooner(self, other: Self) -> Self {
+        Self { polls: self.polls.min(other.polls), at: self.at.min(other.at) }
+    }
+}
+
 /// Card, source, file and variant of a subject.
 pub(super) type Key = (String, &'static str, String, String);
 
@@ -37,13 +69,27 @@ pub(super) struct Watched {
 pub(super) struct State {
     examination: Box<dyn Examination>,
     last: Option<(Sight, Moment)>,
+    /// Whether there has ever been something to look at.
+    was_there: bool,
+    /// What somebody was last told that a later process has to know.
+    told: Option<String>,
+}
+
+/// What a look has changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// It came to something else than the look before.
+    pub(super) sight: bool,
+    /// A later process has to know something else.
+    pub(super) memory: bool,
 }
 
 impl Watched {
     pub(super) fn new(source: &'static About, subject: Subject) -> Self {
         let most_open = subject.examination.most_open();
         let Subject { file, variant, examination } = subject;
-        Self { source, file, variant, most_open, state: Mutex::new(State { examination, last: None }) }
+        let state = State { examination, last: None, was_there: false, told: None };
+        Self { source, file, variant, most_open, state: Mutex::new(state) }
     }
 
     pub(super) fn key(&self, card: &str) -> Key {
@@ -51,20 +97,33 @@ impl Watched {
     }
 
     /// Looks, and keeps what that comes to.
-    pub(super) fn look(&self, host: &Host, keeping: Keeping, moment: Moment) {
+    pub(super) fn look(&self, host: &Host, keeping: Keeping, moment: Moment) -> News {
         let mut state = self.lock();
         let here = Here { host, file: &self.file, keeping, now: moment.now };
         let sight = state.examination.look(here);
+        let news = News {
+            sight: state.last.as_ref().is_none_or(|(before, _)| *before != sight),
+            memory: state.examination.memory() != state.told,
+        };
+        state.was_there |= sight != Sight::Nothing;
         state.last = Some((sight, moment));
+        news
     }
 
     /// Whether it is time to look. What hangs is due, so that it is not forgotten that it does.
     pub(super) fn is_due(&self, moment: Moment) -> bool {
-        let Some(state) = self.try_lock() else { return true };
-        state.last.as_ref().is_none_or(|(sight, last)| {
-            let period = period(self.source.reads, sight, state.examination.is_urgent());
-            is_over(*last, moment, period)
-        })
+        self.try_lock().is_none_or(|state| self.due_in(&state).0.is_over(moment))
+    }
+
+    /// When it is time to look, and whether that is with each poll.
+    pub(super) fn due(&self) -> (Due, bool) {
+        self.due_in(&self.lock())
+    }
+
+    fn due_in(&self, state: &State) -> (Due, bool) {
+        let Some((sight, last)) = &state.last else { return (Due::at_once(), false) };
+        let period = period(self.source.reads, sight, state.examination.is_urgent(), state.was_there);
+        (Due::after(*last, period), period == EACH_POLL)
     }
 
     /// Whether its last look found something, so that there is nothing to confirm until it is due.
@@ -92,7 +151,9 @@ impl Watched {
 
     /// What a later process has to know of it; an error where that cannot be asked, because it is being looked at.
     pub(super) fn memory(&self) -> Result<Option<String>, Busy> {
-        self.try_lock().map(|state| state.examination.memory()).ok_or(Busy)
+        let mut state = self.try_lock().ok_or(Busy)?;
+        state.told = state.examination.memory();
+        Ok(state.told.clone())
     }
 
     /// Takes in what an earlier process knew.
@@ -116,26 +177,29 @@ impl Watched {
     }
 }
 
+const EACH_POLL: u32 = 1;
+
 /// So many regular polls, or seconds, from one look to the next at what may wake a device or wait for it, or at what an event
-/// tells of: a node that goes, an attribute that comes with a driver.
+/// tells of: a node or a driver that goes.
 const SELDOM: u32 = 10;
 
 /// The same for what keeps the card's firmware busy.
 const VERY_SELDOM: u32 = 30;
 
+/// The same for an attribute that has never been there: it comes with a driver, of which an event tells.
+const RARELY: u32 = 60;
+
 /// Regular polls from one look to the next; where polls are rarer than one a second, as many seconds.
-fn period(reads: Class, sight: &Sight, is_urgent: bool) -> u32 {
+fn period(reads: Class, sight: &Sight, is_urgent: bool, was_there: bool) -> u32 {
     match (reads, sight) {
-        (_, Sight::Unsure(_)) => 1,
-        (Class::Firmware, _) => VERY_SELDOM * if is_urgent { 1 } else { 2 },
+        (_, Sight::Unsure(_)) => EACH_POLL,
+        (Class::Firmware, _) if !is_urgent => 2 * VERY_SELDOM,
+        (_, Sight::Nothing) if !was_there => RARELY,
+        (Class::Firmware, _) => VERY_SELDOM,
         (Class::ConfigSpace | Class::DeviceRegisters | Class::Filesystem, _) | (_, Sight::Nothing) => SELDOM,
         _ if !is_urgent => SELDOM,
-        (Class::KernelMemory | Class::None, _) => 1,
+        (Class::KernelMemory | Class::None, _) => EACH_POLL,
     }
-}
-
-fn is_over(last: Moment, moment: Moment, period: u32) -> bool {
-    moment.polls - last.polls >= period.into() || moment.now - last.now >= Duration::from_secs(period.into())
 }
 
 #[cfg(test)]
@@ -149,26 +213,32 @@ mod tests {
         for (polls, seconds, period, expected) in
             [(0, 0, 1, false), (1, 0, 1, true), (9, 9, 10, false), (10, 1, 10, true), (2, 10, 10, true)]
         {
-            assert_eq!(is_over(at(0, 0), at(polls, seconds), period), expected, "{polls} {seconds} {period}");
+            let due = Due::after(at(0, 0), period);
+            assert_eq!(due.is_over(at(polls, seconds)), expected, "{polls} {seconds} {period}");
+            assert_eq!(due.or_sooner(Due::after(at(0, 0), 60)).is_over(at(polls, seconds)), expected);
         }
     }
 
     #[test]
-    fn what_may_wake_or_block_is_read_seldom_and_what_is_absent_too() {
-        for (reads, sight, expected) in [
-            (Class::KernelMemory, Sight::Fine, 1),
-            (Class::KernelMemory, Sight::Nothing, 10),
-            (Class::ConfigSpace, Sight::Fine, 10),
-            (Class::ConfigSpace, Sight::Unsure(String::new()), 1),
-            (Class::ConfigSpace, Sight::NotLooked(String::new()), 10),
-            (Class::Filesystem, Sight::Fine, 10),
-            (Class::DeviceRegisters, Sight::Fine, 10),
-            (Class::Firmware, Sight::Fine, 30),
-            (Class::Firmware, Sight::Nothing, 30),
+    fn what_may_wake_or_block_is_read_seldom_and_what_was_never_there_rarely() {
+        for (reads, sight, was_there, expected) in [
+            (Class::KernelMemory, Sight::Fine, true, 1),
+            (Class::KernelMemory, Sight::Nothing, true, 10),
+            (Class::KernelMemory, Sight::Nothing, false, 60),
+            (Class::ConfigSpace, Sight::Fine, true, 10),
+            (Class::ConfigSpace, Sight::Unsure(String::new()), true, 1),
+            (Class::ConfigSpace, Sight::NotLooked(String::new()), true, 10),
+            (Class::Filesystem, Sight::Fine, true, 10),
+            (Class::DeviceRegisters, Sight::Fine, true, 10),
+            (Class::DeviceRegisters, Sight::Nothing, false, 60),
+            (Class::Firmware, Sight::Fine, true, 30),
+            (Class::Firmware, Sight::Nothing, true, 30),
+            (Class::Firmware, Sight::Nothing, false, 60),
         ] {
-            assert_eq!(period(reads, &sight, true), expected, "{reads:?} {sight:?}");
-            assert!(period(reads, &sight, false) >= expected);
+            assert_eq!(period(reads, &sight, true, was_there), expected, "{reads:?} {sight:?} {was_there}");
+            assert!(period(reads, &sight, false, was_there) >= expected);
         }
-        assert_eq!(period(Class::KernelMemory, &Sight::Fine, false), 10);
+        assert_eq!(period(Class::KernelMemory, &Sight::Fine, false, true), 10);
+        assert_eq!(period(Class::Firmware, &Sight::Fine, false, true), 60);
     }
 }

@@ -13,7 +13,7 @@ FORBIDDEN = "Operation not permitted"
 def cluster(make_cluster):
     """A node of eight NVIDIA GPUs whose devices go into containers by CDI."""
     made = make_cluster("nvidia-8")
-    made.deploy({"vendors": {"nvidia": {"device_list_strategy": ["cdi-cri"]}}}, "nvidia-cdi.yaml")
+    made.deploy({"vendors": {"nvidia": {"device_list_strategy": ["cdi-cri"]}}}, "nvidia-cdi")
     made.until_allocatable_in_status(GPU, 8)
     return made
 

@@ -151,7 +151,7 @@ function pause() {
 
 async function narrow(text) {
   const query = new URLSearchParams(location.search);
-  for (const name of ["filter", "from"]) query.delete(name);
+  for (const name of ["filter", "from", "skip"]) query.delete(name);
   if (text.trim()) query.set("filter", text.trim());
   page.address = location.pathname + (query.size ? `?${query}` : "");
   page.tag = "";
@@ -180,12 +180,18 @@ async function growFrom(link) {
   await grow(section.id, { address: link.getAttribute("href"), tag: "" }).then(tell, () => location.assign(link.href));
 }
 
+function visit(id) { // a resource for which this page has no room, or that its filter hides
+  const resource = id.split("/", 2).join("/"), query = new URLSearchParams({ resource });
+  const isHere = new URLSearchParams(location.search).get("resource") === resource;
+  if (resource.includes("/") && !isHere) location.assign(`${location.pathname}?${query}${location.hash}`);
+}
+
 async function reveal() {
   const id = decodeURIComponent(location.hash.slice(1)).replace(/::\d+$/, "");
   if (!id) return;
   if (!find(id)) {
     const section = [...document.querySelectorAll(".resource")].find((each) => id.startsWith(`${each.id}/`));
-    if (!section) return;
+    if (!section) return visit(id);
     const query = new URLSearchParams({ resource: section.id, filter: id.slice(section.id.length + 1) });
     await grow(section.id, { address: `${location.pathname}?${query}`, tag: "" });
   }

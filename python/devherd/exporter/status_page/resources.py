@@ -1,6 +1,7 @@
 """The resources, folded: counts and registration in a line; inside, the devices, those to look at first.
 
-A page has as many devices as it has room for; what was left out is a link, which page.js follows in place.
+A page has as many resources and devices as it has room for; what was left out is a link. page.js follows those to
+more devices in place.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from devherd.exporter.status_page.device import Place, Row, device_row, link, timestamp
 from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.trouble import count, devices
-from devherd.exporter.status_page.view import Filter, View, holdings_of
+from devherd.exporter.status_page.view import Filter, Holding, View, holdings_of
 from devherd.instance import Allocations, Herd
 from devherd.inventory import key_of
 from devherd.proto import spool_pb2
@@ -17,6 +18,7 @@ from devherd.spool.listing import ids_of
 
 ROOM_BYTES = 150_000
 """For devices, before compression. With everything else the page stays below 300 kB."""
+MOST_RESOURCES = 100
 MOST_OPEN = 20
 """Devices to look at that are unfolded from the beginning."""
 
@@ -34,12 +36,16 @@ class _Known:
                 if device.card:
                     self._of_cards.setdefault((device.vendor, device.card), []).append((resource.name, device.id))
 
+    def holdings(self, resource: spool_pb2.Resource, device: spool_pb2.Device) -> list[Holding] | None:
+        """Who holds its ids."""
+        return holdings_of(ids_of(device.id, device.replicas), resource.name, self.allocations)
+
     def row(self, resource: spool_pb2.Resource, device: spool_pb2.Device) -> Row:
         """What is known of one."""
         return Row(
             resource_name=resource.name,
             device=device,
-            holdings=holdings_of(ids_of(device.id, device.replicas), resource.name, self.allocations),
+            holdings=self.holdings(resource, device),
             verdict=self._verdicts.get(key_of(device)),
             since=self.herd.since(device),
             of_its_card=self._of_cards.get((device.vendor, device.card), ()),
@@ -51,36 +57,52 @@ class _Listing:
     """Devices of a resource that a view lets through, and the rows of those that there is room for."""
 
     resource: spool_pb2.Resource
-    rows: list[Row]
+    devices: Sequence[spool_pb2.Device]
     shown: list[Html] = field(default_factory=list)
     is_open: bool = False
     """Whether one of these is unfolded."""
 
 
 def sections(herd: Herd, allocations: Allocations | None, view: View) -> Iterator[Html]:
-    """A section a resource, in the order of their names; without those in which a filter lets nothing through."""
-    known, chosen = _Known(herd, allocations), Filter(view.filter)
-    listings = [_listing(known, resource, chosen) for resource in herd.resources if view.shows(resource)]
+    """A section a resource, without those in which a filter lets nothing through, and the way to those left out."""
+    known = _Known(herd, allocations)
+    listings = [_listing(known, resource, Filter(view.filter)) for resource in herd.resources if view.shows(resource)]
     if view.filter:
-        listings = [listing for listing in listings if listing.rows]
-    _fill(listings, view.start)
-    for listing in listings:
+        listings = [listing for listing in listings if listing.devices]
+    part = _part(known, listings, view)
+    _fill(known, part, view.start)
+    for listing in part:
         yield _section(known, listing, view, is_open=view.is_narrowed or len(herd.resources) == 1)
+    if len(part) < len(listings):
+        yield element("p", *_other_resources(len(part), len(listings), view), class_="rest-of-resources")
 
 
 def _listing(known: _Known, resource: spool_pb2.Resource, chosen: Filter) -> _Listing:
-    rows = (known.row(resource, device) for device in resource.devices)
-    return _Listing(resource, [row for row in rows if chosen.lets_through(resource, row.device, row.holdings)])
+    if chosen.lets_all_through:
+        return _Listing(resource, resource.devices)
+    return _Listing(
+        resource,
+        [each for each in resource.devices if chosen.lets_through(resource, each, known.holdings(resource, each))],
+    )
 
 
-def _fill(listings: Sequence[_Listing], start: int) -> None:
+def _part(known: _Known, listings: Sequence[_Listing], view: View) -> Sequence[_Listing]:
+    """Those that the page has room for: by name, but where that is not all of them, those to look at first."""
+    if len(listings) <= MOST_RESOURCES:
+        return listings[view.skip :]
+    worst_first = sorted(listings, key=lambda listing: _STYLES.index(_style(known, listing.resource)))
+    return worst_first[view.skip : view.skip + MOST_RESOURCES]
+
+
+def _fill(known: _Known, listings: Sequence[_Listing], start: int) -> None:
     """Those to look at come first, in all resources alike, until there is no room."""
     queue = sorted(
-        ((row, listing) for listing in listings for row in listing.rows),
-        key=lambda each: (not each[0].device.reasons, not each[0].device.warnings),
+        ((device, listing) for listing in listings for device in listing.devices),
+        key=lambda each: (not each[0].reasons, not each[0].warnings),
     )
     room = ROOM_BYTES
-    for number, (row, listing) in enumerate(queue[start:]):
+    for number, (device, listing) in enumerate(queue[start:]):
+        row = known.row(listing.resource, device)
         is_open = row.style != "good" and number < MOST_OPEN
         shown = device_row(row, is_open=is_open)
         room -= len(shown)
@@ -90,10 +112,20 @@ def _fill(listings: Sequence[_Listing], start: int) -> None:
         listing.is_open |= is_open
 
 
+_STYLES = ("bad", "warn", "good")
+
+
+def _style(known: _Known, resource: spool_pb2.Resource) -> str:
+    """The class that page.css gives a colour."""
+    counted = count(resource)
+    if counted.unhealthy or not known.herd.registration(resource.name).registered:
+        return "bad"
+    return "warn" if counted.warned else "good"
+
+
 def _section(known: _Known, listing: _Listing, view: View, *, is_open: bool) -> Html:
     resource = listing.resource
-    counted, registration = count(resource), known.herd.registration(resource.name)
-    style = "bad" if counted.unhealthy or not registration.registered else "warn" if counted.warned else "good"
+    registration = known.herd.registration(resource.name)
     line = element(
         "summary",
         element("h3", resource.name),
@@ -111,7 +143,7 @@ def _section(known: _Known, listing: _Listing, view: View, *, is_open: bool) -> 
         element("p", *_rest(listing, view), class_="rest"),
     )
     folded = element("details", line, inside, open=is_open or listing.is_open)
-    return element("section", folded, id=resource.name, class_=f"resource {style}")
+    return element("section", folded, id=resource.name, class_=f"resource {_style(known, resource)}")
 
 
 def _health_in_short(resource: spool_pb2.Resource, *, is_served: bool) -> Html:
@@ -125,6 +157,8 @@ def _health_in_short(resource: spool_pb2.Resource, *, is_served: bool) -> Html:
 def _allocated(resource: spool_pb2.Resource, allocations: Allocations | None) -> str:
     if allocations is None:
         return "allocated: unknown"
+    if not any(name == resource.name for name, _ in allocations):
+        return "0 allocated"
     ids = (device_id for device in resource.devices for device_id in ids_of(device.id, device.replicas))
     return f"{sum((resource.name, device_id) in allocations for device_id in ids):,} allocated"
 
@@ -141,14 +175,25 @@ def _about(herd: Herd, resource: spool_pb2.Resource) -> Iterator[str]:
     yield link(resource.name, text="Link to this resource")
 
 
+def _other_resources(shown: int, total: int, view: View) -> Iterator[str]:
+    """Which of the resources these are, and the way to the others."""
+    first, last = view.skip + 1, view.skip + shown
+    yield f"Showing resources {first:,} to {last:,} of {total:,}. " if shown else "No more resources. "
+    if view.skip:
+        yield element("a", "From the first", href=replace(view, skip=0, start=0).query)
+        yield " "
+    if last < total:
+        yield element("a", "Next", href=replace(view, skip=last, start=0).query)
+
+
 def _rest(listing: _Listing, view: View) -> Iterator[str]:
-    shown, total = len(listing.shown), len(listing.rows)
+    shown, total = len(listing.shown), len(listing.devices)
     if shown == total:
         return
     if not view.resource:
         yield f"Showing {shown:,} of {devices(total)}. "
         yield element(
-            "a", "Show more", href=replace(view, resource=listing.resource.name, start=0).query, class_="grow"
+            "a", "Show more", href=replace(view, resource=listing.resource.name, start=0, skip=0).query, class_="grow"
         )
         return
     yield f"Showing devices {view.start + 1:,} to {view.start + shown:,} of {total:,}. " if shown else "No more. "

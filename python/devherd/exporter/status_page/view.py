@@ -17,22 +17,29 @@ class View:
     filter: str = ""
     resource: str = ""
     start: int = 0
+    skip: int = 0
+    """Resources that are left out before the first."""
 
     @classmethod
     def of_query(cls, query: str) -> "View":
-        """`filter`, `resource` and `from`; everything else is ignored, and so is what makes no sense."""
+        """`filter`, `resource`, `from` and `skip`; everything else is ignored, and so is what makes no sense."""
         asked = {name: values[-1] for name, values in parse_qs(query).items()}
-        start = asked.get("from", "")
         return cls(
             filter=" ".join(asked.get("filter", "")[:LONGEST_FILTER].split()),
             resource=asked.get("resource", ""),
-            start=int(start) if start.isascii() and start.isdecimal() and len(start) < 10 else 0,
+            start=_number(asked.get("from", "")),
+            skip=_number(asked.get("skip", "")),
         )
 
     @property
     def query(self) -> str:
         """As it stands in an address, with its question mark."""
-        asked = {"filter": self.filter, "resource": self.resource, "from": str(self.start or "")}
+        asked = {
+            "filter": self.filter,
+            "resource": self.resource,
+            "from": str(self.start or ""),
+            "skip": str(self.skip or ""),
+        }
         return f"?{urlencode({name: value for name, value in asked.items() if value}, safe='/:')}"
 
     @property
@@ -45,6 +52,10 @@ class View:
         return not self.resource or resource.name == self.resource
 
 
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
 Holding = tuple[str, list[Holder]]
 """An id of a device, and who holds it."""
 
@@ -54,6 +65,11 @@ class Filter:
 
     def __init__(self, text: str) -> None:
         self._words = text.lower().split()
+
+    @property
+    def lets_all_through(self) -> bool:
+        """Whether it has no words."""
+        return not self._words
 
     def lets_through(
         self, resource: spool_pb2.Resource, device: spool_pb2.Device, holdings: list[Holding] | None

@@ -5,6 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::device::{HostPath, PciFunction, Reading};
 use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Subject};
@@ -75,7 +77,7 @@ fn what_is_shared_is_looked_at_once_and_said_of_all_who_share_it() {
         device("other", "port.2", Vec::new()),
     ]);
     assert_eq!(poller.cards.len(), 1);
-    assert_eq!(poller.cards[0].watched.len(), 2);
+    assert_eq!(poller.cards[0].card.watched.len(), 2);
     tree.write(ENGINE, "0x4");
     let looks = polled(&mut poller);
     assert_eq!(reasons(&looks), [("port.0", vec!["fme-error"]), ("port.1", vec!["fme-error"])]);
@@ -257,6 +259,138 @@ fn a_card_whose_read_hung_is_looked_at_each_poll_until_that_is_over() {
     assert_eq!(reasons(&regular(&mut poller, &["probe"])), [("port.0", vec!["port-error"])]);
 }
 
+/// What may happen to a file.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    /// It says that something is the matter: the same file, or another one in its place.
+    Bad {
+        is_other_file: bool,
+    },
+    /// It says that all is well.
+    Good {
+        is_other_file: bool,
+    },
+    Gone,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        any::<bool>().prop_map(|is_other_file| Change::Bad { is_other_file }),
+        any::<bool>().prop_map(|is_other_file| Change::Good { is_other_file }),
+        Just(Change::Gone),
+    ]
+}
+
+fn make(tree: &Tree, file: &str, (good, bad): (&str, &str), change: Change) {
+    let (text, is_other_file) = match change {
+        Change::Bad { is_other_file } => (bad, is_other_file),
+        Change::Good { is_other_file } => (good, is_other_file),
+        Change::Gone => return std::fs::remove_file(tree.path(file)).unwrap_or_default(),
+    };
+    if is_other_file {
+        let beside = format!("{file}.new");
+        tree.write(&beside, text);
+        std::fs::rename(tree.path(&beside), tree.path(file)).unwrap();
+    } else {
+        tree.write(file, text);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Against a poller that has never looked before and looks at everything.
+    #[test]
+    fn whatever_happens_is_found_within_as_many_polls_as_its_reads_are_worth(
+        first in [change(), change()],
+        changes in prop::collection::vec((0_usize..2, change(), 0_u64..70, any::<bool>()), 1..8),
+    ) {
+        let tree = Tree::new();
+        // What is read at each poll, and what at each tenth.
+        let manager = format!("{FUNCTION}/fpga_region/region0/dfl-fme.0/dfl-fme-mgr.0/fpga_manager/fpga0/state");
+        let programming = (manager.as_str(), ("operating", "write error"), "unprogrammed", 1);
+        let files = [programming, (PORT, ("0x0", "0x1"), "port-error", 10)];
+        tree.write(&manager.replace("state", "name"), "");
+        for ((file, texts, ..), change) in files.iter().zip(first) {
+            make(&tree, file, *texts, change);
+        }
+        let is_there_at_first = first.map(|change| !matches!(change, Change::Gone));
+        let of_an_fpga = |card, id| Device { vendor: "intel-fpga".into(), ..with_function(card, id) };
+        let with_register = Device { readings: vec![fpga_errors::of_port(PORT)], ..of_an_fpga("card", "port.0") };
+        let devices = [with_register, of_an_fpga("other", "port.1")];
+        let mut cheap = poller(&tree);
+        cheap.watch(&devices);
+        regular(&mut cheap, &[]);
+        for (which, change, polls, is_told) in changes {
+            let (file, texts, ..) = files[which];
+            make(&tree, file, texts, change);
+            let mut found = Vec::new();
+            for _ in 0..polls {
+                found = regular(&mut cheap, &[]);
+            }
+            if is_told {
+                let events = Occasion::Events { named: vec![FUNCTION.into()], paths: false };
+                found = cheap.poll_at(*BEGAN, &events, &|| {});
+            }
+            let mut naive = poller(&tree);
+            naive.watch(&devices);
+            let expected = polled(&mut naive);
+            for ((_, _, reason, period), is_there) in files.iter().zip(is_there_at_first) {
+                let is_said = |looks: &[Look]| {
+                    let has = |look: &&Look| look.findings.iter().any(|finding| finding.reason == *reason);
+                    looks.iter().filter(has).map(|look| look.id.clone()).collect::<Vec<_>>()
+                };
+                if is_told || polls >= if is_there { *period } else { 60 } {
+                    prop_assert_eq!(is_said(&found), is_said(&expected), "{} after {} polls", reason, polls);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_attribute_that_was_never_there_is_looked_for_at_each_sixtieth_poll_or_when_an_event_names_its_card() {
+    let tree = Tree::new();
+    tree.set("vendor", "0x8086");
+    let mut poller = poller(&tree);
+    poller.watch(&[with_function("card", "port.0")]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    tree.set("power_state", "error");
+    let polls = (0..).take_while(|_| regular(&mut poller, &[]).is_empty()).take(100).count();
+    assert_eq!(polls, 59);
+    let again = with_function("other", "port.1");
+    tree.remove(&format!("{FUNCTION}/power_state"));
+    poller.watch(&[again]);
+    assert_eq!(regular(&mut poller, &[]), []);
+    tree.set("power_state", "error");
+    let events = Occasion::Events { named: vec![FUNCTION.into()], paths: false };
+    assert_eq!(reasons(&poller.poll_at(*BEGAN, &events, &|| {})), [("port.1", vec!["power-state"])]);
+}
+
+#[test]
+fn what_a_later_process_has_to_know_is_said_once_until_it_is_something_else() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.set("current_link_width", "8");
+    poller.watch(&[with_function("card", "port.0")]);
+    regular(&mut poller, &[]);
+    let best = |memories: Option<Memories>| memories.map(|known| known.into_values().collect::<Vec<_>>());
+    assert_eq!(best(poller.new_memories()), Some(vec!["8 0 GT/s".to_owned()]));
+    tree.set("current_link_width", "16");
+    for _ in 0..9 {
+        regular(&mut poller, &[]);
+        assert_eq!(poller.new_memories(), None);
+    }
+    regular(&mut poller, &[]);
+    assert_eq!(best(poller.new_memories()), Some(vec!["16 0 GT/s".to_owned()]));
+    assert_eq!(poller.new_memories(), None);
+    poller.watch(&[with_function("card", "port.0")]);
+    assert_eq!(poller.new_memories(), None, "another scan is nothing new");
+    poller.recall(poller.memories.clone().into_keys().map(|place| (place, "32 0 GT/s".to_owned())).collect());
+    regular(&mut poller, &[]);
+    assert_eq!(best(Some(poller.memories())), Some(vec!["32 0 GT/s".to_owned()]));
+}
+
 #[test]
 fn devices_that_are_watched_no_more_are_not_spoken_of() {
     let tree = Tree::new();
@@ -283,7 +417,7 @@ fn a_card_that_hangs_is_overdue_with_the_file_that_hangs_and_costs_no_other() {
         device("other", "port.2", vec![fpga_errors::of_engine(ENGINE)]),
     ];
     poller.watch(&watched);
-    let held = Arc::clone(&poller.cards[0].watched[0]);
+    let held = Arc::clone(&poller.cards[0].card.watched[0]);
     let hang = held.lock();
     for _ in 0..2 {
         let looks = polled(&mut poller);
@@ -382,10 +516,10 @@ fn files_stay_open_only_as_far_as_the_limit_allows() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     poller.watch(&[with_function("card", "gpu.0"), device("other", "port.0", vec![fpga_errors::of_port(PORT)])]);
-    let most: Vec<u64> = poller.cards.iter().map(|card| card.most_open()).collect();
+    let most: Vec<u64> = poller.cards.iter().map(|polled| polled.card.most_open()).collect();
     // The counter of fatal errors at both ends, the state of power, configuration space and the width of the link, the last two with two power attributes each.
     assert_eq!(most, [9, 1]);
-    assert!(poller.cards.iter().all(|card| card.keeping.open));
+    assert!(poller.cards.iter().all(|polled| polled.card.keeping.open));
 }
 
 #[test]

@@ -53,6 +53,11 @@ impl Examination for Bound {
         let detail = "no driver is bound to this PCI function; see the kernel log, and bind it again";
         Sight::Seen(ABOUT.finding(super::scan::DRIVER_UNBOUND).at(here.file).reading("absent").because(detail))
     }
+
+    /// An event tells of a driver that goes, and a link cannot be kept open.
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 /// Trees without the link have the driver in `uevent` alone. A file that cannot be read may name one.
