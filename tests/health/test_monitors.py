@@ -22,7 +22,7 @@ from devherd.health.registry import ALL_AT_ONCE
 from devherd.health.sources import amd_exporter, xpumd
 from devherd.health.sources.order import order_in, requests_for
 from devherd.proto import health_pb2, xpumd_pb2
-from devherd.proto.amd_exporter_pb2 import GPUState, GPUStateResponse
+from devherd.proto.amd_exporter_pb2 import GPUState, GPUStateResponse, NICState, NICStateResponse
 from devherd.proto.xpumd_pb2 import DeviceHealth, DeviceHealthResponse, DeviceInformation, HealthStatus, PciInfo
 
 PROCESS = Path(__file__).with_name("listener_process.py")
@@ -35,7 +35,7 @@ class Monitor:
         self.directory = directory
         self.socket = directory / "monitor.sock"
         self.log = directory / "log"
-        self.answer: list[GPUState] | grpc.StatusCode = []
+        self.answer: list[GPUState] | list[NICState] | grpc.StatusCode = []
         """What `List` answers at each call."""
         self.stream: queue.SimpleQueue[DeviceHealthResponse | None] = queue.SimpleQueue()
         """What the stream sends; None ends it."""
@@ -48,7 +48,7 @@ class Monitor:
         service, method = self._method.strip("/").split("/")
         make = grpc.unary_unary_rpc_method_handler
         handler = (
-            make(self._list, bytes, GPUStateResponse.SerializeToString)
+            make(self._list, bytes, lambda answer: answer.SerializeToString())
             if method == "List"
             else grpc.unary_stream_rpc_method_handler(self._watch, bytes, DeviceHealthResponse.SerializeToString)
         )
@@ -57,9 +57,11 @@ class Monitor:
         self._server.add_insecure_port(f"unix:{self.socket}")
         self._server.start()
 
-    def _list(self, _request, context) -> GPUStateResponse:
+    def _list(self, _request, context) -> GPUStateResponse | NICStateResponse:
         if isinstance(self.answer, grpc.StatusCode):
             context.abort(self.answer, "health status not available")
+        if self._method == amd_exporter.LIST_NICS:
+            return NICStateResponse(NICState=self.answer)
         return GPUStateResponse(GPUState=self.answer)
 
     def _watch(self, _request, _context):
@@ -135,6 +137,27 @@ def intels():
         yield made
 
 
+def test_an_interface_of_a_network_card_that_the_exporter_calls_unhealthy_is_unhealthy_alone():
+    """It names the function, by a service and a message of its own; all of them at once are a warning."""
+    with monitor("amd-nic-exporter", amd_exporter.LIST_NICS) as made:
+        functions = [f"0000:43:00.{number}" for number in range(3)]
+        words = ("healthy", "unhealthy", "healthy")
+        made.answer = [NICState(Device=at, Health=word) for at, word in zip(functions, words, strict=True)]
+        made.serve()
+        made.listen()
+        [found] = made.until_it_holds("unhealthy").findings
+        assert (found.at.vendor, found.at.pci_address, found.reason) == ("rdma", functions[1], "external")
+        made.answer = [NICState(Device=at, Health="healthy") for at in functions]
+        made.until_it_holds()
+        made.answer = [NICState(Device=at, Health="unhealthy") for at in functions]
+        made.until_it_holds(*[ALL_AT_ONCE] * 3)
+
+
+def said_of(states) -> list[tuple[str, str]]:
+    """Device and health of each."""
+    return [(state.Device, state.Health) for state in states]
+
+
 def gpus(**health: str) -> list[GPUState]:
     """GPUs by the hexadecimal number of their bus."""
     return [GPUState(Device=f"0000:{bus[1:]}:00.0", Health=word) for bus, word in health.items()]
@@ -142,12 +165,12 @@ def gpus(**health: str) -> list[GPUState]:
 
 def stands(states, before=()) -> dict[str, str]:
     """What stands by address, after what stood before."""
-    found = amd_exporter.findings_of(states, before, "socket")
+    found = amd_exporter.findings_of(said_of(states), before, "socket")
     return {f"{one.at.pci_address} {one.at.partition}".strip(): one.value for one in found.values()}
 
 
 def after(states, before=()) -> list[health_pb2.Finding]:
-    return list(amd_exporter.findings_of(states, before, "socket").values())
+    return list(amd_exporter.findings_of(said_of(states), before, "socket").values())
 
 
 def test_a_gpu_that_the_exporter_calls_unhealthy_is_held_with_all_its_partitions():

@@ -32,6 +32,7 @@ PLAYED_ELSEWHERE = {
     ("pci-driver", "driver-unbound"): "a scan may see it first: tests/vendors/test_pci_health.py, for every vendor",
     ("nvml", "nvlink-down"): "it takes two looks of half a minute's distance: tests/nvml/test_nvml_watcher.py",
     ("nvml", "nvlink-errors"): "likewise",
+    ("amd-nic-exporter", "external"): "as amd-exporter, with another word on the wire: tests/health/test_monitors.py",
     ("path", "node-missing"): "a scan may see it first: tests/vendors/test_generic_paths.py",
     ("cdi", "cdi-unwritable"): "it is about every device of a file: a test of its own in test_real_meanings.py",
 }

@@ -33,6 +33,8 @@ class HealthOptions(Section):
     """Programs and files of your own that say how devices are."""
     amd_exporter: MonitorSocket = "auto"
     """The socket of AMD's metrics exporter; `auto`: at its usual place, if it is there; `false`: never."""
+    amd_nic_exporter: MonitorSocket = "auto"
+    """Its socket for AMD's network cards; `auto`: at its usual place, if it is there; `false`: never."""
     xpumd: MonitorSocket = "auto"
     """The socket of Intel's xpumd; `auto`: at its usual place, if it is there; `false`: never."""
     amd_kfd: Switch = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
-from devherd.health.sources import AMD_EXPORTER, AMD_KFD, XPUMD
+from devherd.health.sources import AMD_EXPORTER, AMD_KFD, AMD_NIC_EXPORTER, XPUMD
 from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
 from devherd.health.xids import TOLD, UNKNOWN, XID, Kind, kinds, told
 
@@ -172,6 +172,11 @@ _OURS = {
         "unhealthy",
         "AMD's metrics exporter calls the GPU unhealthy",
         by_value={ALL_AT_ONCE: Meaning("warn", "AMD's metrics exporter calls all GPUs unhealthy at once")},
+    ),
+    (AMD_NIC_EXPORTER, EXTERNAL): Meaning(
+        "unhealthy",
+        "AMD's metrics exporter calls a logical interface of the network card unhealthy: it is administratively down",
+        by_value={ALL_AT_ONCE: Meaning("warn", "AMD's metrics exporter calls all interfaces unhealthy at once")},
     ),
     (AMD_KFD, GPU_RESET): Meaning(
         "unhealthy",

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n devherd/proto/amd_exporter.proto\x12\nmetricssvc\":\n\x10GPUStateResponse\x12&\n\x08GPUState\x18\x01 \x03(\x0b\x32\x14.metricssvc.GPUState\"*\n\x08GPUState\x12\x0e\n\x06Health\x18\x03 \x01(\t\x12\x0e\n\x06\x44\x65vice\x18\x05 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n devherd/proto/amd_exporter.proto\x12\nmetricssvc\":\n\x10GPUStateResponse\x12&\n\x08GPUState\x18\x01 \x03(\x0b\x32\x14.metricssvc.GPUState\"*\n\x08GPUState\x12\x0e\n\x06Health\x18\x03 \x01(\t\x12\x0e\n\x06\x44\x65vice\x18\x05 \x01(\t\":\n\x10NICStateResponse\x12&\n\x08NICState\x18\x01 \x03(\x0b\x32\x14.metricssvc.NICState\"*\n\x08NICState\x12\x0e\n\x06\x44\x65vice\x18\x01 \x01(\t\x12\x0e\n\x06Health\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,4 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GPUSTATERESPONSE']._serialized_end=106
   _globals['_GPUSTATE']._serialized_start=108
   _globals['_GPUSTATE']._serialized_end=150
+  _globals['_NICSTATERESPONSE']._serialized_start=152
+  _globals['_NICSTATERESPONSE']._serialized_end=210
+  _globals['_NICSTATE']._serialized_start=212
+  _globals['_NICSTATE']._serialized_end=254
 # @@protoc_insertion_point(module_scope)

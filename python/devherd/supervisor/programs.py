@@ -231,13 +231,13 @@ def _external_access(settings: Settings, name: str) -> Access:
 
 def _kfd_access(settings: Settings, name: str) -> Access:
     """Reads its request, the topology and its helper's state, opens the device, and writes its findings."""
-    findings = settings.findings_directory / name
+    findings, device = settings.findings_directory / name, settings.host_root / "dev/kfd"
     return Access(
         read=(settings.requests_directory, settings.host_root / "sys", Path("/proc")),
         write=(findings,),
         made=(findings,),
-        follows=(settings.requests_directory, findings),
-        devices=(settings.host_root / "dev/kfd",),
+        follows=(settings.requests_directory, findings, device),
+        devices=(device,),
         families=(socket.AF_UNIX,),
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 EXTERNAL = "external-"
 """How the names of those sources begin that are programs and files of the operator's."""
 AMD_EXPORTER = "amd-exporter"
+AMD_NIC_EXPORTER = "amd-nic-exporter"
 XPUMD = "xpumd"
 AMD_KFD = "amd-kfd"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
-from devherd.health.sources import AMD_EXPORTER, AMD_KFD, temporary_directory
+from devherd.health.sources import AMD_KFD, XPUMD, temporary_directory
 from devherd.health.sources.external.file import ReadFile
 from devherd.health.sources.external.intervals import RunAtIntervals
 from devherd.health.sources.external.running import LeftRunning
@@ -123,7 +123,7 @@ def way_of(source: str, order: Order) -> Way:
         from devherd.health.sources.amd_exporter import AmdExporter  # noqa: PLC0415 - the others need no gRPC
         from devherd.health.sources.xpumd import Xpumd  # noqa: PLC0415 - likewise
 
-        return AmdExporter(order) if source == AMD_EXPORTER else Xpumd(order)
+        return Xpumd(order) if source == XPUMD else AmdExporter(order, source)
     if order.file:
         return ReadFile(order)
     return LeftRunning(order) if order.interval is None else RunAtIntervals(order)

@@ -8,10 +8,11 @@ from typing import Literal
 from devherd import spool
 from devherd.config.resolved import Config, External
 from devherd.health.seen import Seen
-from devherd.health.sources import AMD_EXPORTER, AMD_KFD, EXTERNAL, XPUMD
+from devherd.health.sources import AMD_EXPORTER, AMD_KFD, AMD_NIC_EXPORTER, EXTERNAL, XPUMD
 
 _USUAL = {
     AMD_EXPORTER: "var/lib/amd-metrics-exporter/amdgpu_device_metrics_exporter_grpc.socket",
+    AMD_NIC_EXPORTER: "var/lib/amd-metrics-exporter/amdnic_device_metrics_exporter_grpc.socket",
     XPUMD: "run/xpumd/intelxpuinfo.sock",
     AMD_KFD: "dev/kfd",
 }

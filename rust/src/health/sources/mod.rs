@@ -85,6 +85,7 @@ mod tests {
             "port-error",
             "power-state",
             "probe-timeout",
+            "shell-lost",
             "shell-unreadable",
             "temperature",
             "unprogrammed",
