@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from devherd import head, spool
+from devherd import head, spool, standby_file
 from devherd.head import Head
 from devherd.inventory import DeviceKey, key_of
-from devherd.inventory_json import Json, inventory_json
+from devherd.inventory_json import Json, inventory_json, problems_json
 from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd.spool.listing import listed
+from devherd.standby_file import Waiting
 
 Holder = Mapping[str, str]
 """Who holds a device: `namespace`, `pod`, `container`."""
@@ -22,6 +23,8 @@ Allocations = Mapping[tuple[str, str], list[Holder]]
 """Holders by resource name and device id."""
 
 RUNNING, STOPPED = "RUNNING", "STOPPED"
+_COUNTS = "nvml"
+"""The source that counts beside what it finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,12 @@ class Herd:
     configuration: spool_pb2.Configuration = field(default_factory=spool_pb2.Configuration)
     verdicts: Sequence[health_pb2.Verdict] = ()
     sources: Sequence[health_pb2.SourceState] = ()
+    counts: Sequence[health_pb2.Count] = ()
+    """What sources have counted on the way."""
     head: Head | None = None
     """None before the supervisor has written it."""
+    standby: Waiting | None = None
+    """Who waits for its end, to take over."""
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None when the supervisor does not list one."""
@@ -88,6 +95,7 @@ def read(settings: Settings) -> Herd:
     children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
     scanner = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
+    nvml = spool.read_or_empty(spool.path_of(settings.findings_directory, _COUNTS), health_pb2.Findings)
     doubts = spool.read_or_empty(settings.doubts_file, spool_pb2.Configuration)
     children.configuration.warnings.extend(doubts.warnings)
     return Herd(
@@ -102,7 +110,9 @@ def read(settings: Settings) -> Herd:
         configuration=children.configuration,
         verdicts=list(verdicts.verdicts),
         sources=list(verdicts.sources),
+        counts=[] if nvml.failed or nvml.boot_id != verdicts.boot_id else list(nvml.counts),
         head=head.read(settings.instance_file),
+        standby=standby_file.read(settings.standby_file),
     )
 
 
@@ -122,8 +132,10 @@ def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
     """
     summary = herd.scan or spool_pb2.ScanSummary()
     inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds)
+    inventory["notices"] = problems_json(summary.notices)
     inventory["scanned_at"] = summary.timestamp_seconds or None
     inventory["instance"] = asdict(herd.head) if herd.head else None
+    inventory["standby"] = asdict(herd.standby) if herd.standby else None
     by_name = {resource.name: resource for resource in herd.resources}
     for resource in inventory["resources"]:
         child = herd.child_of(resource["name"])

@@ -24,8 +24,13 @@ def inventory_json(
         "host": host_name(),
         "duration_seconds": round(duration_seconds, 6),
         "resources": [_resource(resource) for resource in sorted(resources, key=lambda resource: resource.name)],
-        "problems": [_problem(problem) for problem in problems],
+        "problems": problems_json(problems),
     }
+
+
+def problems_json(problems: Iterable[spool_pb2.Problem]) -> list[Json]:
+    """Each with its vendor, path, words and device."""
+    return [_problem(problem) for problem in problems]
 
 
 def host_name() -> str:

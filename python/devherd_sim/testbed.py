@@ -69,8 +69,8 @@ class Testbed:
         """Write the configuration file; JSON is YAML."""
         (self.directory / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
 
-    async def start_herd(self) -> float:
-        """Start `devherd run`; the monotonic second at which it was started."""
+    async def start_herd(self, *more: str) -> float:
+        """Start `devherd run`, with more options; the monotonic second at which it was started."""
         settings = self.settings
         options = [
             f"--config={settings.config_path}",
@@ -78,6 +78,7 @@ class Testbed:
             f"--kubelet-dir={settings.kubelet_dir}",
             f"--run-dir={settings.run_dir}",
             f"--listen={settings.listen}",
+            *more,
         ]
         log = os.open(self.directory / "herd.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         started = time.monotonic()

@@ -137,3 +137,13 @@ def test_it_runs_without_standard_streams(herd):
         eventually(lambda: devherd("status", *options[:4]).code == 0, "it runs")
         other.send_signal(signal.SIGTERM)
         assert other.wait(timeout=30) == 0
+
+
+def test_a_value_of_take_over_that_is_neither_true_nor_false_is_refused(tmp_path):
+    """`DEVHERD_TAKE_OVER=yes` must not mean no."""
+    outcome = devherd("run", "--run-dir", tmp_path, environment={"DEVHERD_TAKE_OVER": "yes"})
+
+    assert outcome.code == 2
+    assert outcome.error_line == (
+        "devherd: DEVHERD_TAKE_OVER: `yes` — it is neither true nor false — set one of these, or unset it"
+    )

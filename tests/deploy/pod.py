@@ -68,6 +68,12 @@ class Pod:
             effective[name] = int((child / "status").read_text().partition("CapEff:")[2].split()[0], 16)
         return {name: mask for name, mask in effective.items() if mask}
 
+    def writable_mounts(self):
+        """Where the pod has file systems that it may write to; those below /proc and of the image apart."""
+        lines = Path(f"/proc/{self._supervisor()}/mountinfo").read_text().splitlines()
+        options = {fields[4]: fields[5].split(",") for fields in map(str.split, lines)}
+        return {place for place, having in options.items() if "rw" in having and not place.startswith("/proc")}
+
     def end(self):
         """The exit code after SIGTERM."""
         if self.runs():
@@ -97,7 +103,9 @@ def _file_system(root, container, volumes, host_files):
         target = f"{root}{mount['mountPath']}"
         yield f"mkdir -p {target} && mount --rbind {volumes[mount['name']]} {target}"
         if mount.get("readOnly"):
-            yield f"mount -o remount,ro,bind {target}"
+            below = "--submounts" if mount.get("recursiveReadOnly") else ""
+            listed = f"findmnt --list --noheadings --output TARGET {below} {target}"
+            yield f"for each in $({listed}); do mount -o remount,ro,bind $each; done"
     for file in host_files:
         yield f"cp {file} {root}/host/"
     if container["securityContext"]["readOnlyRootFilesystem"]:

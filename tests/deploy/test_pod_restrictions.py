@@ -52,6 +52,14 @@ def test_devherd_serves_the_kubelet_within_the_rights_of_its_pod(node):
     assert "/dev/null" in allocated.stdout
 
 
+def test_no_file_system_of_the_host_can_be_written_from_the_pod(node):
+    """Nor those below /sys and /dev, as cgroups and /dev/shm; it writes to its own volumes and the kubelet's."""
+    mounts = node.pod.writable_mounts()
+    written = {mount["mountPath"] for mount in shipped_pod_spec()["containers"][0]["volumeMounts"]} & mounts
+    assert written == {"/host/var/run/cdi", "/run/devherd", "/var/lib/devherd", "/var/lib/kubelet/device-plugins"}
+    assert [place for place in mounts if place.startswith(("/host/sys", "/host/dev", "/host/proc"))] == []
+
+
 def test_who_holds_a_device_is_read_through_a_read_only_volume(node):
     """The PodResources socket can be connected to although its directory is mounted read-only."""
     node.kubelet("allocate", "example.com/gpu", "1", "--pod", "train")

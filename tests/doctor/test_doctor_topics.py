@@ -77,6 +77,7 @@ ALL_HEARD = {
     "is_user_namespace": False,
     "kernel_log": "",
     "restricts_kernel_log": False,
+    "hidden_interfaces": (),
 }
 
 
@@ -105,6 +106,32 @@ ALL_HEARD = {
 def test_notifications(otherwise, said):
     """What is not heard is looked for: only a host without inotify is a problem."""
     assert troubles(notifications.judge(Notifications(**{**ALL_HEARD, **otherwise}))) == said
+
+
+def test_devlink_is_blind_where_the_cards_interfaces_are_in_another_network_namespace():
+    """Said where there are such cards, with the manifest that helps; elsewhere nobody misses it."""
+    hidden = Notifications(**{**ALL_HEARD, "hidden_interfaces": ("ens1", "ens2", "ens3", "ens4")})
+    [(level, what)] = troubles(notifications.judge(hidden, has_network_cards=True))
+    assert (level, what.partition(": ")[2]) == (
+        "warning",
+        "ens1, ens2, ens3 … of the host in another network namespace",
+    )
+    [line] = [one for one in notifications.judge(hidden, has_network_cards=True) if one.what == what]
+    assert "host-network" in line.cure
+    assert troubles(notifications.judge(hidden)) == []
+    assert troubles(notifications.judge(Notifications(**ALL_HEARD), has_network_cards=True)) == []
+
+
+def test_interfaces_of_cards_that_this_process_has_not_are_in_another_namespace(tmp_path):
+    """Those without a card, bridges and tunnels, are of no matter; a host without sysfs hides none."""
+    net = tmp_path / "sys/class/net"
+    for name, has_card in (("lo", False), ("ens1", True), ("docker0", False)):
+        (net / name).mkdir(parents=True)
+        if has_card:
+            (net / name / "device").symlink_to("../../../devices")
+    (tmp_path / "sys/devices").mkdir()
+    assert notifications.look(tmp_path).hidden_interfaces == ("ens1",)
+    assert notifications.look(tmp_path / "nothing").hidden_interfaces == ()
 
 
 def kubelet_directory(settings, **otherwise) -> KubeletDirectory:

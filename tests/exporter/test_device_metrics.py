@@ -8,12 +8,16 @@ import pytest
 from exporter_instance import eventually
 from test_metrics_page import FPGA
 
-from devherd import counted
+from devherd import counted, spool
 from devherd.config import resolved_file
 from devherd.config.resolved import Config, ExporterOptions
+from devherd.exporter import observed
 from devherd.exporter.device_metrics import families
 from devherd.instance import Herd
+from devherd.instance import read as instance_of
+from devherd.proto import health_pb2
 from devherd.proto.spool_pb2 import Device, Resource
+from devherd.settings import Settings
 
 SHARED = Resource(
     name="a.b/shared",
@@ -115,6 +119,46 @@ def test_a_physical_device_is_held_once_by_each_container_that_has_replicas_of_i
         ("GPU-1", "one"),
         ("GPU-1", "two"),
     ]
+
+
+COUNTS = [
+    health_pb2.Count(pci_address="0000:3b:00.0", name="ecc-errors", kind="corrected", number=70),
+    health_pb2.Count(pci_address="0000:3b:00.0", name="pcie-replays", number=5),
+    health_pb2.Count(pci_address="0000:5e:00.0", name="pcie-replays", number=6),
+    health_pb2.Count(pci_address="0000:3b:00.0", name="of-tomorrow", number=7),
+]
+
+
+@pytest.mark.parametrize(
+    ("of_devices", "ids_shown"),
+    [("all", {"MIG-1", "MIG-2::0", "MIG-2::1"}), ("physical", {"MIG-1", "MIG-2"}), ("faults", set()), ("none", set())],
+)
+def test_what_a_card_has_counted_is_shown_for_each_device_on_it(of_devices, ids_shown):
+    """Of a MIG device, those of its GPU; nothing of cards that no resource has, nor in words of tomorrow."""
+    place = {"pci_address": "0000:3b:00.0"}
+    parts = [Device(id="MIG-1", attributes=place), Device(id="MIG-2", attributes=place, replicas=2)]
+    herd = Herd([Resource(name="a.b/mig", vendor="nvidia", devices=parts)], counts=COUNTS)
+    samples = {
+        (family.name, suffix, labels["device_id"], labels.get("kind"), value)
+        for family in families(herd, None, of_devices)
+        if family.name in {each.name for each in observed.DEVICE_COUNTS.values()}
+        for suffix, labels, value in family.samples
+    }
+    expected = {("devherd_device_ecc_errors", "corrected", 70), ("devherd_device_pcie_replays", None, 5)}
+    assert samples == {(name, "_total", one, kind, value) for name, kind, value in expected for one in ids_shown}
+
+
+def test_numbers_of_a_source_that_fails_or_of_another_boot_are_not_shown(tmp_path):
+    """They would look like those of today."""
+    settings = Settings(run_dir=tmp_path)
+    file = spool.path_of(settings.findings_directory, "nvml")
+    file.parent.mkdir(parents=True)
+    spool.write(settings.verdicts_file, health_pb2.Verdicts(boot_id="now"))
+    shown = []
+    for boot, failed in (("now", ""), ("now", "NVML hangs"), ("before", "")):
+        spool.write(file, health_pb2.Findings(source="nvml", boot_id=boot, failed=failed, counts=COUNTS))
+        shown.append(len(instance_of(settings).counts))
+    assert shown == [len(COUNTS), 0, 0]
 
 
 def test_a_reload_changes_which_devices_have_series(instance):

@@ -107,15 +107,45 @@ async def sigterm_while_a_read_hangs_for_good(trial: Trial) -> None:
 @row(
     "the pods keep their devices; every resource registers again, on sockets of new names", registers=ALL, replaces=None
 )
-async def rolling_update(trial: Trial) -> None:
-    """The old pod ends, the new one starts at once with an empty run directory."""
-    before = {path.name for path in trial.settings.plugin_directory.glob("devherd-*")}
+async def run_directory_lost(trial: Trial) -> None:
+    """The supervisor gets SIGTERM, the run directory is removed, and devherd starts again."""
     demand(await trial.stop_herd() == 0, "the old one did not end well")
     shutil.rmtree(trial.settings.run_dir)
     await restart(trial)
-    await trial.kubelet.until_registered(GPU, since=trial._mark, within=30)
-    again = before & {path.name for path in trial.settings.plugin_directory.glob("devherd-*")}
-    demand(not again, f"names used again: {again}")
+    await demand_new_names(trial)
+
+
+@row(
+    "the pods keep their devices; every resource registers again, on sockets of new names",
+    registers=ALL,
+    replaces=None,
+    share=2,
+)
+async def rolling_update(trial: Trial) -> None:
+    """A new devherd stands by beside the old one, which then gets SIGTERM, or in one of four times SIGKILL."""
+    old = trial.herd
+    await stand_by(trial)
+    await asyncio.sleep(trial.random.uniform(0, 0.3))
+    trial.mended()
+    number = trial.random.choice([signal.SIGKILL, *[signal.SIGTERM] * 3])
+    old.send_signal(number)
+    code = await asyncio.wait_for(old.wait(), 20)
+    demand(code == (0 if number == signal.SIGTERM else -number), f"the old one ended with {code}")
+    await demand_new_names(trial)
+
+
+@row("nobody notices; the one that runs goes on", is_silent=True)
+async def standby_killed(trial: Trial) -> None:
+    """A new devherd starts beside the one that runs, and at any moment of its first 3 s gets SIGTERM or SIGKILL."""
+    old = trial.herd
+    await trial.start_herd("--take-over")
+    new, trial.herd = trial.herd, old
+    await asyncio.sleep(trial.random.uniform(0, 3))
+    number = trial.random.choice([signal.SIGTERM, signal.SIGKILL])
+    new.send_signal(number)
+    code = await asyncio.wait_for(new.wait(), 20)
+    demand(code in (0, -number), f"it ended with {code}")
+    trial.mended()
 
 
 @row("it ends with exit code 3, and the first one is not disturbed", in_a_row=5)
@@ -179,6 +209,22 @@ async def state_files_removed(trial: Trial) -> None:
     for path in removed:
         path.unlink(missing_ok=True)
     await trial.until(lambda: all(path.exists() for path in removed), "they are there")
+
+
+async def stand_by(trial: Trial) -> None:
+    """Start one more devherd, which waits for the end of the one that runs; from now on it is the trial's."""
+    await trial.start_herd("--take-over")
+    await trial.until_logged("standing by: ")
+
+
+async def demand_new_names(trial: Trial) -> None:
+    """All register again, on sockets whose names the kubelet does not know. Raises NotHealedError."""
+    for resource in ALL:
+        await trial.kubelet.until_registered(resource, since=trial._mark, within=30)
+    names = [event.detail["endpoint"] for event in trial.kubelet.events.since(0, "register-called")]
+    new = {event.detail["endpoint"] for event in trial.kubelet.events.since(trial._mark, "register-called")}
+    again = [name for name in new if names.count(name) > 1]
+    demand(not again, f"names used again: {again}")
 
 
 async def restart(trial: Trial) -> None:

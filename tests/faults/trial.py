@@ -37,7 +37,7 @@ HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]
 
 LEFT_IN_THE_RUN_DIRECTORY = {
     "allocatable", "config.json", "devices.pb", "doubts.pb", "facts", "findings", "history", "instance.json", "lock",
-    "logs", "offers", "requests", "scan.pb", "scanner.pb", "state", "supervisord.conf", "verdicts.pb",
+    "logs", "offers", "requests", "scan.pb", "scanner.pb", "standby.json", "state", "supervisord.conf", "verdicts.pb",
 }  # fmt: skip
 PATIENCE_SECONDS = 40.0
 _LOOK_SECONDS = 0.01
@@ -82,10 +82,10 @@ class Trial(Testbed):
         """Before the herd starts: more keys in sections of the configuration."""
         self.configure(CONFIG | {name: CONFIG.get(name, {}) | more for name, more in sections.items()})
 
-    async def start_herd(self) -> float:
+    async def start_herd(self, *more: str) -> float:
         """As a testbed does; a herd that has mounts of its own has its run directory seen with its eyes."""
         self.settings = self.inside
-        started = await super().start_herd()
+        started = await super().start_herd(*more)
         if self.has_own_mounts:
             root = Path(f"/proc/{self.herd.pid}/root")
             self.settings = replace(self.inside, run_dir=root / self.inside.run_dir.relative_to("/"))

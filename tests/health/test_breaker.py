@@ -4,11 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 from health.meanings import SOURCE, finding, registered
+from hypothesis import given
+from hypothesis import strategies as some
 
-from devherd._native import Finding
+from devherd._native import Device, Fact, Finding
+from devherd.health.breaker import FEWEST, cards_of
 from devherd.health.policy import FINE, Earlier, Policy, Verdict
 from devherd.health.seen import Now, Seen
 from devherd.health.verdicts_file import VerdictsFile
+from devherd.inventory import Entry
 
 GPUS = [("nvidia", f"0000:0{number}:00.0", f"GPU-{number}") for number in range(4)]
 SICK, DOUBTED = Verdict(("level",)), Verdict((), ("level",))
@@ -80,6 +84,57 @@ def test_one_card_that_takes_all_its_partitions_with_it_is_believed():
     policy.observe(Seen({partition: [finding("level")] for partition in partitions}), at(1))
 
     assert {policy.verdict(partition) for partition in partitions} == {SICK}
+
+
+def entry(vendor: str, number: int, **attributes: str) -> Entry:
+    """A device of the inventory that is a card of its own, as far as its key tells."""
+    address = attributes["pci_address"]
+    facts = {name: Fact("text", value, "/sys") for name, value in attributes.items()}
+    return Entry(Device(vendor=vendor, card=address, id=f"device-{number}", facts=facts), "rdma/hca")
+
+
+def functions_of(cards: int, functions: int, *, are_virtual: bool) -> list[list[Entry]]:
+    """Cards with so many functions each: of one PCI device, or virtual ones on other buses."""
+
+    def function(card: int, number: int) -> Entry:
+        if are_virtual:
+            place = {"pci_address": f"0000:{0x80 + card:02x}:00.{number}", "physfn": f"0000:{card:02x}:00.0"}
+        else:
+            place = {"pci_address": f"0000:{card:02x}:00.{number}"}
+        return entry("rdma", 8 * card + number, **place)
+
+    return [[function(card, number) for number in range(functions)] for card in range(cards)]
+
+
+@given(
+    cards=some.integers(1, 8),
+    functions=some.integers(1, 8),
+    are_virtual=some.booleans(),
+    broken=some.data(),
+)
+def test_physical_cards_are_counted_whatever_is_made_of_them(cards, functions, are_virtual, broken):
+    """More than half of them and three at least are doubted, and otherwise none; half a card is one that fails."""
+    made = functions_of(cards, functions, are_virtual=are_virtual)
+    sick = broken.draw(some.sets(some.integers(0, cards - 1)))
+    failing = [one for card in sick for one in made[card][: broken.draw(some.integers(1, functions))]]
+    known = {one.key: one for card in made for one in card}
+    policy = Policy(1)
+    policy.restore(Earlier(), known, at(0))
+    policy.observe(Seen({one.key: [finding("level")] for one in failing}), at(1))
+
+    is_doubted = len(sick) >= FEWEST and 2 * len(sick) > cards
+    assert {policy.verdict(one.key) for one in failing} <= {DOUBTED if is_doubted else SICK}
+    assert cards_of(known).count == cards
+
+
+def test_a_physical_card_that_fails_with_all_its_virtual_functions_is_believed():
+    """On a node with two of them: nine devices of ten are one card."""
+    (one, other) = functions_of(2, 8, are_virtual=True)
+    policy = Policy(1)
+    policy.restore(Earlier(), {each.key: each for each in [*one, other[0]]}, at(0))
+    policy.observe(Seen({each.key: [finding("level")] for each in one}), at(1))
+
+    assert {policy.verdict(each.key) for each in one} == {SICK}
 
 
 def test_what_another_source_agrees_on_counts():

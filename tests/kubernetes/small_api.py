@@ -72,7 +72,7 @@ class SmallApi:
                 self.close_connection = api.is_closing
 
             do_POST = do_GET  # noqa: N815 - the name that the server looks for
-            do_PATCH = do_GET  # noqa: N815 - likewise
+            do_PATCH = do_PUT = do_DELETE = do_GET  # noqa: N815 - likewise
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""

@@ -43,6 +43,8 @@ class Stub:
     lines: list[str] = field(default_factory=list)
     installed: list[Path] = field(default_factory=list)
     """Where it can be loaded from."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """What else its environment has."""
 
     def gpu(self, number: int, **values: object) -> "Stub":
         """One more GPU: an A100 unless said otherwise."""
@@ -82,9 +84,10 @@ class Stub:
         return self.say("event", number, gpu=gpu, kind=kind, **{"data": 0} | values).write()
 
     def field(self, gpu: int, number: int, value: int, **values: object) -> "Stub":
-        """From now on a field of a GPU has this value."""
-        self.forget(f"field gpu={gpu} id={number} ")
-        return self.say("field", gpu=gpu, id=number, value=value, **values).write()
+        """From now on a field of a GPU, or of its `link`, has this value."""
+        place = {"gpu": gpu, "id": number, "link": values.pop("link", 0)}
+        self.forget("field", *(f"{key}={at}" for key, at in place.items()), "")
+        return self.say("field", **place, value=value, **values).write()
 
     def say(self, *words: object, **values: object) -> "Stub":
         """One more line of the file."""
@@ -107,7 +110,7 @@ class Stub:
     @property
     def environment(self) -> dict[str, str]:
         """For the process that asks it."""
-        return {**os.environ, "DEVHERD_NVML_STUB": str(self.file)}
+        return {**os.environ, **self.variables, "DEVHERD_NVML_STUB": str(self.file)}
 
     def put_below(self, driver_root: Path) -> Path:
         """The library where a driver installs it; the driver root is returned."""

@@ -1,6 +1,7 @@
 """What NVML says, as findings: each reason, what ends an Xid, and what is gone on with."""
 
 import pytest
+from nvml_readings import FINE, NOTHING
 
 from devherd.health.registry import MEANINGS
 from devherd.health.seen import Now
@@ -8,15 +9,6 @@ from devherd.health.sources.nvml.findings import Health, is_blind, is_suspect, s
 
 GPU = "0000:3b:00.0"
 OTHER = "0000:5e:00.0"
-NOTHING = {
-    "recovery_action": None, "remap_failed": None, "remap_pending": None, "retirement_pending": None,
-    "retired_pages": None, "uncorrected_errors": None, "fabric": None, "clock_reasons": None, "failures": [],
-}  # fmt: skip
-FINE = {
-    "recovery_action": 0, "remap_failed": False, "remap_pending": False, "retirement_pending": False,
-    "retired_pages": 62, "uncorrected_errors": 0, "fabric": {"state": 3, "status": 0, "summary": 1},
-    "clock_reasons": 0x1 | 0x4 | 0x8 | 0x20, "failures": [],
-}  # fmt: skip
 
 
 def reading(gpu=GPU, **values):
@@ -66,6 +58,9 @@ def ends(health):
         ({"fabric": {"state": 3, "status": 0, "summary": 3}}, "fabric", "limited capacity"),
         ({"clock_reasons": 0x41}, "temperature", "0x40"),
         ({"clock_reasons": 0x80}, "power-brake", "0x80"),
+        ({"sram_threshold_exceeded": True}, "sram-threshold", "1"),
+        ({"repair_pending": True}, "repair-pending", "1"),
+        ({"unrepairable_memory": True}, "unrepairable-memory", "1"),
     ],
 )
 def test_each_thing_that_is_the_matter_has_a_reason_that_is_registered(values, reason, value):

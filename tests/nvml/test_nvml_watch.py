@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+from nvml_readings import NOTHING
 from nvml_stub import address
 
 WATCHER = """
@@ -16,10 +17,6 @@ for line in sys.stdin:
     name, *values = json.loads(line)
     print(getattr(watch, name)(*values) or "null", flush=True)
 """
-NOTHING = {
-    "recovery_action": None, "remap_failed": None, "remap_pending": None, "retirement_pending": None,
-    "retired_pages": None, "uncorrected_errors": None, "fabric": None, "clock_reasons": None, "failures": [],
-}  # fmt: skip
 
 
 @contextmanager
@@ -66,18 +63,65 @@ def test_a_gpu_of_which_nothing_is_supported_is_no_trouble(stub):
 def test_a_look_tells_every_field_by_its_name(stub):
     """Each by a value of its own, in several types; only of the GPU that has it."""
     stub.gpu(0).gpu(1).say("fabric", gpu=1, state=2, status=27, summary=3).say("clocks", gpu=1, reasons=0x41)
-    for number, value in {230: 2, 145: 1, 144: 0, 31: 1, 29: 40, 30: 23}.items():
+    told = {230: 2, 145: 1, 144: 0, 31: 1, 29: 40, 30: 23, 142: 11, 143: 12, 3: 13, 6: 14, 5: 15, 94: 16}
+    for number, value in told.items():
         stub.field(1, number, value)
     stub.field(1, 4, 5_000_000_000, type=3)
+    stub.say("sram", gpu=1, exceeded=1).say("repair", gpu=1, channel=0, cluster=1).say("unrepairable", gpu=1, flag=0)
+    stub.write()
     fabric = {"state": 2, "status": 27, "summary": 3}
     with watching(stub, 0, 1) as do:
         assert do("look", [address(0), address(1)]) == [
             reading(0),
             reading(
                 1, recovery_action=2, remap_failed=True, remap_pending=False, retirement_pending=True,
-                retired_pages=63, uncorrected_errors=5_000_000_000, fabric=fabric, clock_reasons=0x41,
+                retired_pages=63, remapped_corrected=11, remapped_uncorrected=12, uncorrected_errors=5_000_000_000,
+                corrected_errors=13, lifetime_uncorrected_errors=14, lifetime_corrected_errors=15, pcie_replays=16,
+                sram_threshold_exceeded=True, repair_pending=True, unrepairable_memory=False, fabric=fabric,
+                clock_reasons=0x41,
             ),
         ]  # fmt: skip
+
+
+def test_of_nvlinks_it_tells_which_are_up_and_what_all_of_them_have_counted(stub):
+    """One that sleeps is up; each kind is the sum of what the links say, whatever its fields are called."""
+    stub.gpu(0).field(0, 91, 3)
+    for link, state in enumerate((1, 2, 0)):
+        stub.field(0, 165, state, link=link).field(0, 163, 10 + link, link=link)
+    stub.field(0, 162, 2, link=0).field(0, 213, 5, link=1).field(0, 214, 1, link=2)
+    errors = {"crc": 33, "recovery": 7, "recovery-failed": 1}
+    with watching(stub, 0) as do:
+        links = {"0": True, "1": True, "2": False}
+        assert do("look", [address(0)]) == [reading(0, links=links, link_errors=errors)]
+
+
+def test_what_a_gpu_does_not_support_is_asked_once(stub, tmp_path):
+    """Each call costs an ioctl under the driver's lock; what it has is asked each time, also after a failure."""
+    calls = tmp_path / "calls"
+    stub.variables["DEVHERD_NVML_STUB_CALLS"] = str(calls)
+    stub.gpu(0).field(0, 91, 2).field(0, 165, 1, link=0).field(0, 165, 1, link=1).field(0, 230, 0)
+    stub.say("fail", "nvmlDeviceGetSramEccErrorStatus", 999).write()
+
+    def asked(do):
+        calls.write_text("")
+        do("look", [address(0)])
+        return sorted(calls.read_text().splitlines())
+
+    with watching(stub, 0) as do:
+        first = asked(do)
+        assert {"nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetRepairStatus", "field 145 0", "field 163 1"} <= {*first}
+        always = ["field 165 0", "field 165 1", "field 230 0", "field 91 0", *["nvmlDeviceGetFieldValues"] * 2]
+        assert asked(do) == [*always, "nvmlDeviceGetSramEccErrorStatus"]
+        stub.forget("field gpu=0 id=165").field(0, 91, 0)
+        assert asked(do)[:2] == ["field 230 0", "field 91 0"]
+        assert asked(do) == [*["field 230 0", "field 91 0"], *always[-2:-1], "nvmlDeviceGetSramEccErrorStatus"]
+
+
+def test_a_field_that_is_newer_than_the_driver_is_no_trouble(stub):
+    """To it the number is an invalid argument."""
+    stub.gpu(0).field(0, 230, 0).field(0, 143, 0, **{"return": 2})
+    with watching(stub, 0) as do:
+        assert do("look", [address(0)]) == [reading(0, recovery_action=0)]
 
 
 def test_a_field_that_cannot_be_read_costs_no_other(stub):
@@ -94,8 +138,8 @@ def test_events_are_told_with_the_gpu_and_the_mig_device_that_they_concern(stub)
     stub.gpu(0).gpu(1).xid(0, 13)
     with watching(stub, 0, 1) as do:
         assert do("wait", 0) == {"events": [], "failure": None}
-        stub.xid(1, 79).xid(0, 94, gi=7, ci=0).xid(0, 94, gi=8).event(0, 0x8000)
-        told = [event(1, 8, 79), event(0, 8, 94, 7, 0), event(0, 8, 94, 8), event(0, 0x8000)]
+        stub.xid(1, 79).xid(0, 94, gi=7, ci=0).xid(0, 94, gi=8).event(0, 0x8000).event(1, 0x200)
+        told = [event(1, 8, 79), event(0, 8, 94, 7, 0), event(0, 8, 94, 8), event(0, 0x8000), event(1, 0x200)]
         heard = []
         while len(heard) < len(told):
             waited = do("wait", 60_000)

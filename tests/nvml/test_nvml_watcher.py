@@ -71,6 +71,32 @@ def test_after_an_event_the_driver_is_asked_what_it_wants_done(watched):
     assert other.monotonic_seconds > first[made.addresses[0]]
 
 
+def test_what_nvlinks_lose_and_count_is_found_by_the_next_look_and_lost_links_also_by_another_process(watched):
+    """A link that was up is down; one could not be recovered; what is counted is told beside the findings."""
+    made, look = watched
+    made.stub.field(0, 91, 1).field(0, 165, 1, link=0).field(0, 214, 3, link=0).field(0, 94, 7)
+    look.settled()
+    assert found(look) == []
+    counted = {(one.name, one.kind): one.number for one in said(look).counts}
+    assert counted == {
+        ("nvlinks", "up"): 1,
+        ("nvlinks", "down"): 0,
+        ("nvlink-errors", "recovery-failed"): 3,
+        ("pcie-replays", ""): 7,
+    }
+    made.stub.field(0, 165, 0, link=0).field(0, 214, 4, link=0).xid(1, 13)
+    down = (made.addresses[0], "nvlink-down", "0", 0)
+    until(
+        lambda: {down, (made.addresses[0], "nvlink-errors", "recovery-failed", 1)} <= {*found(look)}, "both are found"
+    )
+    look.end()
+    ended = time.time()
+    until(lambda: look.scan() and said(look).timestamp_seconds > ended, "another process watches")
+    until(lambda: down in found(look), "and knows that it was up")
+    made.stub.field(0, 165, 1, link=0).xid(1, 13)
+    until(lambda: down not in found(look), "it is up again")
+
+
 def test_a_process_that_is_killed_loses_no_xid_and_doubles_none(watched):
     """The next one goes on counting."""
     made, look = watched

@@ -1,6 +1,7 @@
 """The kernel log through the scanner: what it says of a device, what takes that back, and what a restart keeps."""
 
 import json
+import logging
 import time
 
 import pytest
@@ -69,6 +70,10 @@ class Node:
         return {
             device.id: [*device.reasons, *device.warnings] for device in devices if device.reasons or device.warnings
         }
+
+    def notices(self) -> list[spool_pb2.Problem]:
+        """What is no problem and still said."""
+        return list(spool.read(self.settings.scan_file, spool_pb2.ScanSummary).notices)
 
     def counted(self, metric) -> dict[tuple[str, ...], int]:
         """The series of a counter, by their last label."""
@@ -214,8 +219,17 @@ def test_a_rule_of_the_user_s_own_is_a_warning_with_its_name(node):
     assert (node.hear().held(), list(node.words().values())) == ([("kernel-log", "slow", 1)], [["kernel-log"]])
 
 
-def test_a_log_that_cannot_be_read_is_one_problem_with_the_cure(node):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"enabled": True},
+        {"optional": ["pci-hardware-error"]},
+        {"rules": [{"name": "slow", "contains": "is slow", "pattern": "^nvidia (?P<bdf>.+): is slow"}]},
+    ],
+)
+def test_a_log_that_is_asked_for_and_cannot_be_read_is_one_problem_with_the_cure(node, options):
     """And it is read as soon as it can be: from its beginning."""
+    node.options = {"kernel_log": options}
     log = node.node.root / "dev/kmsg"
     log.rename(log.with_name("elsewhere"))
     [(path, error)] = node.start().problems()
@@ -226,6 +240,23 @@ def test_a_log_that_cannot_be_read_is_one_problem_with_the_cure(node):
     node.xid(f"79, {GONE}")
     node.round.scan()
     assert (len(node.hear().words()), node.problems()) == (1, [])
+
+
+def test_a_log_that_nobody_has_asked_for_and_that_may_not_be_read_is_a_note_with_the_cure(node, caplog):
+    """It is so in each pod with the rights of the manifests: no problem, and said in the log once."""
+    caplog.set_level(logging.INFO)
+    log = node.node.root / "dev/kmsg"
+    log.rename(log.with_name("elsewhere"))
+    assert node.start().problems() == []
+    for _ in range(3):
+        node.round.scan()
+        assert node.hear().problems() == []
+    [notice] = node.notices()
+    assert (notice.path, notice.error.partition(": ")[0]) == ("/dev/kmsg", "the kernel log cannot be read")
+    assert len([record for record in caplog.messages if "the kernel log cannot be read" in record]) == 1
+    log.with_name("elsewhere").rename(log)
+    node.round.scan()
+    assert list(node.hear().notices()) == []
 
 
 def test_whoever_switches_the_log_off_hears_no_more_of_it(node):

@@ -53,8 +53,9 @@ class Instance:
         self._stderr = directory / f"{run_dir}.stderr"
         self._seen_pids: set[int] = set()
 
-    def start(self, silence_limit: float = 10.0) -> "Instance":
+    def start(self, silence_limit: float = 10.0, *, takes_over: bool = False) -> "Instance":
         arguments = [self.settings.run_dir, self.settings.kubelet_dir, silence_limit]
+        arguments += ["take-over"] if takes_over else []
         with self._stderr.open("ab") as stderr:
             self.process = subprocess.Popen([sys.executable, TINY_HERD, *map(str, arguments)], stderr=stderr)
         return self

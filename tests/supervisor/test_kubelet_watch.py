@@ -66,6 +66,19 @@ def test_it_is_not_back_because_nobody_waits_for_it(watch, settings, caplog):
     assert caplog.messages[1:] == ["the kubelet is back after 0 s"]
 
 
+def test_a_restart_between_two_looks_is_said_once(watch, settings, caplog):
+    """No resource was seen to wait for it: they have registered with the new one already."""
+    with listening(settings.kubelet_socket):
+        watch.look(is_awaited=False)
+    assert caplog.messages == []
+    settings.kubelet_socket.unlink()
+    with listening(settings.kubelet_socket):
+        for _ in range(2):
+            watch.look(is_awaited=False)
+
+    assert caplog.messages == ["the kubelet was restarted; resources register again"]
+
+
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_a_kubelet_that_does_not_look_for_plugins_is_away(directory, caplog, is_shown):
     """Its own socket need not be shown to devherd, and then says nothing."""

@@ -13,7 +13,7 @@ def load():
     time.sleep(0.3)
     return Config(common=Settings())
 
-first_scan = FirstScan(load, lambda config: None)
+first_scan = FirstScan(load, lambda config: None, lambda config: None)
 first_scan.close()
 print(first_scan.exit_code())
 """

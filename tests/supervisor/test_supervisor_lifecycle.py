@@ -16,9 +16,14 @@ from devherd.proto import spool_pb2
 FIRST = "resource:example.com_first"
 
 
+def goodbyes(instance):
+    """The children that have ended as they should, in their order."""
+    return [line.split()[0] for line in instance.stderr().splitlines() if line.endswith("says goodbye")]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_end_ends_everything_cleanly(instance, number):
-    """Exit code 0, no process left, the control socket gone; resource children end first, the scanner last."""
+    """Exit code 0, no process left, the control socket gone; resource children end last: the kubelet needs them."""
     instance.up()
     pids = [child.pid for child in instance.children().values()]
     os.kill(instance.process.pid, number)
@@ -26,8 +31,19 @@ def test_a_signal_to_end_ends_everything_cleanly(instance, number):
     assert not any(map(is_alive, pids))
     assert not instance.settings.control_socket.exists()
     assert not instance.settings.children_file.exists()
-    goodbyes = [line.split()[0] for line in instance.stderr().splitlines() if line.endswith("says goodbye")]
-    assert goodbyes == [FIRST, "exporter", "scanner"]
+    assert sorted(goodbyes(instance)) == ["exporter", FIRST, "scanner"]
+    assert goodbyes(instance)[-1] == FIRST
+
+
+def test_what_does_not_end_keeps_the_kubelets_part_waiting_no_longer_than_a_moment(instance):
+    """A scanner that is deaf is killed after five seconds; the resource has ended long before."""
+    instance.order("deaf.scanner")
+    instance.up()
+    os.kill(instance.process.pid, signal.SIGTERM)
+    assert instance.ended() == 0
+    lines = instance.stderr().splitlines()
+    killed = next(place for place, line in enumerate(lines) if "scanner did not stop within 5 s: killed" in line)
+    assert lines.index(f"{FIRST} says goodbye") < killed
 
 
 def test_a_child_that_does_not_stop_is_killed(instance):
@@ -48,8 +64,7 @@ def test_a_child_that_cannot_be_killed_is_left_behind_and_the_others_end_cleanly
     os.kill(instance.process.pid, signal.SIGTERM)
     assert instance.ended() == 0
     assert f"{name}, process {pid}, is left behind: in uninterruptible sleep (state D)" in instance.stderr()
-    goodbyes = [line.split()[0] for line in instance.stderr().splitlines() if line.endswith("says goodbye")]
-    assert goodbyes == [other for other in (FIRST, "exporter", "scanner") if other != name]
+    assert sorted(goodbyes(instance)) == sorted({FIRST, "exporter", "scanner"} - {name})
     assert not instance.settings.control_socket.exists()
 
 

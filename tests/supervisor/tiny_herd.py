@@ -1,9 +1,11 @@
-"""A herd of tiny children under the real supervisor: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS`.
+"""A herd of tiny children under the real supervisor.
+
+Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
 `crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it). `bad-config`, `killed-load`,
-`slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady` and `sources` (two more programs) are
-for the supervisor itself.
+`bad-rehearsal`, `slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady` and `sources` (two
+more programs) are for the supervisor itself.
 """
 
 import ctypes
@@ -45,6 +47,20 @@ def first_scan(_config: Config) -> None:
     if ORDERS.joinpath("slow-scan").exists():
         time.sleep(60)
     spool.write(spool.path_of(RUN_DIR / "offers/device-plugin", "example.com_first"), spool_pb2.Resource(name="first"))
+
+
+def rehearse(_config: Config) -> None:
+    """What the first scan does before its turn."""
+    print(f"rehearsed beside {sorted(path.name for path in RUN_DIR.glob('offers/device-plugin/*'))}", file=sys.stderr)
+    if ORDERS.joinpath("bad-rehearsal").exists():
+        raise RuntimeError("a rehearsal that goes wrong")
+
+
+def stand_by(_config: Config, why: str) -> None:
+    """Until it is killed."""
+    print(f"standby {os.getpid()}: {why}", file=sys.stderr, flush=True)
+    while True:
+        time.sleep(60)
 
 
 def preload() -> None:
@@ -139,9 +155,9 @@ def children() -> tuple[Program, ...]:
 
 
 if __name__ == "__main__":
-    programs = Programs(children(), first_scan, preload)
+    programs = Programs(children(), first_scan, preload, rehearse, stand_by)
     try:
-        sys.exit(run(load, programs, float(sys.argv[3])))
+        sys.exit(run(load, programs, float(sys.argv[3]), takes_over="take-over" in sys.argv[4:]))
     except DevherdError as error:
         print(f"devherd: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

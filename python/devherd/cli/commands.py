@@ -82,6 +82,12 @@ COMMANDS = {
         "devherd clear nvidia.com/gpu GPU-8a1c… xid",
         OF_A_RUN_DIRECTORY,
     ),
+    "labels": Command(
+        "devherd.cli.labels",
+        "scan the host once and print the labels of the node that follow",
+        "devherd labels --output json",
+        OF_A_HOST,
+    ),
     "check-config": Command(
         "devherd.cli.check_config",
         "validate a configuration and print the resources that result",

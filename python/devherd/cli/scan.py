@@ -61,9 +61,14 @@ def look(config: "Config") -> "ScanReport":
     from devherd.config import resolve
     from devherd.scanner.scan_once import scan_once
 
+    check_host_root(config)
+    return scan_once(resolve(config))
+
+
+def check_host_root(config: "Config") -> None:
+    """Raises UsageError when host_root is not a directory."""
     if reason := _why_no_host(config.host_root):
         raise UsageError(f"cannot scan {config.host_root}", reason, "give the host's root directory with --host-root")
-    return scan_once(resolve(config))
 
 
 def _only(report: "ScanReport", chosen: choice.Choice) -> "ScanReport":

@@ -31,6 +31,10 @@ def parts(
     resources = [resource for resource in named if resource.name in names] if choice.unhealthy else named
     if herd.head:
         yield from _head(herd.head)
+        if herd.standby:
+            waits = amounts.duration(time.time() - herd.standby.since)
+            what = f"devherd {herd.standby.version} ({herd.standby.revision}) stands by to take over, up {waits}"
+            yield Text(plain(what), "bold")
         yield ""
     if noted:
         yield _devices(herd, noted, allocations)
@@ -44,9 +48,7 @@ def parts(
     if complaints:
         yield from complaints
         yield ""
-    if herd.scan and herd.scan.problems:
-        yield inventory_table.problems(herd.scan.problems)
-        yield ""
+    yield from _of_the_scan(herd.scan or spool_pb2.ScanSummary())
     if not herd.resources:
         yield "No device has been found: `devherd scan` says where it looked."
     elif resources:
@@ -57,6 +59,16 @@ def parts(
     if others:
         yield ""
         yield _others(sorted(others, key=lambda child: worst_first and child.state == RUNNING))
+
+
+def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
+    if scan.problems:
+        yield inventory_table.problems(scan.problems)
+        yield ""
+    for notice in scan.notices:
+        yield Text(plain(f"note: {notice.path}: {notice.error}"), "dim")
+    if scan.notices:
+        yield ""
 
 
 def is_in_trouble(herd: Herd, resource: spool_pb2.Resource) -> bool:

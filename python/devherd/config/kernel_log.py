@@ -9,7 +9,8 @@ from devherd.config.form import Form
 from devherd.config.meant import meant
 from devherd.config.problem import WrongValueError, echo
 from devherd.config.section import Section
-from devherd.config.values import Switch, spelt
+from devherd.config.values import spelt
+from devherd.config.vendor_options import Enabled
 from devherd.health.kernel_log_rules import shipped
 
 _Name = Annotated[
@@ -48,8 +49,10 @@ class KernelLogRule(Section):
 class KernelLogOptions(Section):
     """Whether the kernel log is read, and what is looked for beside the rules that are always in force."""
 
-    enabled: Switch = True
-    """Whether it is read."""
+    enabled: Enabled = "auto"
+    """Whether it is read. `auto`: where it may be; where it may not, that is a note of `devherd status`, and a problem
+    only where there are rules of your own. `true`: it is a problem.
+    """
     optional: list[str] = []
     """Names of shipped rules that are off unless they are named here; docs/health.md lists them."""
     rules: list[KernelLogRule] = []

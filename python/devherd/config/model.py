@@ -18,6 +18,7 @@ from devherd.config.values import (
     Duration,
     HostPath,
     Listen,
+    PatternsOrAny,
     Period,
     ProbeTimeout,
     ResourceName,
@@ -25,6 +26,7 @@ from devherd.config.values import (
 )
 from devherd.config.vendors import Vendors
 from devherd.config.web import Web
+from devherd.configurations import Configurations
 from devherd.settings import DEFAULT_RUN_DIR, RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
@@ -47,6 +49,24 @@ class KubernetesOptions(Section):
     """Whether changes of health are Events on the node, and on the pods that hold the device."""
     node_condition: Switch = False
     """Whether the node has the condition `DevicesUnhealthy`."""
+
+
+class NodeLabels(Section):
+    """Labels of the node that say which devices it has.
+
+    The names are those of the vendors' own labellers, and `devherd.io/…` for each resource: `devherd labels` prints
+    them.
+    """
+
+    write: Literal["none", "feature_file", "node_feature", "node"] = "none"
+    """How they reach the node. `feature_file`: a file that Node Feature Discovery's worker on the node reads;
+    `node_feature`: a NodeFeature object, which its master reads; `node`: devherd patches the node itself. With `none`,
+    and after a change, those that devherd has written before are removed.
+    """
+    omit: PatternsOrAny = []
+    """Labels to leave out, as globs: `beta.amd.com/*`."""
+    feature_file: HostPath = Path("/etc/kubernetes/node-feature-discovery/features.d/devherd")
+    """The file of `write: feature_file`; its directory is Node Feature Discovery's."""
 
 
 class ExporterOptions(Section):
@@ -141,6 +161,7 @@ class Config(Section):
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
     kubernetes: KubernetesOptions = KubernetesOptions()
+    node_labels: NodeLabels = NodeLabels()
     exporter: ExporterOptions = ExporterOptions()
     vendors: Vendors = Vendors()
     resources: list[ResourceRule] = []
@@ -154,6 +175,8 @@ class Config(Section):
     _web: Web = Web()
     _source: Path | None = None
     _seen: Identity | None = None
+    _configurations: Configurations | None = None
+    _label_value: str = ""
     _positions: Positions | None = None
     _given_options: tuple[tuple[str, str], ...] = ()
 
@@ -177,6 +200,8 @@ class Config(Section):
         return Settings(
             config_path=self._source,
             config_seen=self._seen,
+            configurations=self._configurations,
+            config_label_value=self._label_value,
             host_root=self.host_root,
             kubelet_dir=self.kubelet_dir,
             registration=self.registration,
@@ -199,6 +224,6 @@ class Config(Section):
             "simulated": [device.model_dump() for device in self.simulated],
         }
         return json.dumps(
-            native_settings(self.host_root, nvml_answer, self.resources)
+            native_settings(self.host_root, nvml_answer, self.resources, labels=self.node_labels.write != "none")
             | {"probe_timeout": self.scan.probe_timeout, "vendors": self.vendors.native() | named_here}
         )

@@ -11,7 +11,7 @@ from typing import Literal
 
 from devherd.config.host import native_settings
 from devherd.config.web import Web
-from devherd.health.sources import AMD_EXPORTER, XPUMD
+from devherd.health.sources import AMD_EXPORTER, AMD_KFD, XPUMD
 from devherd.settings import Settings
 
 Enabled = Literal["auto", True, False]
@@ -42,7 +42,7 @@ class KernelLogRule:
 class KernelLogOptions:
     """Whether the kernel log is read, and what is looked for beside the rules that are always in force."""
 
-    enabled: bool = True
+    enabled: Enabled = "auto"
     optional: list[str] = field(default_factory=list)
     rules: list[KernelLogRule] = field(default_factory=list)
 
@@ -123,7 +123,7 @@ class HealthOptions:
     rules: list[HealthRule] = field(default_factory=list)
     kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
     external: list[External] = field(default_factory=list)
-    monitors: dict[str, str] = field(default_factory=lambda: dict.fromkeys((AMD_EXPORTER, XPUMD), "auto"))
+    monitors: dict[str, str] = field(default_factory=lambda: dict.fromkeys((AMD_EXPORTER, XPUMD, AMD_KFD), "auto"))
     """The vendors' monitors, by source: where each listens on the host, `auto` = if it is at its usual place, or not
     to be asked: empty.
     """
@@ -175,6 +175,20 @@ class KubernetesOptions:
     node_condition: bool = False
 
 
+LabelsWay = Literal["none", "feature_file", "node_feature", "node"]
+"""How labels reach the node, model.py says what that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLabels:
+    """Which labels the node gets, and how."""
+
+    write: LabelsWay = "none"
+    omit: list[str] = field(default_factory=list)
+    feature_file: Path = Path("/etc/kubernetes/node-feature-discovery/features.d/devherd")
+    """As the host names it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterOptions:
     """What the exporter shows."""
@@ -192,6 +206,7 @@ class Config:
     scan: ScanOptions = field(default_factory=ScanOptions)
     health: HealthOptions = field(default_factory=HealthOptions)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
+    node_labels: NodeLabels = field(default_factory=NodeLabels)
     exporter: ExporterOptions = field(default_factory=ExporterOptions)
     web: Web = field(default_factory=Web)
     """Who may read the exporter's pages; paths are absolute."""
@@ -215,7 +230,9 @@ class Config:
 
         `nvml_answer` is the file in which NVML's facts are found. A simulated node has one of its own.
         """
-        return json.dumps(json.loads(self.native) | native_settings(self.host_root, nvml_answer, self.resources))
+        labels = self.node_labels.write != "none"
+        host = native_settings(self.host_root, nvml_answer, self.resources, labels=labels)
+        return json.dumps(json.loads(self.native) | host)
 
     @property
     def host_root(self) -> Path:
@@ -231,6 +248,11 @@ class Config:
     def device_info_directory(self) -> Path | None:
         """Where device-info files go, likewise."""
         return None if self.device_info_dir is None else self._on_host(self.device_info_dir)
+
+    @property
+    def feature_file(self) -> Path:
+        """Where Node Feature Discovery reads labels, likewise."""
+        return self._on_host(self.node_labels.feature_file)
 
     @property
     def directories_for_others(self) -> list[Path]:

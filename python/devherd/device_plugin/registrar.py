@@ -8,7 +8,7 @@ from typing import NoReturn
 from devherd.amounts import duration
 from devherd.backoff import Backoff
 from devherd.device_plugin.resource_file import ResourceFile
-from devherd.device_plugin.server_generation import Ended, Generation
+from devherd.device_plugin.server_generation import Generation
 from devherd.device_plugin.state import State
 from devherd.kubelet import endpoint
 from devherd.kubelet.endpoint import Endpoint, Identity
@@ -61,9 +61,11 @@ class Registrar:
         if not ended.was_met or (ended.watched_seconds is not None and ended.watched_seconds >= STEADY_SECONDS):
             self._backoff.reset()
         pause = self._backoff.seconds()
-        if ended.was_met:
-            self._log(ended, pause)
+        if ended.was_met and ended.watched_seconds is None:
+            self._log_failure(ended.reason, pause)
         await self._pause(pause, met)
+        if ended.watched_seconds is not None:
+            self._log_end(ended.reason, ended.watched_seconds, met)
 
     async def _pause(self, seconds: float, met: Identity | None) -> None:
         """Wait, but not longer once the kubelet has been replaced: the failures were the old one's."""
@@ -79,16 +81,22 @@ class Registrar:
         log.debug("waiting for the kubelet: %s", why)  # the supervisor says it once for all resources
         self._state.waits_for_the_kubelet(why)
 
-    def _log(self, ended: Ended, pause: float) -> None:
-        if ended.watched_seconds is not None:
-            self._failure = ""
-            level = logging.DEBUG if self._kubelet.is_away() else logging.WARNING
-            self._say(f"{ended.reason} after {duration(ended.watched_seconds)}; registering again", level)
-            return
+    def _log_end(self, reason: str, watched_seconds: float, met: Identity | None) -> None:
+        """After a pause, by which a kubelet that went can be told from one that is there and has dropped this resource.
+
+        The supervisor says once for all resources that the kubelet went.
+        """
+        self._failure = ""
+        went = self._kubelet.is_away() or self._kubelet.identity() != met
+        self._say(
+            f"{reason} after {duration(watched_seconds)}; registering again", logging.DEBUG if went else logging.WARNING
+        )
+
+    def _log_failure(self, reason: str, pause: float) -> None:
         now = time.monotonic()
-        if ended.reason != self._failure or now - self._logged_at > _REPEAT_SECONDS:
-            self._failure, self._logged_at = ended.reason, now
-            self._say(f"not registered: {ended.reason}; trying again in {pause:.2f} s")
+        if reason != self._failure or now - self._logged_at > _REPEAT_SECONDS:
+            self._failure, self._logged_at = reason, now
+            self._say(f"not registered: {reason}; trying again in {pause:.2f} s")
 
     def _say(self, what: str, level: int = logging.WARNING) -> None:
         log.log(level, "%s", what)

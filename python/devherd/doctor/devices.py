@@ -31,6 +31,11 @@ def ill(resource: spool_pb2.Resource, device: spool_pb2.Device) -> str:
     return f"{resource.name}: {device.id} is Unhealthy: {', '.join(device.reasons)}"
 
 
+def has_network_cards(resources: Iterable[spool_pb2.Resource]) -> bool:
+    """Whether there is a device of whose card devlink may speak."""
+    return any("rdma" in (device.vendor, resource.vendor) for resource in resources for device in resource.devices)
+
+
 def uses_cdi(resources: Iterable[spool_pb2.Resource]) -> bool:
     """Whether a container gets any device by CDI."""
     return any(device.edits.cdi_devices for resource in resources for device in resource.devices)

@@ -49,7 +49,11 @@ def examine(config: Config | None, settings: Settings, complaint: str = "") -> E
         lines += _guarded(
             runtime.TOPIC, lambda: runtime.judge(runtime.look(settings.host_root), cdi_dir, uses_cdi=uses_cdi)
         )
-    lines += _guarded(notifications.TOPIC, lambda: notifications.judge(notifications.look(settings.host_root)))
+    has_network_cards = devices.has_network_cards(resources)
+    lines += _guarded(
+        notifications.TOPIC,
+        lambda: notifications.judge(notifications.look(settings.host_root), has_network_cards=has_network_cards),
+    )
     if config is not None:
         guards = config.web
         lines += _guarded(web.TOPIC, lambda: web.judge(web.look(guards)))

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from devherd import _native
 from devherd.doctor.line import Line, ok, problem, warning
+from devherd.simulated_host import is_simulated
 
 TOPIC = "notifications"
 _FEW_INSTANCES = 128
 """Per user: the kubelet and the runtime have the same, and devherd needs one a process."""
 _KOBJECT_UEVENT, _KERNEL = 15, 1
 _ALL_USERS = 2**32 - 1
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,8 @@ class Notifications:
     is_user_namespace: bool
     kernel_log: str
     restricts_kernel_log: bool
+    hidden_interfaces: tuple[str, ...]
+    """Network interfaces of the host's cards that are in another network namespace than this process."""
 
 
 def look(host_root: Path) -> Notifications:
@@ -38,11 +42,12 @@ def look(host_root: Path) -> Notifications:
         is_user_namespace=_users(_text(Path("/proc/self/uid_map"))) < _ALL_USERS,
         kernel_log=_kernel_log(host_root / "dev/kmsg"),
         restricts_kernel_log=_text(Path("/proc/sys/kernel/dmesg_restrict")) == "1",
+        hidden_interfaces=_hidden_interfaces(host_root, {name for _, name in socket.if_nameindex()}),
     )
 
 
-def judge(found: Notifications) -> Iterator[Line]:
-    """What is to be said of them."""
+def judge(found: Notifications, *, has_network_cards: bool = False) -> Iterator[Line]:
+    """What is to be said of them; of devlink where it could speak of a card."""
     raise_it = "raise it: `sysctl fs.inotify.max_user_instances=8192`"
     if found.inotify:
         yield problem(TOPIC, f"inotify cannot be used: {found.inotify}", raise_it)
@@ -65,6 +70,20 @@ def judge(found: Notifications) -> Iterator[Line]:
         yield warning(TOPIC, f"the kernel log cannot be read: {found.kernel_log}{restricted}", cure)
     else:
         yield ok(TOPIC, "the kernel log can be read")
+    if has_network_cards:
+        yield _of_devlink(found.hidden_interfaces)
+
+
+def _of_devlink(hidden: tuple[str, ...]) -> Line:
+    if not hidden:
+        return ok(TOPIC, "devlink can tell of the network cards' firmware")
+    which = ", ".join(hidden[:_MOST_NAMED]) + (" …" if len(hidden) > _MOST_NAMED else "")
+    what = f"devlink cannot tell of the network cards' firmware: {which} of the host in another network namespace"
+    return warning(
+        TOPIC,
+        what,
+        "add the component host-network of deploy/kubernetes; without it a card whose firmware fails is Healthy",
+    )
 
 
 def _inotify() -> str:
@@ -90,6 +109,18 @@ def _kernel_log(path: Path) -> str:
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     return ""
+
+
+def _hidden_interfaces(host_root: Path, own: set[str]) -> tuple[str, ...]:
+    """Of sysfs as the host has it: a mount shows the interfaces of the namespace in which it was made."""
+    if is_simulated(host_root):  # its devlink is heard wherever devherd runs
+        return ()
+    host = host_root / "sys/class/net"
+    try:
+        names = sorted(path.name for path in host.iterdir() if (path / "device").exists())
+    except OSError:
+        return ()
+    return tuple(name for name in names if name not in own)
 
 
 def _users(uid_map: str) -> int:

@@ -25,6 +25,7 @@ def families(herd: Herd, allocations: Allocations | None, of_devices: DeviceMetr
     if of_devices in ("all", "physical"):
         yield from facts(herd, of_devices)
         yield allocated(herd, allocations, of_devices)
+        yield from counts(herd, of_devices)
     if of_devices != "none":
         yield from trouble(herd, of_devices)
         yield findings(herd, of_devices)
@@ -93,6 +94,21 @@ def allocated(herd: Herd, allocations: Allocations | None, of_devices: DeviceMet
             for holder in sorted(holders):
                 family.add(1, resource_name=resource.name, device_id=device_id, **dict(holder))
     return family
+
+
+def counts(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
+    """What sources have counted of the card that each device is on; nothing of what nobody counts."""
+    by_address: dict[str, list[health_pb2.Count]] = {}
+    for count in herd.counts:
+        by_address.setdefault(count.pci_address, []).append(count)
+    families = {name: kind.family() for name, kind in observed.DEVICE_COUNTS.items()}
+    for resource in herd.resources if by_address else ():
+        for device_id, device in shown(resource, of_devices):
+            for one in by_address.get(device.attributes.get("pci_address", ""), ()):
+                if one.name in families:
+                    labels = {"kind": one.kind} if "kind" in observed.DEVICE_COUNTS[one.name].labels else {}
+                    families[one.name].add(one.number, resource_name=resource.name, device_id=device_id, **labels)
+    yield from (family for family in families.values() if family.samples)
 
 
 def _facts(resource: spool_pb2.Resource, device: spool_pb2.Device) -> dict[str, str]:

@@ -64,6 +64,37 @@ DEVICE_ALLOCATED = Observed(
     (*_DEVICE, "namespace", "pod", "container"),
 )
 
+_KIND = (*_DEVICE, "kind")
+DEVICE_COUNTS = {
+    "ecc-errors": Observed(
+        "devherd_device_ecc_errors",
+        "Number of memory errors in the life of the card that the device is on, by kind: corrected, uncorrected.",
+        _KIND,
+        "counter",
+    ),
+    "remapped-rows": Observed(
+        "devherd_device_remapped_rows",
+        "Number of rows of the card's memory that were replaced, by the kind of the errors in them.",
+        _KIND,
+    ),
+    "retired-pages": Observed("devherd_device_retired_pages", "Number of pages of the card's memory retired.", _DEVICE),
+    "pcie-replays": Observed(
+        "devherd_device_pcie_replays", "Number of replays on the card's PCI Express link.", _DEVICE, "counter"
+    ),
+    "nvlinks": Observed(
+        "devherd_device_nvlinks",
+        "Number of the GPU's NVLinks, by kind: up, down; a card without a bridge has links that are down.",
+        _KIND,
+    ),
+    "nvlink-errors": Observed(
+        "devherd_device_nvlink_errors",
+        "Number of errors that the GPU's NVLinks have counted since its last reset, by kind.",
+        _KIND,
+        "counter",
+    ),
+}
+"""What sources count that read it on the way, by their word for it (`Count` of proto/health.proto)."""
+
 SCAN_PROBLEMS = Observed(
     "devherd_scan_problems", "Number of problems in the last scan of the vendor's devices.", ("vendor",)
 )
@@ -155,4 +186,4 @@ PROCESS_OPEN_FILES = Observed("process_open_fds", "Number of open file descripto
 PROCESS_MAX_FILES = Observed("process_max_fds", "Largest number of open file descriptors that the exporter may have.")
 PROCESS_START_TIME = Observed("process_start_time_seconds", "Unix time at which the exporter was started, in seconds.")
 
-ALL = tuple(each for each in globals().values() if isinstance(each, Observed))
+ALL = (*(each for each in globals().values() if isinstance(each, Observed)), *DEVICE_COUNTS.values())

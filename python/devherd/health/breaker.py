@@ -1,13 +1,15 @@
 """A source that condemns most cards of a node at once is doubted: more likely it is broken than they are.
 
 What it says is a warning until another source agrees about the device, or a minute has passed. What is there or not is
-nothing to be doubted. Cards are counted, not devices: one that fails takes all its ports and partitions with it.
+nothing to be doubted. Physical cards are counted, not devices: one that fails takes all its functions, the virtual
+ones too, its ports and its partitions with it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from devherd.health.held import Held, Place
-from devherd.inventory import DeviceKey
+from devherd.inventory import DeviceKey, Entry
 
 AT_ONCE_SECONDS = 10.0
 DOUBTED_SECONDS = 60.0
@@ -20,32 +22,67 @@ PRESENCE = frozenset(
         "cordoned",
         "driver-unbound",
         "gone",
+        "gpu-reset",
         "mps-daemon",
         "node-missing",
         "off-bus",
         "pci-recovery",
         "probe-timeout",
+        "shell-lost",
         "unprogrammed",
     }
 )
 """Reasons that say what is there, what answers, or what an operator wants.
 
 Of a port that the kernel could not recover, everything below it is meant: most cards at once is what that looks like.
+GPUs that are linked are reset together.
 """
 
 
-def cards_of(devices: Collection[DeviceKey]) -> int:
-    """How many cards these devices are on; a device without one is one."""
-    return len(set(map(_card_of, devices)))
+Card = tuple[str, ...]
+"""A vendor, and what its card is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """The physical cards of a node."""
+
+    of: Mapping[DeviceKey, Card]
+    """By device."""
+    count: int
+
+
+NO_CARDS = Cards({}, 0)
+
+
+def cards_of(known: Collection[DeviceKey]) -> Cards:
+    """The cards that these devices are on. Of entries of the inventory their facts tell more than their keys do."""
+    entries: Mapping[DeviceKey, Entry] = known if isinstance(known, Mapping) else {}
+    of = {key: _physical(entries[key]) if key in entries else _named(key) for key in known}
+    return Cards(of, len(set(of.values())))
+
+
+def _physical(entry: Entry) -> Card:
+    """The PCI device of the function, or of the one that a virtual function belongs to; ports are functions of one."""
+    attributes = entry.device.attributes
+    function = attributes.get("physfn") or attributes.get("pci_address", "").partition(",")[0]
+    slot = function.rpartition(".")[0]
+    return (entry.vendor, slot) if slot else _named(entry.key)
+
+
+def _named(key: DeviceKey) -> Card:
+    """What is probed as one; a device without a card is one."""
+    vendor, card, _ = key
+    return (vendor, card) if card else key
 
 
 def judge(
     all_held: Mapping[DeviceKey, Mapping[Place, Held]],
-    cards: int,
+    cards: Cards,
     monotonic: float,
     is_blind: Callable[[DeviceKey, str], bool],
 ) -> None:
-    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with so many cards.
+    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with these cards.
 
     `is_blind`: whether a source cannot look at a device now. What it said meanwhile becomes no truer.
     """
@@ -65,23 +102,18 @@ def judge(
             one.is_doubted = is_alone and (goes_on or monotonic < one.doubted_until)
 
 
-def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], cards: int, monotonic: float) -> dict[str, float]:
+def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], cards: Cards, monotonic: float) -> dict[str, float]:
     """Sources that condemn too many cards at once or did so, and until when each is doubted."""
-    fresh: dict[str, set[tuple[str, ...]]] = {}
+    fresh: dict[str, set[Card]] = {}
     until: dict[str, float] = {}
     for key, held in condemning.items():
         for one in held:
             if _is_fresh(one, monotonic):
-                fresh.setdefault(one.finding.source, set()).add(_card_of(key))
+                fresh.setdefault(one.finding.source, set()).add(cards.of.get(key) or _named(key))
             until[one.finding.source] = max(one.doubted_until, until.get(one.finding.source, 0.0))
     doubted = {source: moment for source, moment in until.items() if monotonic < moment}
-    news = {source for source, sick in fresh.items() if len(sick) >= FEWEST and 2 * len(sick) > cards}
+    news = {source for source, sick in fresh.items() if len(sick) >= FEWEST and 2 * len(sick) > cards.count}
     return dict.fromkeys(news, monotonic + DOUBTED_SECONDS) | doubted
-
-
-def _card_of(key: DeviceKey) -> tuple[str, ...]:
-    vendor, card, _ = key
-    return (vendor, card) if card else key
 
 
 def _is_fresh(held: Held, monotonic: float) -> bool:

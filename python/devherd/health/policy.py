@@ -68,8 +68,7 @@ class Policy:
         """The last periodic look."""
         self._known: set[tuple[DeviceKey, str]] = set()
         """The devices that each source of `FIRST_SIGHT_SOURCES` has looked at."""
-        self._cards = 0
-        """How many there are."""
+        self._cards = breaker.NO_CARDS
         self._flapping = Flapping()
         self.raised: dict[tuple[str, str], int] = {}
         """By source and reason: how often it was raised against a device since this began."""
@@ -274,7 +273,7 @@ class Policy:
         return self._flapping.everything()
 
     def forget_all_but(self, known: Collection[DeviceKey], now: Now) -> None:
-        """Drop what stands against devices that are no longer known.
+        """Drop what stands against devices that are no longer known: keys, or the entries of the inventory by key.
 
         An event goes on being held: the device that the configuration lets go of and takes again is no other for it.
         One that was gone is another for what ends with that.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
-from devherd.health.sources import AMD_EXPORTER, XPUMD
+from devherd.health.sources import AMD_EXPORTER, AMD_KFD, XPUMD
 from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
 from devherd.health.xids import TOLD, UNKNOWN, XID, Kind, kinds, told
 
@@ -41,6 +41,7 @@ KERNEL_LOG = "kernel-log"
 MPS = "mps"
 DEVLINK = "devlink"
 FIRMWARE = "firmware"
+GPU_RESET = "gpu-reset"
 LATCHED = "error, with no way to recover"
 """What devlink says of a part of a card whose driver stays with an error that it has seen once."""
 MPS_DAEMON = "mps-daemon"
@@ -143,6 +144,18 @@ _OURS = {
         "uncorrected memory errors since the GPU's last start, and no GPU recovery action that could be read",
     ),
     (NVML, "ecc-contained"): Meaning("warn", "uncorrected memory errors since the GPU's last start"),
+    (NVML, "ecc-storm"): Meaning(
+        "warn",
+        "NVML tells of a storm of corrected memory errors, or more than 60 were counted within a minute",
+        Quiet(EVENT_SECONDS),
+    ),
+    (NVML, "sram-threshold"): Meaning(
+        "warn", "the GPU's SRAM had more uncorrected errors than NVIDIA's threshold: ask for another card"
+    ),
+    (NVML, "repair-pending"): Meaning("warn", "a repair of the GPU's memory or clusters waits for a reset"),
+    (NVML, "unrepairable-memory"): Meaning("unhealthy", "the GPU's memory has what nothing can repair"),
+    (NVML, "nvlink-down"): Meaning("warn", "an NVLink of the GPU that was up in this boot is down"),
+    (NVML, "nvlink-errors"): Meaning("warn", "an NVLink of the GPU could not be recovered", Quiet(EVENT_SECONDS)),
     (NVML, "fabric"): Meaning(
         "unhealthy",
         "the GPU is not registered with its NVLink fabric",
@@ -159,6 +172,12 @@ _OURS = {
         "unhealthy",
         "AMD's metrics exporter calls the GPU unhealthy",
         by_value={ALL_AT_ONCE: Meaning("warn", "AMD's metrics exporter calls all GPUs unhealthy at once")},
+    ),
+    (AMD_KFD, GPU_RESET): Meaning(
+        "unhealthy",
+        "AMD's driver tells that it resets the GPU, and has not told that it is done",
+        Until(_NEW_START | {Evidence.SOURCE_CLEARED}),
+        is_damped=False,
     ),
     (XPUMD, EXTERNAL): Meaning(
         "unhealthy",

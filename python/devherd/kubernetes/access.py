@@ -24,3 +24,10 @@ class Access:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         has_token = (SERVICE_ACCOUNT / "token").exists()
         return cls(host, int(port)) if host and port.isdecimal() and has_token else None
+
+    def namespace(self) -> str:
+        """The pod's; empty where its token does not say."""
+        try:
+            return (self.service_account / "namespace").read_text().strip()
+        except OSError:
+            return ""

@@ -6,6 +6,7 @@
 import http.client
 import json
 import ssl
+from collections.abc import Mapping
 from typing import Any
 
 from devherd.kubernetes.access import Access
@@ -14,6 +15,10 @@ TIMEOUT_SECONDS = 2.0
 """Of each step of a call, of which there are four: below the silence that a process may keep."""
 
 Json = dict[str, Any]
+
+_JSON = "application/json"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+"""<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>"""
 
 
 class ApiError(Exception):
@@ -31,9 +36,9 @@ class Api:
         self._access = access
         self._connection: http.client.HTTPSConnection | None = None
 
-    def get(self, path: str) -> Json:
-        """An object. Raises ApiError."""
-        return self._call("GET", path)
+    def get(self, path: str, *, metadata_alone: bool = False) -> Json:
+        """An object, or its metadata: a node's status is large. Raises ApiError."""
+        return self._call("GET", path, accept=_METADATA if metadata_alone else _JSON)
 
     def create(self, path: str, body: Json) -> Json:
         """Create an object in a collection. Raises ApiError."""
@@ -41,7 +46,19 @@ class Api:
 
     def patch(self, path: str, body: Json) -> Json:
         """Merge into an object, lists by their keys (strategic merge). Raises ApiError."""
-        return self._call("PATCH", path, body, "application/strategic-merge-patch+json")
+        return self._call("PATCH", path, body, kind="application/strategic-merge-patch+json")
+
+    def replace(self, path: str, body: Json) -> Json:
+        """Put an object in the place of the one with its name and version. Raises ApiError."""
+        return self._call("PUT", path, body)
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is not there is removed. Raises ApiError."""
+        try:
+            self._call("DELETE", path)
+        except ApiError as error:
+            if error.status != http.client.NOT_FOUND:
+                raise
 
     def close(self) -> None:
         """Hang up."""
@@ -49,31 +66,34 @@ class Api:
             self._connection.close()
         self._connection = None
 
-    def _call(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Json:
+    def _call(
+        self, method: str, path: str, body: Json | None = None, *, kind: str = _JSON, accept: str = _JSON
+    ) -> Json:
         was_kept = self._connection is not None
+        headers = {"Accept": accept, "Content-Type": kind}
         try:
-            return self._ask(method, path, body, kind)
+            return self._ask(method, path, body, headers)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not was_kept or isinstance(error, TimeoutError):
                 raise ApiError(0, str(error) or type(error).__name__) from error
         try:  # the server may have closed a connection on which nothing was said for long
-            return self._ask(method, path, body, kind)
+            return self._ask(method, path, body, headers)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ApiError(0, str(error) or type(error).__name__) from error
 
-    def _ask(self, method: str, path: str, body: Json | None, kind: str) -> Json:
+    def _ask(self, method: str, path: str, body: Json | None, headers: Mapping[str, str]) -> Json:
         token = (self._access.service_account / "token").read_text().strip()
-        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": kind}
         connection = self._connected()
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        content = None if body is None else json.dumps(body)
+        connection.request(method, path, content, {"Authorization": f"Bearer {token}", **headers})
         answer = connection.getresponse()
-        content = answer.read()
+        text = answer.read()
         try:
-            said = json.loads(content)
+            said = json.loads(text)
         except ValueError:
-            said = {"message": content[:200].decode(errors="replace")}
+            said = {"message": text[:200].decode(errors="replace")}
         if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
             raise ApiError(answer.status, str(said.get("message", "")))
         return dict(said)

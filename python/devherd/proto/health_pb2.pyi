@@ -53,6 +53,8 @@ class Findings(_message.Message):
     FINDINGS_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
     LETS_GO_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    MEMORIES_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """the file's name without its suffix, a registered source"""
     boot_id: _builtins.str
@@ -67,6 +69,14 @@ class Findings(_message.Message):
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]: ...
     @_builtins.property
     def evidence(self) -> _containers.RepeatedCompositeFieldContainer[Global___Evidence]: ...
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Count]:
+        """numbers that are no findings: metrics show them"""
+
+    @_builtins.property
+    def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Memory]:
+        """what the source's next process has to know"""
+
     def __init__(
         self,
         *,
@@ -77,14 +87,48 @@ class Findings(_message.Message):
         findings: _abc.Iterable[Global___Finding] | None = ...,
         evidence: _abc.Iterable[Global___Evidence] | None = ...,
         lets_go: _builtins.bool = ...,
+        counts: _abc.Iterable[Global___Count] | None = ...,
+        memories: _abc.Iterable[Global___Memory] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "lets_go", b"lets_go", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "counts", b"counts", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "lets_go", b"lets_go", "memories", b"memories", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Findings: _TypeAlias = Findings  # noqa: Y015
+
+@_typing.final
+class Count(_message.Message):
+    """A number that a source has read of the devices at a PCI address."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    pci_address: _builtins.str
+    name: _builtins.str
+    """a word: ecc-errors"""
+    kind: _builtins.str
+    """of the things counted; empty where there is one kind"""
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        pci_address: _builtins.str = ...,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name", "number", b"number", "pci_address", b"pci_address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Count: _TypeAlias = Count  # noqa: Y015
 
 @_typing.final
 class Finding(_message.Message):
@@ -310,7 +354,7 @@ Global___Verdicts: _TypeAlias = Verdicts  # noqa: Y015
 
 @_typing.final
 class Memory(_message.Message):
-    """What the scan core saw in this boot that its next process has to know: the ports that were active."""
+    """What was seen in this boot that the next process has to know, as the scan core: the ports that were active."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

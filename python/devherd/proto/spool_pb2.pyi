@@ -327,21 +327,27 @@ class ScanSummary(_message.Message):
     TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
     DURATION_SECONDS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     timestamp_seconds: _builtins.float
     """wall clock"""
     duration_seconds: _builtins.float
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___Problem]: ...
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Problem]:
+        """what is no problem, and still to be said: less is seen than could be"""
+
     def __init__(
         self,
         *,
         timestamp_seconds: _builtins.float = ...,
         duration_seconds: _builtins.float = ...,
         problems: _abc.Iterable[Global___Problem] | None = ...,
+        notices: _abc.Iterable[Global___Problem] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_seconds", b"duration_seconds", "problems", b"problems", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_seconds", b"duration_seconds", "notices", b"notices", "problems", b"problems", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

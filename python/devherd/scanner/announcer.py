@@ -73,6 +73,11 @@ class Announcer:
             if problem not in self._problems:
                 self._say_problem(logging.INFO, problem, f"solved: {problem.error}")
 
+    def found_notices(self, notices: Iterable[spool_pb2.Problem]) -> None:
+        """These are no problems, and to be said once."""
+        for notice in notices:
+            self._say_problem(logging.INFO, notice, notice.error)
+
     def _say_verdict(
         self, name: tuple[str, str], device: spool_pb2.Device, verdict: Verdict, evidence: Held | None
     ) -> None:

@@ -104,10 +104,19 @@ class KernelLogReader:
         if not self._config.health.kernel_log.enabled:
             return []
         if self._refusal is not None:
-            return [_problem("/dev/kmsg", f"the kernel log cannot be read: {_why(self._refusal)}: {_CURE}")]
+            return [] if self._is_optional else [_closed(self._refusal)]
         if _is_silent(self._config.host_root / _NVIDIA_PARAMETERS):
             return [_problem(f"/{_NVIDIA_PARAMETERS}", _SILENT)]
         return []
+
+    def notices(self) -> list[spool_pb2.Problem]:
+        """What is as it is for want of a right that nobody has asked for: no problem, and to be said all the same."""
+        return [_closed(self._refusal)] if self._refusal is not None and self._is_optional else []
+
+    @property
+    def _is_optional(self) -> bool:
+        options = self._config.health.kernel_log
+        return options.enabled == "auto" and not (options.rules or options.optional)
 
 
 _NVIDIA_PARAMETERS = Path("proc/driver/nvidia/params")
@@ -125,6 +134,10 @@ def _why(refusal: OSError) -> str:
     if refusal.errno == errno.ENODEV:
         return "something else is there"
     return os.strerror(refusal.errno) if refusal.errno else str(refusal)
+
+
+def _closed(refusal: OSError) -> spool_pb2.Problem:
+    return _problem("/dev/kmsg", f"the kernel log cannot be read: {_why(refusal)}: {_CURE}")
 
 
 def _problem(path: str, error: str) -> spool_pb2.Problem:

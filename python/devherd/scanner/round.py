@@ -12,7 +12,8 @@ from devherd.health.sources.kernel_log import KernelLogSource
 from devherd.health.verdicts_file import VerdictsFile
 from devherd.history.record import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, key_of
-from devherd.kubernetes.request import requests_for
+from devherd.kubernetes.complaints import complaints_in
+from devherd.kubernetes.request import SUFFIX, requests_for
 from devherd.proto import spool_pb2
 from devherd.scanner.acknowledgements import Acknowledgements
 from devherd.scanner.announcer import Announcer
@@ -40,6 +41,7 @@ class Round:
     def __init__(self, config: Config, settings: Settings, beat: Callable[[], object] | None = None) -> None:
         """`beat` is called now and then while cards that hang are waited for, and between steps that may take long."""
         self._beat = beat or (lambda: None)
+        self._settings = settings
         self._scan_file = settings.scan_file
         self._state_file = settings.scanner_state_file
         acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)
@@ -61,6 +63,8 @@ class Round:
         self._keep_counters_at = 0.0
         self._raised: dict[tuple[str, str], int] = {}
         self._requests = Requests(settings)
+        self._asked: dict[str, str] = {}
+        """What processes that talk to the API server are asked to do."""
         earlier = self._verdicts_file.read()
         self.pipeline = Pipeline(
             config,
@@ -79,6 +83,7 @@ class Round:
         self._has_heard = False
         """Whether the kernel log said something since the verdicts were written."""
         self._kernel_log_problems: list[spool_pb2.Problem] = []
+        self._notices: list[spool_pb2.Problem] = []
         self.counters.add(counted.KERNEL_LOG_LOST, amount=0)
         self._xids: list[tuple[DeviceKey, str, int]] = []
         """Not counted yet: by which names their devices are offered is known when the spool is written."""
@@ -94,7 +99,8 @@ class Round:
         self._doubts.note_scan()
         scan = self.pipeline.scan(time.monotonic())
         self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
-        self._requests.publish(self.pipeline.requests, requests_for(self.pipeline.config.kubernetes))
+        self._asked = requests_for(self.pipeline.config, self._settings)
+        self._requests.publish(self.pipeline.requests, self._asked)
         failed = {part.vendor for part in scan.unseen if part.card is None}
         for vendor in scan.vendors:
             self.counters.add(counted.SCANS, vendor)
@@ -103,7 +109,8 @@ class Round:
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
         self.kernel_log.open()
-        self._kernel_log_problems = self._why_less_is_heard()
+        self._kernel_log_problems = self._why_less_is_heard(self.kernel_log.problems())
+        self._notices = self._why_less_is_heard(self.kernel_log.notices())
         return scan.look_again
 
     def poll(self, *, periodic: bool, happened: Happened = ANYTHING) -> None:
@@ -206,16 +213,20 @@ class Round:
             *self.pipeline.problems,
             *self._advertising_problems,
             *self._kernel_log_problems,
+            *complaints_in(self._settings.told_directory, [name.removesuffix(SUFFIX) for name in self._asked]),
         ]
         if problems != list(self._summary.problems):
             self._announcer.found_problems(problems)
             del self._summary.problems[:]
             self._summary.problems.extend(problems)
+        if self._notices != list(self._summary.notices):
+            self._announcer.found_notices(self._notices)
+            del self._summary.notices[:]
+            self._summary.notices.extend(self._notices)
         spool.write(self._scan_file, self._summary)
 
-    def _why_less_is_heard(self) -> list[spool_pb2.Problem]:
+    def _why_less_is_heard(self, problems: list[spool_pb2.Problem]) -> list[spool_pb2.Problem]:
         """Than there might be, where there is a device of which the log could speak."""
-        problems = self.kernel_log.problems()
         entries = self.pipeline.inventory.entries.values() if problems else ()
         return problems if any(self.kernel_log.speaks_of(entry.device) for entry in entries) else []
 

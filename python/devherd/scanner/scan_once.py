@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from devherd.config.host import first_answer, nvml_answers
 from devherd.config.resolved import Config
 from devherd.health.held import Held
 from devherd.health.policy import Policy
@@ -27,6 +28,9 @@ class ScanReport:
     """The verdicts on the devices, with the evidence."""
     vendors: list[str] = field(default_factory=list)
     """Those that were asked."""
+    inventory: Inventory = field(default_factory=Inventory)
+    nvml_answer: bytes = b""
+    """What NVML said, where it was asked: an answer file (rust/src/nvml/answer.rs)."""
     doubts: list[str] = field(default_factory=list)
     """What the configuration does on this node that nobody can have meant."""
 
@@ -40,6 +44,7 @@ def scan_once(config: Config) -> ScanReport:
         scan = native.scan()
         if answer.ask(scan.requests):
             scan = native.scan()
+        nvml_answer = first_answer(nvml_answers(config.host_root, answer.file))
     inventory = Inventory()
     inventory.observe(scan, 0.0, config.health.forget_after)
     policy = Policy(config.health.recover_after)
@@ -59,5 +64,7 @@ def scan_once(config: Config) -> ScanReport:
         sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
         held=dict(policy.all_held()),
         vendors=scan.vendors,
+        inventory=inventory,
+        nvml_answer=nvml_answer,
         doubts=doubts.doubts(config, inventory.entries.values(), offers),
     )

@@ -1,15 +1,17 @@
 """The first scan, in a process of its own: it reads the configuration and scans while the supervisor still imports.
 
-The supervisor has the configuration from it over a pipe, takes its locks, and only then lets it write the spool.
+The supervisor has the configuration from it over a pipe, takes its locks, and only then lets it write the spool. While
+the supervisor has to wait for its locks, it rehearses: it scans and writes nothing.
 """
 
+import contextlib
 import logging
 import os
 import pickle
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import BinaryIO, NoReturn
 
 from devherd import log as logs
@@ -22,7 +24,8 @@ log = logging.getLogger(__name__)
 
 NAME = "scanner"
 """Its name in the log: it does the scanner's work."""
-_GO = b"\n"
+_GO, _REHEARSE = b"g", b"r"
+_REHEARSED = b"."
 
 Scan = Callable[[Config], None]
 
@@ -30,7 +33,7 @@ Scan = Callable[[Config], None]
 class FirstScan:
     """The supervisor's side; to be closed before other children start. No method raises when the process has died."""
 
-    def __init__(self, load: Callable[[], Config], scan: Scan) -> None:
+    def __init__(self, load: Callable[[], Config], scan: Scan, rehearse: Scan) -> None:
         answers, answer = os.pipe()
         order, self._orders = os.pipe()
         parent = os.getpid()
@@ -39,7 +42,7 @@ class FirstScan:
             if self._pid == 0:
                 os.close(answers)
                 os.close(self._orders)
-                _run(load, scan, os.fdopen(answer, "wb"), order, parent)
+                _run(load, {_GO: scan, _REHEARSE: rehearse}, os.fdopen(answer, "wb"), order, parent)
         os.close(answer)
         os.close(order)
         self._answers = os.fdopen(answers, "rb")
@@ -51,6 +54,20 @@ class FirstScan:
         except (EOFError, pickle.UnpicklingError):
             return None
         return config
+
+    def rehearse(self) -> None:
+        """Let it do what it can do before the locks are held; `rehearsed` waits for that."""
+        with contextlib.suppress(BrokenPipeError):  # it has died: `rehearsed` says so
+            os.write(self._orders, _REHEARSE)
+
+    def rehearsed(self, seconds: float) -> None:
+        """Wait so long for the end of the rehearsal. Raises DevherdError when it went wrong, which is logged."""
+        if not select.select([self._answers], [], [], seconds)[0]:
+            log.warning("the rehearsal of the first scan takes longer than %.0f s; going on without its end", seconds)
+        elif self._answers.read(len(_REHEARSED)) != _REHEARSED:
+            raise DevherdError(
+                "the rehearsal of the first scan failed", "as logged above", "see what `devherd scan` says on this host"
+            )
 
     def begin(self) -> None:
         """Let it scan and write the spool."""
@@ -80,7 +97,7 @@ class FirstScan:
         os.close(self._orders)
 
 
-def _run(load: Callable[[], Config], scan: Scan, answer: BinaryIO, order: int, parent: int) -> NoReturn:
+def _run(load: Callable[[], Config], work: Mapping[bytes, Scan], answer: BinaryIO, order: int, parent: int) -> NoReturn:
     code = fork.CRASHED
     try:
         fork.reset_signals()
@@ -90,9 +107,13 @@ def _run(load: Callable[[], Config], scan: Scan, answer: BinaryIO, order: int, p
         entitle("first scan", settings)
         pickle.dump(config, answer)
         answer.flush()
-        if os.read(order, len(_GO)) == _GO:
-            logs.configure(NAME, settings.log_level, settings.log_format)
-            scan(config)
+        logs.configure(NAME, settings.log_level, settings.log_format)
+        while given := os.read(order, 1):
+            work[given](config)
+            if given == _GO:
+                break
+            answer.write(_REHEARSED)
+            answer.flush()
         code = 0
     except DevherdError as error:
         print(f"devherd: {error}", file=sys.stderr)  # noqa: T201 - the command's own error line

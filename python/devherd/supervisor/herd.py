@@ -21,7 +21,7 @@ from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox
 from devherd.supervisor.kubelet_watch import KubeletWatch
 from devherd.supervisor.loader import Load, Loader
-from devherd.supervisor.lock import KubeletDirectoryLock
+from devherd.supervisor.lock import Locks
 from devherd.supervisor.options import Options
 from devherd.supervisor.process import ChildConfig, Process
 from devherd.supervisor.programs import Program
@@ -33,20 +33,22 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 HEAD_START_SECONDS = 0.3
 """Of children that serve a spool file over the others at the start: what the first scan found is registered first."""
+LAST_SECONDS = 1.0
+"""At the end, for the other children: then those that serve a spool file are stopped as well."""
 _STALLED_SECONDS = 3.0
 """Between two ticks this long, the supervisor itself did not run."""
 _ASLEEP = "in uninterruptible sleep (state D); it exits when the kernel call returns"
 
 
 class Herd(Supervisor):
-    """The children of one instance. Takes no locks itself, but keeps looking after the kubelet directory's."""
+    """The children of one instance. Takes no locks itself, but looks after them, and releases them at its end."""
 
     options: Options
 
     def __init__(
         self,
         options: Options,
-        kubelet_lock: KubeletDirectoryLock,
+        locks: Locks,
         load: Load,
         config: Config,
         silence_limit_seconds: float,
@@ -54,9 +56,10 @@ class Herd(Supervisor):
         super().__init__(options)
         self._loader = Loader(load, options, config, self._pass_on_configuration)
         self._settings = options.settings
-        self._kubelet_lock = kubelet_lock
+        self._locks = locks
         self._silence_limit_seconds = silence_limit_seconds
         self._last_tick = self._watched_since = time.monotonic()
+        self._last_stops_at = float("inf")
         self._started_timestamp = time.time()
         self._published: object = None
         self._unwritable = False
@@ -77,6 +80,7 @@ class Herd(Supervisor):
         for process in filter(Process.is_beyond_help, self._processes()):
             log.error("%s, process %d, is left behind: %s", process.config.child_name, process.pid, _ASLEEP)
         self._settings.children_file.unlink(missing_ok=True)
+        self._locks.release()
         if self._refusal:
             raise self._refusal
 
@@ -94,6 +98,21 @@ class Herd(Supervisor):
         with contextlib.suppress(OSError):
             _native.let_go_of_library_pages()  # gRPC's above all, which the supervisor never runs
         super().runforever()
+
+    def ordered_stop_groups_phase_1(self) -> None:
+        """Stop the last group, which serves the kubelet, when the others have ended: it is without for less long.
+
+        Called in each round of the end. Others that do not end are waited for no longer than a moment.
+        """
+        *others, last = sorted(self.process_groups.values())
+        for group in others:
+            group.stop_all()
+        self._last_stops_at = min(self._last_stops_at, time.monotonic() + LAST_SECONDS)
+        if time.monotonic() >= self._last_stops_at or not any(group.get_unstopped_processes() for group in others):
+            last.stop_all()
+
+    def ordered_stop_groups_phase_2(self) -> None:
+        """Nothing: `ordered_stop_groups_phase_1` has no queue."""
 
     def reload(self) -> None:
         """Have the configuration read again."""
@@ -160,7 +179,7 @@ class Herd(Supervisor):
         if not (self._settings.children_file.exists() and self._settings.instance_file.exists()):
             self._published = None  # it will be written again
         try:
-            self._kubelet_lock.hold()
+            self._locks.renew()
         except AlreadyRunningError as refusal:
             self._refusal = refusal
             self.options.mood = SupervisorStates.SHUTDOWN

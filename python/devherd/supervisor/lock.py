@@ -2,12 +2,14 @@
 
 No lock file is created in the kubelet's directory: the directory itself is locked. It may appear after devherd has
 started, and may be removed and created again, so the lock is checked and renewed at run time.
+
+What is locked is a file that all see who share the directory, as the pods of a node do; process ids they do not share.
 """
 
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,21 +21,47 @@ from devherd.settings import Settings
 log = logging.getLogger(__name__)
 
 
-def hold_run_directory(settings: Settings) -> int:
-    """Make the run directory and lock it: the descriptor that holds the lock, to be kept open.
+class RunDirectoryLock:
+    """The lock on `<run-dir>/lock`."""
 
-    Raises AlreadyRunningError when another instance has it, OSError when it cannot be made or written.
-    """
-    _make_directories(settings)
-    descriptor = os.open(settings.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    if _lock(descriptor):
-        return descriptor
-    os.close(descriptor)
-    raise AlreadyRunningError(
-        f"the run directory {settings.run_dir} is in use",
-        f"another instance runs here{_holder(settings)}",
-        "stop it first, or name another directory with --run-dir",
-    )
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._descriptor: int | None = None
+
+    def hold(self) -> None:
+        """Make the run directory and lock it.
+
+        Raises AlreadyRunningError when another instance has it, OSError when it cannot be made or written.
+        """
+        descriptor = self._opened()
+        if not _lock(descriptor):
+            os.close(descriptor)
+            raise AlreadyRunningError(
+                f"the run directory {self._settings.run_dir} is in use",
+                f"another instance runs here{_holder(self._settings)}",
+                "stop it first, or name another directory with --run-dir",
+            )
+        self._descriptor = descriptor
+
+    def wait(self) -> None:
+        """Lock it as soon as no other instance has it. Raises OSError when it cannot be made or written."""
+        while True:
+            descriptor = self._opened()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, self._settings.lock_file):
+                self._descriptor = descriptor
+                return
+            os.close(descriptor)  # the directory was removed meanwhile
+
+    def release(self) -> None:
+        """Let another instance have it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+
+    def _opened(self) -> int:
+        _make_directories(self._settings)
+        return os.open(self._settings.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 @contextmanager
@@ -71,14 +99,32 @@ class KubeletDirectoryLock:
         except OSError as error:
             self._complain(error)
 
+    def wait(self) -> None:
+        """Lock it as soon as no other instance has it, if it exists."""
+        try:
+            while not self._is_held():
+                descriptor = self._opened()
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                self._keep(descriptor)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._complain(error)
+
+    def release(self) -> None:
+        """Let another instance have it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+
     def _is_held(self) -> bool:
-        if self._descriptor is None:
-            return False
-        held, there = os.fstat(self._descriptor), self._directory.stat()
-        return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
+        return self._descriptor is not None and _is_at(self._descriptor, self._directory)
+
+    def _opened(self) -> int:
+        return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _take(self) -> None:
-        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self._opened()
         if not _lock(descriptor):
             os.close(descriptor)
             raise AlreadyRunningError(
@@ -86,8 +132,10 @@ class KubeletDirectoryLock:
                 "another instance with another run directory serves this kubelet",
                 "stop it first, or name another kubelet with --kubelet-dir",
             )
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        self._keep(descriptor)
+
+    def _keep(self, descriptor: int) -> None:
+        self.release()
         self._descriptor = descriptor
         self._complaint = None
 
@@ -95,6 +143,41 @@ class KubeletDirectoryLock:
         if str(error) != self._complaint:
             log.warning("cannot lock the kubelet directory, a second instance would go unnoticed: %s", error)
         self._complaint = str(error)
+
+
+class Locks:
+    """Both of an instance."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._kubelet_directory = KubeletDirectoryLock(settings.plugin_directory)
+        self._run_directory = RunDirectoryLock(settings)
+
+    def take(self, stand_by: Callable[[AlreadyRunningError], None] | None = None) -> None:
+        """Have them, if need be with a wait for the end of who has one: `stand_by` is called first, and may be again.
+
+        Raises AlreadyRunningError when another instance has one, without `stand_by`; OSError when the run directory
+        cannot be made or written.
+        """
+        for lock in (self._run_directory, self._kubelet_directory):
+            try:
+                lock.hold()
+            except AlreadyRunningError as refusal:
+                if stand_by is None:
+                    raise
+                stand_by(refusal)
+                lock.wait()
+
+    def renew(self) -> None:
+        """Look whether the kubelet's directory is still the one that is locked; to be called now and then.
+
+        Raises AlreadyRunningError when another instance has it.
+        """
+        self._kubelet_directory.hold()
+
+    def release(self) -> None:
+        """At the end of an instance, before that of its process, which takes its time: another one may be waiting."""
+        self._kubelet_directory.release()
+        self._run_directory.release()
 
 
 def _make_directories(settings: Settings) -> None:
@@ -126,6 +209,15 @@ def _lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether what is open is still what has the path."""
+    try:
+        held, there = os.fstat(descriptor), path.stat()
+    except FileNotFoundError:
+        return False
+    return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
 
 
 def _holder(settings: Settings) -> str:

@@ -76,7 +76,7 @@ class Options(ServerOptions):
         self.process_group_configs = self._groups()
 
     def _groups(self) -> list[GroupConfig]:
-        """In the order in which they start; they stop in the reverse order."""
+        """In the order in which they start."""
         members: dict[str, list[ChildConfig]] = {}
         for program in self.programs.children:
             group = members.setdefault(program.group, [])

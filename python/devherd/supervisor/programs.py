@@ -13,10 +13,12 @@ from types import MappingProxyType
 
 from devherd.child import Child, ChildMain
 from devherd.config import resolved_file
+from devherd.config.host import nvml_answers
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
-from devherd.health.sources import EXTERNAL, temporary_directory
+from devherd.health.sources import AMD_KFD, EXTERNAL, temporary_directory
 from devherd.kubernetes.access import SERVICE_ACCOUNT
+from devherd.kubernetes.request import written_labels
 from devherd.settings import Settings
 from devherd.supervisor.access import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
@@ -39,15 +41,23 @@ class Program:
     """Whether it reads the configuration, and so again at SIGHUP."""
 
 
+def _nothing(*_: object) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Everything that the supervisor runs. Groups start in the order of their first program and stop in reverse."""
+    """Everything that the supervisor runs. Groups start in the order of their first program; the last stops last."""
 
     children: tuple[Program, ...]
     first_scan: Callable[[Config], None]
     """Runs before there are children, in a process of its own."""
     preload: Callable[[], None]
     """Imports what resource children and the exporter need, in the supervisor."""
+    rehearse: Callable[[Config], None] = _nothing
+    """What the first scan's process can do while it has to wait; raises when this instance could not do its work."""
+    stand_by: Callable[[Config, str], None] = _nothing
+    """Runs in a process of its own while another instance is waited for; the text is why. Killed at the end of it."""
 
 
 def _scanner(child: Child) -> int:
@@ -72,7 +82,12 @@ def _source(child: Child) -> int:
 
 
 def _kubernetes(child: Child) -> int:
-    from devherd.kubernetes.reporter import main  # noqa: PLC0415 - nobody else needs it
+    if child.name == "kubernetes:labels":
+        from devherd.kubernetes.labeller import main  # noqa: PLC0415 - nobody else needs it
+    elif child.name == "kubernetes:config":
+        from devherd.kubernetes.chooser import main  # noqa: PLC0415 - likewise
+    else:
+        from devherd.kubernetes.reporter import main  # noqa: PLC0415 - likewise
 
     return main(child)
 
@@ -87,6 +102,20 @@ def _first_scan(config: Config) -> None:
     from devherd.scanner import main as scanner  # noqa: PLC0415 - in a process of its own
 
     scanner.first_scan(config)
+
+
+def _rehearse(config: Config) -> None:
+    from devherd.scanner import main, scan_once  # noqa: F401, PLC0415 - in the process of the first scan
+
+    scan_once.scan_once(config)
+
+
+def _stand_by(config: Config, why: str) -> None:
+    from devherd.exporter.standby import serve  # noqa: PLC0415 - nobody else needs it
+    from devherd.supervisor.sandbox import Sandbox  # noqa: PLC0415 - likewise
+
+    Sandbox(_standby_access(config)).enter()
+    serve(config, why)
 
 
 def _preload() -> None:
@@ -141,6 +170,17 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
     )
 
 
+def _standby_access(config: Config) -> Access:
+    """Reads what resolves names, and its certificates: the run directory is another instance's."""
+    certificates = tuple(config.web.directories())
+    return Access(
+        read=(Path("/etc"), Path("/run/systemd/resolve"), *certificates),
+        families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
+        listens=True,
+        capabilities=(Capability.NET_BIND_SERVICE,),
+    )
+
+
 def _web_directories(settings: Settings) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Where certificates are, and where Unix sockets will be, by the configuration in force."""
     try:
@@ -154,6 +194,8 @@ def _source_access(settings: Settings, name: str) -> Access:
     """By the source."""
     if name == "nvml":
         return _nvml_access(settings, name)
+    if name == AMD_KFD:
+        return _kfd_access(settings, name)
     return _external_access(settings, name) if name.startswith(EXTERNAL) else _monitor_access(settings, name)
 
 
@@ -187,6 +229,19 @@ def _external_access(settings: Settings, name: str) -> Access:
     )
 
 
+def _kfd_access(settings: Settings, name: str) -> Access:
+    """Reads its request, the topology and its helper's state, opens the device, and writes its findings."""
+    findings = settings.findings_directory / name
+    return Access(
+        read=(settings.requests_directory, settings.host_root / "sys", Path("/proc")),
+        write=(findings,),
+        made=(findings,),
+        follows=(settings.requests_directory, findings),
+        devices=(settings.host_root / "dev/kfd",),
+        families=(socket.AF_UNIX,),
+    )
+
+
 def _monitor_access(settings: Settings, name: str) -> Access:
     """Reads its request, and writes its findings. Connecting is free."""
     findings = settings.findings_directory / name
@@ -198,16 +253,37 @@ def _monitor_access(settings: Settings, name: str) -> Access:
     )
 
 
-def _kubernetes_access(settings: Settings, _name: str) -> Access:
+def _kubernetes_access(settings: Settings, name: str) -> Access:
     """Reads offers, verdicts and its token, writes what it has told, and alone may call out."""
+    features = _features_directory(settings) if name == "labels" else ()
     return Access(
-        read=(settings.run_dir, SERVICE_ACCOUNT),
-        write=(settings.told_directory,),
+        read=(settings.run_dir, SERVICE_ACCOUNT, *_read_for_the_api_server(settings, name)),
+        write=(settings.told_directory, *features),
         made=(settings.told_directory,),
-        follows=(settings.run_dir, settings.told_directory, SERVICE_ACCOUNT),
+        modes=bool(features),
+        follows=(settings.run_dir, settings.told_directory, SERVICE_ACCOUNT, *features),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
         connects=True,
     )
+
+
+def _read_for_the_api_server(settings: Settings, name: str) -> tuple[Path, ...]:
+    """What a simulated node has in the place of NVML, and which configurations there are."""
+    if name == "labels":
+        return tuple(nvml_answers(settings.host_root, None))
+    return (settings.configurations.directory,) if name == "config" and settings.configurations else ()
+
+
+def _features_directory(settings: Settings) -> tuple[Path, ...]:
+    """That of Node Feature Discovery's worker, where labels are or were written to a file in it."""
+    places = set()
+    with contextlib.suppress(ResolvedFileError):
+        config = resolved_file.read(settings.resolved_config_file)
+        places = {config.feature_file.parent} if config.node_labels.write == "feature_file" else set()
+    written = written_labels(settings)
+    if written is not None and written.write == "feature_file":
+        places.add(Path(written.feature_file).parent)
+    return tuple(sorted(places))
 
 
 def _resource_access(settings: Settings, key: str) -> Access:
@@ -267,4 +343,6 @@ DEVHERD = Programs(
     ),
     first_scan=_first_scan,
     preload=_preload,
+    rehearse=_rehearse,
+    stand_by=_stand_by,
 )

@@ -22,9 +22,10 @@ from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.herd import Herd
 from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.loader import Load
-from devherd.supervisor.lock import KubeletDirectoryLock, hold_run_directory, refusing_unusable
+from devherd.supervisor.lock import Locks, refusing_unusable
 from devherd.supervisor.options import Options
 from devherd.supervisor.programs import Programs
+from devherd.supervisor.standby import Standby
 from devherd.supervisor.stderr import Stderr
 
 log = logging.getLogger(__name__)
@@ -35,18 +36,25 @@ _RESOURCE_LOG = re.compile(r"resource:(?P<key>.+)\.log(\.\d+)?")
 
 
 def prepare(
-    load: Load, config: Config, programs: Programs, first_scan: FirstScan, silence_limit_seconds: float
+    load: Load,
+    config: Config,
+    programs: Programs,
+    first_scan: FirstScan,
+    silence_limit_seconds: float,
+    *,
+    takes_over: bool,
 ) -> Herd:
     """Take the locks, let the first scan begin, and make a herd that is ready to live.
 
-    Raises AlreadyRunningError when another instance is there, UsageError when the run directory cannot be used.
+    Where another instance is there, wait for its end if this one `takes_over`, otherwise raise AlreadyRunningError.
+    Raises UsageError when the run directory cannot be used, DevherdError when the rehearsal failed.
     """
     settings = config.settings()
     control.check_path(settings)
+    locks, standby = Locks(settings), Standby(config, programs, first_scan)
     with refusing_unusable(settings.run_dir):
-        hold_run_directory(settings)
-        kubelet_lock = KubeletDirectoryLock(settings.plugin_directory)
-        kubelet_lock.hold()
+        locks.take(standby.begin if takes_over else None)
+        standby.end()
         _forget_the_last_run(settings)
         _restore_cordons(settings)
         control.write_conf(settings)
@@ -56,7 +64,7 @@ def prepare(
     logger = main_log.configure(settings, stderr)
     with lean_imports():
         programs.preload()
-    return Herd(Options(settings, programs, stderr, logger), kubelet_lock, load, config, silence_limit_seconds)
+    return Herd(Options(settings, programs, stderr, logger), locks, load, config, silence_limit_seconds)
 
 
 def _forget_the_last_run(settings: Settings) -> None:

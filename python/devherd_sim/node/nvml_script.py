@@ -17,7 +17,7 @@ SCRIPT = "nvml.txt"
 LIBRARY = "-"
 """The place of what is said of no GPU."""
 _STATEMENTS = ".devherd-nvml"
-_OF_A_GPU = ("field", "event", "events", "fabric", "clocks", "lost", "fail")
+_OF_A_GPU = ("field", "event", "events", "fabric", "clocks", "sram", "repair", "unrepairable", "lost", "fail")
 _OF_THE_LIBRARY = ("fail", "hang", "crash", "guarded", "mig", "link")
 
 

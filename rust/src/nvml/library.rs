@@ -11,8 +11,9 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlDeviceAttributes_t, nvmlEventData_t, nvmlEventSet_t, nvmlFieldValue_t, nvmlGpuFabricInfo_v3_t,
-    nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstanceProfileInfo_t, nvmlMemory_t, nvmlPciInfo_t, nvmlReturn_t,
+    nvmlDevice_t, nvmlDeviceAttributes_t, nvmlEccSramErrorStatus_v1_t, nvmlEventData_t, nvmlEventSet_t,
+    nvmlFieldValue_t, nvmlGpuFabricInfo_v3_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstanceProfileInfo_t,
+    nvmlMemory_t, nvmlPciInfo_t, nvmlRepairStatus_v1_t, nvmlReturn_t,
 };
 
 /// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `NVML_DEVICE_UUID_V2_BUFFER_SIZE`; version texts have 80.
@@ -63,6 +64,25 @@ unsafe impl Plain for nvmlGpuInstanceProfileInfo_t {}
 unsafe impl Plain for nvmlEventData_t {}
 // SAFETY: `repr(C)`, of integers and arrays of them.
 unsafe impl Plain for nvmlGpuFabricInfo_v3_t {}
+// SAFETY: `repr(C)`, of integers.
+unsafe impl Plain for nvmlEccSramErrorStatus_v1_t {}
+// SAFETY: `repr(C)`, of integers.
+unsafe impl Plain for nvmlRepairStatus_v1_t {}
+// SAFETY: `repr(C)`, of integers.
+unsafe impl Plain for UnrepairableMemory {}
+
+/// `nvmlUnrepairableMemory_v1_t`, which is newer than the bindings.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(super) struct UnrepairableMemory {
+    pub(super) version: c_uint,
+    pub(super) is_unrepairable: c_uint,
+}
+
+/// `NVML_STRUCT_VERSION`: size and number of a layout.
+pub(super) fn version<T>(number: c_uint) -> c_uint {
+    c_uint::try_from(size_of::<T>()).unwrap_or_default() | number << 24
+}
 
 fn zeroed<T: Plain>() -> T {
     // SAFETY: `Plain` promises that zero bytes are a value.

@@ -6,7 +6,8 @@
 //!   └─► locate ─► library ─► gather (profile_name)
 //! facts      what it reports
 //! watch      keeps it loaded: its events, and looks at the GPUs' health  [source:nvml]  ─► <run-dir>/findings/nvml
-//! reading    what one such look comes to
+//!   └─► look  one look at one GPU: what is asked, and not asked again
+//! reading    what such a look comes to
 //! answer     the facts or the failure, and for which request [source:nvml]  ─► <run-dir>/facts/nvml.json
 //! ```
 
@@ -15,6 +16,7 @@ pub mod facts;
 mod gather;
 mod library;
 pub mod locate;
+mod look;
 pub mod probe;
 mod profile_name;
 pub mod reading;

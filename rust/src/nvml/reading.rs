@@ -1,5 +1,7 @@
 //! What NVML says of the health of GPUs, as plain data; `source:nvml` reads its JSON form and decides what is a finding.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 /// One look at one GPU. What a driver does not support or answer is absent.
@@ -17,8 +19,30 @@ pub struct Reading {
     pub retirement_pending: Option<bool>,
     /// `NVML_FI_DEV_RETIRED_SBE` and `_DBE`: how many pages are retired.
     pub retired_pages: Option<u64>,
+    /// `NVML_FI_DEV_REMAPPED_COR`: how many rows of its memory were remapped because of corrected errors.
+    pub remapped_corrected: Option<u64>,
+    /// `NVML_FI_DEV_REMAPPED_UNC`: how many because of uncorrected ones.
+    pub remapped_uncorrected: Option<u64>,
     /// `NVML_FI_DEV_ECC_DBE_VOL_TOTAL`: uncorrected memory errors since the driver initialised the GPU.
     pub uncorrected_errors: Option<u64>,
+    /// `NVML_FI_DEV_ECC_SBE_VOL_TOTAL`: corrected ones.
+    pub corrected_errors: Option<u64>,
+    /// `NVML_FI_DEV_ECC_DBE_AGG_TOTAL`: uncorrected memory errors of the board's life.
+    pub lifetime_uncorrected_errors: Option<u64>,
+    /// `NVML_FI_DEV_ECC_SBE_AGG_TOTAL`: corrected ones.
+    pub lifetime_corrected_errors: Option<u64>,
+    /// `nvmlDeviceGetSramEccErrorStatus`: whether its SRAM had more uncorrected errors than a board may have.
+    pub sram_threshold_exceeded: Option<bool>,
+    /// `nvmlDeviceGetUnrepairableMemoryFlag_v1`: whether its memory has what nothing can repair.
+    pub unrepairable_memory: Option<bool>,
+    /// `nvmlDeviceGetRepairStatus`: whether a repair of a memory channel or a cluster waits for a reset.
+    pub repair_pending: Option<bool>,
+    /// `NVML_FI_DEV_PCIE_REPLAY_COUNTER`.
+    pub pcie_replays: Option<u64>,
+    /// `NVML_FI_DEV_NVLINK_GET_STATE`: by number of the NVLink, whether it is up. A card without a bridge has links, too.
+    pub links: BTreeMap<u32, bool>,
+    /// What all its NVLinks have counted, by kind of error.
+    pub link_errors: BTreeMap<&'static str, u64>,
     /// Its place in the NVLink fabric, where it has one.
     pub fabric: Option<Fabric>,
     /// `nvmlDeviceGetCurrentClocksEventReasons`: why its clocks are lower, a bit each.

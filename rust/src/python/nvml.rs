@@ -35,7 +35,7 @@ impl NvmlWatch {
 
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 makes the list")]
     fn look(&self, py: Python<'_>, gpus: Vec<String>) -> PyResult<String> {
-        json(&py.detach(|| lock(&self.0).as_ref().map(|watch| watch.look(&gpus)).unwrap_or_default()))
+        json(&py.detach(|| lock(&self.0).as_mut().map(|watch| watch.look(&gpus)).unwrap_or_default()))
     }
 
     fn close(&self, py: Python<'_>) {

@@ -3,11 +3,14 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 from control_plane import ControlPlane
+from figures import note, timed
 from whole_node import WholeNode
 
 _ROOT = Path(__file__).parents[3]
@@ -50,7 +53,7 @@ _NOT_HERE = ("cgroupsPerQOS", "enforceNodeAllocatable", "localStorageCapacityIso
 class RealCluster(WholeNode):
     """`programs` are those of tests/cluster, `runtime` is the directory of containerd's."""
 
-    def __init__(self, machine, programs: Path, runtime: Path, runc: Path, kubectl: str) -> None:
+    def __init__(self, machine, programs: Path, runtime: Path, runc: Path, kubectl: list) -> None:
         super().__init__(machine, programs)
         self._runtime, self._runc, self._kubectl = runtime, runc, kubectl
         self.containerd = None
@@ -68,7 +71,24 @@ class RealCluster(WholeNode):
         self._write_files()
         self.start_containerd()
         for archive in archives:
-            self.ctr("images", "import", "--local", archive)
+            with timed(f"image {archive.stem} imported ({archive.stat().st_size >> 20} MB)"):
+                self._import(archive)
+        with timed("node up, from etcd's start to Ready"):
+            self._start_kubernetes()
+
+    def _import(self, archive):
+        """From outside: the machine has a /dev of its own, and so another /dev/shm."""
+        with archive.open("rb") as content:
+            client = self.machine.start(
+                *(self._runtime / "ctr", "--address", _SOCKET, "-n", "k8s.io"),
+                *("images", "import", "--local", "-"),
+                stdin=content,
+                stdout=subprocess.DEVNULL,
+            )
+            if client.popen.wait():
+                raise OSError(f"{archive} cannot be imported")
+
+    def _start_kubernetes(self):
         self.control_plane = ControlPlane(self, "--allow-privileged=true")
         self.control_plane.start(
             "kube-controller-manager",
@@ -100,20 +120,46 @@ class RealCluster(WholeNode):
         self.until_rolled_out()
 
     def until_rolled_out(self):
-        """Wait until the only pod of devherd is the one that is wanted, and ready."""
-        self.kubectl("-n", "devherd", "rollout", "status", "daemonset/devherd", "--timeout=90s")
+        """Wait until the only pod of devherd is the one that is wanted, and has registered everything."""
+        self.kubectl("-n", "devherd", "rollout", "status", "daemonset/devherd", "--timeout=120s")
+        self.eventually(lambda: self.says("/readyz") == "ok\n", "devherd's only pod has registered everything", 60)
+
+    def devherds(self):
+        """All pods of devherd, also those that end."""
+        return json.loads(self.kubectl("-n", "devherd", "get", "pods", "-o", "json"))["items"]
 
     def devherds_pod(self):
-        """Its name, container and how often that was started again."""
-        pods = json.loads(self.kubectl("-n", "devherd", "get", "pods", "-o", "json"))["items"]
-        [(pod, status)] = [
-            (pod, pod["status"]["containerStatuses"][0]) for pod in pods if "deletionTimestamp" not in pod["metadata"]
-        ]
+        """The only one's name, container and how often that was started again. Raises ValueError with several."""
+        [pod] = self.devherds()
+        status = pod["status"]["containerStatuses"][0]
         return pod["metadata"]["name"], status["containerID"], status["restartCount"]
+
+    def says(self, path):
+        """A page of devherd's only pod; empty while there is another number of pods."""
+        pods = self.devherds()
+        if len(pods) != 1:
+            return ""
+        return self.machine.ask(f"http://{pods[0]['status']['podIP']}:9478{path}")[1]
 
     def devherd(self, *words):
         """What a command says in devherd's pod. Raises OSError with its words when it fails."""
-        return self.kubectl("-n", "devherd", "exec", "daemonset/devherd", "--", "devherd", *words)
+        return self.kubectl("-n", "devherd", "exec", self.devherds_pod()[0], "--", "devherd", *words)
+
+    def memory_of_devherd(self):
+        """MiB that its pod's cgroup cannot give back, and the most that it has had."""
+        [pod] = self.devherds()
+        found = self.run("find", "/sys/fs/cgroup/memory", "-type", "d", "-name", f"*pod{pod['metadata']['uid']}")
+        group = found.strip()
+        usage, most = (
+            int(self.run("cat", f"{group}/memory.{name}")) for name in ("usage_in_bytes", "max_usage_in_bytes")
+        )
+        statistics = dict(line.split() for line in self.run("cat", f"{group}/memory.stat").splitlines())
+        return (usage - int(statistics["total_inactive_file"])) / 2**20, most / 2**20
+
+    def note_memory(self, kind):
+        """Put it into the figures."""
+        now, most = self.memory_of_devherd()
+        note(f"memory of devherd's pod, {kind}", f"{now:.0f} MiB, at most {most:.0f} MiB")
 
     def until_allocatable_in_status(self, resource, count):
         """Wait until the node's status has so many healthy devices."""
@@ -121,11 +167,12 @@ class RealCluster(WholeNode):
 
     def create_pod(self, name, limits):
         """A pod that sleeps, once it runs: its container, and how often that was started again."""
-        limits = {resource: str(count) for resource, count in limits.items()}
-        main = {"name": "main", "image": "localhost/small:1", "resources": {"limits": limits}}
-        pod = {"metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [main]}}
-        self.kubectl("create", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "Pod"} | pod))
+        self.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec(limits)})
         return self.control_plane.until_running(name)
+
+    def create(self, manifest):
+        """Have an object."""
+        self.kubectl("create", "-f", "-", given=json.dumps(manifest))
 
     def inside(self, pod, script):
         """What a shell in a pod says. Raises OSError with its words when it fails."""
@@ -166,9 +213,32 @@ class RealCluster(WholeNode):
 
     def kubectl(self, *words, given=""):
         """What kubectl says. Raises OSError with its words when it fails."""
-        return self.run(self._kubectl, "--kubeconfig=/run/kubeconfig", *words, given=given)
+        return self.run(*self._kubectl, "--kubeconfig=/run/kubeconfig", *words, given=given)
+
+    def begin_kubectl(self, *words):
+        """A kubectl that goes on; its stdout is a pipe."""
+        words = (*self._kubectl, "--kubeconfig=/run/kubeconfig", *words)
+        return self.machine.start(*words, stdout=subprocess.PIPE, text=True).popen
+
+    def reboot(self):
+        """All containers end at once, with kubelet and runtime, and what was in devherd's /run is gone."""
+        self.kubelet.stop(signal.SIGKILL)
+        for task in self.ctr("tasks", "ls", "-q").split():
+            with suppress(OSError):  # it has ended with another of its pod
+                self.ctr("tasks", "kill", "--signal", "SIGKILL", task)
+        self.containerd.stop(signal.SIGKILL)
+        self.run("rm", "-rf", "/run/devherd")
+        self.start_containerd()
+        self.start_kubelet()
 
     def _write_files(self):
         configuration = _CONTAINERD.format(socket=_SOCKET, cni=_CNI, runc=self._runc)
         (self.directory / "run/containerd.toml").write_text(configuration)
         self.run("tee", "/etc/cni/net.d/10-pods.conflist", given=json.dumps(_NETWORK))
+
+
+def pod_spec(limits, *command):
+    """Of a pod with one container, `main`: it sleeps, or does this."""
+    resources = {"limits": {resource: str(count) for resource, count in limits.items()}}
+    main = {"name": "main", "image": "localhost/small:1", "resources": resources}
+    return {"terminationGracePeriodSeconds": 0, "containers": [main | ({"command": [*command]} if command else {})]}

@@ -3,8 +3,11 @@
 import json
 import re
 import signal
+import time
 
 import pytest
+from figures import Watched, note, timed
+from real_cluster import pod_spec
 
 FPGA = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 QUICK = {"scan": {"period": "1s"}, "health": {"recover_after": 1}}
@@ -17,8 +20,10 @@ FORBIDDEN = "Operation not permitted"
 def cluster(make_cluster):
     """With devherd, on a node with four ports of an accelerator function."""
     made = make_cluster("fpga-8")
-    made.deploy(QUICK)
+    with timed("DaemonSet applied to everything registered"):
+        made.deploy(QUICK)
     made.until_allocatable_in_status(FPGA, 4)
+    made.note_memory("2 resources")
     return made
 
 
@@ -29,7 +34,8 @@ def pod(cluster):
 
     def create(limits):
         names.append(f"pod-{len(names)}")
-        cluster.create_pod(names[-1], limits)
+        with timed("pod created to running"):
+            cluster.create_pod(names[-1], limits)
         return names[-1]
 
     yield create
@@ -67,8 +73,18 @@ def test_a_device_that_fails_and_recovers_is_seen_in_the_node_and_in_the_pod(clu
     [(_, container, _)] = cluster.control_plane.until_running(name)
     errors = cluster.run("sh", "-c", f"ls -d /sys/class/fpga_region/region*/{port}/errors/errors").split()[0]
     cluster.run("sh", "-c", f"echo 0x1 >{errors}")
-    cluster.until_allocatable_in_status(FPGA, 3)
-    cluster.control_plane.until_health(name, {FPGA: {port: "Unhealthy"}})
+    began = time.monotonic()
+    in_node = in_pod = None
+    while in_node is None or in_pod is None:
+        passed = time.monotonic() - began
+        assert passed < 60, (in_node, in_pod)
+        if in_node is None and cluster.control_plane.numbers(FPGA)[1] == 3:
+            in_node = passed
+        if in_pod is None and cluster.control_plane.health(name) == {FPGA: {port: "Unhealthy"}}:
+            in_pod = passed
+        time.sleep(0.02)
+    note("device failed to seen in the node's status", f"{in_node:.1f} s")
+    note("device failed to seen in the pod's status", f"{in_pod:.1f} s")
     assert "port-error" in cluster.devherd("explain", FPGA, port)
     cluster.run("sh", "-c", f"echo 0x0 >{errors}")
     cluster.until_allocatable_in_status(FPGA, 4)
@@ -105,33 +121,138 @@ def test_the_containers_of_users_live_through_the_end_of_devherds(cluster, pod):
 
 
 def test_the_containers_of_users_live_through_a_roll_out(cluster, pod):
-    """Of another image: another pod of devherd, and the node's status never says that there are no devices."""
+    """Of another image: another pod of devherd stands by, and takes over; nobody's container is touched.
+
+    The node's status never says that there are no devices, and no probe of the new pod fails.
+    """
     name = pod({FPGA: 1})
     before = cluster.control_plane.until_running(name)
     old, _, _ = cluster.devherds_pod()
-    cluster.deploy(QUICK, tag="2")
-    new, _, _ = cluster.devherds_pod()
+    with Watched(cluster, FPGA) as watched:
+        cluster.deploy(QUICK, tag="2")
+    note("roll-out: kubelet without devices", f"{watched.gap:.2f} s")
+    new, _, restarts = cluster.devherds_pod()
     assert new != old
+    assert restarts == 0
     revision = "echo $DEVHERD_REVISION"
     assert cluster.kubectl("-n", "devherd", "exec", new, "--", "sh", "-c", revision) == "2\n"
+    log = cluster.kubectl("-n", "devherd", "logs", new)
+    assert log.index("standing by: ") < log.index("taking over after ")
+    assert failed_probes(cluster, new) == []
     cluster.until_allocatable_in_status(FPGA, 4)
     assert cluster.control_plane.until_running(name) == before
     cluster.deploy(QUICK)
 
 
+def failed_probes(cluster, pod):
+    """What the kubelet notes of probes of a pod of devherd."""
+    events = json.loads(cluster.kubectl("-n", "devherd", "get", "events", "-o", "json"))["items"]
+    return [
+        event["message"]
+        for event in events
+        if event["reason"] == "Unhealthy" and event["involvedObject"]["name"] == pod
+    ]
+
+
+def test_an_image_that_cannot_start_leaves_the_old_one_in_place(cluster, pod):
+    """The roll-out stops at the node, whose devices go on being served; undone, it was nothing."""
+    old = cluster.devherds_pod()
+    cluster.kubectl("-n", "devherd", "set", "env", "daemonset/devherd", "DEVHERD_LOG_LEVEL=lound")
+
+    def is_refused():
+        others = [each for each in cluster.devherds() if each["metadata"]["name"] != old[0]]
+        return any(each["status"]["containerStatuses"][0]["restartCount"] for each in others)
+
+    cluster.eventually(is_refused, "the new one has ended, and was started again", 60)
+    pod({FPGA: 1})
+    cluster.kubectl("-n", "devherd", "rollout", "undo", "daemonset/devherd")
+    cluster.until_rolled_out()
+    assert cluster.devherds_pod() == old
+
+
 def test_a_job_ends_whose_pods_come_while_devherd_rolls_out(cluster):
     """A pod that the kubelet admits in the gap is refused, and the Job makes it again: forty run in the end."""
-    main = {"name": "main", "image": "localhost/small:1", "command": ["true"], "resources": {"limits": {FPGA: "1"}}}
-    pods = {"spec": {"restartPolicy": "Never", "containers": [main]}}
-    job = {"completions": 40, "parallelism": 4, "backoffLimit": 40, "template": pods}
-    manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "forty"}, "spec": job}
-    cluster.kubectl("create", "-f", "-", given=json.dumps(manifest))
-    cluster.kubectl("-n", "devherd", "rollout", "restart", "daemonset/devherd")
-    cluster.until_rolled_out()
+    template = {"spec": pod_spec({FPGA: 1}, "true") | {"restartPolicy": "Never"}}
+    job = {"completions": 40, "parallelism": 4, "backoffLimit": 40, "template": template}
+    cluster.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "forty"}, "spec": job})
+    with Watched(cluster, FPGA) as watched:
+        cluster.kubectl("-n", "devherd", "rollout", "restart", "daemonset/devherd")
+        cluster.until_rolled_out()
 
     def status():
         return json.loads(cluster.kubectl("get", "job", "forty", "-o", "json"))["status"]
 
     cluster.eventually(lambda: status().get("succeeded") == 40, "forty pods have ended well", 180)
-    print(f"pods refused while devherd rolled out: {status().get('failed', 0)} of 40 and these")
+    note("roll-out beside a Job: kubelet without devices", f"{watched.gap:.2f} s")
+    note("roll-out beside a Job: pods refused", f"{status().get('failed', 0)} of 40")
     cluster.kubectl("delete", "job", "forty")
+
+
+def test_the_kubelet_finds_devherd_in_its_plugins_registry(cluster, pod):
+    """The component; also after a restart of the kubelet. Back to calls, nothing is left there."""
+    registry = ("sh", "-c", "ls /var/lib/kubelet/plugins_registry")
+    cluster.deploy(QUICK, "plugins-registry")
+    assert "devherd-" in cluster.run(*registry)
+    pod({FPGA: 1})
+    cluster.kubelet.stop()
+    cluster.start_kubelet()
+    cluster.eventually(lambda: cluster.says("/readyz") == "ok\n", "registered again", 60)
+    cluster.until_allocatable(FPGA, 4)
+    cluster.deploy(QUICK)
+    assert "devherd-" not in cluster.run(*registry)
+    assert NO_DRIVER in cluster.opening(pod({FPGA: 1}), f"/dev/{ports(cluster, 'pod-1')[0]}")
+
+
+LISTEN = """
+import socket
+kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)  # NETLINK_KOBJECT_UEVENT
+kernel.bind((0, 1))
+kernel.settimeout(30)
+print("listening", flush=True)
+while b"/devices/virtual/mem/null" not in kernel.recv(65536):
+    pass
+print("heard", flush=True)
+"""
+
+
+def test_devherd_hears_the_kernels_events_without_rights_and_without_the_hosts_network(cluster):
+    """Its pod has a network of its own, no capability, and the runtime's filter of system calls."""
+    pod, _, _ = cluster.devherds_pod()
+    inside = ("-n", "devherd", "exec", pod, "--")
+    status = dict(line.split(":\t", 1) for line in cluster.kubectl(*inside, "cat", "/proc/1/status").splitlines())
+    assert {status[name].strip("0") for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")} == {""}
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    listening = cluster.begin_kubectl(*inside, "python3", "-c", LISTEN)
+    assert listening.stdout.readline() == "listening\n"
+    cluster.run("sh", "-c", f"echo change >{cluster.directory}/lower-sys/devices/virtual/mem/null/uevent")
+    assert listening.communicate()[0] == "heard\n"
+
+
+def test_after_a_boot_controllers_make_their_pods_again_and_a_bare_one_stays_refused(cluster, pod):
+    """All containers have ended and /run is empty: the kubelet admits pods before devherd's, one of them, is there."""
+    bare = pod({FPGA: 1})
+    labels = {"app": "kept"}
+    template = {"metadata": {"labels": labels}, "spec": pod_spec({FPGA: 1})}
+    deployment = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    cluster.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "kept"}, "spec": deployment})
+    cluster.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
+    cluster.reboot()
+    began = time.monotonic()
+    cluster.eventually(lambda: cluster.control_plane.has_failed(bare), "the bare pod is refused", 120)
+    assert cluster.control_plane.pod(bare)["status"]["reason"] == "UnexpectedAdmissionError"
+
+    def runs_again():
+        pods = json.loads(cluster.kubectl("get", "pods", "-l", "app=kept", "-o", "json"))["items"]
+        return any(is_running(each) for each in pods)
+
+    cluster.eventually(runs_again, "the Deployment's pod runs", 180)
+    note("boot: kubelet's start to a Deployment's pod with its device", f"{time.monotonic() - began:.1f} s")
+    cluster.until_rolled_out()
+    assert cluster.control_plane.has_failed(bare)
+    cluster.kubectl("delete", "deployment", "kept", "--wait=true")
+
+
+def is_running(pod):
+    """Whether a pod's container runs now, by what the kubelet wrote after the boot."""
+    containers = pod["status"].get("containerStatuses", [])
+    return "deletionTimestamp" not in pod["metadata"] and any("running" in each["state"] for each in containers)

@@ -13,14 +13,16 @@
  *   event NUMBER gpu=N kind=BITS data=N [gi=N ci=N]
  *                                told once to each event set in which the GPU was registered before; NUMBER grows
  *   events gpu=N types=BITS      which events the GPU has, all unless said
- *   field gpu=N id=N value=N [type=N]        others are not supported
+ *   field gpu=N id=N value=N [type=N] [link=N] [return=CODE]       others are not supported
  *   fabric gpu=N state=N status=N summary=N
  *   clocks gpu=N reasons=BITS
+ *   sram gpu=N exceeded=0|1 | repair gpu=N channel=0|1 cluster=0|1 | unrepairable gpu=N flag=0|1
  *   lost gpu=N                   every call on the GPU answers that it is lost, also later, until the library is initialised again
  *   fail FUNCTION CODE [gpu=N]   it answers the code (for one GPU)
  *   hang FUNCTION                it does not answer as long as the file says so
  *   crash FUNCTION               SIGSEGV
  *
+ * DEVHERD_NVML_STUB_CALLS names a file to which each call on a GPU is added: the function, and `field ID LINK` for each field.
  * OLD_DRIVER leaves out what drivers before 450 did not have.
  */
 #include <linux/capability.h>
@@ -99,8 +101,17 @@ static int told_to_hang(const char *function) {
     return 0;
 }
 
+static void note(const char *format, const char *function, unsigned id, unsigned link) {
+    const char *path = getenv("DEVHERD_NVML_STUB_CALLS");
+    FILE *file = path ? fopen(path, "a") : NULL;
+    if (!file) return;
+    fprintf(file, format, function, id, link);
+    fclose(file);
+}
+
 /* What the file says about a call; 0 = answer. */
 static int fate(const char *function, int gpu) {
+    if (gpu >= 0) note("%s\n", function, 0, 0);
     while (told_to_hang(function)) usleep(10000);
     if (gpu >= 0 && !initialised) return UNINITIALIZED;
     for (int index = 0; index < script.count; index++) {
@@ -388,6 +399,11 @@ typedef struct {
     unsigned char summary;
 } fabric_t;
 
+typedef struct { unsigned version; unsigned long long counts[11]; unsigned exceeded; } sram_t;
+typedef struct { unsigned version, channel, cluster; } repair_t;
+typedef struct { unsigned version, flag; } unrepairable_t;
+
+_Static_assert(sizeof(sram_t) == 0x68 && sizeof(repair_t) == 12 && sizeof(unrepairable_t) == 8, "layouts of the interface");
 _Static_assert(sizeof(event_t) == 32 && sizeof(field_t) == 40 && sizeof(fabric_t) == 40, "layouts of the interface");
 
 static const char *line_of(const char *word, int gpu) {
@@ -477,9 +493,11 @@ int nvmlDeviceGetFieldValues(device_t *device, int count, field_t *values) {
     for (int index = 0; index < count; index++) {
         field_t *value = &values[index];
         value->returned = NOT_SUPPORTED;
+        note("%s %u %u\n", "field", value->id, value->scope);
         for (int at = 0; at < script.count; at++) {
             const char *line = script.lines[at];
             if (!is(line, "field") || number(line, "gpu") != (unsigned)device->gpu || number(line, "id") != value->id) continue;
+            if (number(line, "link") != value->scope) continue;
             value->type = text(line, "type") ? (int)number(line, "type") : 1;
             value->value.wide = number(line, "value");
             value->returned = text(line, "return") ? (int)number(line, "return") : SUCCESS;
@@ -504,6 +522,34 @@ int nvmlDeviceGetCurrentClocksEventReasons(device_t *device, unsigned long long 
     const char *told = line_of("clocks", device->gpu);
     if (!told) return NOT_SUPPORTED;
     *reasons = number(told, "reasons");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetSramEccErrorStatus(device_t *device, sram_t *status) {
+    FATE(device->gpu);
+    if (status->version != (sizeof *status | 1u << 24)) return VERSION_MISMATCH;
+    const char *told = line_of("sram", device->gpu);
+    if (!told) return NOT_SUPPORTED;
+    status->exceeded = number(told, "exceeded");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetRepairStatus(device_t *device, repair_t *status) {
+    FATE(device->gpu);
+    if (status->version != (sizeof *status | 1u << 24)) return VERSION_MISMATCH;
+    const char *told = line_of("repair", device->gpu);
+    if (!told) return NOT_SUPPORTED;
+    status->channel = number(told, "channel");
+    status->cluster = number(told, "cluster");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetUnrepairableMemoryFlag_v1(device_t *device, unrepairable_t *status) {
+    FATE(device->gpu);
+    if (status->version != (sizeof *status | 1u << 24)) return VERSION_MISMATCH;
+    const char *told = line_of("unrepairable", device->gpu);
+    if (!told) return NOT_SUPPORTED;
+    status->flag = number(told, "flag");
     return SUCCESS;
 }
 #endif

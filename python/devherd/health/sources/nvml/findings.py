@@ -8,6 +8,7 @@ from typing import Any
 
 from devherd.health.clears import Evidence
 from devherd.health.seen import Now
+from devherd.health.sources.nvml.counts import Counters
 from devherd.health.xids import XID, told
 from devherd.proto import health_pb2
 
@@ -19,16 +20,24 @@ SETTLE_SECONDS = 1.0
 """How long the driver may take after an event to say what it wants done."""
 
 _XID_EVENT = 0x8
+_STORM_EVENT = 0x200
 _UNAVAILABLE_EVENT = 0x4000
 
 _EVENTS = "nvmlEventSetWait_v2"
 _FIELDS = "nvmlDeviceGetFieldValues"
 _FABRIC = "nvmlDeviceGetGpuFabricInfoV"
 _CLOCKS = "nvmlDeviceGetCurrentClocksEventReasons"
+_SRAM = "nvmlDeviceGetSramEccErrorStatus"
+_REPAIR = "nvmlDeviceGetRepairStatus"
+_UNREPAIRABLE = "nvmlDeviceGetUnrepairableMemoryFlag_v1"
 
 _GPU_LOST = "gpu-lost"
 _NEEDS_RESET = "needs-reset"
 _RECOVERY_ACTION = "recovery-action"
+_ECC_STORM = "ecc-storm"
+_NVLINK_ERRORS = "nvlink-errors"
+_HAPPENS = frozenset({XID, _ECC_STORM, _NVLINK_ERRORS})
+"""Reasons of events: they are counted, all others stand."""
 _SUSPECT = frozenset({_GPU_LOST, _NEEDS_RESET, _RECOVERY_ACTION})
 """Reasons of a GPU that has to be reset, or is gone."""
 
@@ -49,8 +58,16 @@ _ACTIONS = {
     6: "reset the bus",
     7: "reboot the system",
 }
+MOST_CORRECTED_ERRORS = 60
+"""Within a minute, as of PCI Express: one a second is more than scattered cells and particles come to."""
 _MOST_RETIRED_PAGES = 63
 """At so many NVIDIA takes a card back."""
+_FLAGS = (
+    ("sram_threshold_exceeded", "sram-threshold", "its SRAM had more uncorrected errors than a board may have", _SRAM),
+    ("repair_pending", "repair-pending", "the next reset repairs a channel or a cluster of it", _REPAIR),
+    ("unrepairable_memory", "unrepairable-memory", "its memory has what nothing can repair", _UNREPAIRABLE),
+)
+"""What is the matter where a part of a reading is true."""
 _FABRIC_STATES = {1: "not started", 2: "in progress"}
 _FABRIC_DONE = 3
 _FABRIC_SUMMARIES = {2: "unhealthy", 3: "limited capacity"}
@@ -59,16 +76,17 @@ _POWER_BRAKE = 0x80
 
 
 class Health:
-    """What is known of all GPUs: what stands since the last look, the Xids so far, what ends them."""
+    """What is known of all GPUs: what stands since the last look, what has happened so far, what ends that."""
 
     def __init__(self, earlier: health_pb2.Findings | None = None) -> None:
         """`earlier`: what the process before this one said, in this boot; it is gone on with."""
         self._standing: dict[str, list[health_pb2.Finding]] = {}
-        self._xids: dict[bytes, health_pb2.Finding] = {}
+        self._happened: dict[bytes, health_pb2.Finding] = {}
         self._evidence: dict[tuple[str, str], health_pb2.Evidence] = {}
+        self._counters = Counters(earlier.memories if earlier else ())
         for finding in earlier.findings if earlier else ():
-            if finding.reason == XID:
-                self._xids[_key_of_xid(finding)] = finding
+            if finding.reason in _HAPPENS:
+                self._happened[_key_of_event(finding)] = finding
             else:
                 self._standing.setdefault(finding.at.pci_address, []).append(finding)
         for evidence in earlier.evidence if earlier else ():
@@ -85,13 +103,15 @@ class Health:
             gpu = event["pci_address"]
             if gpu and event["kind"] == _XID_EVENT:
                 self._count(_xid(event), monotonic)
+            elif gpu and event["kind"] == _STORM_EVENT:
+                self._count(_finding(gpu, _ECC_STORM, "NVML tells of a storm of them", _EVENTS, "storm"), monotonic)
             elif gpu and event["kind"] == _UNAVAILABLE_EVENT:
                 lost = _finding(gpu, _GPU_LOST, "NVML says that the GPU is unavailable", _EVENTS, "unavailable")
                 others = [finding for finding in self._standing.get(gpu, []) if finding.reason != _GPU_LOST]
                 self._standing[gpu] = [*others, lost]
 
-    def _count(self, xid: health_pb2.Finding, monotonic: float) -> None:
-        counted = self._xids.setdefault(_key_of_xid(xid), xid)
+    def _count(self, event: health_pb2.Finding, monotonic: float) -> None:
+        counted = self._happened.setdefault(_key_of_event(event), event)
         counted.count += 1
         counted.last_monotonic_seconds = monotonic
 
@@ -103,7 +123,8 @@ class Health:
             gpu = reading["pci_address"]
             was_suspect = _is_suspect(self._standing.get(gpu, ()))
             remap_failed = [one for one in self._standing.get(gpu, ()) if one.reason == "row-remap-failed"]
-            standing = list(standing_of(reading))
+            standing = [*standing_of(reading), *self._links(reading)]
+            self._rises(reading, monotonic)
             if reading["remap_failed"] is None:  # refused while there are MIG devices, and it is for good
                 standing += remap_failed
             self._standing[gpu] = standing
@@ -115,6 +136,23 @@ class Health:
             if was_suspect:
                 self._state(gpu, Evidence.RECOVERY_NONE, settled)
 
+    def _links(self, reading: Reading) -> Iterator[health_pb2.Finding]:
+        down = self._counters.links_lost(reading)
+        if down:
+            numbers = ", ".join(map(str, down))
+            detail = f"NVLinks that were up in this boot and are down: {numbers}"
+            yield _finding(reading["pci_address"], "nvlink-down", detail, _FIELDS, numbers)
+
+    def _rises(self, reading: Reading, monotonic: float) -> None:
+        gpu = reading["pci_address"]
+        corrected, failed = self._counters.rises(reading, monotonic)
+        if corrected > MOST_CORRECTED_ERRORS:
+            detail = f"{corrected} corrected memory errors within a minute"
+            self._count(_finding(gpu, _ECC_STORM, detail, _FIELDS, "rate"), monotonic)
+        if failed:
+            detail = f"NVLinks that could not be recovered: {failed} times more"
+            self._count(_finding(gpu, _NVLINK_ERRORS, detail, _FIELDS, "recovery-failed"), monotonic)
+
     def _state(self, gpu: str, evidence: Evidence, monotonic: float) -> None:
         at = health_pb2.Target(vendor="nvidia", pci_address=gpu)
         self._evidence[gpu, evidence] = health_pb2.Evidence(at=at, evidence=evidence, monotonic_seconds=monotonic)
@@ -122,6 +160,7 @@ class Health:
     def forget_all_but(self, gpus: Collection[str]) -> None:
         """Drop what stands of GPUs that the driver has no more: nobody looks at them."""
         self._standing = {gpu: findings for gpu, findings in self._standing.items() if gpu in gpus}
+        self._counters.forget_all_but(gpus)
 
     def told(self, now: Now, failed: str = "") -> health_pb2.Findings:
         """The findings file's content; `failed`: why NVML cannot be asked."""
@@ -131,8 +170,10 @@ class Health:
             boot_id=now.boot_id,
             timestamp_seconds=now.wall,
             failed=failed,
-            findings=[*standing, *(self._xids[key] for key in sorted(self._xids))],
+            findings=[*standing, *(self._happened[key] for key in sorted(self._happened))],
             evidence=[self._evidence[key] for key in sorted(self._evidence)],
+            counts=self._counters.told(),
+            memories=self._counters.memories(),
         )
 
 
@@ -143,7 +184,8 @@ def is_suspect(reading: Reading) -> bool:
 
 def is_blind(reading: Reading) -> bool:
     """Whether a look came to nothing because of trouble that is not the GPU's."""
-    says_nothing = all(value is None for name, value in reading.items() if name not in {"pci_address", "failures"})
+    said = (value for name, value in reading.items() if name not in {"pci_address", "failures"})
+    says_nothing = all(value is None or value == {} for value in said)
     return says_nothing and bool(reading["failures"]) and not any(_results(reading))
 
 
@@ -199,6 +241,9 @@ def _memory(reading: Reading) -> Iterator[health_pb2.Finding]:
     if errors:
         reason = "ecc" if reading["recovery_action"] is None else "ecc-contained"
         yield _finding(gpu, reason, f"uncorrected memory errors: {errors}", _FIELDS, str(errors))
+    for name, reason, detail, function in _FLAGS:
+        if reading[name]:
+            yield _finding(gpu, reason, detail, function, "1")
 
 
 def _fabric(reading: Reading) -> Iterator[health_pb2.Finding]:
@@ -231,8 +276,8 @@ def _xid(event: Event) -> health_pb2.Finding:
     return xid
 
 
-def _key_of_xid(xid: health_pb2.Finding) -> bytes:
-    return xid.at.SerializeToString(deterministic=True) + xid.value.encode()
+def _key_of_event(event: health_pb2.Finding) -> bytes:
+    return b" ".join((event.at.SerializeToString(deterministic=True), event.reason.encode(), event.value.encode()))
 
 
 def _is_suspect(findings: Iterable[health_pb2.Finding]) -> bool:

@@ -1,0 +1,65 @@
+"""What an instance says that stands by: it is alive, it is ready to take over, and it has nothing to show.
+
+Whose devices these are says the instance that still runs. Scrapers find the version of this one, so that no target is
+down in a roll-out.
+"""
+
+import asyncio
+import logging
+import time
+from http import HTTPStatus
+
+from devherd.amounts import duration
+from devherd.config.resolved import Config
+from devherd.exporter import exposition
+from devherd.exporter.encryption import Encryption
+from devherd.exporter.gate import Gate
+from devherd.exporter.http_message import Answer, Request
+from devherd.exporter.listener import Listener
+from devherd.exporter.metrics import build_info
+from devherd.settings import UNIX
+
+REMIND_SECONDS = 300.0
+"""Between two lines of the log: the one before is to end soon, or somebody has started a second one by mistake."""
+_TEND_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def serve(config: Config, why: str) -> None:
+    """Answer on the configuration's addresses until the process is killed. `why` is what is waited for."""
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    asyncio.run(_serve(config, why))
+
+
+async def _serve(config: Config, why: str) -> None:
+    async def answer(request: Request) -> Answer:
+        return standing_by(request.path, why)
+
+    gate, encryption = Gate(answer), Encryption()
+    gate.guard(config.web)
+    encryption.use(config.web.tls)
+    listener = Listener(gate.answer, encryption)
+    listener.move_to([each for each in config.settings().listen_addresses if not each.startswith(UNIX)])
+    since = reminded = time.monotonic()
+    while True:
+        encryption.tend()
+        await listener.tend()
+        await asyncio.sleep(_TEND_SECONDS)
+        if (now := time.monotonic()) - reminded >= REMIND_SECONDS:
+            reminded = now
+            log.warning("still standing by after %s: %s", duration(now - since), why)
+
+
+def standing_by(path: str, why: str) -> Answer:
+    """The answer to a request for a path."""
+    said = f"standing by: {why}\n"
+    if path == "/metrics":
+        return Answer(HTTPStatus.OK, exposition.TEXT, exposition.text([build_info()]).encode())
+    if path in {"/healthz", "/readyz"}:
+        return _text(HTTPStatus.OK, "ok\n" if path == "/healthz" else said)
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE, said)
+
+
+def _text(status: HTTPStatus, body: str) -> Answer:
+    return Answer(status, "text/plain; charset=utf-8", body.encode(), {"Cache-Control": "no-store"})

@@ -1,0 +1,106 @@
+"""Every label is one that Kubernetes takes, whatever a host says; devherd's own; those that are left out."""
+
+import re
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from labelled import labelled
+
+from devherd.inventory import Entry
+from devherd.node_labels import counts
+from devherd.node_labels.labels import Labels, is_name, is_value
+from devherd.node_labels.made import labels_of
+from devherd.node_labels.node import Node, node_of
+from devherd.offers.rules import Offer, Offered
+
+VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""As k8s.io/apimachinery/pkg/util/validation has them."""
+
+TEXT = st.one_of(st.text(max_size=80), st.from_regex(r"[ -~]{0,80}", fullmatch=True))
+FACTS = {
+    "nvidia": ("model", "driver_version", "cuda_version", "compute_capability", "mig_profile", "pci_class", "uuid"),
+    "amd": ("product_name", "device_id", "driver_version", "cu_count", "simd_count", "compute_partition"),
+    "intel-gpu": ("pci_class", "device_id"),
+}
+
+
+@st.composite
+def entries(draw) -> list[Entry]:
+    """Devices whose files say anything at all."""
+    made = []
+    for number in range(draw(st.integers(1, 4))):
+        vendor = draw(st.sampled_from(sorted(FACTS)))
+        facts = {name: SimpleNamespace(text=draw(TEXT)) for name in FACTS[vendor] if draw(st.booleans())}
+        facts["pci_address"] = SimpleNamespace(text=f"0000:0{number}:00.0")
+        made.append(Entry(SimpleNamespace(vendor=vendor, card=f"c{number}", id=f"d{number}", facts=facts), "a.b/c"))
+    return made
+
+
+RESOURCE_NAMES = st.from_regex(r"[a-z]([-a-z.]{0,50}[a-z])?/[A-Za-z]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
+
+
+@given(entries(), RESOURCE_NAMES, TEXT, st.sampled_from(["none", "single", "mixed"]))
+def test_whatever_a_host_says_names_and_values_are_legal(devices, name, machine, strategy):
+    """One that is not would have the API server refuse them all."""
+    offer = Offer(name, "nvidia", [Offered(device) for device in devices])
+    labels = labels_of(Node(entries=devices, offers=[offer], mig_strategy=strategy, machine=machine), [])
+
+    for label, value in labels.values.items():
+        prefix, _, rest = label.partition("/")
+        assert SUBDOMAIN.fullmatch(prefix), label
+        assert NAME.fullmatch(rest), label
+        assert VALUE.fullmatch(value), label
+        assert (len(prefix) <= 253, len(rest) <= 63, len(value) <= 63) == (True, True, True), label
+
+
+@given(TEXT)
+def test_what_kubernetes_takes_is_taken_and_nothing_else(text):
+    """The rule of its own validation."""
+    assert is_value(text) == bool(VALUE.fullmatch(text) and len(text) <= 63)
+    assert is_name(f"a.b/{text}") == bool(NAME.fullmatch(text) and len(text) <= 63)
+
+
+def test_an_illegal_label_is_left_out_with_the_reason():
+    """The others stay."""
+    labels = Labels()
+    labels.say("a/good", "x")
+    labels.say("a/bad", "two words")
+    labels.say("nameless", "x")
+
+    assert labels.values == {"a/good": "x"}
+    assert labels.missing["a/bad"].startswith("`two words` is not a legal value")
+    assert labels.missing["nameless"].startswith("not a legal name")
+
+
+def test_each_resource_has_its_count(tmp_path):
+    """Of devices, not of replicas."""
+    rules = [{"match": {"vendor": "generic"}, "sharing": {"replicas": 5}}]
+    generic = [{"name": "devic.es/kvm", "groups": [{"paths": [{"path": "/dev/kvm"}]}]}]
+    labels = labelled(tmp_path, "generic", generic=generic, resources=rules, simulated=[{"name": "a.b/c", "count": 3}])
+
+    assert labels.values == {"devherd.io/devic.es_kvm.count": "1", "devherd.io/a.b_c.count": "3"}
+
+
+@given(RESOURCE_NAMES, RESOURCE_NAMES)
+def test_no_two_resources_share_a_label(one, other):
+    """A name that is too long ends in a hash."""
+    assert len(counts.key_of(one)) <= 57
+    assert (counts.key_of(one) == counts.key_of(other)) == (one == other)
+
+
+def test_globs_leave_labels_out(tmp_path):
+    """Also from what is said to be missing."""
+    labels = labelled(tmp_path, "amd-8", node_labels={"write": "node", "omit": ["beta.amd.com/*", "devherd.io/*"]})
+
+    assert {name.partition("/")[0] for name in labels.values | labels.missing} == {"amd.com"}
+
+
+def test_devices_that_are_gone_are_not_counted():
+    """They are listed as Unhealthy for a while, but the node has them no longer."""
+    device = SimpleNamespace(vendor="amd", card="c", id="d", facts={})
+    config = SimpleNamespace(native="{}", resources=[], vendors={})
+
+    assert node_of(config, [Entry(device, "amd.com/gpu", gone_since=1.0)], b"", "").entries == []

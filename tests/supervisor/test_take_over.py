@@ -1,0 +1,124 @@
+"""An instance that takes over: it prepares everything beside the one that runs, and waits for its end."""
+
+import os
+import re
+import signal
+
+import pytest
+from instance import is_alive, until
+
+RESOURCE = "resource:example.com_first"
+STANDBY = r"\nstandby (\d+): another instance runs here"
+
+
+def standing_by(instance):
+    """Start one more beside an instance that runs, and wait until it says that it stands by."""
+    instance.start(takes_over=True)
+    until(lambda: re.search(STANDBY, instance.stderr()), "a standby")
+    return instance
+
+
+def standby_of(instance):
+    """The process that answers for an instance which stands by."""
+    return int(re.findall(STANDBY, instance.stderr())[-1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_it_takes_over_when_the_other_one_has_ended(make_instance, number):
+    """However that ended; nobody was disturbed before, and its first scan was rehearsed meanwhile."""
+    first = make_instance().up()
+    before = first.children()
+    second = standing_by(make_instance())
+    standby = standby_of(second)
+    assert "rehearsed beside ['example.com_first']" in second.stderr()
+    assert "standing by: the run directory" in second.stderr()
+    assert f"process {first.process.pid}" in second.stderr()
+    assert first.children() == before
+    os.kill(first.process.pid, number)
+    first.ended()
+    for name in ("scanner", "exporter", RESOURCE):
+        second.running(name)
+    assert "taking over after " in second.stderr()
+    assert not is_alive(standby)
+    assert not any(is_alive(child.pid) for child in before.values())
+
+
+def test_it_starts_at_once_where_no_other_one_runs(instance):
+    """As on a node that boots."""
+    instance.start(takes_over=True)
+    instance.running(RESOURCE)
+    assert "standing by" not in instance.stderr()
+    assert "rehearsed" not in instance.stderr()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_one_that_ends_while_it_stands_by_leaves_nothing_behind(make_instance, number):
+    """The roll-out was taken back: the one that runs goes on as if nothing had been."""
+    first = make_instance().up()
+    before = first.children()
+    second = standing_by(make_instance())
+    standby = standby_of(second)
+    os.kill(second.process.pid, number)
+    assert second.ended() == (-signal.SIGKILL if number == signal.SIGKILL else 0)
+    until(lambda: not is_alive(standby), "the end of its process")
+    assert "Traceback" not in second.stderr()
+    assert first.children() == before
+    third = standing_by(make_instance())
+    os.kill(first.process.pid, signal.SIGTERM)
+    third.running(RESOURCE)
+
+
+def test_of_two_that_start_together_one_runs_and_the_other_stands_by(make_instance):
+    """And takes over when the first ends."""
+    both = [make_instance().start(takes_over=True) for _ in range(2)]
+    until(lambda: re.search(STANDBY, both[0].stderr()), "a standby")
+    until(lambda: any(each.children() for each in both), "a herd")
+    running, other = sorted(both, key=lambda each: not each.children())
+    running.running(RESOURCE)
+    os.kill(running.process.pid, signal.SIGTERM)
+    assert running.ended() == 0
+    other.running(RESOURCE)
+
+
+def test_one_that_could_not_do_its_work_does_not_take_over(make_instance):
+    """Its rehearsal failed: it ends, its pod is never ready, and the old one stays."""
+    first = make_instance().up()
+    before = first.children()
+    first.order("bad-rehearsal")
+    second = make_instance().start(takes_over=True)
+    assert second.ended() == 1
+    assert "RuntimeError: a rehearsal that goes wrong" in second.stderr()
+    assert "devherd: the rehearsal of the first scan failed — " in second.stderr()
+    assert "standby " not in second.stderr()
+    assert first.children() == before
+
+
+def test_one_with_a_bad_configuration_does_not_take_over(make_instance):
+    """It ends with exit code 2."""
+    first = make_instance().up()
+    first.order("bad-config")
+    second = make_instance().start(takes_over=True)
+    assert second.ended() == 2
+    assert "standing by" not in second.stderr()
+
+
+def test_it_also_waits_for_one_with_another_run_directory(make_instance):
+    """Which has the kubelet's directory."""
+    first = make_instance()
+    first.settings.plugin_directory.mkdir(parents=True)
+    first.up()
+    second = make_instance(run_dir="other").start(takes_over=True)
+    until(lambda: "standing by: the kubelet directory" in second.stderr(), "a standby")
+    assert not second.children()
+    os.kill(first.process.pid, signal.SIGTERM)
+    second.running(RESOURCE)
+
+
+def test_a_run_directory_that_is_removed_meanwhile_is_made_and_locked_again(make_instance):
+    """What it waited for is a file that nobody else sees any more."""
+    first = make_instance().up()
+    second = standing_by(make_instance())
+    first.settings.lock_file.unlink()
+    os.kill(first.process.pid, signal.SIGTERM)
+    second.running(RESOURCE)
+    assert make_instance().start().ended() == 3
