@@ -119,7 +119,7 @@ def test_a_cordoned_device_that_is_no_longer_offered_can_be_uncordoned(run_dir):
     right = devherd("uncordon", "example.com/gpu", "GPU-0", "--run-dir", run_dir)
 
     assert (wrong.code, right.code) == (2, 0)
-    assert "no cordoned device is called `GPU-7` — there are: GPU-0 — did you mean `GPU-0`?" in wrong.error_line
+    assert "no cordoned device is called `GPU-7` — choose from GPU-0 — did you mean `GPU-0`?" in wrong.error_line
     assert cordoned(run_dir) == []
 
 
@@ -128,7 +128,7 @@ def test_a_cordoned_device_that_is_no_longer_offered_can_be_uncordoned(run_dir):
     ("resource", "device", "complaint"),
     [
         ("example.com/gpus", "GPU-0", "did you mean `example.com/gpu`?"),
-        ("example.com/gpu", "GPU-7", "there are: GPU-0, GPU-1::0, GPU-1::1"),
+        ("example.com/gpu", "GPU-7", "choose from GPU-0, GPU-1::0, GPU-1::1"),
     ],
 )
 def test_a_device_that_is_not_there_is_an_error_with_those_that_are(run_dir, command, resource, device, complaint):

@@ -150,7 +150,7 @@ def test_a_shared_device_is_explained_by_its_own_id_and_by_each_of_the_kubelets(
     ("resource", "device", "complaint"),
     [
         ("example.com/gpus", "GPU-0", "did you mean `example.com/gpu`?"),
-        ("example.com/gpu", "GPU-7", "there are: GPU-0, GPU-1::0, GPU-1::1"),
+        ("example.com/gpu", "GPU-7", "choose from GPU-0, GPU-1::0, GPU-1::1"),
     ],
 )
 def test_a_name_that_is_not_there_is_an_error_with_those_that_are(run_dir, resource, device, complaint):

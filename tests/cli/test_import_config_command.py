@@ -347,7 +347,7 @@ def test_of_several_configurations_one_is_printed_or_all_are_written(tmp_path):
     assert refused.code == 2
     assert "holds 2 configurations — a (nvidia), b (nvidia) — print one with --name" in refused.error_line
     assert yaml.safe_load(printed.stdout) == {"vendors": {"nvidia": {"mig_strategy": "single"}}}
-    assert "there are a, b" in devherd("import-config", path, "--name", "c").error_line
+    assert "choose from a, b" in devherd("import-config", path, "--name", "c").error_line
     assert written.stdout.split() == [str(tmp_path / "configs" / f"{name}.yaml") for name in ("a", "b")]
     assert yaml.safe_load((tmp_path / "configs/a.yaml").read_text()) == {
         "vendors": {"nvidia": {"mig_strategy": "mixed"}}
@@ -367,11 +367,17 @@ def test_of_several_configurations_one_is_printed_or_all_are_written(tmp_path):
         ("intel_gpu_device_plugin -sharing 3", "`-sharing` is not a flag of this plugin"),
         ("intel_gpu_device_plugin -shared-dev-num many", "vendors.intel_gpu.shared_devices"),
         ("-v 3", "say which with --plugin"),
-        ("sharing: {timeSlicing: {resources: [{name: gpu}]}}", "sharing.timeSlicing.resources.0.replicas"),
+        (
+            "sharing: {timeSlicing: {resources: [{name: gpu}]}}",
+            "sharing.timeSlicing.resources[0] — `replicas` is missing",
+        ),
         ("devices: 3\ndomain: a.b", "not a list"),
         ("devices: [{name: a_b, groups: []}]", "generic[0]"),
         ("sharing: [1]\nversion: v1", "`sharing` is not a section"),
-        ("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}", "sharing.timeSlicing.resources.0.replicas"),
+        (
+            "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 1}]}}",
+            "sharing.timeSlicing.resources[0].replicas — `1`",
+        ),
         ("resources: [../../base]\npatches: [{path: add-args.yaml}]", "a kustomization holds no settings"),
         ("-enable-monitoring=yes", "-enable-monitoring is 'yes' — it is neither true nor false"),
         (

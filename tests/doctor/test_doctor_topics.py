@@ -362,7 +362,7 @@ def test_the_files_of_a_web_configuration_are_looked_at(tool, tmp_path):
 def test_a_running_instance_is_examined_too():
     """Programs that do not run, a refused configuration, resources that are not registered."""
     herd = Herd(
-        resources=[Resource(name="a.b/c")],
+        resources=[Resource(name="a.b/c", devices=[Device(id="0"), Device(id="1", reasons=["xid", "ecc"])])],
         children={"resource:a.b_c": Child(name="resource:a.b_c", state="STOPPED")},
         configuration=Configuration(refusal="bad key"),
     )
@@ -373,6 +373,7 @@ def test_a_running_instance_is_examined_too():
         ("problem", "resource:a.b_c is STOPPED"),
     ]
     assert lines[2][1].startswith("a.b/c is not registered: ")
+    assert lines[3:] == [("problem", "a.b/c: 1 is Unhealthy: xid, ecc")]
 
 
 def test_a_port_that_somebody_has_is_taken(tmp_path):

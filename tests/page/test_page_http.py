@@ -173,7 +173,7 @@ def test_whatever_changes_is_on_the_next_page(instance, pages, change):
 
 
 def test_each_file_that_an_instance_is_read_from_is_looked_at(instance, pages):
-    """But what the scanner counts, which is on no page; of a scan its problems and its time count."""
+    """But what the scanner and NVML count, which is on no page; of a scan its problems and its time count."""
     made, _ = pages
     settings = Settings(run_dir=instance.run_dir)
     with (
@@ -185,7 +185,8 @@ def test_each_file_that_an_instance_is_read_from_is_looked_at(instance, pages):
     files = {call.args[0] for call in (*one.mock_calls, *heads.mock_calls)}
     files |= {spool.path_of(call.args[0], "new") for call in all_of.mock_calls}
     assert {settings.doubts_file, settings.instance_file, settings.children_file} < files
-    for file in files - {settings.scanner_state_file, settings.scan_file}:
+    counts = {settings.scanner_state_file, spool.path_of(settings.findings_directory, "nvml")}
+    for file in files - counts - {settings.scan_file}:
         before = list(made._state())
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"")

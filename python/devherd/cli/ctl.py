@@ -63,6 +63,6 @@ def _program(word: str, programs: Collection[str]) -> str:
     close = difflib.get_close_matches(word, programs, n=1)
     raise UsageError(
         f"no program is called `{word}`",
-        f"there are: {', '.join(sorted(programs))}",
+        f"choose from {', '.join(sorted(programs))}",
         f"did you mean `{close[0]}`?" if close else "see `devherd ctl status`",
     )

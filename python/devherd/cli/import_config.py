@@ -60,11 +60,13 @@ def _read(file: str) -> str:
         return sys.stdin.read() if file == "-" else strict_yaml.read_text(Path(file))
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read {file}", f"byte {error.start} is not UTF-8 text", "name another file") from error
+    except UsageError as error:
+        raise UsageError(error.what, error.why, "name a readable file") from error
 
 
 def _no_such(name: str, found: list["Imported"]) -> list["Imported"]:
     names = ", ".join(imported.name for imported in found)
-    raise UsageError(f"no configuration is called {name}", f"there are {names}", "give --name one of them")
+    raise UsageError(f"no configuration is called {name}", f"choose from {names}", "give --name one of them")
 
 
 def _only(found: list["Imported"], source: str) -> "Imported":

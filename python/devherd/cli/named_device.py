@@ -32,4 +32,4 @@ def unknown(kind: str, name: str, known: list[str]) -> UsageError:
     shown = ", ".join(known[:_MOST_NAMED]) + (f" and {len(known) - _MOST_NAMED} more" if known[_MOST_NAMED:] else "")
     close = difflib.get_close_matches(name, known, n=1)
     cure = f"did you mean `{close[0]}`?" if close else "see `devherd status`"
-    return UsageError(f"no {kind} is called `{name}`", f"there are: {shown}" if known else "there is none", cure)
+    return UsageError(f"no {kind} is called `{name}`", f"choose from {shown}" if known else "there is none", cure)

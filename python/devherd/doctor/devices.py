@@ -18,13 +18,17 @@ def judge(resources: list[spool_pb2.Resource], problems: Iterable[spool_pb2.Prob
         if not unhealthy:
             yield ok(TOPIC, f"{resource.name}: {count}")
         for device in unhealthy:
-            what = f"{resource.name}: {device.id} is Unhealthy: {', '.join(device.reasons)}"
-            yield problem(TOPIC, what, f"devherd scan --explain --resource {resource.name}")
+            yield problem(TOPIC, ill(resource, device), f"devherd scan --explain --resource {resource.name}")
     if not resources:
         yield warning(TOPIC, "no device was found", "`devherd scan` says where it looked; load the devices' drivers")
     for one in problems:
         subject = f"{one.vendor}: {one.device or one.path}"
         yield problem(TOPIC, f"{subject}: {one.error}", "`devherd scan` shows it with its path")
+
+
+def ill(resource: spool_pb2.Resource, device: spool_pb2.Device) -> str:
+    """What is said of an unhealthy device."""
+    return f"{resource.name}: {device.id} is Unhealthy: {', '.join(device.reasons)}"
 
 
 def has_network_cards(resources: Iterable[spool_pb2.Resource]) -> bool:

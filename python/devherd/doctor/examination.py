@@ -57,7 +57,9 @@ def examine(config: Config | None, settings: Settings, complaint: str = "") -> E
     if config is not None:
         guards = config.web
         lines += _guarded(web.TOPIC, lambda: web.judge(web.look(guards)))
-    lines += _guarded(running.TOPIC, lambda: running.judge(running.look(settings)))
+    of_instance = _guarded(running.TOPIC, lambda: running.judge(running.look(settings)))
+    known = {line.what for line in of_instance}  # with what a scan cannot see: it says why, and a scan's line only that
+    lines = [line for line in lines if line.what not in known] + of_instance
     return Examination(lines, scan)
 
 

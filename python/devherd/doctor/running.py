@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devherd import instance
+from devherd.doctor.devices import ill
 from devherd.doctor.line import Line, ok, problem, warning
 from devherd.instance import Herd
 from devherd.kubelet.registration_socket import knock
@@ -94,6 +95,9 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
         registration = herd.registration(resource.name)
         if not registration.registered:
             yield warning(TOPIC, f"{resource.name} is not registered: {registration.detail}", "devherd status")
+        for device in resource.devices:
+            if device.reasons:
+                yield problem(TOPIC, ill(resource, device), f"devherd explain {resource.name} {device.id}")
 
 
 def _of_the_place(place: Place) -> Line:

@@ -5,18 +5,19 @@ from devherd.health.held import Held
 from devherd.health.seen import Now
 
 _SHOWN = {
-    Evidence.REBOUND: "its driver is bound again",
-    Evidence.READDED: "it is removed and added again",
-    Evidence.REBOOTED: "the host boots",
-    Evidence.RECOVERY_NONE: "its driver says that it needs no recovery any more",
-    Evidence.RECOVERY_UNASKED: "its driver, asked after it, says that it needs none",
-    Evidence.SOURCE_CLEARED: "the source takes it back",
-    Evidence.OPERATOR: "an operator takes it back",
+    Evidence.REBOUND: "binding its driver again",
+    Evidence.READDED: "removing and adding it again",
+    Evidence.REBOOTED: "a boot of the host",
+    Evidence.RECOVERY_NONE: "its driver's word that it needs no recovery any more",
+    Evidence.RECOVERY_UNASKED: "its driver's answer that it needs none",
+    Evidence.SOURCE_CLEARED: "its source",
+    Evidence.OPERATOR: "an operator",
 }
+"""By what."""
 
 
 def way_back(held: Held, recover_after: int) -> str:
-    """What takes it back."""
+    """By what it is taken back."""
     clears, hold = held.meaning.clears, held.hold
     at_least = f", {hold:g} s after it was last seen at the earliest" if hold else ""
     if isinstance(clears, Level):
@@ -24,7 +25,8 @@ def way_back(held: Held, recover_after: int) -> str:
     if isinstance(clears, Quiet):
         return f"{max(clears.seconds, hold):g} s without another event"
     if isinstance(clears, Until):
-        return " or ".join(_SHOWN[evidence] for evidence in Evidence if evidence in clears.evidence) + at_least
+        *others, last = (_SHOWN[evidence] for evidence in Evidence if evidence in clears.evidence)
+        return (f"{', '.join(others)} or {last}" if others else last) + at_least
     return f"{_SHOWN[Evidence.SOURCE_CLEARED]} or {_SHOWN[Evidence.OPERATOR]}{at_least}"
 
 

@@ -44,7 +44,7 @@ def _from_settings(given: Given, version: tuple[int, ...] | None) -> Imported:
         domain = "squat.ai" if version is not None and version < _DOMAIN_BEFORE else _DOMAIN
         if version is None:
             imported.note(f"no domain is given: `{domain}`, as from release 0.2.0; before it was `squat.ai`")
-    devices = [device for key in ("device", "devices") for device in _list(given.take(key))]
+    devices = [device for key in ("device", "devices") for device in given.items(key)]
     imported.config["generic"] = [_named(device, domain) for device in devices]
     if listen := given.take("listen"):
         imported.config["listen"] = _address(str(listen))
@@ -63,13 +63,8 @@ def _device(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"--device {text}", "it is not valid YAML", "correct it") from error
-
-
-def _list(value: Any) -> list[Any]:
-    if isinstance(value, list | None):
-        return value or []
-    raise UsageError("the devices are not a list", f"they are {value!r}", "correct the file")
+        like = "{name: kvm, groups: [{paths: [{path: /dev/kvm}]}]}"
+        raise UsageError(f"--device {text}", "it is not valid YAML", f"write it like `{like}`") from error
 
 
 def _named(device: Any, domain: str) -> Any:

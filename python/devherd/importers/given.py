@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from devherd.config.problem import echo
 from devherd.errors import UsageError
 
 
@@ -26,11 +27,13 @@ class Given:
         if key not in self._sections:
             content = self.take(key, {})
             if not isinstance(content, Mapping):
-                raise UsageError(
-                    f"`{self._prefix}{key}` is not a section", "it must be a mapping of keys", "correct the file"
-                )
+                raise not_keys(f"{self._prefix}{key}", content)
             self._sections[key] = Given(content, f"{self._prefix}{key}.")
         return self._sections[key]
+
+    def items(self, key: str) -> list[Any]:
+        """The items of a list inside of it, none where there is none. Raises UsageError for another kind of value."""
+        return listed(f"{self._prefix}{key}", self.take(key))
 
     def left(self) -> Iterator[str]:
         """The names of all settings that have a value and that nobody took."""
@@ -39,3 +42,16 @@ class Given:
                 yield from self._sections[key].left()
             elif key not in self._taken and value is not None:
                 yield f"{self._prefix}{key}"
+
+
+def not_keys(name: str, value: Any) -> UsageError:
+    """The error for what has to be a mapping."""
+    return UsageError(f"`{name}` is not a section", f"it is {echo(value)}", "give it keys, one a line and indented")
+
+
+def listed(name: str, value: Any) -> list[Any]:
+    """The items of a list, none for null. Raises UsageError for what is not a list."""
+    if isinstance(value, list | None):
+        return value or []
+    cure = "begin each item with `- ` on a line of its own"
+    raise UsageError(f"`{name}` is not a list", f"it is {echo(value)}", cure)

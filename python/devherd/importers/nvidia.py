@@ -126,7 +126,7 @@ def _from_file(content: Mapping[str, Any], called: Mapping[str, str], *, with_ig
     imported = Imported("nvidia")
     given = Given(content)
     if (version := given.take("version", "")) not in ("", "v1"):
-        raise UsageError(f"version {version} is not known", "the plugin knows v1 only", "correct the file")
+        raise UsageError(f"version {version} is not known", "the plugin knows v1 only", "write `version: v1`")
     settings = given.section("flags")
     options = _translated(settings, _FLAG_KEYS) | _translated(settings.section("plugin"), _PLUGIN_KEYS)
     if "device_list_strategy" in options:

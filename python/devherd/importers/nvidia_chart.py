@@ -8,8 +8,10 @@ from typing import Any
 
 import yaml
 
+from devherd.config import strict_yaml
+from devherd.config.yaml_faults import fault_of
 from devherd.errors import UsageError
-from devherd.importers.given import Given
+from devherd.importers.given import Given, not_keys
 from devherd.importers.invocation import Invocation
 from devherd.importers.plugin import File
 
@@ -53,7 +55,7 @@ def from_values(content: Mapping[str, Any]) -> Iterator[Invocation | File]:
         "CDI_FEATURE_FLAGS": cdi.take("featureFlags"),
     }
     config = given.section("config")
-    files = list(files_of(config.take("map", {})))
+    files = list(files_of("config.map", config.take("map")))
     if files or config.take("name"):
         environment["CONFIG_FILE"] = "/config/config.yaml"
     notes = []
@@ -68,14 +70,27 @@ def from_values(content: Mapping[str, Any]) -> Iterator[Invocation | File]:
     yield from files
 
 
-def files_of(configurations: Any) -> Iterator[File]:
-    """Configurations by name, each as the text of a file. Raises UsageError for one that cannot be read."""
-    for name, written in (configurations or {}).items():
-        try:
-            content = yaml.safe_load(str(written))
-        except yaml.YAMLError as error:
-            raise UsageError(f"the configuration {name} is not valid YAML", str(error), "correct it") from error
-        yield File(content if isinstance(content, Mapping) else {}, str(name))
+def files_of(key: str, configurations: Any) -> Iterator[File]:
+    """Configurations by name, each as the text of a file; `key` has them. Raises UsageError for one that is none."""
+    if configurations is None:
+        return
+    if not isinstance(configurations, Mapping):
+        raise not_keys(key, configurations)
+    for name, written in configurations.items():
+        content = _parsed(f"{key}.{name}", written) if isinstance(written, str) else written
+        if not isinstance(content, Mapping):
+            raise not_keys(f"{key}.{name}", content)
+        yield File(content, str(name))
+
+
+def _parsed(key: str, written: str) -> Any:
+    try:
+        return strict_yaml.parse(written)[0] or {}
+    except yaml.YAMLError as error:
+        fault = fault_of(error, written)
+        line, _, column = fault.position.partition(":")
+        where = f"`{key}` is not valid YAML in its line {line}, column {column}"
+        raise UsageError(where, fault.what, fault.cure) from error
 
 
 def text(value: Any) -> str:

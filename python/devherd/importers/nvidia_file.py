@@ -5,7 +5,10 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from devherd.config.problem import key_path
+from devherd.config.words import problems_of
 from devherd.errors import UsageError
+from devherd.importers.given import not_keys
 from devherd.importers.imported import Imported
 
 _IGNORED = "the plugin ignores it; --with-ignored gives it its effect"
@@ -61,13 +64,12 @@ Section = TypeVar("Section", bound=Part)
 def read(kind: type[Section], name: str, content: Any) -> Section:
     """The section of this kind; an absent one has its defaults. Raises UsageError with the key that is wrong."""
     if not isinstance(content, Mapping):
-        raise UsageError(f"`{name}` is not a section", "it must be a mapping of keys", "correct the file")
+        raise not_keys(name, content)
     try:
         return kind.model_validate(dict(content))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in (name, *first["loc"]))
-        raise UsageError(f"bad value of {place}", str(first["msg"]), "correct the file") from error
+        first = next(problems_of(error, kind))
+        raise UsageError(f"bad value of {key_path((name, *first.location))}", first.what, first.cure) from error
 
 
 def unknown(part: Part, name: str) -> Iterator[str]:

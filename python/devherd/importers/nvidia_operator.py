@@ -6,6 +6,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from devherd.importers.given import listed
 from devherd.importers.invocation import Invocation
 from devherd.importers.manifest import section
 from devherd.importers.nvidia_chart import files_of, text
@@ -18,13 +19,13 @@ _TOOLKIT_DIRECTORY = "/usr/local/nvidia"
 
 
 def is_values(content: Mapping[str, Any]) -> bool:
-    """Whether a mapping has values of the operator's chart."""
-    return bool(content.keys() & _OWN_SECTIONS)
+    """Whether a mapping has values of the operator's chart; that of the plugin has a `devicePlugin` with less in it."""
+    return bool(content.keys() & _OWN_SECTIONS or section(content, "devicePlugin").keys() - {"enabled"})
 
 
 def from_policy(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
     """The container that the operator makes for a ClusterPolicy."""
-    yield from from_values(item.get("spec") or {})
+    yield from from_values(section(item, "spec"))
 
 
 def from_values(spec: Mapping[str, Any]) -> Iterator[Invocation | File]:
@@ -49,15 +50,16 @@ def from_values(spec: Mapping[str, Any]) -> Iterator[Invocation | File]:
     if _is_enabled(spec, "gdrcopy", default=False):
         environment["GDRCOPY_ENABLED"] = "true"
     config = section(plugin, "config")
-    files = list(files_of(config.get("data")))
+    files = list(files_of("devicePlugin.config.data", config.get("data")))
     if files or config.get("name"):
         environment["CONFIG_FILE"] = "/config/config.yaml"
-    given = {str(each.get("name")): text(each.get("value", "")) for each in plugin.get("env") or ()}
+    variables = [each for each in listed("devicePlugin.env", plugin.get("env")) if isinstance(each, Mapping)]
+    given = {str(each.get("name")): text(each.get("value", "")) for each in variables}
     others = sorted(plugin.keys() - _OF_THE_PLUGIN)
     notes = [f"devicePlugin.{key} is left out: a setting of the plugin's pods" for key in others]
     if plugin.get("enabled") is False:
         notes.append("devicePlugin.enabled is false: the operator starts no plugin")
-    words = [str(word) for word in plugin.get("args") or ()]
+    words = [str(word) for word in listed("devicePlugin.args", plugin.get("args"))]
     yield Invocation(words, environment | given, notes=tuple(notes))
     yield from files
 

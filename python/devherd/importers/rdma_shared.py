@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from devherd.errors import UsageError
-from devherd.importers.given import Given
+from devherd.importers.given import Given, not_keys
 from devherd.importers.go_flags import flags, truth
 from devherd.importers.imported import Imported
 from devherd.importers.invocation import Invocation
@@ -36,7 +35,8 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
         imported.note(f"-config-file {path} is not read: import it in one stream with these flags")
     if truth(given.take("-use-cdi", "false"), "-use-cdi"):
         imported.note("-use-cdi is left out: RDMA devices are given as device nodes")
-    pools = [_pool(entry, number, imported) for number, entry in enumerate(_list(content.take("configList")))]
+    entries = content.items("configList")
+    pools = [_pool(entry, number, imported) for number, entry in enumerate(entries)]
     if pools:
         imported.say("vendors.rdma", {"mode": "shared", "pools": pools})
     imported.note_left_out([*given.left(), *content.left()], _REASONS, "the plugin does not know it")
@@ -45,7 +45,7 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
 
 def _pool(entry: Any, number: int, imported: Imported) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
-        raise UsageError(f"configList[{number}] is not a pool", "it must be a mapping of keys", "correct the file")
+        raise not_keys(f"configList[{number}]", entry)
     given = Given(entry, f"configList[{number}].")
     chosen = given.section("selectors")
     selectors = {ours: chosen.take(theirs) for theirs, ours in _SELECTORS.items()}
@@ -55,12 +55,6 @@ def _pool(entry: Any, number: int, imported: Imported) -> dict[str, Any]:
     pool = {"name": f"{prefix}/{name}", "rdma_hca_max": given.take("rdmaHcaMax", 0)}
     imported.note_left_out(given.left(), {}, "the plugin does not know it")
     return pool | {"selectors": {key: values for key, values in selectors.items() if values}}
-
-
-def _list(value: Any) -> list[Any]:
-    if isinstance(value, list | None):
-        return value or []
-    raise UsageError("`configList` is not a list", f"it is {value!r}", "correct the file")
 
 
 RDMA_SHARED = Plugin(

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from devherd.errors import UsageError
-from devherd.importers.given import Given
+from devherd.importers.given import Given, not_keys
 from devherd.importers.go_flags import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, flags, truth
 from devherd.importers.imported import Imported
 from devherd.importers.invocation import Invocation
@@ -26,9 +25,7 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
         imported.note(f"-config-file {path} is not read: import it in one stream with these flags")
     if truth(given.take("-use-cdi", "false"), "-use-cdi"):
         imported.note("-use-cdi is left out: RDMA devices are given as device nodes")
-    entries = content.take("resourceList") or []
-    if not isinstance(entries, list):
-        raise UsageError("`resourceList` is not a list", f"it is {entries!r}", "correct the file")
+    entries = content.items("resourceList")
     rules = [rule for number, entry in enumerate(entries) for rule in _rules(entry, number, prefix, imported)]
     if rules:
         imported.say("vendors.rdma", {"mode": "sriov"})
@@ -40,9 +37,7 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
 def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator[dict[str, Any]]:
     """The rules for a resource's selectors, of which a device has to fit one."""
     if not isinstance(entry, Mapping):
-        raise UsageError(
-            f"resourceList[{number}] is not a resource", "it must be a mapping of keys", "correct the file"
-        )
+        raise not_keys(f"resourceList[{number}]", entry)
     given = Given(entry, f"resourceList[{number}].")
     name = f"{given.take('resourcePrefix') or prefix}/{given.take('resourceName', '')}"
     written = given.take("selectors") or {}
@@ -50,7 +45,7 @@ def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator
     given.take("deviceType")
     for place, selector in enumerate(selectors):
         if not isinstance(selector, Mapping):
-            raise UsageError(f"the selectors of {name} are wrong", f"one is {selector!r}", "correct the file")
+            raise not_keys(f"resourceList[{number}].selectors[{place}]", selector)
         if not _is_rdma(selector):
             imported.note(f"{name} is left out: {_NOT_SERVED}")
         elif unknown := sorted(key for key in WITHOUT_FACT & selector.keys() if selector[key]):

@@ -53,11 +53,11 @@ def matches(chosen: Given) -> Iterator[Match]:
     chosen.take("IsRdma")
     plain: Match = {"vendor": "rdma"}
     for theirs, fact in _FACTS.items():
-        if values := [str(value).lower() for value in chosen.take(theirs, [])]:
+        if values := [str(value).lower() for value in chosen.items(theirs)]:
             plain[fact] = [f"0x{value}" for value in values] if fact.endswith("_id") else values
-    if kinds := chosen.take("linkTypes"):
+    if kinds := chosen.items("linkTypes"):
         plain["link_layer"] = [_LINK_LAYERS.get(str(kind).lower(), str(kind)) for kind in kinds]
-    by_name, by_address = (_first_of_each(chosen.take(theirs, [])) or [None] for theirs in ("pfNames", "rootDevices"))
+    by_name, by_address = (_first_of_each(chosen.items(theirs)) or [None] for theirs in ("pfNames", "rootDevices"))
     for one, other in itertools.product(by_name, by_address):
         numbers = one.among(other) if one and other else (one or other or _Functions("", None)).numbers
         if numbers is None or numbers:

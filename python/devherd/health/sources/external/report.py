@@ -146,7 +146,7 @@ def _object(line: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise LineError("it is not JSON") from error
     if not isinstance(said, dict):
-        raise LineError("it is no JSON object")
+        raise LineError("it is not a JSON object")
     return said
 
 
