@@ -11,6 +11,7 @@ import yaml
 from kustomizations import KUBERNETES, built, by_kind, of_kind, with_components
 
 from devherd import config as configuration
+from devherd.config.sources import configurations_of
 from devherd.exporter.gate import OPEN_TO_ALL
 
 README = KUBERNETES.parent / "README.md"
@@ -270,6 +271,59 @@ def test_events_take_a_token_and_the_rights_to_tell_and_nothing_else(pod_with, p
         assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == rights
         assert binding["roleRef"]["name"] == role["metadata"]["name"]
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
+
+
+def rights_of(component: str) -> set[tuple[str, ...]]:
+    """Kind, resources and verbs of a component's rules, bound to devherd's service account."""
+    role, binding = yaml.safe_load_all((KUBERNETES / "components" / component / "rbac.yaml").read_text())
+    assert binding["kind"] == f"{role['kind']}Binding"
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
+    return {(role["kind"], *rule["resources"], *rule["verbs"]) for rule in role["rules"]}
+
+
+def test_labels_by_a_file_need_its_directory_and_no_right(pod_with, pod):
+    """Where the configuration's default looks for it below the host's root."""
+    place = str(configuration.Config().node_labels.feature_file.parent)
+    pod["containers"][0]["volumeMounts"].append({"name": "features", "mountPath": f"/host{place}"})
+    pod["volumes"].append({"name": "features", "hostPath": {"path": place, "type": "DirectoryOrCreate"}})
+
+    assert in_order(pod_with("labels-feature-file")) == in_order(pod)
+
+
+def test_labels_by_an_object_need_rights_in_the_namespace_alone(pod_with, pod):
+    """And the pod's name, by which its DaemonSet is found."""
+    pod["automountServiceAccountToken"] = True
+    source = {"fieldRef": {"fieldPath": "metadata.name"}}
+    pod["containers"][0]["env"].append({"name": "POD_NAME", "valueFrom": source})
+
+    assert in_order(pod_with("labels-node-feature")) == in_order(pod)
+    assert rights_of("labels-node-feature") == {
+        ("Role", "nodefeatures", "get", "create", "update", "delete"),
+        ("Role", "pods", "get"),
+    }
+
+
+def test_labels_on_the_node_need_the_right_to_patch_it(pod_with, pod):
+    """A token, and nothing else."""
+    pod["automountServiceAccountToken"] = True
+
+    assert in_order(pod_with("labels-node")) == in_order(pod)
+    assert rights_of("labels-node") == {("ClusterRole", "nodes", "get", "patch")}
+
+
+def test_a_choice_by_label_needs_the_configurations_and_the_right_to_read_the_label(pod_with, pod):
+    """The directory that is mounted is the one that devherd is told of."""
+    place = "/etc/devherd-configs"
+    pod["automountServiceAccountToken"] = True
+    pod["containers"][0]["env"].append({"name": "DEVHERD_CONFIGS", "value": place})
+    pod["containers"][0]["volumeMounts"].append({"name": "configs", "mountPath": place, "readOnly": True})
+    pod["volumes"].append({"name": "configs", "configMap": {"name": "devherd-configs"}})
+
+    assert in_order(pod_with("config-by-label")) == in_order(pod)
+    chosen_from = configurations_of({}, {"DEVHERD_CONFIGS": place})
+    assert (str(chosen_from.directory), chosen_from.label) == (place, "nvidia.com/device-plugin.config")
+    assert rights_of("config-by-label") == {("ClusterRole", "nodes", "get"), ("ClusterRole", "events", "create")}
 
 
 def test_the_component_for_tls_adds_its_secrets_and_asks_the_probes_to_use_it(pod_with, pod, tmp_path):

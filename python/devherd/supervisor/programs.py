@@ -84,6 +84,8 @@ def _source(child: Child) -> int:
 def _kubernetes(child: Child) -> int:
     if child.name == "kubernetes:labels":
         from devherd.kubernetes.labeller import main  # noqa: PLC0415 - nobody else needs it
+    elif child.name == "kubernetes:config":
+        from devherd.kubernetes.chooser import main  # noqa: PLC0415 - likewise
     else:
         from devherd.kubernetes.reporter import main  # noqa: PLC0415 - likewise
 
@@ -239,9 +241,8 @@ def _monitor_access(settings: Settings, name: str) -> Access:
 def _kubernetes_access(settings: Settings, name: str) -> Access:
     """Reads offers, verdicts and its token, writes what it has told, and alone may call out."""
     features = _features_directory(settings) if name == "labels" else ()
-    answers = tuple(nvml_answers(settings.host_root, None)) if name == "labels" else ()
     return Access(
-        read=(settings.run_dir, SERVICE_ACCOUNT, *answers),
+        read=(settings.run_dir, SERVICE_ACCOUNT, *_read_for_the_api_server(settings, name)),
         write=(settings.told_directory, *features),
         made=(settings.told_directory,),
         modes=bool(features),
@@ -249,6 +250,13 @@ def _kubernetes_access(settings: Settings, name: str) -> Access:
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
         connects=True,
     )
+
+
+def _read_for_the_api_server(settings: Settings, name: str) -> tuple[Path, ...]:
+    """What a simulated node has in the place of NVML, and which configurations there are."""
+    if name == "labels":
+        return tuple(nvml_answers(settings.host_root, None))
+    return (settings.configurations.directory,) if name == "config" and settings.configurations else ()
 
 
 def _features_directory(settings: Settings) -> tuple[Path, ...]:

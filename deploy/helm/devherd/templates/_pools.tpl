@@ -5,7 +5,9 @@
 {{- $common := omit .Values "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "serviceAccount" "rbac" "pools" "podMonitor" "prometheusRule" "dashboard" "networkPolicy" "resourceQuota" "global" }}
 {{- $pools := list }}
 {{- range default (list dict) .Values.pools }}
-{{- $pools = append $pools (mergeOverwrite (deepCopy $common) .) }}
+{{- $pool := mergeOverwrite (deepCopy $common) . }}
+{{- if $pool.configs }}{{ $_ := set $pool "components" (append $pool.components "config-by-label" | uniq) }}{{ end }}
+{{- $pools = append $pools $pool }}
 {{- end }}
 {{- include "devherd.checkPools" .Values.pools }}
 {{- toJson $pools }}
