@@ -212,6 +212,47 @@ def test_every_value_reaches_its_place(helm):
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "g": "h"}
 
 
+def test_what_a_pool_has_of_its_own_counts_also_where_it_is_nothing(helm):
+    """Zero, false, an empty text and an empty list take the place of the common value; null takes it away."""
+    values = {
+        "components": ["nvidia"],
+        "config": {"vendors": {"amd": {"enabled": True}, "nvidia": {"mig_strategy": "mixed"}}, "log_level": "debug"},
+        "tolerations": [{"key": "gpu"}],
+        "pools": [
+            {
+                "name": "a",
+                "components": [],
+                "config": {"vendors": {"amd": {"enabled": False}}, "log_level": None},
+                "tolerations": [],
+                "updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            },
+            {"name": "b", "nvidia": {"runtimeClassName": ""}},
+        ],
+    }
+    manifests = helm.manifests(values)
+    one, other = (each["spec"] for each in of_kind("DaemonSet", manifests))
+    config = yaml.safe_load(of_kind("ConfigMap", manifests)[0]["data"]["config.yaml"])
+
+    assert config == {"vendors": {"amd": {"enabled": False}, "nvidia": {"mig_strategy": "mixed"}}}
+    assert one["updateStrategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert one["template"]["spec"]["tolerations"] == [{"operator": "Exists"}]
+    names = {each["name"] for each in one["template"]["spec"]["containers"][0]["env"]}
+    assert not names & {"NVIDIA_VISIBLE_DEVICES"}
+    assert "runtimeClassName" not in other["template"]["spec"]
+
+
+def test_common_nodes_narrow_each_pool(helm):
+    """They are no pool's own: each still has those of its label alone, and the rest are told by those labels."""
+    pools = [{"name": "a"}, {"name": "rest", "rest": True}]
+    one, rest = (
+        each["spec"]["template"]["spec"]
+        for each in of_kind("DaemonSet", helm.manifests({"nodeSelector": {"rack": "7"}, "pools": pools}))
+    )
+    assert one["nodeSelector"] == {"kubernetes.io/os": "linux", "rack": "7", "devherd": "a"}
+    assert rest["nodeSelector"] == {"kubernetes.io/os": "linux", "rack": "7"}
+    assert not runs_on({"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "rack": "7", "devherd": "a"}, rest)
+
+
 def test_configurations_are_chosen_by_a_label(helm):
     """Each is a file whose name is the label's value; the component that follows the label comes with them."""
     configs = {"default": {}, "mig": {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}}

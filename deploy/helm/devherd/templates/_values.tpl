@@ -44,7 +44,7 @@
 {{- include "devherd.applyVolumes" . }}
 {{- $_ := set $container "image" (include "devherd.image" .root) }}
 {{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy }}
-{{- $_ := set $container "resources" (mergeOverwrite $container.resources $pool.resources) }}
+{{- include "devherd.override" (dict "to" $container.resources "by" $pool.resources) }}
 {{- $_ := set $container "args" (concat $container.args $pool.extraArgs) }}
 {{- range $name, $value := dict "DEVHERD_CONFIG_LABEL" $pool.configLabel "DEVHERD_CONFIG_DEFAULT" $pool.configDefault }}
 {{- if $value }}{{ $_ := set $container "env" (append $container.env (dict "name" $name "value" $value)) }}{{ end }}
@@ -54,10 +54,10 @@
 
 {{- define "devherd.applyNodes" -}}
 {{- $pod := .pod }}
-{{- $_ := set $pod "nodeSelector" (mergeOverwrite $pod.nodeSelector (include "devherd.nodeSelector" .pool | fromYaml)) }}
+{{- include "devherd.override" (dict "to" $pod.nodeSelector "by" .pool.nodeSelector) }}
 {{- $required := "requiredDuringSchedulingIgnoredDuringExecution" }}
 {{- $ours := (first (get $pod.affinity.nodeAffinity $required).nodeSelectorTerms).matchExpressions }}
-{{- if .pool.rest }}{{ $ours = concat $ours (include "devherd.othersExpressions" .pools | fromYamlArray) }}{{ end }}
+{{- if .pool.rest }}{{ $ours = concat $ours (include "devherd.othersExpressions" .root.Values.pools | fromYamlArray) }}{{ end }}
 {{- $affinity := deepCopy .pool.affinity }}
 {{- $ofNodes := get $affinity "nodeAffinity" | default dict }}
 {{- $terms := list }}
