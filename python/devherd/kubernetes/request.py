@@ -33,7 +33,7 @@ class LabelsRequest:
     write: str = "none"
     omit: list[str] = field(default_factory=list)
     feature_file: str = ""
-    """As this process reaches it."""
+    """As this process reaches it, where that is the way."""
     machine: str = ""
     """What the firmware calls the machine."""
 
@@ -125,6 +125,6 @@ def _labels(config: Config) -> LabelsRequest:
     return LabelsRequest(
         write=config.node_labels.write,
         omit=config.node_labels.omit,
-        feature_file=str(config.feature_file),
+        feature_file=str(config.feature_file) if config.node_labels.write == "feature_file" else "",
         machine=machine_of(config.host_root),
     )

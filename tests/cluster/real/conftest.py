@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import scratch
 from figures import FIGURES, table
 from go_program import GoProgram
 from images import Images
@@ -46,7 +47,7 @@ def runtime(tool):
 @pytest.fixture(scope="session")
 def images(tool, image_python):
     """Archives: of users' pods, and of devherd as `devherd:1` and `devherd:2`."""
-    directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    directory = scratch.directory()
     try:
         made = Images(tool("buildah"), tool("busybox"), directory)
         wheel = made.wheel(Path(sys.executable).with_name("maturin"))
@@ -84,6 +85,7 @@ def make_cluster(programs, runtime, images, tool, kubectl):
     made = []
 
     def make(preset):
+        # On disk, where a node has its images: pages of theirs that a pod reads are to count as its memory.
         directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
         made.append(lambda: shutil.rmtree(directory))
         try:
