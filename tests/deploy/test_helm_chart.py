@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kustomizations import KUBERNETES, built, of_kind, with_components
 
 from devherd.config.model import Config
+from devherd.config.sources import configurations_of
 from devherd.config.warnings import warnings_of
 
 ROOT = CHART.parents[2]
@@ -133,12 +134,13 @@ def test_each_example_is_a_good_configuration_of_good_values(helm, example):
     values = yaml.safe_load(example.read_text())
     helm.lint(values)
     manifests = helm.manifests(values)
+    several = values.get("configs", {})
     configurations = [
         each["data"]["config.yaml"] for each in of_kind("ConfigMap", manifests) if "config.yaml" in each["data"]
     ]
     assert len(configurations) == len(of_kind("DaemonSet", manifests)) == len(values.get("pools", [None]))
-    for configuration in configurations:
-        assert list(warnings_of(Config.model_validate(yaml.safe_load(configuration) or {}))) == []
+    for configuration in (*map(yaml.safe_load, configurations), *several.values()):
+        assert list(warnings_of(Config.model_validate(configuration or {}))) == []
 
 
 def test_every_value_reaches_its_place(helm):
@@ -208,6 +210,65 @@ def test_every_value_reaches_its_place(helm):
     assert volumes["opt"] == {"name": "opt", "hostPath": {"path": "/opt"}}
     assert container["volumeMounts"][-1] == {"name": "opt", "mountPath": "/opt"}
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "g": "h"}
+
+
+def test_what_a_pool_has_of_its_own_counts_also_where_it_is_nothing(helm):
+    """Zero, false, an empty text and an empty list take the place of the common value; null takes it away."""
+    values = {
+        "components": ["nvidia"],
+        "config": {"vendors": {"amd": {"enabled": True}, "nvidia": {"mig_strategy": "mixed"}}, "log_level": "debug"},
+        "tolerations": [{"key": "gpu"}],
+        "pools": [
+            {
+                "name": "a",
+                "components": [],
+                "config": {"vendors": {"amd": {"enabled": False}}, "log_level": None},
+                "tolerations": [],
+                "updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            },
+            {"name": "b", "nvidia": {"runtimeClassName": ""}},
+        ],
+    }
+    manifests = helm.manifests(values)
+    one, other = (each["spec"] for each in of_kind("DaemonSet", manifests))
+    config = yaml.safe_load(of_kind("ConfigMap", manifests)[0]["data"]["config.yaml"])
+
+    assert config == {"vendors": {"amd": {"enabled": False}, "nvidia": {"mig_strategy": "mixed"}}}
+    assert one["updateStrategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert one["template"]["spec"]["tolerations"] == [{"operator": "Exists"}]
+    names = {each["name"] for each in one["template"]["spec"]["containers"][0]["env"]}
+    assert not names & {"NVIDIA_VISIBLE_DEVICES"}
+    assert "runtimeClassName" not in other["template"]["spec"]
+
+
+def test_common_nodes_narrow_each_pool(helm):
+    """They are no pool's own: each still has those of its label alone, and the rest are told by those labels."""
+    pools = [{"name": "a"}, {"name": "rest", "rest": True}]
+    one, rest = (
+        each["spec"]["template"]["spec"]
+        for each in of_kind("DaemonSet", helm.manifests({"nodeSelector": {"rack": "7"}, "pools": pools}))
+    )
+    assert one["nodeSelector"] == {"kubernetes.io/os": "linux", "rack": "7", "devherd": "a"}
+    assert rest["nodeSelector"] == {"kubernetes.io/os": "linux", "rack": "7"}
+    assert not runs_on({"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "rack": "7", "devherd": "a"}, rest)
+
+
+def test_configurations_are_chosen_by_a_label(helm):
+    """Each is a file whose name is the label's value; the component that follows the label comes with them."""
+    configs = {"default": {}, "mig": {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}}
+    values = {"configs": configs, "configLabel": "devherd.io/config", "configDefault": "mig"}
+    manifests = helm.manifests(values)
+
+    shipped = {each["metadata"]["name"]: each["data"] for each in of_kind("ConfigMap", manifests)}
+    assert {name: yaml.safe_load(text) or {} for name, text in shipped["devherd-configs"].items()} == configs
+    [daemon_set] = of_kind("DaemonSet", manifests)
+    pod = daemon_set["spec"]["template"]["spec"]
+    environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    [place] = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == "configs"]
+    chosen_from = configurations_of({}, environment)
+    assert (str(chosen_from.directory), chosen_from.label, chosen_from.default) == (place, "devherd.io/config", "mig")
+    assert {"name": "devherd-configs"} in [each.get("configMap") for each in pod["volumes"]]
+    assert [each["metadata"]["name"] for each in of_kind("ClusterRole", manifests)] == ["devherd-config-by-label"]
 
 
 def test_an_affinity_of_ones_own_leaves_the_processors_as_they_are(helm):

@@ -1,3 +1,17 @@
+{{/* `by` over `to`, both maps, in place: what is empty, zero or false counts too, a null takes away, lists are replaced. */}}
+{{- define "devherd.override" -}}
+{{- $to := .to }}
+{{- range $key, $value := .by }}
+{{- if kindIs "invalid" $value }}
+{{- $_ := unset $to $key }}
+{{- else if and (kindIs "map" $value) (kindIs "map" (get $to $key)) }}
+{{- include "devherd.override" (dict "to" (get $to $key) "by" $value) }}
+{{- else }}
+{{- $_ := set $to $key $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Kubernetes' strategic merge, as far as the components need it: `by` into `to`, both maps. A null takes away; lists of what has
 a name are merged by name. */}}
 {{- define "devherd.merge" -}}

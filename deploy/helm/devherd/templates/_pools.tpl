@@ -5,7 +5,11 @@
 {{- $common := omit .Values "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "serviceAccount" "rbac" "pools" "podMonitor" "prometheusRule" "dashboard" "networkPolicy" "resourceQuota" "global" }}
 {{- $pools := list }}
 {{- range default (list dict) .Values.pools }}
-{{- $pools = append $pools (mergeOverwrite (deepCopy $common) .) }}
+{{- $pool := deepCopy $common }}
+{{- include "devherd.override" (dict "to" $pool "by" .) }}
+{{- include "devherd.override" (dict "to" $pool "by" (dict "nodeSelector" (include "devherd.ownNodes" . | fromYaml))) }}
+{{- if $pool.configs }}{{ $_ := set $pool "components" (append $pool.components "config-by-label" | uniq) }}{{ end }}
+{{- $pools = append $pools $pool }}
 {{- end }}
 {{- include "devherd.checkPools" .Values.pools }}
 {{- toJson $pools }}
@@ -28,19 +32,19 @@
 {{- end }}
 {{- end }}
 
-{{/* The nodeSelector of a pool: `pool`, one of `pools`. */}}
-{{- define "devherd.nodeSelector" -}}
+{{/* The labels of the nodes that are a pool's alone: one of `pools`. */}}
+{{- define "devherd.ownNodes" -}}
 {{- if or .nodeSelector .affinity .rest (not .name) }}{{ toYaml (default dict .nodeSelector) }}
 {{- else }}{{ toYaml (dict "devherd" .name) }}
 {{- end }}
 {{- end }}
 
-{{/* What a node of the rest must not have, as a list of expressions. */}}
+{{/* What a node of the rest must not have, as a list of expressions: `pools`. */}}
 {{- define "devherd.othersExpressions" -}}
 {{- $values := dict }}
 {{- range . }}
 {{- if not .rest }}
-{{- range $key, $value := include "devherd.nodeSelector" . | fromYaml }}
+{{- range $key, $value := include "devherd.ownNodes" . | fromYaml }}
 {{- $_ := set $values $key (append (get $values $key | default list) $value) }}
 {{- end }}
 {{- end }}

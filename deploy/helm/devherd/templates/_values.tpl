@@ -9,6 +9,13 @@
 {{- if .config }}{{ toYaml .config }}{{ else }}# Nothing is set: what is found is served as by the vendors' own plugins.{{ end }}
 {{- end }}
 
+{{/* The configurations of which a label chooses, as the files of a ConfigMap. */}}
+{{- define "devherd.configs" -}}
+{{- $files := dict }}
+{{- range $name, $config := .configs }}{{ $_ := set $files $name (include "devherd.config" (dict "config" $config)) }}{{ end }}
+{{- toYaml $files }}
+{{- end }}
+
 {{/* What Kubernetes would refuse, or never come to an end with. */}}
 {{- define "devherd.checkStrategy" -}}
 {{- $rolling := .strategy.rollingUpdate | default dict }}
@@ -37,17 +44,20 @@
 {{- include "devherd.applyVolumes" . }}
 {{- $_ := set $container "image" (include "devherd.image" .root) }}
 {{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy }}
-{{- $_ := set $container "resources" (mergeOverwrite $container.resources $pool.resources) }}
+{{- include "devherd.override" (dict "to" $container.resources "by" $pool.resources) }}
 {{- $_ := set $container "args" (concat $container.args $pool.extraArgs) }}
+{{- range $name, $value := dict "DEVHERD_CONFIG_LABEL" $pool.configLabel "DEVHERD_CONFIG_DEFAULT" $pool.configDefault }}
+{{- if $value }}{{ $_ := set $container "env" (append $container.env (dict "name" $name "value" $value)) }}{{ end }}
+{{- end }}
 {{- include "devherd.merge" (dict "to" $container "by" (dict "env" $pool.extraEnv)) }}
 {{- end }}
 
 {{- define "devherd.applyNodes" -}}
 {{- $pod := .pod }}
-{{- $_ := set $pod "nodeSelector" (mergeOverwrite $pod.nodeSelector (include "devherd.nodeSelector" .pool | fromYaml)) }}
+{{- include "devherd.override" (dict "to" $pod.nodeSelector "by" .pool.nodeSelector) }}
 {{- $required := "requiredDuringSchedulingIgnoredDuringExecution" }}
 {{- $ours := (first (get $pod.affinity.nodeAffinity $required).nodeSelectorTerms).matchExpressions }}
-{{- if .pool.rest }}{{ $ours = concat $ours (include "devherd.othersExpressions" .pools | fromYamlArray) }}{{ end }}
+{{- if .pool.rest }}{{ $ours = concat $ours (include "devherd.othersExpressions" .root.Values.pools | fromYamlArray) }}{{ end }}
 {{- $affinity := deepCopy .pool.affinity }}
 {{- $ofNodes := get $affinity "nodeAffinity" | default dict }}
 {{- $terms := list }}
@@ -62,6 +72,7 @@
 {{- $pool := .pool }}
 {{- range .pod.volumes }}
 {{- if eq .name "config" }}{{ $_ := set .configMap "name" (include "devherd.poolName" (list $.root $pool)) }}{{ end }}
+{{- if and (eq .name "configs") $pool.configs }}{{ $_ := set .configMap "name" (printf "%s-configs" (include "devherd.poolName" (list $.root $pool))) }}{{ end }}
 {{- if has .name (list "pod-resources" "plugins-registry") }}
 {{- $_ := set .hostPath "path" (.hostPath.path | replace "/var/lib/kubelet" (trimSuffix "/" $pool.kubeletDir)) }}
 {{- end }}
