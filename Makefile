@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build wheel proto docs-pages docs pictures demo test test-image-python soak cluster lint format bench tools clean
+.PHONY: all help build wheel chart proto docs-pages docs pictures demo test test-image-python skew soak cluster lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,6 +8,10 @@ BIN := $(VENV)/bin
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' 2>/dev/null)
 NATIVE := $(VENV)/.native-built
 INSTALLED := $(VENV)/.installed
+ARCHITECTURE ?= $(shell uname -m)
+# Of a wheel, in `devherd --version` and the metric devherd_build_info. zig links for glibc 2.17, whatever this machine has.
+REVISION = $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null)
+OLDER_KUBERNETES := $(patsubst tests/kubelet/harness/releases/v%.mod,%,$(wildcard tests/kubelet/harness/releases/*.mod))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 all: build lint test ## build, lint and test
@@ -33,8 +37,19 @@ $(NATIVE): $(INSTALLED) $(RUST_SOURCES) pyproject.toml
 	@touch $@
 	@printf '\nThe command is %s. To type just devherd in this shell:\n\n  export PATH="%s:$$PATH"\n\nThen try: devherd demo\n' $(BIN)/devherd '$(CURDIR)/$(BIN)'
 
-wheel: $(INSTALLED) ## build a wheel into dist/, for machines without a Rust toolchain
-	@$(BIN)/maturin build --release --locked --out dist
+wheel: $(INSTALLED) ## build a wheel into dist/, for machines without a Rust toolchain; ARCHITECTURE=aarch64 is for arm64
+	@$(BIN)/pip install --quiet --constraint constraints.txt ziglang
+	@if command -v rustup >/dev/null; then rustup --quiet target add $(ARCHITECTURE)-unknown-linux-gnu; fi
+	@PATH="$(CURDIR)/$(BIN):$$PATH" DEVHERD_REVISION='$(REVISION)' maturin build --release --locked --zig --compatibility manylinux2014 --target $(ARCHITECTURE)-unknown-linux-gnu --out dist
+
+CHARTS ?= dist
+CHART_VERSION = $(shell sed -n 's/^version: //p' deploy/helm/devherd/Chart.yaml)
+
+chart: ## package the Helm chart into dist/, with files in place of its links
+	@mkdir -p '$(CHARTS)'
+	@tar --create --gzip --dereference --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$${SOURCE_DATE_EPOCH:-0}" \
+	  --file '$(CHARTS)/devherd-$(CHART_VERSION).tgz' --directory deploy/helm $$(cd deploy/helm && find -L devherd -type f | LC_ALL=C sort)
+	@echo "the chart is $(CHARTS)/devherd-$(CHART_VERSION).tgz"
 
 proto: $(INSTALLED) ## generate the protobuf modules from proto/
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --python_out=python --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --mypy_out=quiet:python proto/*.proto
@@ -63,6 +78,9 @@ test: build tools ## run all tests
 test-image-python: build ## run the tests of the herd on the container image's Python
 	@tests/image_python.sh
 
+skew: build ## run the tests beside the kubelet's own code again with that of older Kubernetes releases
+	@for release in $(OLDER_KUBERNETES); do echo "== Kubernetes $$release =="; DEVHERD_TEST_KUBERNETES=$$release $(BIN)/pytest tests/kubelet || exit 1; done
+
 cluster: build ## run devherd's DaemonSet in a real cluster of one node: containerd, runc, kubelet, control plane; needs root
 	@tests/tools.sh cluster
 	@DEVHERD_TEST_REAL_CLUSTER=1 $(BIN)/pytest -n 0 -v --timeout=900 tests/cluster/real
@@ -79,6 +97,7 @@ lint: build ## formatters, linters, type checkers, generated code
 	@$(BIN)/mypy
 	@$(BIN)/python -m mypy.stubtest devherd._native
 	@$(BIN)/python tests/generated_code.py
+	@tests/arm64.sh
 	@if command -v gofmt >/dev/null; then test -z "$$(gofmt -l tests)" || { gofmt -d tests; exit 1; }; else echo "NOT LINTED: the Go code below tests needs gofmt"; test "$$CI" != true; fi
 
 format: $(INSTALLED) ## format all code

@@ -29,6 +29,8 @@ class GoProgram:
     packages: tuple[str, ...] = (".",)
     """Its main packages: with several, what is built is a directory with a program of each."""
     tags: str = ""
+    modfile: str = ""
+    """Another go.mod than the module's own, as a path in the sources: the same program of other versions."""
 
     def built(self, go: str, say: Callable[[str], None]) -> Path:
         """The program of these sources and this Go. Builds it once, whoever else wants it at the same time.
@@ -37,7 +39,7 @@ class GoProgram:
         caches. Raises RuntimeError with the compiler's words.
         """
         directory = _TOOLS / self.sources.parent.name
-        path = directory / f"{self.sources.name}-{self._fingerprint(go)}"
+        path = directory / f"{self._name}-{self._fingerprint(go)}"
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -56,12 +58,13 @@ class GoProgram:
 
     def _fingerprint(self, go: str) -> str:
         version = subprocess.run([go, "env", "GOVERSION"], check=True, capture_output=True, cwd=self.sources).stdout
-        files = sorted(each for each in self.sources.rglob("*") if each.suffix in {".go", ".mod", ".sum"})
+        versions = self.sources / (self.modfile or "go.mod")
+        files = [*sorted(self.sources.rglob("*.go")), versions, versions.with_suffix(".sum")]
         content = b"".join(str(each.relative_to(self.sources)).encode() + each.read_bytes() for each in files)
         return hashlib.sha256(version + content).hexdigest()[:12]
 
     def _build(self, go: str, path: Path, say: Callable[[str], None]) -> None:
-        for earlier in path.parent.glob(f"{self.sources.name}-*"):
+        for earlier in path.parent.glob(f"{self._name}-*"):
             shutil.rmtree(earlier) if earlier.is_dir() else earlier.unlink()
         say(f"{self.title}: fetching its Go modules, 0.6 GB the first time")
         listed = self._run([go, "list", "-mod=readonly", "-deps", *self._arguments])
@@ -84,7 +87,12 @@ class GoProgram:
 
     @property
     def _arguments(self) -> list[str]:
-        return [f"-tags={self.tags}", *self.packages] if self.tags else list(self.packages)
+        options = {"-tags": self.tags, "-modfile": self.modfile}
+        return [*(f"{name}={value}" for name, value in options.items() if value), *self.packages]
+
+    @property
+    def _name(self) -> str:
+        return f"{self.sources.name}_{Path(self.modfile).stem}" if self.modfile else self.sources.name
 
     def _run(self, command: list[str]) -> str:
         done = subprocess.run(command, cwd=self.sources, capture_output=True, text=True, check=False)

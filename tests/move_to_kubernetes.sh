@@ -1,11 +1,16 @@
 #!/bin/sh
 # Moves the tests' Go modules to a Kubernetes release: `tests/move_to_kubernetes.sh v1.36.3`. It rewrites go.mod and go.sum.
+# With the name of an older minor release before it, `tests/move_to_kubernetes.sh 1.34 v1.34.9`, it rewrites
+# kubelet/harness/releases/v1.34.mod and .sum, by which the harness is built of that one.
 #
 # k8s.io/kubernetes requires its staging modules at v0.0.0 and replaces them by directories of its own repository, which
 # holds for its own build only. Whoever imports it must replace each of them by the module published with the release:
 # v1.X.Y goes with v0.X.Y. All else (etcd, too) is at the version that the release itself requires.
 set -eu
-release=${1:?usage: move_to_kubernetes.sh v1.X.Y}
+usage="usage: move_to_kubernetes.sh [1.X] v1.X.Y"
+older=
+[ $# -lt 2 ] || { older=$1 && shift; }
+release=${1:?$usage}
 cd "$(dirname "$0")"
 
 their_mod=$(go mod download -json "k8s.io/kubernetes@$release" | sed -n 's/^[[:space:]]*"GoMod": "\(.*\)",*$/\1/p')
@@ -23,6 +28,12 @@ go_mod() { # MODULE
     echo ")"
 }
 
+if [ -n "$older" ]; then
+    cd kubelet/harness
+    go_mod kubelet/harness >"releases/v$older.mod"
+    rm -f "releases/v$older.sum"
+    exec go mod tidy -modfile="releases/v$older.mod"
+fi
 for module in kubelet/harness cluster/programs; do
     go_mod "$module" >"$module/go.mod.new"
     mv "$module/go.mod.new" "$module/go.mod"

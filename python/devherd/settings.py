@@ -228,8 +228,14 @@ class Settings:
             self.control_socket,
             self.supervisord_conf,
             self.lock_file,
+            self.standby_file,
         )
         return {path.name for path in paths}
+
+    @property
+    def standby_file(self) -> Path:
+        """Which instance waits for the end of the running one (devherd/standby_file.py)."""
+        return self.run_dir / "standby.json"
 
     @property
     def lock_file(self) -> Path:

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import pytest
 import yaml
-from kustomizations import KUBERNETES, built, by_kind, with_components
+from kustomizations import KUBERNETES, built, by_kind, of_kind, with_components
 
 from devherd import config as configuration
 from devherd.config.sources import configurations_of
@@ -22,9 +22,9 @@ NEEDED_ONCE = ("namespace", "network-policy", "podmonitor", "resource-quota")
 
 
 @pytest.fixture(scope="module")
-def manifests(tool):
+def manifests(kubectl):
     """What `kubectl apply -k deploy/kubernetes` would send, by kind."""
-    return by_kind(built(tool("kubectl"), KUBERNETES))
+    return by_kind(built(kubectl, KUBERNETES))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def container(pod):
 
 
 @pytest.fixture
-def through_the_types(tool, tmp_path):
+def through_the_types(kubectl, tmp_path):
     """`through_the_types(manifest)`: read into the API's own types and written again: what they do not know is dropped.
 
     kubectl does that for an edit without a server; the edit here is to another image, which is taken back.
@@ -51,7 +51,7 @@ def through_the_types(tool, tmp_path):
         path = tmp_path / "manifest.json"
         path.write_text(json.dumps(manifest))
         written = subprocess.run(
-            [tool("kubectl"), "set", "image", "--local", "--output=json", f"--filename={path}", "*=another"],
+            [*kubectl, "set", "image", "--local", "--output=json", f"--filename={path}", "*=another"],
             capture_output=True,
             text=True,
             check=False,
@@ -68,10 +68,8 @@ def through_the_types(tool, tmp_path):
 
 @pytest.fixture
 def daemon_set(manifests):
-    """A copy of the DaemonSet without maxSurge, which is younger (1.21) than the types of Debian 12's kubectl."""
-    copied = json.loads(json.dumps(manifests["DaemonSet"]))
-    del copied["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"]
-    return copied
+    """A copy of the DaemonSet."""
+    return json.loads(json.dumps(manifests["DaemonSet"]))
 
 
 def is_within(small, large):
@@ -166,18 +164,14 @@ def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, contai
 
 
 @pytest.fixture
-def pod_with(tool, tmp_path):
+def pod_with(kubectl, tmp_path):
     """`pod_with("nvidia")`: the DaemonSet's pod with these components."""
 
     def build(*components):
-        [daemon_set] = of_kind("DaemonSet", with_components(tool("kubectl"), tmp_path, *components))
+        [daemon_set] = of_kind("DaemonSet", with_components(kubectl, tmp_path, *components))
         return daemon_set["spec"]["template"]["spec"]
 
     return build
-
-
-def of_kind(kind, manifests):
-    return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
 def test_the_component_for_plugins_registry_adds_the_way_and_its_directory_and_nothing_else(pod_with, pod):
@@ -373,9 +367,9 @@ def test_the_component_for_devlink_gives_the_pod_the_hosts_network_and_nothing_e
 
 
 @pytest.fixture(scope="module")
-def pools(tool):
+def pools(kubectl):
     """The DaemonSet of each pool in overlays/."""
-    return {pool: of_kind("DaemonSet", built(tool("kubectl"), KUBERNETES / "overlays" / pool))[0] for pool in POOLS}
+    return {pool: of_kind("DaemonSet", built(kubectl, KUBERNETES / "overlays" / pool))[0] for pool in POOLS}
 
 
 def test_each_pools_daemon_set_selects_its_own_pods_alone(pools):
@@ -399,30 +393,30 @@ def test_no_node_is_in_two_pools(pools):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_to_delete_a_pool_leaves_the_namespace_and_the_other_pools_alone(tool, pool):
+def test_to_delete_a_pool_leaves_the_namespace_and_the_other_pools_alone(kubectl, pool):
     """Everything that a pool's directory has is named after it; the namespace is apart."""
-    manifests = built(tool("kubectl"), KUBERNETES / "overlays" / pool)
+    manifests = built(kubectl, KUBERNETES / "overlays" / pool)
     assert not of_kind("Namespace", manifests)
     assert {manifest["metadata"]["name"].startswith(f"devherd-{pool}") for manifest in manifests} == {True}
-    assert [each["kind"] for each in built(tool("kubectl"), KUBERNETES / "namespace")] == ["Namespace"]
+    assert [each["kind"] for each in built(kubectl, KUBERNETES / "namespace")] == ["Namespace"]
 
 
 @pytest.mark.parametrize(("distribution", "root"), DISTRIBUTIONS.items())
-def test_another_kubelet_directory_moves_its_sockets_but_not_that_of_device_plugins(tool, pod, distribution, root):
+def test_another_kubelet_directory_moves_its_sockets_but_not_that_of_device_plugins(kubectl, pod, distribution, root):
     """Kubernetes has /var/lib/kubelet/device-plugins as a constant (deviceplugin/v1beta1/constants.go)."""
     [volume] = [each for each in pod["volumes"] if each["name"] == "pod-resources"]
     volume["hostPath"]["path"] = f"{root}/pod-resources"
 
-    manifests = by_kind(built(tool("kubectl"), KUBERNETES / "overlays" / distribution))
+    manifests = by_kind(built(kubectl, KUBERNETES / "overlays" / distribution))
 
     assert manifests.keys() == {"Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"}
     assert in_order(manifests["DaemonSet"]["spec"]["template"]["spec"]) == in_order(pod)
 
 
-def test_what_is_needed_once_is_for_the_pods_of_all_pools(tool, pools):
+def test_what_is_needed_once_is_for_the_pods_of_all_pools(kubectl, pools):
     """By a label that all have; in their namespace."""
     for directory in NEEDED_ONCE:
-        for manifest in built(tool("kubectl"), KUBERNETES / directory):
+        for manifest in built(kubectl, KUBERNETES / directory):
             assert manifest["metadata"].get("namespace", manifest["metadata"]["name"]) == "devherd"
             selector = manifest.get("spec", {}).get("podSelector") or manifest.get("spec", {}).get("selector") or {}
             for pool in pools.values():
@@ -443,7 +437,7 @@ def test_the_network_policies_let_prometheus_in_and_the_api_server_out_only_wher
     assert of_api_server["policyTypes"] == ["Egress"]
 
 
-def test_the_kustomization_that_the_readme_shows_is_one(tool, tmp_path):
+def test_the_kustomization_that_the_readme_shows_is_one(kubectl, tmp_path):
     """With a configuration and an image of one's own beside the files of deploy/, which stay as they are."""
     [block] = [each for each in README.read_text().split("```") if each.startswith("yaml\n") and "newName" in each]
     shutil.copytree(KUBERNETES, tmp_path / "deploy/kubernetes")
@@ -451,7 +445,7 @@ def test_the_kustomization_that_the_readme_shows_is_one(tool, tmp_path):
     (tmp_path / "mine/kustomization.yaml").write_text(block.removeprefix("yaml\n"))
     (tmp_path / "mine/config.yaml").write_text("log_level: debug\n")
 
-    manifests = by_kind(built(tool("kubectl"), tmp_path / "mine"))
+    manifests = by_kind(built(kubectl, tmp_path / "mine"))
 
     assert manifests["ConfigMap"]["data"] == {"config.yaml": "log_level: debug\n"}
     pod = manifests["DaemonSet"]["spec"]["template"]["spec"]
@@ -462,14 +456,14 @@ def test_the_kustomization_that_the_readme_shows_is_one(tool, tmp_path):
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_each_component_goes_with_each_pool(tool, tmp_path, component):
+def test_each_component_goes_with_each_pool(kubectl, tmp_path, component):
     """By the names that its pool gives: also those of rights, and of whom they are for. No word of it is deprecated."""
     overlay = yaml.safe_load((KUBERNETES / "overlays/nvidia/kustomization.yaml").read_text())
     place = shutil.copytree(KUBERNETES, tmp_path / "kubernetes") / "overlays/nvidia"
     overlay["components"].append(f"../../components/{component}")
     (place / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
 
-    manifests = built(tool("kubectl"), place)
+    manifests = built(kubectl, place)
 
     assert {each["metadata"]["name"].startswith("devherd-") for each in manifests} == {True}
     for binding in of_kind("ClusterRoleBinding", manifests):

@@ -3,15 +3,14 @@
 import os
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 import scratch
-from go_program import GoProgram
+from harness_program import RELEASE, harness_program
 from herd_node import HerdNode
 from resource_child import ChildNode
 
-HARNESS = GoProgram(Path(__file__).with_name("harness"), "harness", "the kubelet's device manager")
+HARNESS = harness_program(RELEASE)
 
 
 def pytest_collection_finish(session):

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from harness_program import RELEASE
 from raw_plugin import RawPlugin, register
 from real_kubelet import container, pod
 from resource_child import RESOURCE, device, eventually
@@ -107,13 +108,23 @@ def test_a_failing_device_is_given_to_nobody_and_its_holder_is_told(child_node):
     (held,) = kubelet.admit(pod("a", {RESOURCE: 1})).main.device_ids[RESOURCE]
     child_node.write(*(device(each, *(["fme-error"] if each == held else [])) for each in ("0", "1")))
     child_node.until_capacity(2, 1)
-    assert {"event": "update", "content": ["a"]} in kubelet.events
     assert kubelet.ask("pod_health", uid="a") == {"main": {RESOURCE: {held: "Unhealthy"}}}
     assert kubelet.admit(pod("b", {RESOURCE: 1})).main.device_ids[RESOURCE] != [held]
     child_node.write(device("0"), device("1"))
     child_node.until_capacity(2, 2)
     assert kubelet.ask("pod_health", uid="a") == {"main": {RESOURCE: {held: "Healthy"}}}
     assert kubelet.ask("run", pod=pod("a", {RESOURCE: 1}))["main"]["devices"][0]["host_path"] == f"/dev/{held}"
+
+
+@pytest.mark.skipif(RELEASE != "", reason="the kubelet's ResourceHealthStatus is on from Kubernetes 1.36")
+def test_the_status_of_a_pod_is_written_anew_when_its_device_fails(child_node):
+    """At once, and not when the kubelet looks at the pod for another reason."""
+    child_node.kubelet.start()
+    child_node.serve(device("0"))
+    child_node.kubelet.admit(pod("a", {RESOURCE: 1}))
+    child_node.write(device("0", "fme-error"))
+    child_node.until_capacity(1, 0)
+    eventually(lambda: {"event": "update", "content": ["a"]} in child_node.kubelet.events)
 
 
 def test_a_pod_with_a_resource_that_nobody_registered_starts_without_it(child_node):

@@ -106,7 +106,7 @@ def _web(path: Path | None) -> Web:
     text = file_content.decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
     content, positions = file_content.parsed(source, text)
     try:
-        return WebConfig.model_validate(content).in_force(path.parent.absolute())
+        return WebConfig.model_validate(content).in_force(path.absolute())
     except ValidationError as error:
         raise config_error(source, problems_of(error, WebConfig), positions) from None
 

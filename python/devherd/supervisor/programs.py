@@ -16,7 +16,7 @@ from devherd.config import resolved_file
 from devherd.config.host import nvml_answers
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
-from devherd.health.sources import EXTERNAL, temporary_directory
+from devherd.health.sources import AMD_KFD, EXTERNAL, temporary_directory
 from devherd.kubernetes.access import SERVICE_ACCOUNT
 from devherd.kubernetes.request import written_labels
 from devherd.settings import Settings
@@ -194,6 +194,8 @@ def _source_access(settings: Settings, name: str) -> Access:
     """By the source."""
     if name == "nvml":
         return _nvml_access(settings, name)
+    if name == AMD_KFD:
+        return _kfd_access(settings, name)
     return _external_access(settings, name) if name.startswith(EXTERNAL) else _monitor_access(settings, name)
 
 
@@ -224,6 +226,19 @@ def _external_access(settings: Settings, name: str) -> Access:
         execute=(Path("/"),),
         families=(socket.AF_UNIX, socket.AF_NETLINK),
         capabilities=(Capability.DAC_READ_SEARCH,),
+    )
+
+
+def _kfd_access(settings: Settings, name: str) -> Access:
+    """Reads its request, the topology and its helper's state, opens the device, and writes its findings."""
+    findings = settings.findings_directory / name
+    return Access(
+        read=(settings.requests_directory, settings.host_root / "sys", Path("/proc")),
+        write=(findings,),
+        made=(findings,),
+        follows=(settings.requests_directory, findings),
+        devices=(settings.host_root / "dev/kfd",),
+        families=(socket.AF_UNIX,),
     )
 
 

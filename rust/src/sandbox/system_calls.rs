@@ -13,14 +13,14 @@ use seccompiler::{
 
 use super::Access;
 
-/// Numbers of the x32 calls on `x86_64`: the same architecture for the filter, with this bit set.
-#[cfg(target_arch = "x86_64")]
-const X32: i64 = 0x4000_0000;
+/// Has the same number everywhere, and a name in libc on some architectures:
+/// <https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/scripts/syscall.tbl>.
+const FCHMODAT2: i64 = 452;
 
 #[cfg(target_arch = "x86_64")]
-const MODES: [i64; 4] = [libc::SYS_chmod, libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2];
+const MODES: [i64; 4] = [libc::SYS_chmod, libc::SYS_fchmod, libc::SYS_fchmodat, FCHMODAT2];
 #[cfg(not(target_arch = "x86_64"))]
-const MODES: [i64; 3] = [libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2];
+const MODES: [i64; 3] = [libc::SYS_fchmod, libc::SYS_fchmodat, FCHMODAT2];
 
 const PROGRAMS: [i64; 2] = [libc::SYS_execve, libc::SYS_execveat];
 
@@ -59,14 +59,25 @@ fn condition(family: i32) -> Result<SeccompCondition, seccompiler::BackendError>
 }
 
 fn filter(
-    mut calls: BTreeMap<i64, Vec<SeccompRule>>,
+    calls: BTreeMap<i64, Vec<SeccompRule>>,
     errno: i32,
     architecture: TargetArch,
 ) -> Result<BpfProgram, seccompiler::BackendError> {
-    #[cfg(target_arch = "x86_64")]
-    calls.extend(calls.clone().into_iter().map(|(call, rules)| (call | X32, rules)));
     let refused = SeccompAction::Errno(errno.unsigned_abs());
-    SeccompFilter::new(calls, SeccompAction::Allow, refused, architecture)?.try_into()
+    SeccompFilter::new(by_all_numbers(calls), SeccompAction::Allow, refused, architecture)?.try_into()
+}
+
+/// The x32 calls too, which are the same architecture for the filter, with a bit set in their numbers.
+#[cfg(target_arch = "x86_64")]
+fn by_all_numbers(calls: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<SeccompRule>> {
+    const X32: i64 = 0x4000_0000;
+    let x32: Vec<_> = calls.iter().map(|(call, rules)| (call | X32, rules.clone())).collect();
+    calls.into_iter().chain(x32).collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn by_all_numbers(calls: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<SeccompRule>> {
+    calls
 }
 
 fn is_unsupported(error: &seccompiler::Error) -> bool {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -101,7 +100,7 @@ func (k *kubelet) free(uid string) error {
 func (k *kubelet) startContainers(pod *v1.Pod) map[string]runContainer {
 	started := map[string]runContainer{}
 	for _, container := range allContainers(pod) {
-		options, err := k.devices.GetDeviceRunContainerOptions(context.Background(), pod, container)
+		options, err := k.runOptions(pod, container)
 		if err != nil {
 			started[container.Name] = runContainer{Error: err.Error()}
 			continue

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
@@ -83,9 +81,9 @@ func (k *kubelet) start(options startOptions) error {
 	if err := k.build(options); err != nil {
 		return err
 	}
-	logger, sources := klog.Background(), config.NewSourcesReady(func(sets.Set[string]) bool { return k.sourcesReady.Load() })
+	sources := config.NewSourcesReady(func(sets.Set[string]) bool { return k.sourcesReady.Load() })
 	known, running := containers(options.Containers)
-	if err := k.devices.Start(logger, k.activePods, sources, known, running); err != nil {
+	if err := k.startDevices(sources, known, running); err != nil {
 		return err
 	}
 	if options.PluginsRegistry {
@@ -114,11 +112,11 @@ func (k *kubelet) build(options startOptions) error {
 		return err
 	}
 	socket := filepath.Join(k.directory, "device-plugins", "kubelet.sock")
-	k.devices, err = newDeviceManager(klog.Background(), socket, nodes, k.topology)
+	k.devices, err = newDeviceManager(socket, nodes, k.topology)
 	if err != nil {
 		return err
 	}
-	k.topology.AddHintProvider(klog.Background(), k.devices)
+	k.giveHints()
 	return nil
 }
 
@@ -129,7 +127,7 @@ func (k *kubelet) watchRegistry(sources config.SourcesReady) error {
 	}
 	plugins := pluginmanager.NewPluginManager(directory, record.NewFakeRecorder(1000))
 	plugins.AddHandler("DevicePlugin", k.devices.GetWatcherHandler())
-	go plugins.Run(context.Background(), sources, make(chan struct{}))
+	go runPlugins(plugins, sources)
 	return nil
 }
 
@@ -138,10 +136,6 @@ func (k *kubelet) tellUpdates() {
 	for update := range k.devices.Updates() {
 		k.event("update", update.PodUIDs)
 	}
-}
-
-func (k *kubelet) stop() error {
-	return k.devices.Stop(klog.Background())
 }
 
 func (k *kubelet) checkpointPath() string {

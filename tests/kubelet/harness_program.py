@@ -1,0 +1,34 @@
+"""The harness: of the Kubernetes release of its go.mod, or of an older one."""
+
+import os
+from pathlib import Path
+
+from go_program import GoProgram
+
+RELEASE = os.environ.get("DEVHERD_TEST_KUBERNETES", "")
+"""The older minor release whose kubelet the tests run beside, such as "1.34"; empty for the one of go.mod."""
+
+_SOURCES = Path(__file__).with_name("harness")
+
+
+def harness_program(release: str) -> GoProgram:
+    """The harness of a minor release, such as "1.34", that has its files in harness/releases; "" is that of go.mod.
+
+    Raises ValueError for a release that has none.
+    """
+    title = "the kubelet's device manager"
+    if not release:
+        return GoProgram(_SOURCES, "harness", title)
+    modfile = f"releases/v{release}.mod"
+    if not (_SOURCES / modfile).exists():
+        raise ValueError(
+            f"DEVHERD_TEST_KUBERNETES is {release!r} — harness/releases has {', '.join(older_releases())} — "
+            "name one of these, or none for the release of go.mod"
+        )
+    tag = f"kubernetes_{release.replace('.', '_')}"
+    return GoProgram(_SOURCES, "harness", f"{title} of {release}", tags=tag, modfile=modfile)
+
+
+def older_releases() -> list[str]:
+    """The minor releases beside the one of go.mod."""
+    return sorted(path.stem.removeprefix("v") for path in (_SOURCES / "releases").glob("*.mod"))
