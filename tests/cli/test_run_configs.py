@@ -9,6 +9,8 @@ import pytest
 import scratch
 from command_line import COMMAND, devherd, eventually
 
+from devherd.config import load
+from devherd.configurations import Configurations
 from devherd.kubernetes.feature_file import expiry_in
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -108,6 +110,24 @@ def test_labels_come_into_a_directory_that_appears_and_go_when_they_are_not_want
     instance.configure("default")
     eventually(lambda: not file.exists(), "the labels are gone")
     assert list(instance.features.iterdir()) == []
+
+
+def test_configurations_of_nvidias_plugin_become_a_directory_under_the_names_that_labels_have(tmp_path):
+    """As its chart's ConfigMap holds them."""
+    plain = "version: v1\nflags: {migStrategy: none}"
+    mig = "version: v1\nflags: {migStrategy: mixed}"
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "data": {"default": plain, "mig": mig},
+    }
+    outcome = devherd("import-config", "--directory", tmp_path / "configs", "-", stdin=json.dumps(config_map))
+    assert outcome.code == 0, outcome.stderr
+
+    chosen_from = Configurations(tmp_path / "configs")
+    found = {value: load({"config": str(chosen_from.file_of(value))}, {}) for value in ("", "mig")}
+    assert {value: each.vendors.nvidia.mig_strategy for value, each in found.items()} == {"": "none", "mig": "mixed"}
 
 
 def test_a_command_line_that_says_two_things_is_refused(tmp_path):

@@ -97,7 +97,7 @@ def test_without_the_rights_the_default_is_in_force_and_that_is_said(cluster):
     start(cluster)
     cluster.label(LABEL, "mig")
     cluster.until_numbers("example.com/plain", 3, 3)
-    cluster.node.eventually(lambda: "apply the component config-by-label" in cluster.node.log, "it says the cure")
+    cluster.node.eventually(lambda: "components/config-by-label" in cluster.node.log, "it says the cure")
 
     grant(cluster)
 

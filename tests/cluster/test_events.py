@@ -84,7 +84,7 @@ def test_without_the_rights_it_says_how_to_get_them_and_tells_when_it_has_them(c
     (port,) = cluster.node.allocatable(CRYPTO)
     cluster.node.node.fail_port(port)
     cluster.until_numbers(CRYPTO, 1, 0)
-    cluster.node.eventually(lambda: "events-rbac.yaml" in cluster.node.log, "the log says what is missing")
+    cluster.node.eventually(lambda: "components/events" in cluster.node.log, "the log says what is missing")
 
     grant(cluster)
 

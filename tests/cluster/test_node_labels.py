@@ -88,7 +88,7 @@ def test_the_node_gets_its_labels_with_the_rights_and_loses_its_own_alone(contro
     """Without the rights it is a problem with the cure; a pod that selects a GPU's product is sent there."""
     start(control_plane, "node")
     node = control_plane.node
-    node.eventually(lambda: "apply the rights for labels" in node.log, "it says what is missing")
+    node.eventually(lambda: "components/labels-node" in node.log, "it says what is missing")
     before = control_plane.labels()
     assert not [name for name in before if name.startswith(("nvidia.com/", "devherd.io/"))]
 

@@ -135,7 +135,7 @@ def test_a_server_that_cannot_be_asked_is_a_problem_until_it_can(instance):
     instance.start()
     instance.until(instance.complaints, "a problem")
     [(about, error)] = instance.complaints()
-    cure = "apply the component config-by-label; the configuration in force stays"
+    cure = "add the component deploy/kubernetes/components/config-by-label; the configuration in force stays"
     assert (about, error) == (ABOUT, f"cannot be read: 403: nodes is forbidden: {cure}")
     assert told_in(instance.settings.config_label_file) is None
 

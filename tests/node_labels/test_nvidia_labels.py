@@ -1,9 +1,13 @@
 """NVIDIA's labels: names and values of GPU feature discovery's table, for each layout of a node."""
 
+from types import SimpleNamespace
+
 import pytest
 from labelled import below, labelled
 
+from devherd.inventory import Entry
 from devherd.node_labels.nvidia import family_of, sanitised
+from devherd.node_labels.nvidia_gpu import gpus_of
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 OF_EVERY_NODE = {
@@ -142,6 +146,23 @@ def test_shared_gpus_say_how_and_for_how_many(tmp_path, sharing, product, replic
     expected = resource("nvidia.com/gpu", product, 8, replicas, strategy)
     assert {name: labels.values[name] for name in expected} == expected
     assert labels.values["nvidia.com/mps.capable"] == str(strategy == "mps").lower()
+
+
+def test_a_gpu_that_only_an_old_answer_of_nvml_has_is_not_counted():
+    """It has gone since. One in MIG mode without MIG devices is no device, and is counted."""
+    facts = {"pci_address": "0000:01:00.0", "model": "A"}
+    device = SimpleNamespace(
+        vendor="nvidia", card="c", id="d", facts={name: SimpleNamespace(text=text) for name, text in facts.items()}
+    )
+    answer = [
+        {"pci_address": "0000:01:00.0", "model": "A"},
+        {"pci_address": "0000:02:00.0", "model": "A", "mig_mode": False},
+        {"pci_address": "0000:03:00.0", "model": "A", "mig_mode": True},
+    ]
+
+    found = list(gpus_of([Entry(device, "nvidia.com/gpu")], answer))
+
+    assert [(gpu.model, gpu.in_mig_mode) for gpu in found] == [("A", False), ("A", True)]
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,14 @@ def _first(arguments: argparse.Namespace) -> "Config":
     """The configuration to start with: the label is asked for, because pods would be given the wrong resources."""
     from devherd.config import COMMON_OPTIONS, load
     from devherd.config.sources import CHOICE_OPTIONS, source_of
-    from devherd.kubernetes.node_label import label_at_start
 
     options = given_options(arguments, ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
     chosen_from = source_of(options, os.environ).configurations
-    return load(options, os.environ, label_at_start(chosen_from.label) if chosen_from else None)
+    if chosen_from is None:
+        return load(options, os.environ)
+    from devherd.kubernetes.node_label import label_at_start  # brings TLS
+
+    return load(options, os.environ, label_at_start(chosen_from.label))
 
 
 def _is_told_to_take_over() -> bool:

@@ -60,7 +60,7 @@ def from_values(content: Mapping[str, Any]) -> Iterator[Invocation | File]:
         environment["CONFIG_FILE"] = "/config/config.yaml"
     notes = []
     if default := config.take("default"):
-        notes.append(f"config.default is left out: of the configurations, {default} is for nodes without a label")
+        notes.append(f"config.default is left out: `devherd run --configs DIR --config-default {default}` has it")
     config.take("fallbackStrategies")
     given.section("devicePlugin").take("enabled")
     if left := ", ".join(given.left()):

@@ -35,7 +35,7 @@ PERIOD_SECONDS = 10.0
 """Between two questions; a fifth of it is left to chance, so that nodes that started together do not ask together."""
 _CURES = {
     401: "the token is not accepted",
-    403: "apply the component config-by-label",
+    403: "add the component deploy/kubernetes/components/config-by-label",
 }
 _STAYS = "the configuration in force stays"
 

@@ -43,7 +43,7 @@ _NVML_REQUEST = "nvml.json"
 """What the scanner asks process `source:nvml` for."""
 _CURES = {
     401: "the token is not accepted",
-    403: "apply the rights for labels (docs/node-labels.md)",
+    403: "add the component deploy/kubernetes/components/labels-node, or for `write: node_feature` labels-node-feature",
 }
 
 

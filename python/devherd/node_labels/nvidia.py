@@ -5,16 +5,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from devherd.inventory import Entry
 from devherd.node_labels.labels import Labels
 from devherd.node_labels.node import Node, fact
+from devherd.node_labels.nvidia_gpu import MEBIBYTE, Gpu, gpus_of
 
 _GPU = "nvidia.com/gpu"
-_MEBIBYTE = 1 << 20
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
 _MODES = {"0x030000": "graphics", "0x030200": "compute"}
 """By PCI class."""
@@ -33,18 +31,6 @@ _FAMILIES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Gpu:
-    """A physical GPU, whether it is offered whole or in parts."""
-
-    model: str
-    memory_mebibytes: int
-    compute_capability: str
-    pci_class: str
-    in_mig_mode: bool
-    migs: tuple[Entry, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Shared:
     """How containers share the devices of a resource."""
 
@@ -59,7 +45,7 @@ def labels_of(node: Node) -> Labels:
     labels, entries = Labels(), node.of("nvidia")
     if not entries:
         return labels
-    gpus = list(_gpus(entries, node.nvml_gpus))
+    gpus = list(gpus_of(entries, node.nvml_gpus))
     _say_machine(labels, node.machine)
     _say_versions(labels, entries)
     _say_mig(labels, node, gpus)
@@ -96,32 +82,6 @@ def family_of(major: int, minor: int) -> str:
     return _FAMILIES.get(major, "undefined")
 
 
-def _gpus(entries: Iterable[Entry], nvml_gpus: Iterable[Mapping[str, Any]]) -> Iterable[_Gpu]:
-    """Each physical GPU once: whole ones, those with MIG devices, and those in MIG mode without any."""
-    by_address: dict[str, list[Entry]] = {}
-    for entry in entries:
-        by_address.setdefault(fact(entry, "pci_address") or entry.device.card, []).append(entry)
-    asked = {str(gpu.get("pci_address")): gpu for gpu in nvml_gpus}
-    for address in sorted(by_address.keys() | asked.keys()):
-        parts = by_address.get(address, [])
-        migs = tuple(entry for entry in parts if fact(entry, "mig_profile"))
-        yield _gpu(parts, migs, asked.get(address, {}))
-
-
-def _gpu(parts: list[Entry], migs: tuple[Entry, ...], asked: Mapping[str, Any]) -> _Gpu:
-    whole = parts[0] if parts and not migs else None
-    capability = asked.get("compute_capability") or ()
-    memory = (fact(whole, "memory_bytes") if whole else "") or asked.get("memory_bytes") or 0
-    return _Gpu(
-        model=(fact(parts[0], "model") if parts else "") or str(asked.get("model") or ""),
-        memory_mebibytes=int(memory) // _MEBIBYTE,
-        compute_capability=(fact(parts[0], "compute_capability") if parts else "") or ".".join(map(str, capability)),
-        pci_class=fact(parts[0], "pci_class") if parts else "",
-        in_mig_mode=bool(migs) or asked.get("mig_mode") is True,
-        migs=migs,
-    )
-
-
 def _say_machine(labels: Labels, machine: str) -> None:
     if machine:
         labels.say(f"{_GPU}.machine", sanitised(machine))
@@ -152,7 +112,7 @@ def _say_versions(labels: Labels, entries: list[Entry]) -> None:
         )
 
 
-def _say_mig(labels: Labels, node: Node, gpus: list[_Gpu]) -> None:
+def _say_mig(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
     if node.mig_strategy != "none":
         labels.say("nvidia.com/mig.strategy", node.mig_strategy)
     modes = [gpu.get("mig_mode") for gpu in node.nvml_gpus]
@@ -163,7 +123,7 @@ def _say_mig(labels: Labels, node: Node, gpus: list[_Gpu]) -> None:
         labels.leave_out("NVML alone knows it, and has not been asked or has not answered", "nvidia.com/mig.capable")
 
 
-def _say_mode(labels: Labels, gpus: list[_Gpu]) -> None:
+def _say_mode(labels: Labels, gpus: list[Gpu]) -> None:
     classes = {gpu.pci_class for gpu in gpus if gpu.pci_class}
     if classes:
         labels.say(f"{_GPU}.mode", _MODES.get(classes.pop(), "unknown") if len(classes) == 1 else "unknown")
@@ -171,7 +131,7 @@ def _say_mode(labels: Labels, gpus: list[_Gpu]) -> None:
         labels.leave_out("the PCI class is unknown", f"{_GPU}.mode")
 
 
-def _say_gpus(labels: Labels, node: Node, gpus: list[_Gpu]) -> None:
+def _say_gpus(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
     """Of the commonest model: the names have room for one."""
     models = Counter(gpu.model for gpu in gpus if gpu.model)
     if not models:
@@ -224,7 +184,7 @@ def _shared(node: Node, entries: list[Entry]) -> _Shared:
     )
 
 
-def _say_single(labels: Labels, node: Node, gpus: list[_Gpu]) -> None:
+def _say_single(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
     """MIG devices take the names of whole GPUs, if all of the node's are alike."""
     enabled = [gpu for gpu in gpus if gpu.in_mig_mode]
     if not enabled:
@@ -238,7 +198,7 @@ def _say_single(labels: Labels, node: Node, gpus: list[_Gpu]) -> None:
         labels.say(f"{_GPU}.{name}", value)
 
 
-def _say_mixed(labels: Labels, node: Node, gpus: list[_Gpu]) -> None:
+def _say_mixed(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
     """The MIG devices of each profile have names of their own."""
     by_profile: dict[str, list[Entry]] = {}
     for mig in (mig for gpu in gpus for mig in gpu.migs):
@@ -255,7 +215,7 @@ def _say_migs(labels: Labels, node: Node, prefix: str, migs: list[Entry]) -> Non
     one = asked.get(fact(first, "uuid"), {})
     memory = fact(first, "memory_bytes")
     if memory:
-        labels.say(f"{prefix}.memory", int(memory) // _MEBIBYTE)
+        labels.say(f"{prefix}.memory", int(memory) // MEBIBYTE)
     for name, known in (("slices.gi", "gpu_slices"), ("slices.ci", "compute_slices")):
         if one.get(known):
             labels.say(f"{prefix}.{name}", one[known])
