@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build wheel proto docs-pages docs pictures demo test test-image-python skew image soak cluster lint format bench tools clean
+.PHONY: all help build wheel chart proto docs-pages docs pictures demo test test-image-python skew image soak cluster lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -44,6 +44,15 @@ wheel: $(INSTALLED) ## build a wheel into dist/, for machines without a Rust too
 
 image: ## build the container image into dist/, with podman, buildah or docker; IMAGE_OPTIONS='--platform linux/arm64' and others
 	@$(PYTHON) deploy/image/build.py $(IMAGE_OPTIONS)
+
+CHARTS ?= dist
+CHART_VERSION = $(shell sed -n 's/^version: //p' deploy/helm/devherd/Chart.yaml)
+
+chart: ## package the Helm chart into dist/, with files in place of its links
+	@mkdir -p '$(CHARTS)'
+	@tar --create --gzip --dereference --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$${SOURCE_DATE_EPOCH:-0}" \
+	  --file '$(CHARTS)/devherd-$(CHART_VERSION).tgz' --directory deploy/helm $$(cd deploy/helm && find -L devherd -type f | LC_ALL=C sort)
+	@echo "the chart is $(CHARTS)/devherd-$(CHART_VERSION).tgz"
 
 proto: $(INSTALLED) ## generate the protobuf modules from proto/
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --python_out=python --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --mypy_out=quiet:python proto/*.proto

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 import scratch
+from charts import Helm
+from go_program import GoProgram
 from hypothesis import settings
 from not_tested import not_tested
 
 FETCHED_TOOLS = Path(__file__).parents[1] / ".tools" / "bin"
+
+HELM_AND_KUBECTL = GoProgram(Path(__file__).parent / "deploy/programs", "helm_and_kubectl", "Helm and kubectl")
 
 settings.register_profile("devherd", deadline=None)  # a busy machine is no defect
 settings.load_profile("devherd")
@@ -29,3 +33,25 @@ def tool():
         return found or not_tested(f"no {name} on PATH or in .tools/bin; run tests/tools.sh")
 
     return find
+
+
+def pytest_collection_finish(session):
+    HELM_AND_KUBECTL.build_before(session)
+
+
+@pytest.fixture(scope="session")
+def helm_and_kubectl(tool):
+    """The path of the program that is both."""
+    return HELM_AND_KUBECTL.built(tool("go"), print)
+
+
+@pytest.fixture(scope="session")
+def kubectl(helm_and_kubectl):
+    """The words before those of a kubectl command."""
+    return [helm_and_kubectl, "kubectl"]
+
+
+@pytest.fixture(scope="session")
+def helm(helm_and_kubectl, tmp_path_factory):
+    """Helm, on the chart of deploy/helm."""
+    return Helm(helm_and_kubectl, tmp_path_factory.mktemp("helm"))

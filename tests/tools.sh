@@ -9,7 +9,6 @@ root=$tools/root
 # A program on PATH is left alone when it answers.
 works() {
     case $1 in
-    kubectl) set -- "$1" version --client ;;
     openssl) set -- "$1" version ;;
     busybox) set -- "$tools/bin/$1" true ;; # its test needs the static one, whatever PATH has
     *) set -- "$1" --version ;;
@@ -61,7 +60,6 @@ fetch prometheus "prometheus" "alerts end to end and the dashboard"
 fetch prometheus-alertmanager "prometheus-alertmanager" "alerts end to end"
 fetch systemd-analyze "systemd libsystemd-shared libapparmor1 libseccomp2 libmount1 libblkid1 libkmod2 libcap2" \
     "the systemd unit"
-fetch kubectl "kubernetes-client" "the Kubernetes manifests"
 fetch buildah "buildah libdevmapper1.02.1 libgpgme11 libassuan0 libseccomp2" "the container image"
 fetch busybox "busybox-static" "the container image"
 fetch openssl "openssl" "TLS"

@@ -545,17 +545,20 @@ class HealthReporter:
 
 @final
 class Devlink:
-    """The health reporters of this network namespace, or of a simulated node. ValueError once it is closed.
+    """The health reporters of this network namespace, or of a simulated node.
 
-    `hear` takes in what was said since the last call, without waiting. Where that is not enough to know how things are
-    (`is_stale`), `dump` asks for everything, calls `beat` every half second meanwhile, and raises TimeoutError where
-    the kernel does not answer in time. Both raise OSError.
+    `dump` asks for everything, and from then on `hear` takes in what was said since the last call, without waiting.
+    Where that is not enough to know how things are (`is_stale`), another `dump` is. It calls `beat` every half second
+    while it waits, and raises TimeoutError where the kernel does not answer in time. Both raise OSError.
     """
 
-    @staticmethod
-    def open(deadline_seconds: float, simulated_node: str | None = None) -> Devlink | None:
-        """None where the kernel has no devlink; OSError where it refuses the socket."""
-    def fileno(self) -> int: ...
+    def __new__(cls, deadline_seconds: float, simulated_node: str | None = None) -> Devlink:
+        """Asks nobody yet. ValueError for a deadline that is none."""
+    @property
+    def is_open(self) -> bool:
+        """Whether it listens: not before the first `dump`, and never where the kernel has no devlink."""
+    def fileno(self) -> int:
+        """ValueError while it is not open."""
     def hear(self) -> None: ...
     def dump(self, beat: Callable[[], object] | None = None) -> None: ...
     @property
@@ -563,7 +566,8 @@ class Devlink:
     @property
     def reporters(self) -> list[HealthReporter]:
         """Sorted by device and name; none of a port's."""
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Listens no longer, and knows nothing, until the next `dump`."""
 
 @final
 class DirectoryWatch:

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from devherd import head, spool
+from devherd import head, spool, standby_file
 from devherd.head import Head
 from devherd.inventory import DeviceKey, key_of
 from devherd.inventory_json import Json, inventory_json, problems_json
 from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd.spool.listing import listed
+from devherd.standby_file import Waiting
 
 Holder = Mapping[str, str]
 """Who holds a device: `namespace`, `pod`, `container`."""
@@ -54,6 +55,8 @@ class Herd:
     """What sources have counted on the way."""
     head: Head | None = None
     """None before the supervisor has written it."""
+    standby: Waiting | None = None
+    """Who waits for its end, to take over."""
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None when the supervisor does not list one."""
@@ -109,6 +112,7 @@ def read(settings: Settings) -> Herd:
         sources=list(verdicts.sources),
         counts=[] if nvml.failed or nvml.boot_id != verdicts.boot_id else list(nvml.counts),
         head=head.read(settings.instance_file),
+        standby=standby_file.read(settings.standby_file),
     )
 
 
@@ -131,6 +135,7 @@ def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
     inventory["notices"] = problems_json(summary.notices)
     inventory["scanned_at"] = summary.timestamp_seconds or None
     inventory["instance"] = asdict(herd.head) if herd.head else None
+    inventory["standby"] = asdict(herd.standby) if herd.standby else None
     by_name = {resource.name: resource for resource in herd.resources}
     for resource in inventory["resources"]:
         child = herd.child_of(resource["name"])

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from devherd.configurations import Configurations
+
 RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
 """How resources come to the kubelet: by a call to its socket, or by sockets that it finds by itself."""
 
@@ -21,6 +23,10 @@ class Settings:
     config_path: Path | None = None
     config_seen: tuple[int, int, int] | None = None
     """Which version of that file was read (spool/identity.py)."""
+    configurations: Configurations | None = None
+    """Where a label of the node has chosen that file, if one has."""
+    config_label_value: str = ""
+    """What the label said then; empty: the node has none, or nobody could tell."""
     host_root: Path = Path("/")
     kubelet_dir: Path = Path("/var/lib/kubelet")
     registration: RegistrationWay = "kubelet_socket"
@@ -145,8 +151,13 @@ class Settings:
 
     @property
     def told_directory(self) -> Path:
-        """What the API server was told, written by process `kubernetes:events`."""
+        """What the API server was told, and what it said, written by the processes of the group `kubernetes`."""
         return self.run_dir / "told"
+
+    @property
+    def config_label_file(self) -> Path:
+        """What the node's label says that chooses the configuration (configurations.py)."""
+        return label_file(self.run_dir)
 
     @property
     def scan_file(self) -> Path:
@@ -217,13 +228,24 @@ class Settings:
             self.control_socket,
             self.supervisord_conf,
             self.lock_file,
+            self.standby_file,
         )
         return {path.name for path in paths}
+
+    @property
+    def standby_file(self) -> Path:
+        """Which instance waits for the end of the running one (devherd/standby_file.py)."""
+        return self.run_dir / "standby.json"
 
     @property
     def lock_file(self) -> Path:
         """Held by the running instance."""
         return self.run_dir / "lock"
+
+
+def label_file(run_dir: Path) -> Path:
+    """That of an instance's `config_label_file`, for those who do not know its settings yet."""
+    return run_dir / "told" / "config-label.json"
 
 
 _FIXED = (

@@ -31,7 +31,7 @@ def test_the_package_has_a_link_to_each_file_of_deploy():
     missing = [f"ln -sr deploy/{name} python/devherd/deploy/{name}" for name in sorted(there - SHIPPED.keys())]
     assert not missing, "\n".join(["make these links:", *missing])
     links = {str(path.relative_to(PACKAGED)): path for path in PACKAGED.rglob("*") if not path.is_dir()}
-    assert {name: path.resolve() for name, path in links.items()} == {name: DEPLOY / name for name in there}
+    assert {name: path.resolve() for name, path in links.items()} == {name: (DEPLOY / name).resolve() for name in there}
     assert [name for name, path in links.items() if not path.is_symlink()] == []
 
 

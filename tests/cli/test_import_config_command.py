@@ -90,7 +90,7 @@ def test_an_nvidia_file_becomes_vendor_options(tmp_path):
     assert (outcome.code, outcome.stderr) == (0, "")
     assert yaml.safe_load(outcome.stdout) == NVIDIA_IMPORTED
     assert "# flags.failOnInitError is left out" in outcome.stdout
-    assert "writes no node labels" in outcome.stdout
+    assert "labels are written on request" in outcome.stdout
     (tmp_path / "devherd.yaml").write_text(outcome.stdout)
     assert devherd("check-config", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
 

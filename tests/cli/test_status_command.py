@@ -17,11 +17,12 @@ import pytest
 import scratch
 from command_line import COMMAND, devherd
 
-from devherd import head, spool
+from devherd import head, spool, standby_file
 from devherd.config.resolved import Config
 from devherd.proto.health_pb2 import UNHEALTHY, Held, Verdict, Verdicts
 from devherd.proto.spool_pb2 import Child, Children, Device, Problem, Resource, ResourceState, ScanSummary
 from devherd.settings import Settings
+from devherd.standby_file import Waiting
 
 GPU = Resource(
     name="example.com/gpu",
@@ -115,6 +116,28 @@ def test_a_kubelet_that_is_away_is_said_once_and_not_for_each_resource(run_dir):
 
     assert outcome.stdout.count("waiting for the kubelet") == 1
     assert "\nnot registered: all 2 resources: waiting for the kubelet\n" in outcome.stdout
+
+
+def test_who_stands_by_to_take_over_is_shown_for_as_long_as_it_does(run_dir):
+    """In a roll-out; a file that one left behind says nothing."""
+    waiting = Waiting(version="0.2.0", revision="def", since=time.time() - 12)
+    announced = standby_file.announce(run_dir / "standby.json", waiting)
+    assert standby_file.announce(run_dir / "standby.json", replace(waiting, revision="third")) is None
+
+    assert re.search(r"^devherd 0\.2\.0 \(def\) stands by to take over, up 1\d s$", table_of(run_dir), re.MULTILINE)
+    assert json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)["standby"] == {
+        "version": "0.2.0",
+        "revision": "def",
+        "since": waiting.since,
+    }
+    os.close(announced)
+    assert "stands by" not in table_of(run_dir)
+    assert json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)["standby"] is None
+
+
+def table_of(run_dir):
+    """What the command shows."""
+    return devherd("status", *options(run_dir)).stdout
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ class ControlPlane:
         place = self.node.directory / "run/secrets/kubernetes.io/serviceaccount"
         place.mkdir(parents=True)
         (place / "token").write_text(_DEVHERDS_TOKEN)
+        (place / "namespace").write_text("devherd")
         certificate = self.node.directory / "run/apiserver/apiserver.crt"
         (place / "ca.crt").write_bytes(certificate.read_bytes())
 
@@ -79,6 +80,14 @@ class ControlPlane:
     def make(self, collection, manifest):
         """Have an object."""
         self._ask(collection, "POST", manifest)
+
+    def label(self, name, value):
+        """Put a label on the node; None removes it."""
+        self._ask(f"/api/v1/nodes/{NAME}", "PATCH", {"metadata": {"labels": {name: value}}})
+
+    def labels(self):
+        """Of the node."""
+        return self.get(f"/api/v1/nodes/{NAME}")["metadata"]["labels"]
 
     def create(self, name, limits):
         """Have a pod."""

@@ -99,7 +99,9 @@ class WholeNode:
 
     def start_herd(self, run_dir="devherd", **environment):
         """`devherd run`, all defaults but its configuration, its host and its run directory below /run."""
-        options = [f"--config={self.directory}/config.yaml", f"--host-root={self.directory}/node"]
+        options = [f"--host-root={self.directory}/node"]
+        if "DEVHERD_CONFIGS" not in environment:
+            options.append(f"--config={self.directory}/config.yaml")
         with (self.directory / "herd.log").open("ab") as log:
             self.herd = self.machine.start(
                 sys.executable,

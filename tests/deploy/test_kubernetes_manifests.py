@@ -8,9 +8,10 @@ from operator import itemgetter
 
 import pytest
 import yaml
-from kustomizations import KUBERNETES, built, by_kind, with_components
+from kustomizations import KUBERNETES, built, by_kind, of_kind, with_components
 
 from devherd import config as configuration
+from devherd.config.sources import configurations_of
 from devherd.exporter.gate import OPEN_TO_ALL
 
 README = KUBERNETES.parent / "README.md"
@@ -21,9 +22,9 @@ NEEDED_ONCE = ("namespace", "network-policy", "podmonitor", "resource-quota")
 
 
 @pytest.fixture(scope="module")
-def manifests(tool):
+def manifests(kubectl):
     """What `kubectl apply -k deploy/kubernetes` would send, by kind."""
-    return by_kind(built(tool("kubectl"), KUBERNETES))
+    return by_kind(built(kubectl, KUBERNETES))
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def container(pod):
 
 
 @pytest.fixture
-def through_the_types(tool, tmp_path):
+def through_the_types(kubectl, tmp_path):
     """`through_the_types(manifest)`: read into the API's own types and written again: what they do not know is dropped.
 
     kubectl does that for an edit without a server; the edit here is to another image, which is taken back.
@@ -50,7 +51,7 @@ def through_the_types(tool, tmp_path):
         path = tmp_path / "manifest.json"
         path.write_text(json.dumps(manifest))
         written = subprocess.run(
-            [tool("kubectl"), "set", "image", "--local", "--output=json", f"--filename={path}", "*=another"],
+            [*kubectl, "set", "image", "--local", "--output=json", f"--filename={path}", "*=another"],
             capture_output=True,
             text=True,
             check=False,
@@ -67,10 +68,8 @@ def through_the_types(tool, tmp_path):
 
 @pytest.fixture
 def daemon_set(manifests):
-    """A copy of the DaemonSet without maxSurge, which is younger (1.21) than the types of Debian 12's kubectl."""
-    copied = json.loads(json.dumps(manifests["DaemonSet"]))
-    del copied["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"]
-    return copied
+    """A copy of the DaemonSet."""
+    return json.loads(json.dumps(manifests["DaemonSet"]))
 
 
 def is_within(small, large):
@@ -165,18 +164,14 @@ def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, contai
 
 
 @pytest.fixture
-def pod_with(tool, tmp_path):
+def pod_with(kubectl, tmp_path):
     """`pod_with("nvidia")`: the DaemonSet's pod with these components."""
 
     def build(*components):
-        [daemon_set] = of_kind("DaemonSet", with_components(tool("kubectl"), tmp_path, *components))
+        [daemon_set] = of_kind("DaemonSet", with_components(kubectl, tmp_path, *components))
         return daemon_set["spec"]["template"]["spec"]
 
     return build
-
-
-def of_kind(kind, manifests):
-    return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
 def test_the_component_for_plugins_registry_adds_the_way_and_its_directory_and_nothing_else(pod_with, pod):
@@ -278,6 +273,59 @@ def test_events_take_a_token_and_the_rights_to_tell_and_nothing_else(pod_with, p
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
 
 
+def rights_of(component: str) -> set[tuple[str, ...]]:
+    """Kind, resources and verbs of a component's rules, bound to devherd's service account."""
+    role, binding = yaml.safe_load_all((KUBERNETES / "components" / component / "rbac.yaml").read_text())
+    assert binding["kind"] == f"{role['kind']}Binding"
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
+    return {(role["kind"], *rule["resources"], *rule["verbs"]) for rule in role["rules"]}
+
+
+def test_labels_by_a_file_need_its_directory_and_no_right(pod_with, pod):
+    """Where the configuration's default looks for it below the host's root."""
+    place = str(configuration.Config().node_labels.feature_file.parent)
+    pod["containers"][0]["volumeMounts"].append({"name": "features", "mountPath": f"/host{place}"})
+    pod["volumes"].append({"name": "features", "hostPath": {"path": place, "type": "DirectoryOrCreate"}})
+
+    assert in_order(pod_with("labels-feature-file")) == in_order(pod)
+
+
+def test_labels_by_an_object_need_rights_in_the_namespace_alone(pod_with, pod):
+    """And the pod's name, by which its DaemonSet is found."""
+    pod["automountServiceAccountToken"] = True
+    source = {"fieldRef": {"fieldPath": "metadata.name"}}
+    pod["containers"][0]["env"].append({"name": "POD_NAME", "valueFrom": source})
+
+    assert in_order(pod_with("labels-node-feature")) == in_order(pod)
+    assert rights_of("labels-node-feature") == {
+        ("Role", "nodefeatures", "get", "create", "update", "delete"),
+        ("Role", "pods", "get"),
+    }
+
+
+def test_labels_on_the_node_need_the_right_to_patch_it(pod_with, pod):
+    """A token, and nothing else."""
+    pod["automountServiceAccountToken"] = True
+
+    assert in_order(pod_with("labels-node")) == in_order(pod)
+    assert rights_of("labels-node") == {("ClusterRole", "nodes", "get", "patch")}
+
+
+def test_a_choice_by_label_needs_the_configurations_and_the_right_to_read_the_label(pod_with, pod):
+    """The directory that is mounted is the one that devherd is told of."""
+    place = "/etc/devherd-configs"
+    pod["automountServiceAccountToken"] = True
+    pod["containers"][0]["env"].append({"name": "DEVHERD_CONFIGS", "value": place})
+    pod["containers"][0]["volumeMounts"].append({"name": "configs", "mountPath": place, "readOnly": True})
+    pod["volumes"].append({"name": "configs", "configMap": {"name": "devherd-configs"}})
+
+    assert in_order(pod_with("config-by-label")) == in_order(pod)
+    chosen_from = configurations_of({}, {"DEVHERD_CONFIGS": place})
+    assert (str(chosen_from.directory), chosen_from.label) == (place, "nvidia.com/device-plugin.config")
+    assert rights_of("config-by-label") == {("ClusterRole", "nodes", "get"), ("ClusterRole", "events", "create")}
+
+
 def test_the_component_for_tls_adds_its_secrets_and_asks_the_probes_to_use_it(pod_with, pod, tmp_path):
     """What its comment shows for web.yaml is a web configuration; the probes' paths are open without a password."""
     [container] = pod["containers"]
@@ -319,9 +367,9 @@ def test_the_component_for_devlink_gives_the_pod_the_hosts_network_and_nothing_e
 
 
 @pytest.fixture(scope="module")
-def pools(tool):
+def pools(kubectl):
     """The DaemonSet of each pool in overlays/."""
-    return {pool: of_kind("DaemonSet", built(tool("kubectl"), KUBERNETES / "overlays" / pool))[0] for pool in POOLS}
+    return {pool: of_kind("DaemonSet", built(kubectl, KUBERNETES / "overlays" / pool))[0] for pool in POOLS}
 
 
 def test_each_pools_daemon_set_selects_its_own_pods_alone(pools):
@@ -345,30 +393,30 @@ def test_no_node_is_in_two_pools(pools):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_to_delete_a_pool_leaves_the_namespace_and_the_other_pools_alone(tool, pool):
+def test_to_delete_a_pool_leaves_the_namespace_and_the_other_pools_alone(kubectl, pool):
     """Everything that a pool's directory has is named after it; the namespace is apart."""
-    manifests = built(tool("kubectl"), KUBERNETES / "overlays" / pool)
+    manifests = built(kubectl, KUBERNETES / "overlays" / pool)
     assert not of_kind("Namespace", manifests)
     assert {manifest["metadata"]["name"].startswith(f"devherd-{pool}") for manifest in manifests} == {True}
-    assert [each["kind"] for each in built(tool("kubectl"), KUBERNETES / "namespace")] == ["Namespace"]
+    assert [each["kind"] for each in built(kubectl, KUBERNETES / "namespace")] == ["Namespace"]
 
 
 @pytest.mark.parametrize(("distribution", "root"), DISTRIBUTIONS.items())
-def test_another_kubelet_directory_moves_its_sockets_but_not_that_of_device_plugins(tool, pod, distribution, root):
+def test_another_kubelet_directory_moves_its_sockets_but_not_that_of_device_plugins(kubectl, pod, distribution, root):
     """Kubernetes has /var/lib/kubelet/device-plugins as a constant (deviceplugin/v1beta1/constants.go)."""
     [volume] = [each for each in pod["volumes"] if each["name"] == "pod-resources"]
     volume["hostPath"]["path"] = f"{root}/pod-resources"
 
-    manifests = by_kind(built(tool("kubectl"), KUBERNETES / "overlays" / distribution))
+    manifests = by_kind(built(kubectl, KUBERNETES / "overlays" / distribution))
 
     assert manifests.keys() == {"Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"}
     assert in_order(manifests["DaemonSet"]["spec"]["template"]["spec"]) == in_order(pod)
 
 
-def test_what_is_needed_once_is_for_the_pods_of_all_pools(tool, pools):
+def test_what_is_needed_once_is_for_the_pods_of_all_pools(kubectl, pools):
     """By a label that all have; in their namespace."""
     for directory in NEEDED_ONCE:
-        for manifest in built(tool("kubectl"), KUBERNETES / directory):
+        for manifest in built(kubectl, KUBERNETES / directory):
             assert manifest["metadata"].get("namespace", manifest["metadata"]["name"]) == "devherd"
             selector = manifest.get("spec", {}).get("podSelector") or manifest.get("spec", {}).get("selector") or {}
             for pool in pools.values():
@@ -389,7 +437,7 @@ def test_the_network_policies_let_prometheus_in_and_the_api_server_out_only_wher
     assert of_api_server["policyTypes"] == ["Egress"]
 
 
-def test_the_kustomization_that_the_readme_shows_is_one(tool, tmp_path):
+def test_the_kustomization_that_the_readme_shows_is_one(kubectl, tmp_path):
     """With a configuration and an image of one's own beside the files of deploy/, which stay as they are."""
     [block] = [each for each in README.read_text().split("```") if each.startswith("yaml\n") and "newName" in each]
     shutil.copytree(KUBERNETES, tmp_path / "deploy/kubernetes")
@@ -397,7 +445,7 @@ def test_the_kustomization_that_the_readme_shows_is_one(tool, tmp_path):
     (tmp_path / "mine/kustomization.yaml").write_text(block.removeprefix("yaml\n"))
     (tmp_path / "mine/config.yaml").write_text("log_level: debug\n")
 
-    manifests = by_kind(built(tool("kubectl"), tmp_path / "mine"))
+    manifests = by_kind(built(kubectl, tmp_path / "mine"))
 
     assert manifests["ConfigMap"]["data"] == {"config.yaml": "log_level: debug\n"}
     pod = manifests["DaemonSet"]["spec"]["template"]["spec"]
@@ -408,14 +456,14 @@ def test_the_kustomization_that_the_readme_shows_is_one(tool, tmp_path):
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_each_component_goes_with_each_pool(tool, tmp_path, component):
+def test_each_component_goes_with_each_pool(kubectl, tmp_path, component):
     """By the names that its pool gives: also those of rights, and of whom they are for. No word of it is deprecated."""
     overlay = yaml.safe_load((KUBERNETES / "overlays/nvidia/kustomization.yaml").read_text())
     place = shutil.copytree(KUBERNETES, tmp_path / "kubernetes") / "overlays/nvidia"
     overlay["components"].append(f"../../components/{component}")
     (place / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
 
-    manifests = built(tool("kubectl"), place)
+    manifests = built(kubectl, place)
 
     assert {each["metadata"]["name"].startswith("devherd-") for each in manifests} == {True}
     for binding in of_kind("ClusterRoleBinding", manifests):

@@ -124,9 +124,9 @@ def mig_pod_spec(kubectl, directory, *components):
     return pod_spec
 
 
-def test_mig_devices_are_served_with_nvml_and_cdi_under_the_components(directory, run_pod, tool, guarded):
+def test_mig_devices_are_served_with_nvml_and_cdi_under_the_components(directory, run_pod, kubectl, guarded):
     """M1: components nvidia and nvidia-cdi; NVML refuses the memory of the GPU, specs name the host's own libraries."""
-    pod_spec = mig_pod_spec(tool("kubectl"), directory, "nvidia", "nvidia-cdi")
+    pod_spec = mig_pod_spec(kubectl, directory, "nvidia", "nvidia-cdi")
     options = {"mig_strategy": "mixed", "device_list_strategy": ["cdi-cri"]}
 
     node = run_pod(directory, pod_spec, {"vendors": {"nvidia": options}}, guarded.root)
@@ -148,9 +148,9 @@ def test_mig_devices_are_served_with_nvml_and_cdi_under_the_components(directory
     assert node.pod.status()["CapEff"] == "0000000000000000"
 
 
-def test_all_mig_devices_are_served_by_the_right_to_monitor_them(directory, run_pod, tool, guarded):
+def test_all_mig_devices_are_served_by_the_right_to_monitor_them(directory, run_pod, kubectl, guarded):
     """M1: with nvidia-mig, those made since the pod started too; no child but source:nvml has the capability."""
-    pod_spec = mig_pod_spec(tool("kubectl"), directory, "nvidia", "nvidia-mig", "nvidia-cdi")
+    pod_spec = mig_pod_spec(kubectl, directory, "nvidia", "nvidia-mig", "nvidia-cdi")
 
     node = run_pod(directory, pod_spec, {"vendors": {"nvidia": {"mig_strategy": "mixed"}}}, guarded.root)
 

@@ -1,18 +1,26 @@
 """What the doctor says of each topic: of hosts as they may be, without any of them."""
 
 import os
+import re
+import shutil
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
+import scratch
+from certificates import Authority
 
-from devherd.doctor import devices, environment, kubelet, notifications, running, runtime
+from devherd.config.web import Tls, Web
+from devherd.doctor import devices, environment, kubelet, notifications, running, runtime, web
 from devherd.doctor.environment import Environment
 from devherd.doctor.kubelet import KubeletDirectory
 from devherd.doctor.line import Level
 from devherd.doctor.notifications import Notifications
-from devherd.doctor.running import Instance
+from devherd.doctor.running import Instance, Place
 from devherd.doctor.runtime import Runtime
+from devherd.doctor.web import Certificate, WebFiles
 from devherd.instance import Herd
 from devherd.proto.spool_pb2 import Child, Configuration, Device, Edits, Problem, Resource
 from devherd.settings import Settings
@@ -159,6 +167,28 @@ def test_another_plugin_of_the_same_resource_is_a_problem_and_of_an_unknown_one_
     assert other in what
 
 
+def test_a_kubelet_that_answers_a_part_only_is_a_warning():
+    """One before v1 of PodResources, or one that was built without."""
+    found = kubelet_directory(Settings(), allocatable="the kubelet does not have version v1 of it")
+    said = "PodResources does not say what is allocatable: the kubelet does not have version v1 of it"
+    assert troubles(kubelet.judge(found, ())) == [("warning", said)]
+
+
+def test_which_of_its_questions_a_kubelet_answers_is_asked():
+    """By real calls: an empty server knows none of them."""
+    settings = Settings(kubelet_dir=scratch.directory())
+    settings.pod_resources_socket.parent.mkdir()
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_insecure_port(f"unix:{settings.pod_resources_socket}")
+    server.start()
+    try:
+        found = kubelet.look(settings)
+    finally:
+        server.stop(None).wait()
+        shutil.rmtree(settings.kubelet_dir)
+    assert (found.pod_resources, found.allocatable) == ("the kubelet does not have version v1 of it", None)
+
+
 def test_sockets_of_others_are_those_on_which_somebody_listens(tmp_path):
     """Dead ones stay behind, the kubelet's and devherd's own are no rivals."""
     settings = Settings(kubelet_dir=tmp_path)
@@ -241,12 +271,30 @@ def test_a_card_without_its_driver_and_an_unhealthy_device_are_problems():
     assert not devices.uses_cdi([resource])
 
 
+RUN, LASTING = Path("/run/devherd"), Path("/var/lib/devherd")
+
+
 @pytest.mark.parametrize(
     ("otherwise", "said"),
     [
         ({}, []),
-        ({"run_dir": "/run cannot be written"}, ["/run/devherd cannot be used: /run cannot be written"]),
-        ({"room_bytes": 3 << 20}, ["/run/devherd has only 3 MiB left"]),
+        (
+            {"places": (Place(RUN, "--run-dir", 32 << 20, refusal="/run cannot be written"),)},
+            ["/run/devherd cannot be used: /run cannot be written"],
+        ),
+        (
+            {"places": (Place(RUN, "--run-dir", 32 << 20, room_bytes=3 << 20),)},
+            ["/run/devherd has only 3 of the 32 MiB that may be needed"],
+        ),
+        (
+            {
+                "places": (
+                    Place(RUN, "--run-dir", 32 << 20, room_bytes=32 << 20, room_files=100),
+                    Place(LASTING, "--state-dir", 1 << 20, room_bytes=1 << 20, room_files=7),
+                )
+            },
+            ["/var/lib/devherd has room for 7 files only"],
+        ),
         ({"taken": ("127.0.0.1:9478",)}, ["another program listens on 127.0.0.1:9478"]),
         ({"taken": ("127.0.0.1:9478",), "is_running": True}, []),
     ],
@@ -255,6 +303,60 @@ def test_what_a_start_would_need(otherwise, said):
     """A port is taken by the instance itself where one runs."""
     found = Instance(**{"settings": Settings(), "is_running": False, **otherwise})
     assert [what for _, what in troubles(running.judge(found))] == said
+
+
+def test_the_directory_for_what_outlives_a_boot_is_examined_where_there_is_one(tmp_path):
+    """Cordons go there; a file in its place, or above it, is none."""
+    (tmp_path / "file").touch()
+    settings = Settings(run_dir=tmp_path / "run", state_dir=tmp_path / "file/state")
+    [run, lasting] = running.look(settings).places
+    assert (run.path, run.option, run.refusal) == (tmp_path / "run", "--run-dir", "")
+    assert run.room_bytes > 0
+    assert (lasting.option, lasting.refusal) == ("--state-dir", f"{tmp_path}/file is not a directory")
+    assert len(running.look(Settings(run_dir=tmp_path / "run")).places) == 1
+
+
+DAY = 86_400.0
+CERTIFICATE = Certificate(Path("/c/tls.crt"), begins=1000 * DAY, ends=1090 * DAY)
+
+
+@pytest.mark.parametrize(
+    ("day", "said"),
+    [
+        (999, [("problem", "the certificate /c/tls.crt is valid from 1972-09-27 on")]),
+        (1000, []),
+        (1059, []),
+        (1061, [("warning", "the certificate /c/tls.crt is valid until 1972-12-26, 29 d more")]),
+        (1090, [("problem", "the certificate /c/tls.crt was valid until 1972-12-26")]),
+    ],
+)
+def test_a_certificate_is_to_be_renewed_a_month_before_its_end(day, said):
+    """Later there is nobody to talk to."""
+    assert troubles(web.judge(WebFiles(now=day * DAY, certificates=(CERTIFICATE,)))) == said
+
+
+def test_the_files_of_a_web_configuration_are_looked_at(tool, tmp_path):
+    """Which others can read, and certificates as openssl makes them; one that is not the key's serves nobody."""
+    authority = Authority(tool("openssl"), tmp_path / "c")
+    certificate, key = authority.sign("server", "IP:127.0.0.1")
+    file = tmp_path / "web.yaml"
+    file.touch(mode=0o600)
+    key.chmod(0o640)
+    guards = Web(file=file, tls=Tls(cert_file=certificate, key_file=key, client_ca_file=authority.certificate))
+
+    ends = re.compile(r" is valid until \d{4}-\d\d-\d\d, 1 d 23 h more$")
+    said = [(level, ends.sub("", what)) for level, what in troubles(web.judge(web.look(guards)))]
+    assert said == [("warning", f"the certificate {each}") for each in (certificate, authority.certificate)]
+
+    file.chmod(0o604)
+    authority.sign("other", "IP:127.0.0.1")[1].replace(key)
+    key.chmod(0o644)
+    assert troubles(web.judge(web.look(guards))) == [
+        ("warning", f"every user of this host can read {file}"),
+        ("warning", f"every user of this host can read {key}"),
+        ("problem", f"nothing is served over TCP: {certificate}: key values mismatch"),
+    ]
+    assert list(web.judge(web.look(Web()))) == []
 
 
 def test_a_running_instance_is_examined_too():
@@ -279,7 +381,7 @@ def test_a_port_that_somebody_has_is_taken(tmp_path):
         taken = f"127.0.0.1:{server.getsockname()[1]}"
         found = running.look(Settings(run_dir=tmp_path / "run", listen=f"{taken},unix:/x"))
 
-    assert (found.taken, found.is_running, found.run_dir) == ((taken,), False, "")
+    assert (found.taken, found.is_running, found.places[0].refusal) == ((taken,), False, "")
 
 
 def test_an_unreadable_runtime_is_told_apart_from_one_that_is_off():

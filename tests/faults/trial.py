@@ -37,7 +37,7 @@ HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]
 
 LEFT_IN_THE_RUN_DIRECTORY = {
     "allocatable", "config.json", "devices.pb", "doubts.pb", "facts", "findings", "history", "instance.json", "lock",
-    "logs", "offers", "requests", "scan.pb", "scanner.pb", "state", "supervisord.conf", "verdicts.pb",
+    "logs", "offers", "requests", "scan.pb", "scanner.pb", "standby.json", "state", "supervisord.conf", "verdicts.pb",
 }  # fmt: skip
 PATIENCE_SECONDS = 40.0
 _LOOK_SECONDS = 0.01

@@ -9,6 +9,7 @@ from devherd.config import Config, resolve
 from devherd.health.policy import FINE, Verdict
 from devherd.health.registry import DEVLINK
 from devherd.inventory import Entry
+from devherd.proto import spool_pb2
 from devherd.scanner import devlink
 from devherd.scanner.host_events import Happened
 from devherd.scanner.pipeline import Pipeline
@@ -48,6 +49,27 @@ class Node:
 
     def ill(self) -> list[Entry]:
         return [entry for entry, verdict in zip(self.entries, self.heard(), strict=True) if verdict == ILL]
+
+    def problems(self) -> list[spool_pb2.Problem]:
+        return [problem for problem in self.pipeline.problems if problem.vendor == DEVLINK]
+
+    def refuse(self, monkeypatch) -> None:
+        """Have every socket refused from now on."""
+
+        class Refused:
+            is_open = False
+
+            def __init__(self, *_):
+                pass
+
+            def close(self):
+                pass
+
+            def dump(self, _beat):
+                raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(devlink, "Devlink", Refused)
+        self.pipeline.devlink = devlink.DevlinkReader(None, 1.0)
 
     def polled(self, times: int = 1) -> list[Verdict]:
         for _ in range(times):
@@ -125,7 +147,7 @@ def test_a_driver_that_keeps_the_kernel_waiting_is_no_fault_of_the_cards(rdma, m
     assert rdma.polled(5) == [ILL, FINE]
 
     assert "a driver keeps it waiting" in rdma.pipeline.policy.seen.failed[DEVLINK]
-    assert [problem.path for problem in rdma.pipeline.problems if problem.vendor == DEVLINK] == ["netlink"]
+    assert [problem.path for problem in rdma.problems()] == ["netlink"]
     writer = os.open(dump, os.O_WRONLY)
     os.write(writer, content)
     os.close(writer)
@@ -136,19 +158,48 @@ def test_a_driver_that_keeps_the_kernel_waiting_is_no_fault_of_the_cards(rdma, m
 
 def test_where_netlink_is_refused_that_is_a_problem_with_its_cure(rdma, monkeypatch):
     """And no card's; another attempt follows."""
-
-    class Refused:
-        @staticmethod
-        def open(*_):
-            raise PermissionError(1, "Operation not permitted")
-
-    rdma.pipeline.devlink = devlink.DevlinkReader(None, 1.0)
-    monkeypatch.setattr(devlink, "Devlink", Refused)
+    rdma.refuse(monkeypatch)
 
     assert rdma.polled(2) == [FINE, FINE]
 
-    [problem] = [problem for problem in rdma.pipeline.problems if problem.vendor == DEVLINK]
+    [problem] = rdma.problems()
     assert "Operation not permitted: let devherd open netlink sockets" in problem.error
+
+
+def test_the_problem_that_nothing_is_heard_goes_with_the_last_network_card(rdma, monkeypatch):
+    """There is nobody left of whom anything could be said; with a card that comes it is said again."""
+    rdma.refuse(monkeypatch)
+    rdma.polled()
+    assert rdma.problems()
+    cards, none = preset("rdma-2"), NodeSpec()
+    rdma.node.change(cards, none)
+
+    rdma.pipeline.scan(1.0)
+    rdma.polled()
+    assert (rdma.problems(), rdma.pipeline.devlink.failed) == ([], "")
+
+    rdma.node.change(none, cards)
+    rdma.pipeline.scan(2.0)
+    rdma.polled()
+    assert len(rdma.problems()) == 1
+
+
+def test_what_is_heard_ends_with_the_last_network_card_and_goes_on_with_the_next(rdma):
+    """No socket is kept for nobody, and no word of before counts."""
+    rdma.node.devlink.report(rdma.addresses[0], "fw_fatal", is_in_error=True)
+    assert rdma.heard() == [ILL, FINE]
+    cards, none = preset("rdma-2"), NodeSpec()
+    rdma.node.change(cards, none)
+    rdma.pipeline.scan(1.0)
+    rdma.polled()
+    assert (rdma.pipeline.devlink.readable, rdma.pipeline.devlink.reporters) == (None, [])
+    rdma.node.devlink.report(rdma.addresses[0], "fw_fatal", is_in_error=False)
+    rdma.node.devlink.report(rdma.addresses[1], "fw_fatal", is_in_error=True)
+
+    rdma.node.change(none, cards)
+    rdma.pipeline.scan(2.0)
+
+    assert rdma.polled(3) == [FINE, ILL]
 
 
 def test_a_host_without_network_cards_is_not_asked(tmp_path):

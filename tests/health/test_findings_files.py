@@ -56,7 +56,7 @@ def test_a_finding_is_laid_at_the_door_of_its_device(tmp_path):
     assert reasons(looked(files)) == {"GPU-2": ["gpu-lost"]}
 
 
-def test_a_file_that_changes_is_read_again_and_one_that_goes_says_nothing(tmp_path):
+def test_a_file_that_changes_is_read_again(tmp_path):
     """The file is the whole state."""
     files = FindingsFiles(tmp_path)
     before = reasons(looked(files))
@@ -64,11 +64,49 @@ def test_a_file_that_changes_is_read_again_and_one_that_goes_says_nothing(tmp_pa
     both = reasons(looked(files))
     put(tmp_path)
     none = reasons(looked(files))
-    put(tmp_path, lost(1))
-    spool.remove(tmp_path, "nvml")
 
     assert (before, both, none) == ({}, {"GPU-1": ["gpu-lost"], "GPU-2": ["gpu-lost"]}, {})
-    assert reasons(looked(files)) == {}
+
+
+def test_a_source_whose_file_is_removed_has_failed_until_it_is_written_again(tmp_path, caplog):
+    """Nobody has looked at the devices: what stands is not taken back, as when the file is torn."""
+    files = FindingsFiles(tmp_path)
+    put(tmp_path, lost(1), timestamp_seconds=7.0)
+    looked(files)
+    spool.remove(tmp_path, "nvml")
+
+    with caplog.at_level(logging.WARNING):
+        seen = [looked(files), looked(files)][1]
+    put(tmp_path)
+
+    assert (reasons(seen), seen.reported, len(caplog.records)) == ({}, {"nvml": 7.0}, 1)
+    assert seen.failed == {"nvml": "its findings were removed: restart source:nvml if they are not written again"}
+    assert looked(files).failed == {}
+
+
+def test_a_source_that_has_said_nothing_yet_or_is_asked_no_longer_has_not_failed(tmp_path):
+    """It is being started, or its line of the configuration is gone."""
+    files = FindingsFiles(tmp_path)
+    assert looked(files).failed == {}
+    put(tmp_path, lost(1))
+    looked(files)
+    spool.remove(tmp_path, "nvml")
+
+    assert (looked(files, sources=()).failed, looked(files).failed) == ({}, {})
+
+
+def test_what_an_operator_said_goes_with_its_file(tmp_path):
+    """No process would write it again: the file is the word."""
+    files = FindingsFiles(tmp_path)
+    cordoned = lost(1)
+    cordoned.reason = "cordoned"
+    put(tmp_path, cordoned, source="cordon")
+    assert reasons(looked(files, sources=["cordon"])) == {"GPU-1": ["cordoned"]}
+    spool.remove(tmp_path, "cordon")
+
+    seen = looked(files, sources=["cordon"])
+
+    assert (seen.findings, seen.failed) == ({}, {})
 
 
 def test_a_file_of_another_boot_or_of_a_source_that_is_not_asked_says_nothing(tmp_path):
@@ -102,7 +140,7 @@ def test_a_source_whose_file_cannot_be_read_has_failed_and_the_log_says_so_once(
     put(tmp_path, lost(1))
 
     assert (reasons(seen), list(seen.failed), len(caplog.records)) == ({}, ["nvml"], 1)
-    assert seen.failed["nvml"].endswith("remove the file if it is not written again")
+    assert seen.failed["nvml"].endswith(": restart source:nvml if they are not written again")
     assert reasons(looked(files)) == {"GPU-1": ["gpu-lost"]}
 
 

@@ -32,6 +32,7 @@ PLAYED_ELSEWHERE = {
     ("pci-driver", "driver-unbound"): "a scan may see it first: tests/vendors/test_pci_health.py, for every vendor",
     ("nvml", "nvlink-down"): "it takes two looks of half a minute's distance: tests/nvml/test_nvml_watcher.py",
     ("nvml", "nvlink-errors"): "likewise",
+    ("path", "node-missing"): "a scan may see it first: tests/vendors/test_generic_paths.py",
     ("cdi", "cdi-unwritable"): "it is about every device of a file: a test of its own in test_real_meanings.py",
 }
 """Meanings without a row, each with the reason."""
@@ -101,12 +102,13 @@ ROWS = [
     # a card's driver and attributes
     Row("scan", "driver-unbound", AMD, **_UNBOUND),
     Row("scan", "node-missing", XILINX, **_SHELL_LOST),
+    Row("scan", "shell-lost", XILINX, **of_fault("flash")),
     Row("scan", "unprogrammed", FPGA, **of_fault("afu", at="{id}")),
     Row("scan", "port-error", FPGA, **of_fault("afu", "torn", "{id}")),
     Row("scan", "fme-error", FPGA, **of_fault("file", at=COMPATIBILITY)),
     Row("scan", "shell-unreadable", XILINX, **of_fault("file", "x" * 5000, "rom.u.*/VBNV")),
     Row("node", "node-missing", FPGA, **of_fault("node", at="{id}")),
-    Row("path", "node-missing", FILE, **of_fault("file", at="run/licence"), is_brief=True),
+    Row("inventory", "gone", FILE, **of_fault("file", at="run/licence")),
     Row("inventory", "gone", XE, **of_fault("remove")),
     Row("pci-power", "power-state", FPGA, **of_fault("power")),
     Row("pci-config", "off-bus", FPGA, **of_fault("off-bus")),
@@ -194,6 +196,7 @@ ROWS = [
         report('{{"whom": {{"device": "{id}"}}, "reason": "burnt"}}\n'),
         report('{{"alive": true}}\n'),
     ),
+    Row("amd-kfd", "gpu-reset", AMD, **of_fault("gpu-reset")),
     Row("xpumd", "external", XE, **of_fault("xpumd")),
     Row("xpumd", "external", XE, **of_fault("xpumd", "warning"), value="warning"),
     Row("mps", "mps-daemon", SHARED, lambda bed, _: bed.daemon.kill(), lambda bed, _: bed.daemon.start()),

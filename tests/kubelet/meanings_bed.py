@@ -67,8 +67,6 @@ class Row:
     """Of the finding, where that has a meaning of its own."""
     stage: int = 1
     """What happens in one stage happens at once."""
-    is_brief: bool = False
-    """The next scan says it in other words: what was raised is counted."""
     of_all: bool = False
     """It is about every device of the resource."""
 
@@ -227,12 +225,9 @@ class Bed:
     def _wrong(self, standing, over) -> list[str]:
         """Findings that are not shown, and others that still are."""
         shown = self._findings()
-        absent = [f"no {row} of {device.id}" for row, device in standing if not self._is_shown(row, device, shown)]
+        absent = [f"no {row} of {device.id}" for row, device in standing if _finding(row, device) not in shown]
         kept = {(row, device) for row, device in over if (row, device) not in standing}
         return absent + [f"still {row} of {device.id}" for row, device in kept if _finding(row, device) in shown]
-
-    def _is_shown(self, row: Row, device: Device, shown: set[Finding]) -> bool:
-        return (row.reason, row.source) in self._raised if row.is_brief else _finding(row, device) in shown
 
     def _unhealthy(self) -> set[tuple[str, str]]:
         healthy = self.herd.kubelet.ask("devices")
@@ -246,11 +241,6 @@ class Bed:
     def _findings(self) -> set[Finding]:
         with urllib.request.urlopen(f"http://{self.herd.listen}/metrics", timeout=30) as answer:
             text = answer.read().decode()
-        self._raised = {
-            tuple(value for _, value in sorted(_LABEL.findall(line)))
-            for line in text.splitlines()
-            if line.startswith("devherd_health_findings_total{")
-        }
         shown = (dict(_LABEL.findall(line)) for line in text.splitlines() if line.startswith("devherd_device_finding{"))
         return {tuple(labels[name] for name in _LABELS) for labels in shown}
 

@@ -13,6 +13,8 @@ from objects_api import FEATURE, NODE
 
 from devherd import spool
 from devherd.config import Config, resolve, resolved_file
+from devherd.kubernetes import calm
+from devherd.kubernetes.calm import Calm
 from devherd.kubernetes.complaints import complaints_in
 from devherd.kubernetes.request import LabelsRequest, requests_for
 from devherd.scanner.devices_file import message_of
@@ -203,6 +205,40 @@ def test_devices_that_flap_do_not_flood_the_server(instance):
 
     assert len(instance.server.writes) <= 6 + (time.monotonic() - began) / 10
     instance.until_labelled(count="39")
+
+
+def test_labels_wait_for_nvml_which_alone_knows_some(instance):
+    """They would come in two steps, and those that stand from before would go and come."""
+    (instance.directory / "requests/nvml.json").write_text("{}")
+    instance.configure("node")
+    instance.start()
+    time.sleep(4)
+    assert instance.server.writes == []
+
+    (instance.directory / "facts").mkdir()
+    (instance.directory / "facts/nvml.json").write_text('{"facts": null}')
+
+    instance.until_labelled(count="3")
+
+
+def test_what_changes_all_the_time_is_waited_for_no_longer_than_half_a_minute(monkeypatch):
+    """And what comes in steps until it has stood for two seconds."""
+    now = 100.0
+    monkeypatch.setattr(calm.time, "monotonic", lambda: now)
+    waiting = Calm()
+
+    def looks(*seen: int, is_awaited: bool = False) -> list[bool]:
+        nonlocal now
+        found = []
+        for each in seen:
+            found.append(waiting.after(each, is_awaited=is_awaited))
+            now += 1.0
+        return found
+
+    assert looks(1, 2, 3, 3, 3, 3) == [False, False, False, False, True, True]
+    assert looks(3, 3, is_awaited=True) == [False, False]
+    assert looks(3, 4, 4, 4) == [True, False, False, True]
+    assert looks(*range(10, 45)) == [False] * 30 + [True] * 5
 
 
 def test_a_torn_request_is_no_request():

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from devherd.proto.amd_exporter_pb2 import GPUState, GPUStateResponse
+from devherd_sim.node import faults
 
 RESOURCE = "amd.com/gpu"
 SOCKET = "var/lib/amd-metrics-exporter/amdgpu_device_metrics_exporter_grpc.socket"
@@ -43,3 +44,19 @@ async def test_a_gpu_that_amds_exporter_calls_unhealthy_is_given_to_nobody(testb
 
     assert testbed.kubelet.devices(RESOURCE)[ill] == "Unhealthy"
     await testbed.child("source:amd-exporter")
+
+
+@pytest.mark.on("amd-8", QUICK)
+async def test_a_gpu_that_its_driver_resets_is_given_to_nobody_until_that_is_done(testbed):
+    """As often as it happens; a GPU that is reset again and again is not held back for that."""
+    await testbed.kubelet.until_allocatable(RESOURCE, 8, within=30)
+    await testbed.child("source:amd-kfd")
+    status = testbed.settings.findings_directory / "amd-kfd"
+    await testbed.until(lambda: any(status.iterdir()), "the process listens")
+    gpu = min(testbed.kubelet.devices(RESOURCE))
+    for _ in range(4):
+        faults.inject(testbed.node, "gpu-reset", gpu)
+        await testbed.kubelet.until_allocatable(RESOURCE, 7, within=30)
+        assert testbed.kubelet.devices(RESOURCE)[gpu] == "Unhealthy"
+        faults.clear(testbed.node, "gpu-reset", gpu)
+        await testbed.kubelet.until_allocatable(RESOURCE, 8, within=30)

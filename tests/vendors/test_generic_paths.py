@@ -162,6 +162,19 @@ def test_a_node_that_goes_and_comes_is_polled_unhealthy_and_healthy(tmp_path):
     assert native.poll() == []
 
 
+def test_a_file_that_goes_and_comes_is_polled_unhealthy_and_healthy(tmp_path):
+    """Likewise: in a running devherd a scan may say first that it is gone."""
+    root = planted(tmp_path, "/run/licence", "/dev/fuse")
+    mounted = {"paths": [{"path": "/run/licence", "type": "Mount"}]}
+    native = scanner(root, mounted, {"paths": [{"path": "/dev/fuse"}]})
+    (licence,) = (device.id for device in native.scan().devices if device.attributes["path"] == "/run/licence")
+    assert native.poll() == []
+    (root / "run/licence").unlink()
+    assert native.poll() == [("generic", GROUP, licence, ["node-missing"])]
+    (root / "run/licence").touch()
+    assert native.poll() == []
+
+
 def test_a_device_that_vanished_is_absent_from_the_next_scan(tmp_path):
     """What becomes of it then is the inventory's business."""
     root = planted(tmp_path, "/dev/kvm")

@@ -256,7 +256,7 @@ def test_a_mig_device_that_nvml_has_not_told_of_waits(tmp_path: Path):
     where, _, what = complaint.partition(": ")
     assert where == "/proc/driver/nvidia/capabilities/gpu0/mig"
     assert what.startswith("MIG devices gi3/ci0 are not advertised: NVML does not list them; in a container it lists")
-    assert what.endswith("the patch nvidia-mig.yaml)")
+    assert what.endswith("the component nvidia-mig)")
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,76 @@ def test_a_card_that_was_never_flashed_is_a_problem(tmp_path: Path) -> None:
     assert "flash a shell" in scan.problems[0].error
 
 
+def lose_user_function(root: Path) -> None:
+    """As while a shell is flashed: the host has forgotten the function, the card is there by its other one."""
+    shutil.rmtree(root / U200)
+    (root / "sys/bus/pci/devices/0000:65:00.1").unlink()
+
+
+def lose_drivers(root: Path) -> None:
+    """The functions are there, under no driver, and nothing marks them as XRT's."""
+    for mark in ("0000:65:00.0/mgmt_pf", "0000:65:00.1/user_pf"):
+        (root / "sys/devices/pci0000:64" / mark).unlink()
+
+
+def become_golden(root: Path) -> None:
+    """What answers before a shell is loaded: one function, with another device id."""
+    lose_user_function(root)
+    (root / "sys/devices/pci0000:64/0000:65:00.0/mgmt_pf").unlink()
+    (root / "sys/devices/pci0000:64/0000:65:00.0/device").write_text("0xd004\n")
+
+
+@pytest.mark.parametrize("lose", [lose_user_function, lose_drivers, become_golden])
+def test_a_card_that_is_flashed_is_unhealthy_for_a_reason_of_its_own_and_not_gone(lose: Any, tmp_path: Path) -> None:
+    """Until its user function is there again, under the same resource; the others stay as they are."""
+    root = planted(tmp_path)
+    scans, known = scanner(root), Inventory()
+    known.observe(scans.scan(), 0.0, 60.0)
+    for second in (1.0, 2.0):
+        lose(root)
+        for later in (0.0, 0.1):
+            known.observe(scans.scan(), second + later, 60.0)
+            [ill] = [entry for entry in known.entries.values() if entry.findings or not entry.is_found]
+            assert (ill.device.id, ill.resource_name) == ("0000:65:00.1", NAME)
+            assert (reasons_in(ill.findings), ill.gone_since) == (["shell-lost"], None)
+        planted(root)
+        known.observe(scans.scan(), second + 0.2, 60.0)
+        assert all(entry.is_found and not entry.findings for entry in known.entries.values())
+
+
+def test_a_card_that_leaves_its_slot_is_gone(tmp_path: Path) -> None:
+    """Nothing of it is on the bus any more."""
+    root = planted(tmp_path)
+    scans, known = scanner(root), Inventory()
+    known.observe(scans.scan(), 0.0, 60.0)
+    lose_user_function(root)
+    (root / "sys/bus/pci/devices/0000:65:00.0").unlink()
+    known.observe(scans.scan(), 1.0, 60.0)
+    [gone] = [entry for entry in known.entries.values() if not entry.is_found]
+    assert (gone.device.id, gone.gone_since) == ("0000:65:00.1", 1.0)
+
+
+def test_another_scanner_knows_a_card_that_is_flashed_by_its_management_function(tmp_path: Path) -> None:
+    """The inventory outlives the process that began it."""
+    root, known = planted(tmp_path), Inventory()
+    known.observe(scanner(root).scan(), 0.0, 60.0)
+    lose_user_function(root)
+    known.observe(scanner(root).scan(), 1.0, 60.0)
+    [ill] = [entry for entry in known.entries.values() if entry.findings]
+    assert (ill.device.id, reasons_in(ill.findings), ill.gone_since) == ("0000:65:00.1", ["shell-lost"], None)
+
+
+def test_half_a_card_of_two_devices_is_not_offered_while_the_other_half_is_flashed(tmp_path: Path) -> None:
+    """A U30 is given out as one: what is left of it stays as it was known."""
+    node = SimulatedNode.create(tmp_path, preset("xilinx-u30"))
+    scans, known = scanner(tmp_path, u30_alloc_unit="card"), Inventory()
+    known.observe(scans.scan(), 0.0, 60.0)
+    node.functions.take_away("0000:02:00.1")
+    known.observe(scans.scan(), 1.0, 60.0)
+    found = {entry.device.id: (entry.is_found, len(entry.device.nodes)) for entry in known.entries.values()}
+    assert found == {"0000:01:00.1": (False, 4), "0000:03:00.1": (True, 4)}
+
+
 def test_a_reset_card_recovers_without_a_restart_17(tmp_path: Path) -> None:
     """Peer defect, issue 17: during a reset the card keeps its resource, unhealthy; the others stay healthy."""
     root = planted(tmp_path)

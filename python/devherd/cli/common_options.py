@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,4 +54,9 @@ def load_config(arguments: argparse.Namespace) -> "Config":
     """The configuration for a command. Raises ConfigError or UsageError."""
     from devherd.config import COMMON_OPTIONS, load
 
-    return load({name: getattr(arguments, name) for name in ("config", *COMMON_OPTIONS)}, os.environ)
+    return load(given_options(arguments, ("config", *COMMON_OPTIONS)), os.environ)
+
+
+def given_options(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, str | None]:
+    """What the command line gives of these; None: not given."""
+    return {name: getattr(arguments, name, None) for name in names}

@@ -1,17 +1,20 @@
 """Run the supervisor in the foreground: it scans the host, serves resources to the kubelet and restarts what fails.
 
-SIGTERM and SIGINT stop it cleanly. SIGHUP reads the configuration again; a bad one changes nothing.
+SIGTERM and SIGINT stop it cleanly. SIGHUP reads the configuration again; a bad one changes nothing. With --configs a
+label of the node chooses the configuration, and is followed, as are changes of the chosen file.
 """
 
 import argparse
 import os
 from typing import TYPE_CHECKING
 
-from devherd.cli.common_options import load_config
+from devherd.cli.common_options import given_options
+from devherd.configurations import DEFAULT_LABEL
 from devherd.errors import UsageError
 
 if TYPE_CHECKING:
-    from devherd.config.resolved import Config
+    from devherd.config import Config
+    from devherd.config.resolved import Config as Resolved
     from devherd.settings import Settings
 
 
@@ -27,18 +30,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where another instance runs, prepare everything, wait for its end and take over, instead of ending with"
         f" exit code 3; also {_TAKE_OVER}=true",
     )
+    parser.add_argument(
+        "--configs", metavar="DIR", help="a directory of configurations, in place of --config (DEVHERD_CONFIGS)"
+    )
+    parser.add_argument(
+        "--config-label",
+        metavar="KEY",
+        help=f"the label of the node whose value names one of them (DEVHERD_CONFIG_LABEL; default: {DEFAULT_LABEL})",
+    )
+    parser.add_argument(
+        "--config-default",
+        metavar="NAME",
+        help="the one for nodes without the label (DEVHERD_CONFIG_DEFAULT; default: `default`, or the only one)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until it is stopped. Raises AlreadyRunningError and UsageError."""
     from devherd.supervisor import run as supervisor
 
-    def load(running: "Settings | None") -> "Config":
+    if arguments.config and arguments.configs:
+        raise UsageError("`--configs` is another way than `--config`", "both are given", "leave one out")
+
+    def load(running: "Settings | None") -> "Resolved":
         from devherd.config import reload, resolve
 
-        return resolve(reload(running, os.environ) if running else load_config(arguments))
+        return resolve(reload(running, os.environ) if running else _first(arguments))
 
     return supervisor.run(load, takes_over=arguments.take_over or _is_told_to_take_over())
+
+
+def _first(arguments: argparse.Namespace) -> "Config":
+    """The configuration to start with: the label is asked for, because pods would be given the wrong resources."""
+    from devherd.config import COMMON_OPTIONS, load
+    from devherd.config.sources import CHOICE_OPTIONS, source_of
+    from devherd.kubernetes.node_label import label_at_start
+
+    options = given_options(arguments, ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
+    chosen_from = source_of(options, os.environ).configurations
+    return load(options, os.environ, label_at_start(chosen_from.label) if chosen_from else None)
 
 
 def _is_told_to_take_over() -> bool:

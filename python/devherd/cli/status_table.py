@@ -31,6 +31,10 @@ def parts(
     resources = [resource for resource in named if resource.name in names] if choice.unhealthy else named
     if herd.head:
         yield from _head(herd.head)
+        if herd.standby:
+            waits = amounts.duration(time.time() - herd.standby.since)
+            what = f"devherd {herd.standby.version} ({herd.standby.revision}) stands by to take over, up {waits}"
+            yield Text(plain(what), "bold")
         yield ""
     if noted:
         yield _devices(herd, noted, allocations)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from devherd.config.errors import ConfigError
-    from devherd.config.loader import COMMON_OPTIONS, DEFAULT_PATH, file_of, judge, load, reload
+    from devherd.config.loader import COMMON_OPTIONS, judge, load, reload
     from devherd.config.model import Config, ResourceRule, Sharing
     from devherd.config.resolution import resolve
+    from devherd.config.sources import DEFAULT_PATH, file_of
     from devherd.config.values import parse_duration
     from devherd.config.vendors import Vendors
 
@@ -34,9 +35,10 @@ __all__ = [
 
 _NAMES = {
     "errors": ("ConfigError",),
-    "loader": ("COMMON_OPTIONS", "DEFAULT_PATH", "file_of", "judge", "load", "reload"),
+    "loader": ("COMMON_OPTIONS", "judge", "load", "reload"),
     "model": ("Config", "ResourceRule", "Sharing"),
     "resolution": ("resolve",),
+    "sources": ("DEFAULT_PATH", "file_of"),
     "values": ("parse_duration",),
     "vendors": ("Vendors",),
 }

@@ -41,6 +41,10 @@ health:
     "kubernetes": """\
 kubernetes: {node_condition: true}
 """,
+    "node_labels": """\
+# By Node Feature Discovery, without the second set of AMD's names.
+node_labels: {write: node_feature, omit: "beta.amd.com/*"}
+""",
     "exporter": """\
 # Each device once, however many containers share it.
 exporter: {device_metrics: physical}

@@ -35,3 +35,5 @@ class HealthOptions(Section):
     """The socket of AMD's metrics exporter; `auto`: at its usual place, if it is there; `false`: never."""
     xpumd: MonitorSocket = "auto"
     """The socket of Intel's xpumd; `auto`: at its usual place, if it is there; `false`: never."""
+    amd_kfd: Switch = True
+    """Whether AMD's driver is listened to, which tells of resets by `/dev/kfd`, where that may be opened."""

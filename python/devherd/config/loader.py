@@ -12,13 +12,13 @@ from devherd.config.errors import config_error
 from devherd.config.foreign import what_else
 from devherd.config.model import Config
 from devherd.config.positions import Positions
+from devherd.config.sources import Source, chosen_again, source_of
 from devherd.config.web import Web
 from devherd.config.web_config import WebConfig
 from devherd.config.words import problems_of
 from devherd.settings import Settings
 from devherd.spool.identity import identity_of
 
-DEFAULT_PATH = Path("/etc/devherd/config.yaml")
 COMMON_OPTIONS = (
     *("host_root", "kubelet_dir", "registration", "run_dir", "state_dir", "listen", "web_config"),
     *("log_level", "log_format"),
@@ -26,13 +26,19 @@ COMMON_OPTIONS = (
 _PATHS = ("host_root", "kubelet_dir", "run_dir", "state_dir", "web_config")
 
 
-def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
+def load(options: Mapping[str, str | None], environ: Mapping[str, str], label_value: str | None = None) -> Config:
     """The configuration from options (`config` and the common ones, None = not given), environment and file.
 
+    `label_value` is that of the node's label which chooses the file (sources.py); None: nobody can tell.
     Raises ConfigError with every error found, UsageError when the file cannot be read.
     """
+    source = source_of(options, environ, label_value)
+    return _load(options, environ, source)
+
+
+def _load(options: Mapping[str, str | None], environ: Mapping[str, str], source: Source) -> Config:
     given = given_values(options, environ)
-    path = file_of(options, environ)
+    path = source.file
     seen = (
         identity_of(path, follow_symlinks=True) if path else None
     )  # before it is read: what is put in place meanwhile is another version
@@ -40,6 +46,7 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
     config = valid(str(path or "the options"), text, given)
     config._web = _web(config.web_config)  # noqa: SLF001 - as below
     config._source, config._seen = path, seen  # noqa: SLF001 - set once here, read through `source` and `settings`
+    config._configurations, config._label_value = source.configurations, source.label_value  # noqa: SLF001 - likewise
     config._given_options = tuple(  # noqa: SLF001 - likewise
         (name, given[name][0] if name in given else value) for name, value in options.items() if value is not None
     )
@@ -48,8 +55,10 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Confi
 
 def reload(settings: Settings, environ: Mapping[str, str]) -> Config:
     """The configuration as it is now for an instance that runs with these settings. Raises as `load` does."""
-    path = str(settings.config_path) if settings.config_path else None
-    return load({**dict(settings.given_options), "config": path}, environ)
+    options = dict(settings.given_options)
+    if settings.configurations is not None:
+        return _load(options, environ, chosen_again(settings))
+    return load({**options, "config": str(settings.config_path) if settings.config_path else None}, environ)
 
 
 def judge(
@@ -97,16 +106,9 @@ def _web(path: Path | None) -> Web:
     text = file_content.decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
     content, positions = file_content.parsed(source, text)
     try:
-        return WebConfig.model_validate(content).in_force(path.parent.absolute())
+        return WebConfig.model_validate(content).in_force(path.absolute())
     except ValidationError as error:
         raise config_error(source, problems_of(error, WebConfig), positions) from None
-
-
-def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:
-    """The file to read: the one given, or the default one if it is there."""
-    if given := options.get("config") or environ.get("DEVHERD_CONFIG"):
-        return Path(given)
-    return DEFAULT_PATH if DEFAULT_PATH.exists() else None
 
 
 def valid(source: str, text: str, given: Mapping[str, tuple[str, str]] = MappingProxyType({})) -> Config:

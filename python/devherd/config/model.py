@@ -26,6 +26,7 @@ from devherd.config.values import (
 )
 from devherd.config.vendors import Vendors
 from devherd.config.web import Web
+from devherd.configurations import Configurations
 from devherd.settings import DEFAULT_RUN_DIR, RegistrationWay, Settings
 from devherd.spool.identity import Identity
 
@@ -174,6 +175,8 @@ class Config(Section):
     _web: Web = Web()
     _source: Path | None = None
     _seen: Identity | None = None
+    _configurations: Configurations | None = None
+    _label_value: str = ""
     _positions: Positions | None = None
     _given_options: tuple[tuple[str, str], ...] = ()
 
@@ -197,6 +200,8 @@ class Config(Section):
         return Settings(
             config_path=self._source,
             config_seen=self._seen,
+            configurations=self._configurations,
+            config_label_value=self._label_value,
             host_root=self.host_root,
             kubelet_dir=self.kubelet_dir,
             registration=self.registration,

@@ -14,7 +14,7 @@ from devherd.config.vendor_options import VendorOptions
 from devherd.config.vendors import Vendors
 from devherd.config.warnings import place_of, placed, warnings_of
 from devherd.config.xid_policy import XidPolicy
-from devherd.health.sources import AMD_EXPORTER, XPUMD
+from devherd.health.sources import AMD_EXPORTER, AMD_KFD, XPUMD
 from devherd.health.xids import XID
 
 if TYPE_CHECKING:
@@ -59,7 +59,11 @@ def _health(config: model.Config) -> resolved.HealthOptions:
         ],
         kernel_log=_kernel_log(options.kernel_log),
         external=[_external(one, place_of(config, (*external, number))) for number, one in enumerate(options.external)],
-        monitors={AMD_EXPORTER: str(options.amd_exporter or ""), XPUMD: str(options.xpumd or "")},
+        monitors={
+            AMD_EXPORTER: str(options.amd_exporter or ""),
+            XPUMD: str(options.xpumd or ""),
+            AMD_KFD: "auto" if options.amd_kfd else "",
+        },
     )
 
 

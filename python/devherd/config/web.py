@@ -43,6 +43,8 @@ class Tls:
 class Web:
     """The whole; without anything in it, whoever reaches the port may read."""
 
+    file: Path | None = field(default=None, compare=False)
+    """Where it is written, passwords with it."""
     tls: Tls | None = None
     headers: dict[str, str] = field(default_factory=dict)
     """Of every answer."""

@@ -130,11 +130,12 @@ class WebConfig(Section):
     basic_auth_users: dict[Annotated[str, AfterValidator(_user)], Annotated[str, BeforeValidator(_hash)]] = {}
     rate_limit: Annotated[Any, _refused("leave it out: connections are limited for each client")] = None
 
-    def in_force(self, directory: Path) -> Web:
-        """Its plain values; relative paths begin at the directory of the file."""
+    def in_force(self, file: Path) -> Web:
+        """Its plain values; relative paths begin at the directory of the file, whose path is absolute."""
         headers = self.http_server_config.headers.model_dump(by_alias=True)
         return Web(
-            tls=self.tls_server_config.in_force(directory),
+            file=file,
+            tls=self.tls_server_config.in_force(file.parent),
             headers={name: value for name, value in headers.items() if value},
             users=dict(self.basic_auth_users),
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devherd.config.resolved import Config
-from devherd.doctor import devices, environment, kubelet, notifications, running, runtime
+from devherd.doctor import devices, environment, kubelet, notifications, running, runtime, web
 from devherd.doctor.line import Level, Line, problem
 from devherd.errors import DevherdError
 from devherd.scanner.scan_once import ScanReport, scan_once
@@ -54,6 +54,9 @@ def examine(config: Config | None, settings: Settings, complaint: str = "") -> E
         notifications.TOPIC,
         lambda: notifications.judge(notifications.look(settings.host_root), has_network_cards=has_network_cards),
     )
+    if config is not None:
+        guards = config.web
+        lines += _guarded(web.TOPIC, lambda: web.judge(web.look(guards)))
     lines += _guarded(running.TOPIC, lambda: running.judge(running.look(settings)))
     return Examination(lines, scan)
 

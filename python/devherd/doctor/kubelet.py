@@ -27,17 +27,21 @@ class KubeletDirectory:
     """Why it accepts no registration."""
     pod_resources: str | None
     """Why it does not say which pods have which devices."""
+    allocatable: str | None = None
+    """Why it does not say which devices pods can have; not asked where it says nothing of pods."""
     others: tuple[str, ...] = ()
     """Sockets of other plugins on which somebody listens."""
 
 
 def look(settings: Settings) -> KubeletDirectory:
     """Read it, and call the kubelet."""
+    pod_resources = knock(settings.pod_resources_socket) or _answer(settings, "list_pods")
     return KubeletDirectory(
         settings=settings,
         refusal=_refusal(settings.socket_directory),
         kubelet=knock(settings.kubelet_socket),
-        pod_resources=knock(settings.pod_resources_socket) or _pod_resources_refusal(settings),
+        pod_resources=pod_resources,
+        allocatable=None if pod_resources else _answer(settings, "allocatable_ids"),
         others=tuple(_others(settings.plugin_directory)),
     )
 
@@ -51,15 +55,18 @@ def judge(found: KubeletDirectory, names: Collection[str]) -> Iterator[Line]:
         cure = "name the kubelet's directory with --kubelet-dir, mount it in the pod, and run as root"
         yield problem(TOPIC, f"{settings.socket_directory} cannot be used: {found.refusal}", cure)
     if found.kubelet is None:
-        yield ok(TOPIC, f"{settings.kubelet_socket} accepts registrations")
+        yield ok(TOPIC, f"{settings.kubelet_socket} accepts registrations (device plugin API v1beta1)")
     elif settings.registration == "kubelet_socket":
         cure = "start the kubelet (`systemctl status kubelet`), or name its directory with --kubelet-dir"
         yield problem(TOPIC, found.kubelet, cure)
     if found.pod_resources is None:
-        yield ok(TOPIC, "PodResources answers: the holders of devices are known")
+        yield ok(TOPIC, "PodResources v1 answers: the holders of devices are known")
     else:
         cure = f"mount {settings.pod_resources_socket.parent} in the pod; without it no holder of a device is shown"
         yield warning(TOPIC, f"PodResources does not answer: {found.pod_resources}", cure)
+    if found.allocatable is not None:
+        cure = "use Kubernetes 1.30 or newer; a kubelet that has lost devices is not noticed without"
+        yield warning(TOPIC, f"PodResources does not say what is allocatable: {found.allocatable}", cure)
     yield from _about_others(found, names)
 
 
@@ -97,13 +104,17 @@ def _others(directory: Path) -> Iterator[str]:
             yield entry.name
 
 
-def _pod_resources_refusal(settings: Settings) -> str | None:
+def _answer(settings: Settings, question: str) -> str | None:
+    """Why the kubelet does not answer one of `pod_resources`' questions, None where it does."""
     import grpc.aio  # noqa: PLC0415 - takes its time, and the kubelet may be away
 
-    from devherd.kubelet.pod_resources import list_pods  # noqa: PLC0415 - likewise
+    from devherd.kubelet import pod_resources  # noqa: PLC0415 - likewise
 
+    ask = {"list_pods": pod_resources.list_pods, "allocatable_ids": pod_resources.allocatable_ids}[question]
     try:
-        asyncio.run(list_pods(settings.pod_resources_socket))
+        asyncio.run(ask(settings.pod_resources_socket))
     except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return "the kubelet does not have version v1 of it"
         return f"the kubelet answered {error.code().name}: {error.details()}"
     return None

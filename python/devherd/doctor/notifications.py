@@ -80,7 +80,9 @@ def _of_devlink(hidden: tuple[str, ...]) -> Line:
     which = ", ".join(hidden[:_MOST_NAMED]) + (" …" if len(hidden) > _MOST_NAMED else "")
     what = f"devlink cannot tell of the network cards' firmware: {which} of the host in another network namespace"
     return warning(
-        TOPIC, what, "add the component deploy/kubernetes/components/host-network; without it a card whose firmware fails is Healthy"
+        TOPIC,
+        what,
+        "add the component host-network of deploy/kubernetes; without it a card whose firmware fails is Healthy",
     )
 
 

@@ -1,4 +1,4 @@
-"""The instance of this run directory, and what one that is started would need: the directory, room, the port."""
+"""The instance of this run directory, and what one that is started would need: directories, room in them, the port."""
 
 import errno
 import os
@@ -15,9 +15,26 @@ from devherd.kubelet.registration_socket import knock
 from devherd.settings import Settings
 
 TOPIC = "instance"
-_LEAST_ROOM_BYTES = 32 << 20
-"""Of the run directory: two rotated logs and a history for each child."""
+_RUN_BYTES = 32 << 20
+"""Two rotated logs and a history for each child."""
+_LASTING_BYTES = 1 << 20
+"""Cordons."""
+_FEWEST_FILES = 100
 _ADDRESS = re.compile(r"(?P<host>.*):(?P<port>\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory, and the option that names it; `refusal` is why it cannot be used, empty where it can."""
+
+    path: Path
+    option: str
+    needs_bytes: int
+    refusal: str = ""
+    room_bytes: int | None = None
+    """None where that cannot be asked."""
+    room_files: int | None = None
+    """None also where a file system has no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +44,7 @@ class Instance:
     settings: Settings
     is_running: bool
     herd: Herd = field(default_factory=Herd)
-    run_dir: str = ""
-    """Why the run directory cannot be used."""
-    room_bytes: int = _LEAST_ROOM_BYTES
+    places: tuple[Place, ...] = ()
     taken: tuple[str, ...] = ()
     """Addresses at which somebody listens."""
 
@@ -44,8 +59,7 @@ def look(settings: Settings) -> Instance:
         settings=settings,
         is_running=knock(settings.control_socket) is None,
         herd=herd,
-        run_dir=_refusal(settings.run_dir),
-        room_bytes=_room(settings.run_dir),
+        places=tuple(_places(settings)),
         taken=tuple(address for address in settings.listen_addresses if _is_taken(address)),
     )
 
@@ -53,13 +67,8 @@ def look(settings: Settings) -> Instance:
 def judge(found: Instance) -> Iterator[Line]:
     """What is to be said of it."""
     run_dir = found.settings.run_dir
-    if found.run_dir:
-        yield problem(TOPIC, f"{run_dir} cannot be used: {found.run_dir}", "use sudo, or name another with --run-dir")
-    elif found.room_bytes < _LEAST_ROOM_BYTES:
-        left = f"{found.room_bytes >> 20} MiB"
-        yield problem(TOPIC, f"{run_dir} has only {left} left", "make room, or name another directory with --run-dir")
-    else:
-        yield ok(TOPIC, f"{run_dir} can be written")
+    for place in found.places:
+        yield _of_the_place(place)
     if not found.is_running:
         yield ok(TOPIC, f"no instance runs in {run_dir}")
         for address in found.taken:
@@ -87,20 +96,38 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
             yield warning(TOPIC, f"{resource.name} is not registered: {registration.detail}", "devherd status")
 
 
-def _refusal(run_dir: Path) -> str:
-    place = next(path for path in (run_dir, *run_dir.parents) if path.exists())
-    if not place.is_dir():
-        return f"{place} is not a directory"
-    return "" if os.access(place, os.W_OK | os.X_OK) else f"{place} cannot be written"
+def _of_the_place(place: Place) -> Line:
+    if place.refusal:
+        cure = f"use sudo, or name another with {place.option}"
+        return problem(TOPIC, f"{place.path} cannot be used: {place.refusal}", cure)
+    cure = f"make room, or name another directory with {place.option}"
+    if place.room_bytes is not None and place.room_bytes < place.needs_bytes:
+        left = f"{place.room_bytes >> 20} of the {place.needs_bytes >> 20} MiB that may be needed"
+        return problem(TOPIC, f"{place.path} has only {left}", cure)
+    if place.room_files is not None and place.room_files < _FEWEST_FILES:
+        return problem(TOPIC, f"{place.path} has room for {place.room_files} files only", cure)
+    return ok(TOPIC, f"{place.path} can be written")
 
 
-def _room(run_dir: Path) -> int:
-    place = next(path for path in (run_dir, *run_dir.parents) if path.exists())
+def _places(settings: Settings) -> Iterator[Place]:
+    yield _place(settings.run_dir, "--run-dir", _RUN_BYTES)
+    if settings.lasting_directory is not None:
+        yield _place(settings.lasting_directory, "--state-dir", _LASTING_BYTES)
+
+
+def _place(path: Path, option: str, needs_bytes: int) -> Place:
+    """Of one that is still to be made, by the directory in which it will be."""
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        return Place(path, option, needs_bytes, refusal=f"{there} is not a directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Place(path, option, needs_bytes, refusal=f"{there} cannot be written")
     try:
-        room = os.statvfs(place)
+        room = os.statvfs(there)
     except OSError:
-        return _LEAST_ROOM_BYTES
-    return room.f_bavail * room.f_frsize
+        return Place(path, option, needs_bytes)
+    files = room.f_favail if room.f_files else None
+    return Place(path, option, needs_bytes, room_bytes=room.f_bavail * room.f_frsize, room_files=files)
 
 
 def _is_taken(address: str) -> bool:

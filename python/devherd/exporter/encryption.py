@@ -50,7 +50,7 @@ class Encryption:
             return
         is_first, self._files = not self._files, files
         try:
-            self.context = _context(self._tls)
+            self.context = context_of(self._tls)
         except OSError as error:  # ssl.SSLError is one
             if str(error) != self._complaint:
                 stays = (
@@ -64,7 +64,8 @@ class Encryption:
                 log.info("serving with the new certificate %s", self._tls.cert_file)
 
 
-def _context(tls: Tls) -> "ssl.SSLContext":
+def context_of(tls: Tls) -> "ssl.SSLContext":
+    """What serves by these files. Raises OSError that names the one that cannot be used."""
     import ssl  # noqa: PLC0415 - 3 MB, where there is TLS alone
 
     _give_to_asyncio()

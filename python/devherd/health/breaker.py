@@ -22,17 +22,20 @@ PRESENCE = frozenset(
         "cordoned",
         "driver-unbound",
         "gone",
+        "gpu-reset",
         "mps-daemon",
         "node-missing",
         "off-bus",
         "pci-recovery",
         "probe-timeout",
+        "shell-lost",
         "unprogrammed",
     }
 )
 """Reasons that say what is there, what answers, or what an operator wants.
 
 Of a port that the kernel could not recover, everything below it is meant: most cards at once is what that looks like.
+GPUs that are linked are reset together.
 """
 
 

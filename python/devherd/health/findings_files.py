@@ -1,7 +1,7 @@
 """`<run-dir>/findings/<source>/current.pb`: the findings of sources that run as separate processes."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from devherd import spool
@@ -19,7 +19,8 @@ from devherd.spool.identity import Identity, identity_of
 log = logging.getLogger(__name__)
 
 
-_UNREADABLE = "its findings cannot be read: {}: remove the file if it is not written again"
+_UNREADABLE = "its findings cannot be read: {error}: restart source:{source} if they are not written again"
+_REMOVED = "its findings were removed: restart source:{source} if they are not written again"
 
 
 class FindingsFiles:
@@ -28,15 +29,18 @@ class FindingsFiles:
     def __init__(self, directory: Path | None) -> None:
         """Without a directory there are no such sources."""
         self._directory = directory
-        self._known: dict[str, tuple[Identity, health_pb2.Findings]] = {}
+        self._known: dict[str, tuple[Identity | None, health_pb2.Findings]] = {}
+        """By source: which version of its file was read last, None where that was removed, and what it says."""
 
-    def read(self, sources: Iterable[str], now: Now) -> dict[str, health_pb2.Findings]:
+    def read(self, sources: Collection[str], now: Now) -> dict[str, health_pb2.Findings]:
         """What each of these sources says, by source; those that have said nothing yet, in this boot, are left out.
 
-        A source whose file cannot be read has failed: it takes nothing back.
+        A source whose file cannot be read, or was removed, has failed: it takes nothing back. An operator's word is the
+        file itself, and goes with it.
         """
         if self._directory is None:
             return {}
+        self._known = {source: known for source, known in self._known.items() if source in sources}
         for source in sources:
             self._read(self._directory, source)
         said = {source: self._known[source][1] for source in sources if source in self._known}
@@ -45,16 +49,27 @@ class FindingsFiles:
     def _read(self, directory: Path, source: str) -> None:
         file = spool.path_of(directory, source)
         identity = identity_of(file)
-        if identity is None:
+        if identity is None and source in OF_OPERATORS:
             self._known.pop(source, None)
+        elif identity is None:
+            self._note_removal(source)
         elif source not in self._known or self._known[source][0] != identity:
             try:
                 self._known[source] = identity, _registered(source, spool.read(file, health_pb2.Findings))
             except FileNotFoundError:
-                return
+                self._note_removal(source)
             except spool.SpoolError as error:
                 log.warning("cannot read the findings of source %s: %s; what it said stands", source, error)
-                self._known[source] = identity, health_pb2.Findings(source=source, failed=_UNREADABLE.format(error))
+                self._known[source] = identity, _failed(source, _UNREADABLE, error=error)
+
+    def _note_removal(self, source: str) -> None:
+        before, said = self._known.get(source, (None, None))
+        if before is None or said is None:
+            return
+        log.warning("the findings of source %s were removed; what it said stands", source)
+        removed = _failed(source, _REMOVED)
+        removed.boot_id, removed.timestamp_seconds = said.boot_id, said.timestamp_seconds
+        self._known[source] = None, removed
 
     def directories(self) -> list[str]:
         """Existing directories in which files change."""
@@ -101,6 +116,10 @@ def _state(seen: Seen, key: DeviceKey, source: str, statement: health_pb2.Eviden
         seen.cleared_by_operator(key, statement.reason, statement.monotonic_seconds)
     else:
         seen.evident(key, Evidence(statement.evidence), statement.monotonic_seconds)
+
+
+def _failed(source: str, why: str, error: Exception | None = None) -> health_pb2.Findings:
+    return health_pb2.Findings(source=source, failed=why.format(source=source, error=error))
 
 
 def _registered(source: str, findings: health_pb2.Findings) -> health_pb2.Findings:

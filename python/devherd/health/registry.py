@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from devherd._native import health_sources
 from devherd.health.clears import LEVEL, Clears, Evidence, Level, Never, Quiet, Until
-from devherd.health.sources import AMD_EXPORTER, XPUMD
+from devherd.health.sources import AMD_EXPORTER, AMD_KFD, XPUMD
 from devherd.health.sources import EXTERNAL as EXTERNAL_PREFIX
 from devherd.health.xids import TOLD, UNKNOWN, XID, Kind, kinds, told
 
@@ -41,6 +41,7 @@ KERNEL_LOG = "kernel-log"
 MPS = "mps"
 DEVLINK = "devlink"
 FIRMWARE = "firmware"
+GPU_RESET = "gpu-reset"
 LATCHED = "error, with no way to recover"
 """What devlink says of a part of a card whose driver stays with an error that it has seen once."""
 MPS_DAEMON = "mps-daemon"
@@ -171,6 +172,12 @@ _OURS = {
         "unhealthy",
         "AMD's metrics exporter calls the GPU unhealthy",
         by_value={ALL_AT_ONCE: Meaning("warn", "AMD's metrics exporter calls all GPUs unhealthy at once")},
+    ),
+    (AMD_KFD, GPU_RESET): Meaning(
+        "unhealthy",
+        "AMD's driver tells that it resets the GPU, and has not told that it is done",
+        Until(_NEW_START | {Evidence.SOURCE_CLEARED}),
+        is_damped=False,
     ),
     (XPUMD, EXTERNAL): Meaning(
         "unhealthy",

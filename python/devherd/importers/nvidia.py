@@ -73,7 +73,7 @@ _DEFAULTS = {
 _CHARTS_MPS_ROOT = "/run/nvidia/mps"
 """The file seldom has it: the chart sets MPS_ROOT."""
 _CDI_HOOKS = "the hooks are those of the vendor's default"
-_LABELS = "devherd writes no node labels"
+_LABELS = "labels are written on request: `node_labels` in docs/node-labels.md"
 _REASONS = {
     "flags.failOnInitError": "without a driver devherd waits and reports a problem",
     "flags.useNodeFeatureAPI": _LABELS,

@@ -21,6 +21,7 @@ from devherd.config.resolved import Config
 from devherd.inventory_json import host_name
 from devherd.kubernetes.access import Access
 from devherd.kubernetes.api import Api, ApiError
+from devherd.kubernetes.calm import Calm
 from devherd.kubernetes.complaints import Complaints
 from devherd.kubernetes.feature_file import FeatureFile
 from devherd.kubernetes.labels_way import CannotLabelError, LabelsWay
@@ -38,6 +39,8 @@ from devherd.spool.identity import identity_of
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_SECONDS = 600.0
+_NVML_REQUEST = "nvml.json"
+"""What the scanner asks process `source:nvml` for."""
 _CURES = {
     401: "the token is not accepted",
     403: "apply the rights for labels (docs/node-labels.md)",
@@ -85,6 +88,7 @@ class Labeller:
         self._seen: object = None
         self._last: dict[str, str] | None = None
         self._way: LabelsWay | None = None
+        self._calm = Calm()
 
     def run(self) -> int:
         """Look each second; the exit code when another process is needed."""
@@ -94,7 +98,8 @@ class Labeller:
             self._child.beat()
             seen = _versions(self._settings)
             is_due = time.monotonic() >= self._due_at or (seen != self._seen and self._backoff.is_fresh)
-            if request is not None and is_due:
+            is_whole = self._calm.after(seen, is_awaited=_is_nvml_awaited(self._settings))
+            if request is not None and is_due and is_whole:
                 self._tend(request, seen)
             time.sleep(BEAT_PERIOD_SECONDS)
         return RENEW
@@ -161,6 +166,11 @@ def _labels(config: Config, settings: Settings, request: LabelsRequest) -> dict[
     answer = first_answer(nvml_answers(settings.host_root, settings.nvml_answer_file))
     node = node_of(config, inventory.entries.values(), answer, request.machine)
     return labels_of(node, request.omit).values
+
+
+def _is_nvml_awaited(settings: Settings) -> bool:
+    """Whether NVML is being asked, and has not answered since the boot."""
+    return (settings.requests_directory / _NVML_REQUEST).exists() and not settings.nvml_answer_file.exists()
 
 
 def _versions(settings: Settings) -> object:

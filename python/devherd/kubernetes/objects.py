@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from devherd.kubernetes.api import Json
-from devherd.kubernetes.changes import Change, Reasons, message_of
+from devherd.kubernetes.changes import LONGEST_MESSAGE, Change, Reasons, message_of
 
 CONDITION = "DevicesUnhealthy"
 """As node-problem-detector has conditions: True is a problem."""
@@ -16,8 +16,14 @@ _NAMED = 10
 
 def node_event(change: Change, node: str, now: float) -> Json:
     """An Event about a node, as the kubelet's own are: its uid is its name."""
-    about = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
-    return _event(about, change, message_of(change, change.devices), node, now)
+    return _event(_node(node), _of(change), message_of(change, change.devices), node, now)
+
+
+def configuration_event(refusal: str, node: str, now: float) -> Json:
+    """An Event about a node: its configuration was refused, or with an empty text, one is in force again."""
+    if refusal:
+        return _event(_node(node), ("Warning", "ConfigurationRefused"), refusal[:LONGEST_MESSAGE], node, now)
+    return _event(_node(node), ("Normal", "ConfigurationLoaded"), "the chosen configuration is in force", node, now)
 
 
 def pod_event(change: Change, devices: list[str], pod: Json, node: str, now: float) -> Json:
@@ -30,7 +36,7 @@ def pod_event(change: Change, devices: list[str], pod: Json, node: str, now: flo
         "namespace": metadata["namespace"],
         "uid": metadata["uid"],
     }
-    return _event(about, change, message_of(change, devices), node, now)
+    return _event(about, _of(change), message_of(change, devices), node, now)
 
 
 def condition(reasons: Reasons, now: float) -> Json:
@@ -48,14 +54,23 @@ def condition(reasons: Reasons, now: float) -> Json:
     return {"status": {"conditions": [made]}}
 
 
-def _event(about: Mapping[str, str], change: Change, message: str, node: str, now: float) -> Json:
+def _node(name: str) -> Json:
+    return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
+
+
+def _of(change: Change) -> tuple[str, str]:
+    return ("Warning", "DeviceUnhealthy") if change.is_unhealthy else ("Normal", "DeviceHealthy")
+
+
+def _event(about: Mapping[str, str], what: tuple[str, str], message: str, node: str, now: float) -> Json:
+    kind, reason = what
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"generateName": f"{about['name']}.", "namespace": about.get("namespace", "default")},
         "involvedObject": dict(about),
-        "reason": "DeviceUnhealthy" if change.is_unhealthy else "DeviceHealthy",
-        "type": "Warning" if change.is_unhealthy else "Normal",
+        "reason": reason,
+        "type": kind,
         "message": message,
         "source": {"component": "devherd", "host": node},
         "reportingComponent": "devherd",

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from devherd.config.resolved import Config
+from devherd.configurations import Configurations
 from devherd.kubernetes.access import Access
 from devherd.settings import Settings
 
@@ -13,6 +14,8 @@ REQUEST = f"events{SUFFIX}"
 """Its file in `<run-dir>/requests`: that of process `kubernetes:events`."""
 LABELS = f"labels{SUFFIX}"
 """That of process `kubernetes:labels`."""
+CHOICE = f"config{SUFFIX}"
+"""That of process `kubernetes:config`."""
 _MACHINE = Path("sys/class/dmi/id/product_name")
 
 
@@ -30,7 +33,7 @@ class LabelsRequest:
     write: str = "none"
     omit: list[str] = field(default_factory=list)
     feature_file: str = ""
-    """As this process reaches it."""
+    """As this process reaches it, where that is the way."""
     machine: str = ""
     """What the firmware calls the machine."""
 
@@ -87,7 +90,19 @@ def requests_for(config: Config, settings: Settings) -> dict[str, str]:
         requests[REQUEST] = json.dumps(asdict(Request(node_condition=options.node_condition)))
     if config.node_labels.write != "none" or written_labels_file(settings).exists():
         requests[LABELS] = json.dumps(asdict(_labels(config)))
+    chosen_from = config.settings().configurations
+    if chosen_from is not None:
+        requests[CHOICE] = json.dumps(asdict(chosen_from), default=str)
     return requests
+
+
+def configurations_in(content: bytes) -> Configurations | None:
+    """From which directory a label chooses, and which; None where that cannot be read."""
+    try:
+        said = json.loads(content)
+        return Configurations(**(said | {"directory": Path(said["directory"])}))
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def request_in(content: bytes) -> Request:
@@ -110,6 +125,6 @@ def _labels(config: Config) -> LabelsRequest:
     return LabelsRequest(
         write=config.node_labels.write,
         omit=config.node_labels.omit,
-        feature_file=str(config.feature_file),
+        feature_file=str(config.feature_file) if config.node_labels.write == "feature_file" else "",
         machine=machine_of(config.host_root),
     )

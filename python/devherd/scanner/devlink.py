@@ -19,47 +19,53 @@ class DevlinkReader:
 
     def __init__(self, simulated_node: Path | None, deadline: float) -> None:
         """`deadline`: how many seconds an answer may take."""
-        self._simulated_node = None if simulated_node is None else str(simulated_node)
         self._deadline = deadline
-        self._devlink: Devlink | None = None
+        self._devlink = Devlink(deadline, None if simulated_node is None else str(simulated_node))
         self._due_at = 0.0
         self.failed = ""
         """Why it is not known how things are; what was known stays."""
+        self._is_slow = False
         self.reporters: list[HealthReporter] = []
 
     @property
     def readable(self) -> Devlink | None:
         """What is readable when something was said; None while it is not open."""
-        return self._devlink
+        return self._devlink if self._devlink.is_open else None
 
     def look(self, beat: Callable[[], object] | None) -> None:
         """Ask how things are, where that is due."""
         now = time.monotonic()
-        if now < self._due_at and not (self._devlink and self._devlink.is_stale and not self.failed):
+        if now < self._due_at and (not self._devlink.is_open or not self._devlink.is_stale or self.failed):
             return
         self._due_at = now + AGAIN_SECONDS
+        self._is_slow = False
         try:
-            self._devlink = self._devlink or Devlink.open(self._deadline, self._simulated_node)
-            if self._devlink is not None:
-                self._devlink.dump(beat)
-                self.reporters = self._devlink.reporters
+            self._devlink.dump(beat)
+            self.reporters = self._devlink.reporters
         except TimeoutError:
             self.failed = f"the kernel has not answered within {self._deadline:g} s: a driver keeps it waiting"
+            self._is_slow = True
         except OSError as error:
             self.failed = error.strerror or str(error)
         else:
             self.failed = ""
 
+    def rest(self) -> None:
+        """Ask and hear nothing until the next look: there is no card of which it may speak."""
+        self._devlink.close()
+        self._due_at = 0.0
+        self.failed = ""
+        self.reporters = []
+
     def hear(self) -> bool:
         """Take in what was said meanwhile; whether that changes anything."""
-        if self._devlink is None:
+        if not self._devlink.is_open:
             return False
         try:
             self._devlink.hear()
         except OSError as error:
             self.failed = error.strerror or str(error)
             self._devlink.close()
-            self._devlink = None
             return False
         before, self.reporters = self.reporters, self._devlink.reporters
         return self.reporters != before
@@ -68,6 +74,6 @@ class DevlinkReader:
         """Why less is heard than there might be."""
         if not self.failed:
             return []
-        is_refused = self._devlink is None
+        is_refused = not self._devlink.is_open and not self._is_slow
         error = f"the health reporters of network cards cannot be read: {self.failed}" + (f": {_CURE}" * is_refused)
         return [spool_pb2.Problem(vendor=DEVLINK, path=_NETLINK, error=error)]

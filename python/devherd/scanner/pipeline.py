@@ -71,6 +71,8 @@ class Pipeline:
         self._findings = findings
         self._findings_files = FindingsFiles(findings)
         self.devlink = DevlinkReader(self.simulated_node, config.scan.probe_timeout)
+        self._is_devlink_there = False
+        self._devlink_for = -1  # no version of the inventory
         self.requests: dict[str, str] = {}
         """What each source that is a process of its own is to be asked, by source."""
         self._standing: list[tuple[Entry, list[Finding]]] = []
@@ -143,8 +145,10 @@ class Pipeline:
         A periodic poll looks at what is due, and lets devices recover; one in between at what something happened to.
         """
         moment = time.monotonic()  # what happened had happened before the looks, which may take long
-        if any(map(devlink.may_speak_of, self.inventory.entries.values())):
+        if self._has_devlink():
             self.devlink.look(self._beat)
+        else:
+            self.devlink.rest()
         seen = self._seen_without_looking()
         self._native.leave_alone(left_to_others(seen))
         for key in self._strange:
@@ -186,6 +190,14 @@ class Pipeline:
             seen = Seen()
             devlink.take_in(seen, self.devlink.reporters, self.inventory.entries.values(), self.devlink.failed)
             self.hear(seen)
+
+    def _has_devlink(self) -> bool:
+        """Whether a card is there of which it may speak."""
+        if self._devlink_for != self.inventory.version:
+            entries = self.inventory.entries.values()
+            self._is_devlink_there = any(entry.gone_since is None and devlink.may_speak_of(entry) for entry in entries)
+            self._devlink_for = self.inventory.version
+        return self._is_devlink_there
 
     def _looks(self, *, periodic: bool, happened: Happened) -> list[Look]:
         if periodic:

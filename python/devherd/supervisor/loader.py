@@ -18,6 +18,7 @@ from devherd.errors import DevherdError
 from devherd.settings import Settings, changed_fixed_options
 from devherd.spool.identity import Identity, identity_of
 from devherd.supervisor import fork
+from devherd.supervisor.configurations_watch import ConfigurationsWatch
 from devherd.supervisor.title import entitle
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ class Loader:
         self._settings: Settings = options.settings
         self._loaded = loaded
         self._looked_at = config.settings().config_seen
+        chosen_from = config.settings().configurations
+        self._watch = ConfigurationsWatch(chosen_from, config.settings()) if chosen_from else None
         self._readers: set[int] = set()
         self._pid = 0
         self._complaints = -1
@@ -70,7 +73,8 @@ class Loader:
     def tend(self, readers: Collection[int]) -> None:
         """Once a second: kill a loader that hangs, put the file back, load for a reader that was started again.
 
-        `readers` are the processes that read the configuration: a new one is given the file as it is now.
+        `readers` are the processes that read the configuration: a new one is given the file as it is now. Where a label
+        of the node chooses the file, another choice or another content is loaded at once.
         """
         if self._pid and time.monotonic() >= self._kill_at:
             log.error("the configuration was not read within %.0f s: %s killed", LIMIT_SECONDS, NAME)
@@ -78,6 +82,9 @@ class Loader:
             self._kill_at = float("inf")
         if not self._settings.resolved_config_file.exists():
             self._put_back()
+        if self._watch is not None and not self._pid and self._watch.has_changed():
+            log.info("another configuration is chosen, or the chosen one has changed: reloading")
+            self.request()
         is_restarted = not self._readers.issuperset(readers)
         if is_restarted and not self._pid and self._version() not in (None, self._looked_at):
             self._start(counts=False)
@@ -123,7 +130,7 @@ class Loader:
         return True
 
     def _version(self) -> Identity | None:
-        path = self._settings.config_path
+        path = None if self._watch else self._settings.config_path
         return identity_of(path, follow_symlinks=True) if path else None
 
     def _start(self, *, counts: bool) -> None:

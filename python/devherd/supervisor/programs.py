@@ -16,7 +16,7 @@ from devherd.config import resolved_file
 from devherd.config.host import nvml_answers
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
-from devherd.health.sources import EXTERNAL, temporary_directory
+from devherd.health.sources import AMD_KFD, EXTERNAL, temporary_directory
 from devherd.kubernetes.access import SERVICE_ACCOUNT
 from devherd.kubernetes.request import written_labels
 from devherd.settings import Settings
@@ -84,6 +84,8 @@ def _source(child: Child) -> int:
 def _kubernetes(child: Child) -> int:
     if child.name == "kubernetes:labels":
         from devherd.kubernetes.labeller import main  # noqa: PLC0415 - nobody else needs it
+    elif child.name == "kubernetes:config":
+        from devherd.kubernetes.chooser import main  # noqa: PLC0415 - likewise
     else:
         from devherd.kubernetes.reporter import main  # noqa: PLC0415 - likewise
 
@@ -192,6 +194,8 @@ def _source_access(settings: Settings, name: str) -> Access:
     """By the source."""
     if name == "nvml":
         return _nvml_access(settings, name)
+    if name == AMD_KFD:
+        return _kfd_access(settings, name)
     return _external_access(settings, name) if name.startswith(EXTERNAL) else _monitor_access(settings, name)
 
 
@@ -225,6 +229,19 @@ def _external_access(settings: Settings, name: str) -> Access:
     )
 
 
+def _kfd_access(settings: Settings, name: str) -> Access:
+    """Reads its request, the topology and its helper's state, opens the device, and writes its findings."""
+    findings = settings.findings_directory / name
+    return Access(
+        read=(settings.requests_directory, settings.host_root / "sys", Path("/proc")),
+        write=(findings,),
+        made=(findings,),
+        follows=(settings.requests_directory, findings),
+        devices=(settings.host_root / "dev/kfd",),
+        families=(socket.AF_UNIX,),
+    )
+
+
 def _monitor_access(settings: Settings, name: str) -> Access:
     """Reads its request, and writes its findings. Connecting is free."""
     findings = settings.findings_directory / name
@@ -239,9 +256,8 @@ def _monitor_access(settings: Settings, name: str) -> Access:
 def _kubernetes_access(settings: Settings, name: str) -> Access:
     """Reads offers, verdicts and its token, writes what it has told, and alone may call out."""
     features = _features_directory(settings) if name == "labels" else ()
-    answers = tuple(nvml_answers(settings.host_root, None)) if name == "labels" else ()
     return Access(
-        read=(settings.run_dir, SERVICE_ACCOUNT, *answers),
+        read=(settings.run_dir, SERVICE_ACCOUNT, *_read_for_the_api_server(settings, name)),
         write=(settings.told_directory, *features),
         made=(settings.told_directory,),
         modes=bool(features),
@@ -249,6 +265,13 @@ def _kubernetes_access(settings: Settings, name: str) -> Access:
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
         connects=True,
     )
+
+
+def _read_for_the_api_server(settings: Settings, name: str) -> tuple[Path, ...]:
+    """What a simulated node has in the place of NVML, and which configurations there are."""
+    if name == "labels":
+        return tuple(nvml_answers(settings.host_root, None))
+    return (settings.configurations.directory,) if name == "config" and settings.configurations else ()
 
 
 def _features_directory(settings: Settings) -> tuple[Path, ...]:

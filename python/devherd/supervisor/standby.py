@@ -4,6 +4,7 @@ A roll-out starts the new instance beside the old one, and ends the old one when
 start only then, the kubelet would be without for as long as the start takes.
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -11,14 +12,17 @@ import time
 from typing import NoReturn
 
 from devherd import log as logs
+from devherd import standby_file
 from devherd.amounts import duration
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError
+from devherd.standby_file import Waiting
 from devherd.supervisor import fork, main_log
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.programs import Programs
 from devherd.supervisor.title import entitle
+from devherd.version import revision, version
 
 NAME = "standby"
 REHEARSAL_SECONDS = 30.0
@@ -35,6 +39,7 @@ class Standby:
         self._first_scan = first_scan
         self._pid = 0
         self._since = 0.0
+        self._announcement: int | None = None
 
     def begin(self, refusal: AlreadyRunningError) -> None:
         """Prepare all that needs no lock, and then say that this instance is ready. Again: nothing.
@@ -50,6 +55,7 @@ class Standby:
             self._programs.preload()
         self._first_scan.rehearsed(REHEARSAL_SECONDS)
         self._since = time.monotonic()
+        self._announce()
         log.info("standing by: %s, %s; this one takes over when that one ends", refusal.what, refusal.why)
         self._pid = self._answering(refusal.why)
 
@@ -59,7 +65,14 @@ class Standby:
             return
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
+        if self._announcement is not None:
+            os.close(self._announcement)
         log.info("taking over after %s", duration(time.monotonic() - self._since))
+
+    def _announce(self) -> None:
+        waiting = Waiting(version=version(), revision=revision(), since=time.time())
+        with contextlib.suppress(OSError):  # for people who ask the other one for its status; the log has it
+            self._announcement = standby_file.announce(self._config.settings().standby_file, waiting)
 
     def _answering(self, why: str) -> int:
         parent = os.getpid()

@@ -44,6 +44,13 @@ class PciFunctions:
         rewrite(function / "uevent", re.sub(r"^DRIVER=.*\n", "", text, flags=re.MULTILINE).encode())
         self._tidy()
 
+    def take_away(self, address: str) -> None:
+        """One function goes, and what its driver made; the others of its card stay."""
+        function = self.path_of(address)
+        with self._uevents.of_changes():
+            self._remove(function)
+            self._tidy()
+
     def pull_out(self, address: str) -> None:
         """The card that a function is on leaves its slot, with all its functions."""
         card = self.path_of(address).parent

@@ -129,7 +129,7 @@ impl Poller {
         let moment = Moment { polls: self.polls, now };
         let occasion = if std::mem::take(&mut self.is_news) { &Occasion::Anything } else { occasion };
         let wanted: Vec<_> = self.cards.iter().map(|polled| self.wanted(polled, occasion, moment)).collect();
-        let looked_at: Vec<_> = wanted.iter().map(|wanted| wanted.is_some()).collect();
+        let looked_at: Vec<_> = wanted.iter().map(Option::is_some).collect();
         let deadline = self.fence.deadline();
         let key = |wanted: &Wanted| wanted.card.key.clone();
         let look = move |wanted: Wanted| {

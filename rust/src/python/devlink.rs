@@ -25,45 +25,49 @@ pub(super) struct HealthReporter {
 }
 
 #[pyclass(frozen, module = "devherd._native")]
-pub(super) struct Devlink(Mutex<Option<devlink::Devlink>>);
+pub(super) struct Devlink(Mutex<devlink::Devlink>);
 
 #[pymethods]
 impl Devlink {
-    #[staticmethod]
+    #[new]
     #[pyo3(signature = (deadline_seconds, simulated_node = None))]
-    fn open(deadline_seconds: f64, simulated_node: Option<&str>) -> PyResult<Option<Self>> {
+    fn new(deadline_seconds: f64, simulated_node: Option<&str>) -> PyResult<Self> {
         let deadline =
             Duration::try_from_secs_f64(deadline_seconds).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let opened = match simulated_node {
-            None => devlink::Devlink::of_kernel(deadline)?,
-            Some(root) => Some(devlink::Devlink::of_simulated_node(Path::new(root), deadline)?),
-        };
-        Ok(opened.map(|opened| Self(Mutex::new(Some(opened)))))
+        Ok(Self(Mutex::new(match simulated_node {
+            None => devlink::Devlink::of_kernel(deadline),
+            Some(root) => devlink::Devlink::of_simulated_node(Path::new(root), deadline),
+        })))
+    }
+
+    #[getter]
+    fn is_open(&self) -> bool {
+        lock(&self.0).readable().is_some()
     }
 
     fn fileno(&self) -> PyResult<RawFd> {
-        Ok(open(&mut lock(&self.0))?.as_raw_fd())
+        let devlink = lock(&self.0);
+        Ok(open(&mut devlink.readable())?.as_raw_fd())
     }
 
     fn hear(&self) -> PyResult<()> {
-        Ok(open(&mut lock(&self.0))?.hear()?)
+        Ok(lock(&self.0).hear()?)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
     #[pyo3(signature = (beat = None))]
     fn dump(&self, python: Python<'_>, beat: Option<Py<PyAny>>) -> PyResult<()> {
-        Ok(python.detach(|| open(&mut lock(&self.0)).map(|opened| opened.dump(&|| call(beat.as_ref()))))??)
+        Ok(python.detach(|| lock(&self.0).dump(&|| call(beat.as_ref())))?)
     }
 
     #[getter]
-    fn is_stale(&self) -> PyResult<bool> {
-        Ok(open(&mut lock(&self.0))?.is_stale())
+    fn is_stale(&self) -> bool {
+        lock(&self.0).is_stale()
     }
 
     #[getter]
-    fn reporters(&self) -> PyResult<Vec<HealthReporter>> {
-        let mut guard = lock(&self.0);
-        let known = open(&mut guard)?.reporters().iter();
+    fn reporters(&self) -> Vec<HealthReporter> {
+        let devlink = lock(&self.0);
         let reporter = |((device, name), state): (&(String, String), &devlink::State)| HealthReporter {
             device: device.clone(),
             name: name.clone(),
@@ -71,10 +75,10 @@ impl Devlink {
             errors: state.errors,
             recovers: state.recovers,
         };
-        Ok(known.map(reporter).collect())
+        devlink.reporters().iter().map(reporter).collect()
     }
 
     fn close(&self) {
-        lock(&self.0).take();
+        lock(&self.0).close();
     }
 }

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import scratch
 from figures import FIGURES, table
 from go_program import GoProgram
 from images import Images
@@ -46,7 +47,7 @@ def runtime(tool):
 @pytest.fixture(scope="session")
 def images(tool, image_python):
     """Archives: of users' pods, and of devherd as `devherd:1` and `devherd:2`."""
-    directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
+    directory = scratch.directory()
     try:
         made = Images(tool("buildah"), tool("busybox"), directory)
         wheel = made.wheel(Path(sys.executable).with_name("maturin"))
@@ -79,11 +80,12 @@ def made_for():
 
 
 @pytest.fixture(scope="module")
-def make_cluster(programs, runtime, images, tool):
+def make_cluster(programs, runtime, images, tool, kubectl):
     """`make_cluster(preset)` is a cluster of one node with this hardware, and without devherd."""
     made = []
 
     def make(preset):
+        # On disk, where a node has its images: pages of theirs that a pod reads are to count as its memory.
         directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
         made.append(lambda: shutil.rmtree(directory))
         try:
@@ -91,7 +93,7 @@ def make_cluster(programs, runtime, images, tool):
         except OSError as error:
             not_tested(f"a machine of its own takes root, namespaces and cgroups: {error}")
         made.append(machine.close)
-        cluster = RealCluster(machine, programs, runtime, Path(tool("runc")), tool("kubectl"))
+        cluster = RealCluster(machine, programs, runtime, Path(tool("runc")), kubectl)
         cluster.start(images)
         return cluster
 

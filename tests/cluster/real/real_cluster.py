@@ -53,7 +53,7 @@ _NOT_HERE = ("cgroupsPerQOS", "enforceNodeAllocatable", "localStorageCapacityIso
 class RealCluster(WholeNode):
     """`programs` are those of tests/cluster, `runtime` is the directory of containerd's."""
 
-    def __init__(self, machine, programs: Path, runtime: Path, runc: Path, kubectl: str) -> None:
+    def __init__(self, machine, programs: Path, runtime: Path, runc: Path, kubectl: list) -> None:
         super().__init__(machine, programs)
         self._runtime, self._runc, self._kubectl = runtime, runc, kubectl
         self.containerd = None
@@ -72,9 +72,21 @@ class RealCluster(WholeNode):
         self.start_containerd()
         for archive in archives:
             with timed(f"image {archive.stem} imported ({archive.stat().st_size >> 20} MB)"):
-                self.ctr("images", "import", "--local", archive)
+                self._import(archive)
         with timed("node up, from etcd's start to Ready"):
             self._start_kubernetes()
+
+    def _import(self, archive):
+        """From outside: the machine has a /dev of its own, and so another /dev/shm."""
+        with archive.open("rb") as content:
+            client = self.machine.start(
+                *(self._runtime / "ctr", "--address", _SOCKET, "-n", "k8s.io"),
+                *("images", "import", "--local", "-"),
+                stdin=content,
+                stdout=subprocess.DEVNULL,
+            )
+            if client.popen.wait():
+                raise OSError(f"{archive} cannot be imported")
 
     def _start_kubernetes(self):
         self.control_plane = ControlPlane(self, "--allow-privileged=true")
@@ -201,11 +213,11 @@ class RealCluster(WholeNode):
 
     def kubectl(self, *words, given=""):
         """What kubectl says. Raises OSError with its words when it fails."""
-        return self.run(self._kubectl, "--kubeconfig=/run/kubeconfig", *words, given=given)
+        return self.run(*self._kubectl, "--kubeconfig=/run/kubeconfig", *words, given=given)
 
     def begin_kubectl(self, *words):
         """A kubectl that goes on; its stdout is a pipe."""
-        words = (self._kubectl, "--kubeconfig=/run/kubeconfig", *words)
+        words = (*self._kubectl, "--kubeconfig=/run/kubeconfig", *words)
         return self.machine.start(*words, stdout=subprocess.PIPE, text=True).popen
 
     def reboot(self):

@@ -138,17 +138,19 @@ def test_the_containers_of_users_live_through_a_roll_out(cluster, pod):
     assert cluster.kubectl("-n", "devherd", "exec", new, "--", "sh", "-c", revision) == "2\n"
     log = cluster.kubectl("-n", "devherd", "logs", new)
     assert log.index("standing by: ") < log.index("taking over after ")
-    assert warnings_of(cluster, new) == []
+    assert failed_probes(cluster, new) == []
     cluster.until_allocatable_in_status(FPGA, 4)
     assert cluster.control_plane.until_running(name) == before
     cluster.deploy(QUICK)
 
 
-def warnings_of(cluster, pod):
-    """What the kubelet and others complain of about a pod of devherd."""
+def failed_probes(cluster, pod):
+    """What the kubelet notes of probes of a pod of devherd."""
     events = json.loads(cluster.kubectl("-n", "devherd", "get", "events", "-o", "json"))["items"]
     return [
-        event["message"] for event in events if event["type"] == "Warning" and event["involvedObject"]["name"] == pod
+        event["message"]
+        for event in events
+        if event["reason"] == "Unhealthy" and event["involvedObject"]["name"] == pod
     ]
 
 

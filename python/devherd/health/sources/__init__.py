@@ -10,6 +10,7 @@ EXTERNAL = "external-"
 """How the names of those sources begin that are programs and files of the operator's."""
 AMD_EXPORTER = "amd-exporter"
 XPUMD = "xpumd"
+AMD_KFD = "amd-kfd"
 
 
 def temporary_directory(findings: Path) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from devherd import spool
 from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
-from devherd.health.sources import AMD_EXPORTER, temporary_directory
+from devherd.health.sources import AMD_EXPORTER, AMD_KFD, temporary_directory
 from devherd.health.sources.external.file import ReadFile
 from devherd.health.sources.external.intervals import RunAtIntervals
 from devherd.health.sources.external.running import LeftRunning
@@ -92,6 +92,7 @@ class Source:
         before = spool.read_or_empty(self._findings_file, health_pb2.Findings)
         if before.boot_id == order.boot_id:
             way.report.resume(before.findings)
+            way.report.evidence = {one.at.SerializeToString(): one for one in before.evidence}
 
     def _write(self, message: health_pb2.Findings) -> None:
         now = time.monotonic()
@@ -114,6 +115,10 @@ class Source:
 
 def way_of(source: str, order: Order) -> Way:
     """How to listen."""
+    if source == AMD_KFD:
+        from devherd.health.sources.amd_kfd.way import AmdKfd  # noqa: PLC0415 - likewise
+
+        return AmdKfd(order)
     if order.socket:
         from devherd.health.sources.amd_exporter import AmdExporter  # noqa: PLC0415 - the others need no gRPC
         from devherd.health.sources.xpumd import Xpumd  # noqa: PLC0415 - likewise
@@ -131,7 +136,14 @@ def message_of(source: str, way: Way, order: Order, now: float) -> health_pb2.Fi
     failed = way.report.failed or (f"it said nothing for {max_age:g} s" if is_silent else "")
     lets_go = is_silent and order.on_silence == "drop"
     findings = [] if lets_go else [way.report.findings[key] for key in sorted(way.report.findings)]
-    return health_pb2.Findings(source=source, boot_id=order.boot_id, failed=failed, lets_go=lets_go, findings=findings)
+    return health_pb2.Findings(
+        source=source,
+        boot_id=order.boot_id,
+        failed=failed,
+        lets_go=lets_go,
+        findings=findings,
+        evidence=[way.report.evidence[whom] for whom in sorted(way.report.evidence)],
+    )
 
 
 def _content(path: Path) -> bytes | None:

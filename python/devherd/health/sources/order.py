@@ -8,13 +8,14 @@ from typing import Literal
 from devherd import spool
 from devherd.config.resolved import Config, External
 from devherd.health.seen import Seen
-from devherd.health.sources import AMD_EXPORTER, EXTERNAL, XPUMD
+from devherd.health.sources import AMD_EXPORTER, AMD_KFD, EXTERNAL, XPUMD
 
 _USUAL = {
     AMD_EXPORTER: "var/lib/amd-metrics-exporter/amdgpu_device_metrics_exporter_grpc.socket",
     XPUMD: "run/xpumd/intelxpuinfo.sock",
+    AMD_KFD: "dev/kfd",
 }
-"""Where vendors' monitors listen on the host."""
+"""Where vendors' monitors listen on the host, and AMD's driver."""
 _AMD_RAS = "amd-ras"
 """The source of the scan core that reads the same counters as AMD's exporter."""
 _INTERVAL, _DEADLINE, _SILENCE = 30.0, 5.0, 180.0
@@ -23,7 +24,7 @@ _INTERVAL, _DEADLINE, _SILENCE = 30.0, 5.0, 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A program to run, a file to read or a socket to ask; times in seconds."""
+    """A program to run, a file to read or a socket or device to ask; times in seconds."""
 
     command: tuple[str, ...] = ()
     file: str = ""

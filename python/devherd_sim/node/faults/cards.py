@@ -4,7 +4,7 @@ from pathlib import Path
 
 from devherd.errors import UsageError
 from devherd_sim.node import pci
-from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, function
+from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, attribute_fault
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.tree import rewrite
 
@@ -117,67 +117,57 @@ def _below_dev(node: SimulatedNode, _at: str) -> Path:
     return node.root / "dev"
 
 
+def _flash(node: SimulatedNode, at: str, _value: str) -> None:
+    node.functions.take_away(at)
+
+
 def _pull_out(node: SimulatedNode, at: str, _value: str) -> None:
     node.functions.pull_out(at)
 
 
 FAULTS = {
-    "aer": Fault(
+    "aer": attribute_fault(
         summary="PCI errors are counted",
-        at=FUNCTION,
         value="fatal",
         value_help="fatal, nonfatal or correctable, and how many",
         inject=_aer,
-        scope=function,
     ),
-    "link": Fault(
+    "link": attribute_fault(
         summary="the PCI link has fewer lanes",
-        at=FUNCTION,
         value="1",
         value_help="lanes",
         inject=_attribute("current_link_width"),
-        scope=function,
     ),
-    "power": Fault(
+    "power": attribute_fault(
         summary="the power state of a function",
-        at=FUNCTION,
         value="error",
         value_help="D0, D3hot, D3cold, error",
         inject=_attribute("power_state"),
-        scope=function,
     ),
-    "off-bus": Fault(summary="a function answers nothing: all ones", at=FUNCTION, inject=off_bus, scope=function),
-    "temperature": Fault(
+    "off-bus": attribute_fault(summary="a function answers nothing: all ones", inject=off_bus),
+    "temperature": attribute_fault(
         summary="every sensor of a card is too hot",
-        at=FUNCTION,
         value="150000",
         value_help="thousandths of a degree",
         inject=_temperature,
-        scope=function,
     ),
-    "ras": Fault(
+    "ras": attribute_fault(
         summary="an AMD GPU counts uncorrectable errors of a block",
-        at=FUNCTION,
         value="umc",
         value_help="block, and how many",
         inject=_ras,
-        scope=function,
     ),
-    "bad-page": Fault(
+    "bad-page": attribute_fault(
         summary="a bad page of an AMD GPU's memory could not be reserved",
-        at=FUNCTION,
         value="0x00000001 : 0x00001000 : F",
         value_help="page, size, and R, P or F",
         inject=_attribute("ras/gpu_vram_bad_pages"),
-        scope=function,
     ),
-    "gpu-health": Fault(
+    "gpu-health": attribute_fault(
         summary="what an Intel GPU under xe says of itself",
-        at=FUNCTION,
         value="critical",
         value_help="ok, warning or critical",
         inject=_attribute("gpu_health"),
-        scope=function,
     ),
     "port-down": Fault(
         summary="the ports of an RDMA device go down",
@@ -211,6 +201,11 @@ FAULTS = {
         scope=_file,
     ),
     "unbind": Fault(summary="a function loses its driver", at=FUNCTION, inject=_unbind),
+    "flash": Fault(
+        summary="a shell is written into an Alveo card: its user function goes, that for management stays",
+        at=FUNCTION,
+        inject=_flash,
+    ),
     "remove": Fault(summary="a card leaves its slot, with all its functions", at=FUNCTION, inject=_pull_out),
     "node": Fault(summary="a device node is removed", at=NODE, inject=_node, scope=_below_dev),
 }

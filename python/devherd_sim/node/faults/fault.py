@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -44,3 +45,9 @@ class Fault:
     """Where it cannot be taken back: what does that."""
     scope: Scope = whole_node
     """Where in the tree it changes anything: as little as possible, for all of it is read before and after."""
+
+
+attribute_fault = partial(Fault, at=FUNCTION, scope=function)
+"""One that is seen below a PCI function in sysfs."""
+spoken_fault = partial(Fault, at=FUNCTION, scope=nothing)
+"""One that the kernel or a driver tells of, about a PCI function; the tree stays as it is."""

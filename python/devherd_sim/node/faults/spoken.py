@@ -1,8 +1,11 @@
 """Faults that drivers and the kernel tell of, in the kernel log and by uevents."""
 
 from devherd.errors import UsageError
+from devherd.health.sources.amd_kfd.events import POST_RESET, PRE_RESET
+from devherd.health.sources.amd_kfd.topology import slots as kfd_slots
 from devherd_sim.node.faults.cards import off_bus
-from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, function, nothing
+from devherd_sim.node.faults.fault import Act, attribute_fault, spoken_fault
+from devherd_sim.node.listeners import tell_listeners
 from devherd_sim.node.simulated_node import SimulatedNode
 
 DEVICE = "PCI address, or directory below /sys"
@@ -83,6 +86,19 @@ _WITHOUT_RECOVERY = "without-recovery"
 """What the driver knows of a reporter that has no way back from an error."""
 
 
+def _gpu_reset(event: int) -> Act:
+    def act(node: SimulatedNode, at: str, value: str) -> None:
+        node.functions.path_of(at)
+        slot = at.rpartition(".")[0]
+        gpus = [gpu for gpu, place in kfd_slots(node.root).items() if place == slot]
+        if not gpus:
+            raise UsageError(f"KFD has no GPU at {at}", f"none of {node.root} is there", "name an AMD GPU")
+        cause = value if event == PRE_RESET else "unknown"
+        tell_listeners(node.root, "kfd", [f"{gpu} {event:x} 1 {cause}\n".encode() for gpu in gpus])
+
+    return act
+
+
 def _uevent(node: SimulatedNode, at: str, value: str) -> None:
     action, *given = value.split()
     device = node.root / at.lstrip("/") if "/" in at else node.functions.path_of(at)
@@ -98,64 +114,59 @@ def _kernel_log(node: SimulatedNode, at: str, value: str) -> None:
 
 
 FAULTS = {
-    "xid": Fault(
+    "xid": spoken_fault(
         summary="the NVIDIA driver prints an Xid; then that the GPU needs nothing any more",
-        at=FUNCTION,
         value="79, pid=1234, name=python3, GPU has fallen off the bus.",
         value_help="code and text",
         inject=_xid,
         undo=_recovered,
-        scope=nothing,
     ),
-    "gpu-lost": Fault(
+    "gpu-lost": attribute_fault(
         summary="a GPU falls off the bus, and its driver prints that",
-        at=FUNCTION,
         inject=_gpu_lost,
         undo=_recovered,
-        scope=function,
     ),
-    "wedged": Fault(
+    "wedged": spoken_fault(
         summary="the driver of a GPU gives it up: kernel log and uevent",
-        at=FUNCTION,
         value="rebind,bus-reset",
         value_help="what WEDGED is",
         inject=_wedged,
         undo=_no_longer_wedged,
-        scope=nothing,
     ),
-    "recovery": Fault(
+    "recovery": spoken_fault(
         summary="the kernel recovers a function from a fatal PCI error, or fails to",
-        at=FUNCTION,
         value="begun",
         value_help="begun or failed",
         inject=_recovery,
         undo=_after_recovery,
-        scope=nothing,
     ),
-    "firmware": Fault(
+    "firmware": spoken_fault(
         summary="the driver of a network card reports an error of its firmware, by devlink",
-        at=FUNCTION,
         value="fw_fatal",
         value_help=f"health reporter, and `{_WITHOUT_RECOVERY}` where its driver knows none",
         inject=_firmware(is_in_error=True),
         undo=_firmware(is_in_error=False),
-        scope=nothing,
     ),
-    "uevent": Fault(
+    "gpu-reset": spoken_fault(
+        summary="AMD's driver tells by KFD that it resets a GPU; then that it is done",
+        value="ring hang",
+        value_help="cause",
+        inject=_gpu_reset(PRE_RESET),
+        undo=_gpu_reset(POST_RESET),
+    ),
+    "uevent": spoken_fault(
         summary="the kernel sends a uevent",
         at=DEVICE,
         value="change",
         value_help="ACTION NAME=VALUE …",
         inject=_uevent,
-        scope=nothing,
         undone_by="send the event that takes it back",
     ),
-    "kernel-log": Fault(
+    "kernel-log": spoken_fault(
         summary="the kernel logs something, for the driver of a function if one is given",
         at=ANY_FUNCTION,
         value_help="text",
         inject=_kernel_log,
-        scope=nothing,
         undone_by="write what takes it back",
     ),
 }

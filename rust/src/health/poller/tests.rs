@@ -306,16 +306,18 @@ proptest! {
         changes in prop::collection::vec((0_usize..2, change(), 0_u64..70, any::<bool>()), 1..8),
     ) {
         let tree = Tree::new();
-        let state = format!("{FUNCTION}/power_state");
         // What is read at each poll, and what at each tenth.
-        let files = [(state.as_str(), ("D0", "error"), "power-state", 1), (PORT, ("0x0", "0x1"), "port-error", 10)];
-        tree.set("vendor", "0x8086");
+        let manager = format!("{FUNCTION}/fpga_region/region0/dfl-fme.0/dfl-fme-mgr.0/fpga_manager/fpga0/state");
+        let programming = (manager.as_str(), ("operating", "write error"), "unprogrammed", 1);
+        let files = [programming, (PORT, ("0x0", "0x1"), "port-error", 10)];
+        tree.write(&manager.replace("state", "name"), "");
         for ((file, texts, ..), change) in files.iter().zip(first) {
             make(&tree, file, *texts, change);
         }
         let is_there_at_first = first.map(|change| !matches!(change, Change::Gone));
-        let devices =
-            [Device { readings: vec![fpga_errors::of_port(PORT)], ..with_function("card", "port.0") }, with_function("other", "port.1")];
+        let of_an_fpga = |card, id| Device { vendor: "intel-fpga".into(), ..with_function(card, id) };
+        let with_register = Device { readings: vec![fpga_errors::of_port(PORT)], ..of_an_fpga("card", "port.0") };
+        let devices = [with_register, of_an_fpga("other", "port.1")];
         let mut cheap = poller(&tree);
         cheap.watch(&devices);
         regular(&mut cheap, &[]);
@@ -384,7 +386,7 @@ fn what_a_later_process_has_to_know_is_said_once_until_it_is_something_else() {
     assert_eq!(poller.new_memories(), None);
     poller.watch(&[with_function("card", "port.0")]);
     assert_eq!(poller.new_memories(), None, "another scan is nothing new");
-    poller.recall(poller.memories.clone().into_iter().map(|(place, _)| (place, "32 0 GT/s".to_owned())).collect());
+    poller.recall(poller.memories.clone().into_keys().map(|place| (place, "32 0 GT/s".to_owned())).collect());
     regular(&mut poller, &[]);
     assert_eq!(best(Some(poller.memories())), Some(vec!["32 0 GT/s".to_owned()]));
 }

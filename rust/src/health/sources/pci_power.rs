@@ -56,6 +56,11 @@ impl Examination for State {
         1
     }
 
+    /// It only warns.
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
     fn close(&mut self) {
         self.file.close();
     }

@@ -37,6 +37,8 @@ words! {
     PORT_ERROR = "port-error": "the id of what is loaded in the port cannot be read, is no id, or is all ones";
     /// The management engine of an FPGA cannot be read.
     FME_ERROR = "fme-error": "the interface id is missing, unreadable, ambiguous or all ones, or no management engine belongs to the port";
+    /// The card of an FPGA is there, and what containers get of it is not.
+    SHELL_LOST = "shell-lost": "the card is on the bus without the function that containers get: it is being flashed or reset, or that function lost its driver", undamped;
     /// The shell of an FPGA cannot be read.
     SHELL_UNREADABLE = "shell-unreadable": "the name or the timestamp of the card's shell cannot be read";
 }

@@ -224,7 +224,7 @@ impl<'a> Advertiser<'a> {
             }
             (Some(_), _) => {
                 "NVML does not list them; in a container it lists those that were there when the container started: \
-                let it monitor all MIG devices (NVIDIA_MIG_MONITOR_DEVICES=all and SYS_ADMIN: the patch nvidia-mig.yaml)"
+                let it monitor all MIG devices (NVIDIA_MIG_MONITOR_DEVICES=all and SYS_ADMIN: the component nvidia-mig)"
             }
             (None, DeviceDiscoveryStrategy::Procfs) => {
                 "only NVML reports their profiles, and it is not used: set `device_discovery_strategy: auto`"

@@ -3,7 +3,7 @@
 //! <https://xilinx.github.io/XRT/master/html/platforms.html>: a card has a user function and, except in virtual machines,
 //! one for management. Which is which has changed over the releases, so the number of the function does not show it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -14,6 +14,15 @@ use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, Cause};
 use crate::host::directory::Directory;
+
+/// What there is.
+#[derive(Debug, Default)]
+pub(super) struct Cards {
+    /// Of whatever maker.
+    pub(super) pairs: Vec<Pair>,
+    /// Where there is any PCI device: addresses without their functions.
+    pub(super) slots: BTreeSet<String>,
+}
 
 /// The functions of one device of a card: those with equal domain, bus and device number.
 #[derive(Debug, Default)]
@@ -41,30 +50,37 @@ pub(super) fn bus_directory(host: &Host) -> PathBuf {
     host.sys("bus/pci/devices")
 }
 
-/// Every pair, of whatever maker.
-pub(super) fn pairs(host: &Host, found: &mut Found) -> Vec<Pair> {
+/// An address without its function.
+pub(super) fn slot_of(address: &str) -> &str {
+    address.split('.').next().unwrap_or_default()
+}
+
+/// Every pair, and where else there is something; `None` where nothing can be looked at.
+pub(super) fn cards(host: &Host, found: &mut Found) -> Option<Cards> {
     let bus = bus_directory(host);
     match marked(host, &bus) {
-        Ok(pairs) => pairs,
+        Ok(cards) => Some(cards),
         // There is no PCI.
-        Err(error) if error.cause == Cause::System(Errno::NOENT) => Vec::new(),
+        Err(error) if error.cause == Cause::System(Errno::NOENT) => Some(Cards::default()),
         Err(error) => {
             found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause));
             found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
-            Vec::new()
+            None
         }
     }
 }
 
-fn marked(host: &Host, bus: &Path) -> Result<Vec<Pair>, AttributeError> {
+fn marked(host: &Host, bus: &Path) -> Result<Cards, AttributeError> {
     let directory = Directory::open(bus)?;
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
+    let mut slots = BTreeSet::new();
     for address in directory.names()?.into_iter().filter(|name| pci::is_address(name)) {
+        let card = slot_of(&address).to_owned();
+        slots.insert(card.clone());
         let is_user = directory.has(&format!("{address}/user_pf"));
         if !is_user && !directory.has(&format!("{address}/mgmt_pf")) {
             continue;
         }
-        let card = address.split('.').next().unwrap_or_default().to_owned();
         let pair = pairs.entry(card).or_default();
         let path = behind_entry(host, &directory, &address);
         let place = Some(Place { address, path });
@@ -74,7 +90,7 @@ fn marked(host: &Host, bus: &Path) -> Result<Vec<Pair>, AttributeError> {
             pair.management = place;
         }
     }
-    Ok(pairs.into_values().collect())
+    Ok(Cards { pairs: pairs.into_values().collect(), slots })
 }
 
 /// What an entry of the bus leads to.

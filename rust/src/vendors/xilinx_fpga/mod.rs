@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! locate      /sys/bus/pci/devices ─► pairs of user and management function    (looks for names, touches no hardware)
+//! lost        cards whose user function was there and is not ─► they stay, Unhealthy
 //! card        a pair ─► facts: shell, serial number, nodes                     (behind the fence)
 //! advertise   facts ─► a device under the name of its shell
 //! card_group  the devices of one U30 card ─► one
@@ -12,13 +13,17 @@ mod advertise;
 mod card;
 mod card_group;
 mod locate;
+mod lost;
 mod name;
 mod options;
 mod transcoder;
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use super::Vendor;
 use super::per_card::per_card;
-use crate::device::{Device, Found, Platform};
+use crate::device::{Device, Found, NotExamined, Platform};
 use crate::edits::{self, Edits, Way};
 use crate::fence::Fence;
 use crate::host::Host;
@@ -34,13 +39,15 @@ pub(super) const VENDOR: &str = "xilinx-fpga";
 #[derive(Debug)]
 pub struct XilinxFpga {
     options: XilinxFpgaOptions,
+    /// User functions that scans have found.
+    known: Mutex<BTreeSet<String>>,
 }
 
 impl XilinxFpga {
     /// Advertises devices by these options.
     #[must_use]
     pub fn new(options: XilinxFpgaOptions) -> Self {
-        Self { options }
+        Self { options, known: Mutex::default() }
     }
 }
 
@@ -51,9 +58,16 @@ impl Vendor for XilinxFpga {
 
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
-        let pairs = locate::pairs(host, &mut found).into_iter();
+        let located = locate::cards(host, &mut found).unwrap_or_default();
+        let mut guesses = Vec::new();
+        if found.unseen.is_empty() {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let lost = lost::not_examined(host, &located, &mut known).into_iter();
+            let is_known = |one: &NotExamined| one.card.as_ref().is_some_and(|card| known.contains(card));
+            (found.unseen, guesses) = lost.partition(is_known);
+        }
         let place = |pair: &locate::Pair| pair.place().map(|place| (place.address.clone(), host.own_path(&place.path)));
-        let cards = pairs.filter_map(|pair| Some((place(&pair)?, pair))).collect();
+        let cards = located.pairs.into_iter().filter_map(|pair| Some((place(&pair)?, pair))).collect();
         let (behind_fence, convention) = (host.clone(), self.options.u30_name_convention);
         let work = move |pair| {
             let facts = Facts::read(&behind_fence, pair)?;
@@ -74,6 +88,7 @@ impl Vendor for XilinxFpga {
             U30AllocUnit::Card => card_group::add_cards(advertised, &mut found),
             U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device)),
         }
+        found.unseen.append(&mut guesses); // of cards that perhaps never were: no reason to leave half a card out
         transcoder::add(host, fence, &mut found);
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found

@@ -43,6 +43,8 @@ class Report:
     origin: str
     """The program or file."""
     findings: dict[Key, health_pb2.Finding] = field(default_factory=dict)
+    evidence: dict[bytes, health_pb2.Evidence] = field(default_factory=dict)
+    """What ends events, by whom it is about: of sources that tell of any."""
     failed: str = ""
     """Why it cannot tell at present."""
     max_age: float | None = None

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import yaml
 
-KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
+KUBERNETES = Path(__file__).parents[1] / "deploy" / "kubernetes"
 
 
 def built(kubectl, directory):
     """The manifests of a kustomization, in its order. Raises ValueError with kubectl's words, also for a warning."""
-    done = subprocess.run([kubectl, "kustomize", directory], capture_output=True, text=True, check=False)
+    done = subprocess.run([*kubectl, "kustomize", directory], capture_output=True, text=True, check=False)
     if done.returncode or done.stderr:
         raise ValueError(done.stderr)
     return list(yaml.safe_load_all(done.stdout))
@@ -21,6 +21,11 @@ def by_kind(manifests):
     kinds = {manifest["kind"]: manifest for manifest in manifests}
     assert len(kinds) == len(manifests)
     return kinds
+
+
+def of_kind(kind, manifests):
+    """Those of a kind."""
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
 def with_components(kubectl, directory, *components):

@@ -1,6 +1,7 @@
 """A roll-out on one node: the new devherd stands by beside the old one, and takes over when that ends."""
 
 import asyncio
+import json
 import re
 import signal
 import urllib.request
@@ -8,6 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from devherd import instance
+from devherd.version import version
 from devherd_sim.testbed import free_port
 
 FPGA = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
@@ -47,6 +50,9 @@ async def test_the_new_one_is_ready_before_the_old_one_ends_and_serves_after_it(
     assert await page(testbed, "/healthz") == "ok\n"
     ready = await page(testbed, "/readyz")
     assert re.fullmatch(rf"standing by: another instance runs here, process {old.pid}\n", ready)
+    shown = instance.read(testbed.settings).standby
+    assert shown is not None
+    assert shown.version == version()
     assert re.search(r"^devherd_build_info\{.*\} 1", await page(testbed, "/metrics"), re.MULTILINE)
     mark = testbed.kubelet.events.mark()
 
@@ -61,13 +67,16 @@ async def test_the_new_one_is_ready_before_the_old_one_ends_and_serves_after_it(
     await testbed.until(lambda: f"exporter: serving http://{testbed.settings.listen}" in testbed.log, "it serves")
     assert await page(testbed, "/readyz") == "ok\n"
     assert "taking over after " in testbed.log
+    assert instance.read(testbed.settings).standby is None
 
 
 @pytest.mark.on("generic", {"simulated": [{"name": FIRST, "count": 2}]})
 async def test_the_new_one_serves_by_its_own_configuration(testbed):
     """A resource that it does not have is gone with the old one, and one that is new comes with it."""
     await testbed.kubelet.until_allocatable(FIRST, 2)
-    testbed.configure({"simulated": [{"name": SECOND, "count": 3}]})
+    config = testbed.directory / "second.yaml"
+    config.write_text(json.dumps({"simulated": [{"name": SECOND, "count": 3}]}))
+    testbed.settings = replace(testbed.settings, config_path=config)
     old = await standing_by(testbed)
     assert testbed.kubelet.devices(SECOND) == {}
     mark = testbed.kubelet.events.mark()
@@ -96,7 +105,9 @@ async def test_one_that_can_not_take_over_says_so_and_leaves_the_old_one_alone(t
     """A configuration that is wrong: the new pod is never ready, and the roll-out stays where it is."""
     await testbed.kubelet.until_allocatable(FPGA, 1)
     old, mark = testbed.herd, testbed.kubelet.events.mark()
-    testbed.configure({"simulatde": []})
+    config = testbed.directory / "wrong.yaml"
+    config.write_text('{"simulatde": []}')
+    testbed.settings = replace(testbed.settings, config_path=config)
     await testbed.start_herd("--take-over")
 
     assert await asyncio.wait_for(testbed.herd.wait(), 30) == 2

@@ -1,0 +1,384 @@
+"""The Helm chart makes of its values what kustomize makes of the same components, and refuses wrong ones."""
+
+import json
+import subprocess
+import tarfile
+import tomllib
+from operator import itemgetter
+
+import pytest
+import yaml
+from charts import CHART, EXAMPLES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kustomizations import KUBERNETES, built, of_kind, with_components
+
+from devherd.config.model import Config
+from devherd.config.warnings import warnings_of
+
+ROOT = CHART.parents[2]
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+BY_VALUE_INSTEAD = {"k0s", "microk8s"}
+"""Components whose place the value kubeletDir takes."""
+COMPONENTS = sorted({path.name for path in (KUBERNETES / "components").iterdir()} - BY_VALUE_INSTEAD)
+
+
+def pod_of(manifests):
+    """The pod of the only DaemonSet, without what Helm and kustomize each have of their own."""
+    [daemon_set] = of_kind("DaemonSet", manifests)
+    pod = daemon_set["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container.pop("imagePullPolicy", "IfNotPresent") == "IfNotPresent"
+    for key in ("env", "volumeMounts"):
+        container[key].sort(key=itemgetter("name"))
+    pod["volumes"].sort(key=itemgetter("name"))
+    [config] = [volume for volume in pod["volumes"] if volume["name"] == "config"]
+    config["configMap"]["name"] = pod["serviceAccountName"] = "devherd"
+    return pod
+
+
+def rights_of(manifests):
+    """Kind and rules of each role, and what each binding binds."""
+    roles = [each for each in manifests if "rules" in each]
+    bindings = [each for each in manifests if "roleRef" in each]
+    return (
+        sorted((each["kind"], each["metadata"]["name"], json.dumps(each["rules"])) for each in roles),
+        sorted((each["kind"], json.dumps(each["roleRef"]), json.dumps(each["subjects"])) for each in bindings),
+    )
+
+
+@pytest.mark.parametrize(
+    "components",
+    [(), *((component,) for component in COMPONENTS), ("nvidia", "nvidia-mig", "nvidia-cdi", "kernel-log", "events")],
+    ids=lambda components: "+".join(components) or "none",
+)
+def test_a_pod_of_the_chart_is_that_of_kustomize_with_the_same_components(helm, kubectl, tmp_path, components):
+    """Volumes, environment, rights in the container and at the API server, nodes, probes, strategy: all of it."""
+    by_helm = helm.manifests({"components": list(components)})
+    by_kustomize = with_components(kubectl, tmp_path, *components)
+
+    assert pod_of(by_helm) == pod_of(by_kustomize)
+    assert rights_of(by_helm) == rights_of(by_kustomize)
+    [one], [other] = of_kind("DaemonSet", by_helm), of_kind("DaemonSet", by_kustomize)
+    assert one["spec"]["updateStrategy"] == other["spec"]["updateStrategy"]
+
+
+def test_its_pools_are_those_of_the_overlays(helm, kubectl):
+    """The same names, components and nodes; those of the rest are told from the others."""
+    overlays = {}
+    for path in sorted((KUBERNETES / "overlays").iterdir()):
+        if path.name not in BY_VALUE_INSTEAD:
+            overlays[path.name] = built(kubectl, path)
+    pools = [
+        {"name": "amd", "components": ["amd", "amd-exporter"]},
+        {"name": "nvidia", "components": ["nvidia"]},
+        {"name": "other", "rest": True},
+    ]
+
+    manifests = helm.manifests({"pools": pools})
+
+    daemon_sets = of_kind("DaemonSet", manifests)
+    assert [each["metadata"]["name"] for each in daemon_sets] == [f"devherd-{pool}" for pool in overlays]
+    for daemon_set, overlay in zip(daemon_sets, overlays.values(), strict=True):
+        assert sorted_values(pod_of([daemon_set])) == sorted_values(pod_of(overlay))
+
+
+def sorted_values(pod):
+    """The nodes of other pools have no order."""
+    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    for expression in term["matchExpressions"]:
+        expression["values"].sort()
+    return pod
+
+
+def test_what_is_there_once_is_as_kustomize_has_it(helm, kubectl):
+    """PodMonitor, NetworkPolicy with and without the API server, ResourceQuota."""
+    switched_on = {name: {"enabled": True} for name in ("podMonitor", "networkPolicy", "resourceQuota")}
+    quiet, asking = helm.by_kind(switched_on), helm.manifests(switched_on | {"components": ["events"]})
+    selector = {"app.kubernetes.io/name": "devherd"}
+    for directory, key in (("podmonitor", "selector"), ("network-policy", "podSelector"), ("resource-quota", "")):
+        [of_kustomize] = built(kubectl, KUBERNETES / directory)
+        mine = quiet[of_kustomize["kind"]]
+        if key:
+            assert mine["spec"][key]["matchLabels"] == selector | {"app.kubernetes.io/instance": "devherd"}
+            mine["spec"][key]["matchLabels"] = selector
+        assert mine["spec"] == of_kustomize["spec"]
+    [policy] = of_kind("NetworkPolicy", asking)
+    api_server = yaml.safe_load((KUBERNETES / "network-policy/api-server.yaml").read_text())
+    assert policy["spec"]["egress"] == api_server["spec"]["egress"]
+
+
+def test_alerts_and_dashboard_are_the_projects_own(helm):
+    """Each rule, but for those left out, with the address of one's docs; the dashboard to the byte."""
+    docs = "https://docs.example.org/d"
+    options = {"enabled": True, "docs": f"{docs}/", "without": ["DeviceWarned"]}
+    manifests = helm.manifests({"prometheusRule": options, "dashboard": {"enabled": True}})
+
+    text = (ROOT / "deploy/prometheus/rules.yaml").read_text().replace("https://devherd.example/docs", docs)
+    rules = yaml.safe_load(text)
+    for group in rules["groups"]:
+        group["rules"] = [rule for rule in group["rules"] if rule.get("alert") != "DeviceWarned"]
+    [rule] = of_kind("PrometheusRule", manifests)
+    assert rule["spec"] == rules
+    [dashboard] = [
+        each for each in of_kind("ConfigMap", manifests) if "grafana_dashboard" in each["metadata"]["labels"]
+    ]
+    assert dashboard["data"] == {"devherd.json": (ROOT / "deploy/grafana/devherd.json").read_text()}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_each_example_is_a_good_configuration_of_good_values(helm, example):
+    """Helm finds nothing to say, devherd accepts each configuration, and no setting of it is without effect."""
+    values = yaml.safe_load(example.read_text())
+    helm.lint(values)
+    manifests = helm.manifests(values)
+    configurations = [
+        each["data"]["config.yaml"] for each in of_kind("ConfigMap", manifests) if "config.yaml" in each["data"]
+    ]
+    assert len(configurations) == len(of_kind("DaemonSet", manifests)) == len(values.get("pools", [None]))
+    for configuration in configurations:
+        assert list(warnings_of(Config.model_validate(yaml.safe_load(configuration) or {}))) == []
+
+
+def test_every_value_reaches_its_place(helm):
+    """Of the image, the pod, its nodes and its container; that of a pool in place of the common one."""
+    values = {
+        "image": {"repository": "reg/devherd", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "mine"}],
+        "serviceAccount": {"name": "account", "annotations": {"a": "b"}},
+        "config": {"log_level": "debug", "scan": {"period": "5s"}},
+        "components": ["nvidia", "plugins-registry", "web"],
+        "nvidia": {"runtimeClassName": ""},
+        "web": {"tlsSecret": "tls", "configSecret": "web"},
+        "kubeletDir": "/k/",
+        "priorityClassName": "high",
+        "resources": {"limits": {"memory": "1Gi"}},
+        "updateStrategy": {"rollingUpdate": {"maxSurge": "10%"}},
+        "podAnnotations": {"c": "d"},
+        "podLabels": {"e": "f"},
+        "tolerations": [{"key": "gpu"}],
+        "extraArgs": ["--log-level=debug"],
+        "extraEnv": [{"name": "LATER", "value": "1"}, {"name": "DEVHERD_LOG_FORMAT", "value": "text"}],
+        "extraVolumes": [{"name": "opt", "hostPath": {"path": "/opt"}}],
+        "extraVolumeMounts": [{"name": "opt", "mountPath": "/opt"}],
+        "pools": [
+            {
+                "name": "one",
+                "nodeSelector": {"g": "h"},
+                "config": {"scan": {"period": "7s"}},
+                "priorityClassName": "low",
+            }
+        ],
+    }
+    manifests = helm.by_kind(values)
+    daemon_set, account = manifests["DaemonSet"], manifests["ServiceAccount"]
+    template = daemon_set["spec"]["template"]
+    pod = template["spec"]
+    [container] = pod["containers"]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    volumes = {each["name"]: each for each in pod["volumes"]}
+
+    assert container["image"] == f"reg/devherd@sha256:{'0' * 64}"
+    assert (container["imagePullPolicy"], pod["imagePullSecrets"]) == ("Always", [{"name": "mine"}])
+    assert (account["metadata"]["name"], account["metadata"]["annotations"]) == ("account", {"a": "b"})
+    assert (pod["serviceAccountName"], pod["priorityClassName"], pod["tolerations"]) == (
+        "account",
+        "low",
+        [{"key": "gpu"}],
+    )
+    assert yaml.safe_load(manifests["ConfigMap"]["data"]["config.yaml"]) == {
+        "log_level": "debug",
+        "scan": {"period": "7s"},
+    }
+    assert "runtimeClassName" not in pod
+    assert [each["secret"]["name"] for each in volumes["web"]["projected"]["sources"]] == ["tls", "web"]
+    assert {
+        name: volumes[name]["hostPath"]["path"] for name in ("device-plugins", "pod-resources", "plugins-registry")
+    } == {
+        "device-plugins": "/var/lib/kubelet/device-plugins",
+        "pod-resources": "/k/pod-resources",
+        "plugins-registry": "/k/plugins_registry",
+    }
+    assert container["resources"] == {"limits": {"memory": "1Gi"}, "requests": {"cpu": "20m", "memory": "128Mi"}}
+    assert daemon_set["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": "10%", "maxUnavailable": 0}
+    assert (template["metadata"]["annotations"]["c"], template["metadata"]["labels"]["e"]) == ("d", "f")
+    assert container["args"] == ["run", "--log-level=debug"]
+    assert (environment["LATER"], environment["DEVHERD_LOG_FORMAT"]) == ("1", "text")
+    assert volumes["opt"] == {"name": "opt", "hostPath": {"path": "/opt"}}
+    assert container["volumeMounts"][-1] == {"name": "opt", "mountPath": "/opt"}
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "g": "h"}
+
+
+def test_an_affinity_of_ones_own_leaves_the_processors_as_they_are(helm):
+    """In each of its terms; preferences stay, too."""
+    required, preferred = (
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    )
+    terms = [{"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in ("a", "b")]
+    wish = [{"weight": 1, "preference": terms[0]}]
+    affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}, preferred: wish}}
+
+    pod = helm.by_kind({"affinity": affinity})["DaemonSet"]["spec"]["template"]["spec"]
+
+    processors = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}
+    assert pod["affinity"]["nodeAffinity"] == {
+        required: {
+            "nodeSelectorTerms": [{"matchExpressions": [processors, *term["matchExpressions"]]} for term in terms]
+        },
+        preferred: wish,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"components": ["nvdia"]}, "at '/components/0': value must be one of 'amd', 'amd-exporter', "),
+        ({"imagge": {}}, "additional properties 'imagge' not allowed"),
+        ({"image": {"digest": "sha256:12"}}, "at '/image/digest': 'sha256:12' does not match"),
+        ({"image": {"pullPolicy": "always"}}, "at '/image/pullPolicy': value must be one of 'Always'"),
+        ({"pools": [{"nodeSelector": {}}]}, "at '/pools/0': missing property 'name'"),
+        ({"pools": [{"name": "A"}]}, "at '/pools/0/name': 'A' does not match"),
+        ({"pools": [{"name": "a", "image": {}}]}, "at '/pools/0': additional properties 'image' not allowed"),
+        ({"nodeSelector": {"gpu": True}}, "at '/nodeSelector/gpu': got boolean, want string"),
+        ({"podMonitor": {"interval": 30}}, "at '/podMonitor/interval': got number, want string"),
+        ({"kubeletDir": "kubelet"}, "at '/kubeletDir': 'kubelet' does not match"),
+        ({"resourceQuota": {"pods": 0}}, "at '/resourceQuota/pods': minimum"),
+        (
+            {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}}},
+            "updateStrategy: both maxSurge and maxUnavailable are set — Kubernetes takes one of them — ",
+        ),
+        (
+            {"components": ["host-network"], "updateStrategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}},
+            "updateStrategy: maxSurge is set with the component host-network — ",
+        ),
+        (
+            {"pools": [{"name": "a"}, {"name": "a"}]},
+            "pools: two are named a — each needs a name of its own — rename one",
+        ),
+        (
+            {"pools": [{"name": "a", "rest": True}, {"name": "b", "rest": True}]},
+            "pools: a, b have rest — each node would be in all of them — leave it to one",
+        ),
+        (
+            {"pools": [{"name": "a", "rest": True, "nodeSelector": {"gpu": "a"}}]},
+            "pools: a has rest and nodes of its own — ",
+        ),
+        (
+            {"pools": [{"name": "a", "nodeSelector": {"gpu": "a", "rack": "b"}}, {"name": "b", "rest": True}]},
+            "pools: a is on nodes by more than one label — which nodes are the rest cannot be told — ",
+        ),
+    ],
+)
+def test_wrong_values_are_refused_with_their_place_and_what_is_wrong(helm, values, words):
+    """Before anything is sent."""
+    with pytest.raises(ValueError, match=r".") as refusal:
+        helm.manifests(values)
+    assert words in str(refusal.value)
+
+
+LABELS = st.dictionaries(st.sampled_from(("devherd", "gpu", "rack")), st.sampled_from(("a", "b", "c", "d")), max_size=3)
+NAMES = st.lists(st.sampled_from(("a", "b", "c", "d")), min_size=1, max_size=4, unique=True)
+
+
+@given(names=NAMES, has_rest=st.booleans(), nodes=st.lists(LABELS, min_size=4, max_size=8))
+@settings(max_examples=15)
+def test_no_pool_has_the_pods_or_the_nodes_of_another(helm, names, has_rest, nodes):
+    """Whatever the nodes are labelled: at most one DaemonSet on each, exactly one with a pool for the rest."""
+    pools = [{"name": name} for name in names] + [{"name": "rest", "rest": True}] * has_rest
+    daemon_sets = of_kind("DaemonSet", helm.manifests({"pools": pools}))
+    assert len(daemon_sets) == len(pools)
+    templates = [each["spec"]["template"] for each in daemon_sets]
+    for number, daemon_set in enumerate(daemon_sets):
+        selector = daemon_set["spec"]["selector"]["matchLabels"].items()
+        selected = [
+            other for other, template in enumerate(templates) if selector <= template["metadata"]["labels"].items()
+        ]
+        assert selected == [number]
+    for node in nodes:
+        labels = node | {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        on_node = sum(runs_on(labels, template["spec"]) for template in templates)
+        assert on_node == 1 if has_rest else on_node <= 1
+
+
+def runs_on(labels, pod):
+    """Whether the scheduler would take a node with these labels: all of the nodeSelector, any of the terms."""
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return pod["nodeSelector"].items() <= labels.items() and any(
+        all(
+            (labels.get(each["key"]) in each["values"]) == (each["operator"] == "In")
+            for each in term["matchExpressions"]
+        )
+        for term in terms
+    )
+
+
+def test_the_notes_name_the_next_commands(helm):
+    """For each pool its label and its roll-out; and that no registry has the image as long as none is named."""
+    notes = helm.notes({"pools": [{"name": "gpu"}, {"name": "rest", "rest": True}]})
+    for words in (
+        "kubectl label node NODE devherd=gpu",
+        "kubectl -n devherd rollout status daemonset/devherd-gpu",
+        "kubectl -n devherd rollout status daemonset/devherd-rest",
+        "WARNING: image.repository is still registry.example.com/devherd",
+    ):
+        assert words in notes
+    assert "devherd=rest" not in notes
+    assert "WARNING" not in helm.notes({"image": {"repository": "reg/devherd"}})
+
+
+def test_the_package_has_files_in_place_of_links_and_makes_the_same(helm, tmp_path):
+    """`make chart`: whoever has it needs no checkout."""
+    subprocess.run(["make", f"--directory={ROOT}", "chart", f"CHARTS={tmp_path}"], check=True, capture_output=True)
+    [package] = tmp_path.iterdir()
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+    assert package.name == f"devherd-{version}.tgz"
+    with tarfile.open(package) as archive:
+        assert {member.type for member in archive} == {tarfile.REGTYPE}
+    values = yaml.safe_load((CHART.parent / "examples/monitored.yaml").read_text())
+    assert helm.manifests(values, package) == helm.manifests(values)
+
+
+def test_chart_image_and_program_are_of_one_version():
+    """That of Cargo.toml, which is the wheel's."""
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    [image] = yaml.safe_load((KUBERNETES / "base/kustomization.yaml").read_text())["images"]
+    assert chart["version"] == chart["appVersion"] == image["newTag"] == version
+
+
+def test_the_chart_has_every_component_by_a_link():
+    """A new one needs its link in files/components, and its name in values.schema.json."""
+    linked = {str(path.relative_to(CHART / "files/components")): path for path in CHART.glob("files/components/*/*")}
+    there = {
+        str(path.relative_to(KUBERNETES / "components")): path
+        for component in COMPONENTS
+        for path in (KUBERNETES / "components" / component).iterdir()
+    }
+    assert {name: path.resolve() for name, path in linked.items()} == there
+    assert [name for name, path in linked.items() if not path.is_symlink()] == []
+    assert sorted(SCHEMA["definitions"]["components"]["items"]["enum"]) == COMPONENTS
+
+
+def test_the_schema_knows_every_value_and_no_other():
+    """Below each switch as well; those of a pool are the common ones, its name and whether it has the rest."""
+    assert shape_of_schema(SCHEMA) - {"global"} == shape_of_values(VALUES)
+    of_a_pool = SCHEMA["properties"]["pools"]["items"]["properties"].keys()
+    common = list(VALUES)[list(VALUES).index("pools") + 1 : list(VALUES).index("podMonitor")]
+    assert list(of_a_pool) == ["name", "rest", *common]
+
+
+def shape_of_schema(schema, prefix=""):
+    """The paths of all values of which the schema names the keys."""
+    schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if "properties" not in schema:
+        return {prefix.rstrip(".")}
+    return set().union(*(shape_of_schema(each, f"{prefix}{key}.") for key, each in schema["properties"].items()))
+
+
+def shape_of_values(values, prefix=""):
+    """The same for values.yaml; what is a map of the user's own has no shape."""
+    if prefix == "dashboard.labels." or not isinstance(values, dict) or not values:
+        return {prefix.rstrip(".")}
+    return set().union(*(shape_of_values(each, f"{prefix}{key}.") for key, each in values.items()))

@@ -1,0 +1,155 @@
+"""Process `kubernetes:config` before a small API server: what the node's label says, and what is refused."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from objects_api import NODE
+
+from devherd import spool
+from devherd.config import load, resolve
+from devherd.configurations import DEFAULT_LABEL, told_in
+from devherd.kubernetes.complaints import complaints_in
+from devherd.kubernetes.request import requests_for
+from devherd.proto import spool_pb2
+
+PROCESS = Path(__file__).with_name("chooser_process.py")
+
+
+class Instance:
+    """The run directory of an instance that chooses among two configurations, and the process."""
+
+    def __init__(self, directory: Path, server) -> None:
+        self.directory = directory
+        self.server = server
+        self.port = server.port
+        self.log = directory / "log"
+        self._process: subprocess.Popen | None = None
+        for made in ("requests", "told", "configs"):
+            (directory / made).mkdir(parents=True)
+        for name in ("default", "mig"):
+            (directory / "configs" / name).touch()
+        options = {"configs": str(directory / "configs"), "run_dir": str(directory)}
+        config = resolve(load(options, {}, ""))
+        for name, text in requests_for(config, config.settings()).items():
+            (directory / "requests" / name).write_text(text)
+        self.settings = config.settings()
+
+    def label(self, value: str | None) -> None:
+        labels = self.server.objects[NODE]["metadata"]["labels"]
+        if value is None:
+            labels.pop(DEFAULT_LABEL, None)
+        else:
+            labels[DEFAULT_LABEL] = value
+
+    def refuse(self, why: str) -> None:
+        """What the supervisor says of the last reload."""
+        said = spool_pb2.Configuration(refusal=why)
+        spool.write(self.settings.children_file, spool_pb2.Children(configuration=said))
+
+    def start(self) -> None:
+        command = [sys.executable, PROCESS, self.directory, self.server.directory, str(self.port)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stderr=log, env=os.environ | {"NODE_NAME": "node-1"})
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def complaints(self) -> list[tuple[str, str]]:
+        return [(one.path, one.error) for one in complaints_in(self.directory / "told", ["config"])]
+
+    def until(self, condition, what) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}: {self.server.events}\n{self.log.read_text()}"
+            time.sleep(0.01)
+
+    def until_told(self, value: str) -> None:
+        self.until(lambda: (said := told_in(self.settings.config_label_file)) and said.value == value, value)
+
+    def events(self) -> list[tuple[str, str]]:
+        return [(each["type"], each["reason"]) for each in self.server.events]
+
+
+@pytest.fixture
+def instance(tmp_path, objects_api):
+    instance = Instance(tmp_path / "run", objects_api)
+    yield instance
+    instance.stop()
+    assert "Traceback" not in instance.log.read_text()
+
+
+ABOUT = f"label {DEFAULT_LABEL} of node node-1"
+
+
+def test_the_label_is_written_down_each_time_that_it_changes(instance):
+    """An empty text where the node has none."""
+    instance.start()
+    instance.until_told("")
+    instance.label("mig")
+    instance.until_told("mig")
+    instance.label(None)
+    instance.until_told("")
+    assert instance.complaints() == []
+
+
+def test_a_name_that_is_none_is_a_problem_and_an_event_until_it_is_one(instance):
+    """Told once, however often it is looked at."""
+    instance.label("absent")
+    instance.start()
+    instance.until(instance.events, "an Event")
+    instance.until(instance.complaints, "a problem")
+    assert instance.events() == [("Warning", "ConfigurationRefused")]
+    [(about, error)] = instance.complaints()
+    assert about == ABOUT
+    assert error.startswith("no configuration `absent` in ")
+    assert error.endswith("there: default, mig; the configuration in force stays")
+
+    instance.label("mig")
+    instance.until(lambda: len(instance.events()) == 2, "another Event")
+
+    assert instance.events()[1] == ("Normal", "ConfigurationLoaded")
+    assert instance.complaints() == []
+
+
+def test_a_configuration_that_the_supervisor_refuses_is_told_too(instance):
+    """With its own words."""
+    instance.refuse("bad configuration in mig:1:1 — nonsense — mend it")
+    instance.start()
+    instance.until(instance.events, "an Event")
+
+    [event] = instance.server.events
+    assert event["message"] == "bad configuration in mig:1:1 — nonsense — mend it"
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"}
+    assert instance.complaints() == [(ABOUT, f"{event['message']}; the configuration in force stays")]
+
+
+def test_a_server_that_cannot_be_asked_is_a_problem_until_it_can(instance):
+    """Nothing is written meanwhile: what is in force stays."""
+    instance.server.refusal = (403, "nodes is forbidden")
+    instance.start()
+    instance.until(instance.complaints, "a problem")
+    [(about, error)] = instance.complaints()
+    cure = "apply the component config-by-label; the configuration in force stays"
+    assert (about, error) == (ABOUT, f"cannot be read: 403: nodes is forbidden: {cure}")
+    assert told_in(instance.settings.config_label_file) is None
+
+    instance.server.refusal = None
+
+    instance.until_told("")
+    instance.until(lambda: not instance.complaints(), "the problem is over")
+
+
+def test_without_a_token_that_is_said(instance):
+    """The process runs all the same, so that a token that is mounted later starts another one."""
+    instance.port = 0
+    instance.start()
+    instance.until(instance.complaints, "a problem")
+
+    [(_, error)] = instance.complaints()
+    assert error.startswith("cannot be read: there is no API server to talk to, or the pod has no token")

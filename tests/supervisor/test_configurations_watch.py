@@ -1,0 +1,118 @@
+"""What has the chosen configuration loaded again: the label, the file's content, and nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from devherd.config import load
+from devherd.configurations import DEFAULT_LABEL
+from devherd.settings import Settings
+from devherd.supervisor.configurations_watch import ConfigurationsWatch
+
+
+class ConfigMap:
+    """A directory in which the kubelet swaps `..data`: every file is another one each time."""
+
+    def __init__(self, directory: Path, **contents: str) -> None:
+        self.directory = directory
+        self._version = 0
+        directory.mkdir()
+        self.hold(**contents)
+
+    def hold(self, **contents: str) -> None:
+        self._version += 1
+        version = self.directory / f"..{self._version}"
+        version.mkdir()
+        for name, content in contents.items():
+            (version / name).write_text(content)
+            if not (self.directory / name).is_symlink():
+                (self.directory / name).symlink_to(f"..data/{name}")
+        (self.directory / "..new").symlink_to(version.name)
+        (self.directory / "..new").rename(self.directory / "..data")
+
+
+@pytest.fixture
+def configs(tmp_path) -> ConfigMap:
+    return ConfigMap(tmp_path / "configs", default="scan: {period: 5s}", mig="scan: {period: 6s}")
+
+
+@pytest.fixture
+def settings(tmp_path, configs) -> Settings:
+    """Of an instance that has loaded `default`."""
+    return load({"configs": str(configs.directory), "run_dir": str(tmp_path / "run")}, {}, "").settings()
+
+
+@pytest.fixture
+def watch(settings) -> ConfigurationsWatch:
+    return ConfigurationsWatch(settings.configurations, settings)
+
+
+def told(settings: Settings, value: str, at: float = 1.0, label: str = DEFAULT_LABEL) -> None:
+    file = settings.config_label_file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"label": label, "value": value, "asked_timestamp_seconds": at}))
+
+
+def test_nothing_is_loaded_again_while_nothing_changes(watch, settings):
+    """Also when the label is told for the first time, and says what was known."""
+    assert not watch.has_changed()
+    told(settings, "")
+    assert not watch.has_changed()
+
+
+def test_another_value_is_loaded_once(watch, settings):
+    """And the one before, when the label goes."""
+    told(settings, "mig")
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+    told(settings, "", 2.0)
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+
+
+def test_another_labels_value_says_nothing(watch, settings):
+    """What an instance with another option was told."""
+    told(settings, "mig", label="other/label")
+    assert not watch.has_changed()
+
+
+def test_what_an_earlier_instance_was_told_is_old(configs, settings):
+    """The label was asked for at the start; the file of the run directory has not been written since."""
+    told(settings, "mig")
+    watch = ConfigurationsWatch(settings.configurations, settings)
+    assert not watch.has_changed()
+
+    told(settings, "mig", 2.0)
+    assert watch.has_changed()
+
+
+def test_another_content_is_loaded_and_the_same_in_another_file_is_not(watch, configs):
+    """A changed ConfigMap replaces all of its files."""
+    configs.hold(default="scan: {period: 5s}", mig="scan: {period: 7s}")
+    assert not watch.has_changed()
+    configs.hold(default="scan: {period: 8s}", mig="scan: {period: 7s}")
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+
+
+def test_a_change_between_the_first_look_and_the_watch_is_noticed(configs, settings):
+    """The start takes a while."""
+    configs.hold(default="scan: {period: 8s}", mig="")
+    assert ConfigurationsWatch(settings.configurations, settings).has_changed()
+
+
+def test_each_name_that_is_none_is_tried_once_and_its_file_when_it_comes(watch, settings, configs):
+    """To try is to refuse, with a message."""
+    told(settings, "absent")
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+    told(settings, "gone", 2.0)
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+
+    configs.hold(default="", mig="", gone="scan: {period: 9s}")
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
+
+
+def test_a_directory_that_vanishes_for_a_moment_is_no_loss(watch, configs, tmp_path):
+    """What is in force stays; when it is back it is loaded again."""
+    configs.directory.rename(tmp_path / "away")
+    assert watch.has_changed()
+    (tmp_path / "away").rename(configs.directory)
+    assert [watch.has_changed(), watch.has_changed()] == [True, False]
