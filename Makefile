@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build wheel chart proto docs-pages docs pictures demo test test-image-python skew soak cluster lint format bench tools clean
+.PHONY: all help build wheel chart proto docs-pages docs pictures demo test test-image-python skew image soak cluster lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -41,6 +41,9 @@ wheel: $(INSTALLED) ## build a wheel into dist/, for machines without a Rust too
 	@$(BIN)/pip install --quiet --constraint constraints.txt ziglang
 	@if command -v rustup >/dev/null; then rustup --quiet target add $(ARCHITECTURE)-unknown-linux-gnu; fi
 	@PATH="$(CURDIR)/$(BIN):$$PATH" DEVHERD_REVISION='$(REVISION)' maturin build --release --locked --zig --compatibility manylinux2014 --target $(ARCHITECTURE)-unknown-linux-gnu --out dist
+
+image: ## build the container image into dist/, with podman, buildah or docker; IMAGE_OPTIONS='--platform linux/arm64' and others
+	@$(PYTHON) deploy/image/build.py $(IMAGE_OPTIONS)
 
 CHARTS ?= dist
 CHART_VERSION = $(shell sed -n 's/^version: //p' deploy/helm/devherd/Chart.yaml)

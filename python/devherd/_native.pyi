@@ -31,6 +31,7 @@ __all__ = [
     "Scanner",
     "UeventSocket",
     "VendorRow",
+    "__revision__",
     "__version__",
     "check_kernel_log_rules",
     "die_with_parent",
@@ -592,6 +593,9 @@ class Preference:
     def choose(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]: ...
 
 __version__: str
+
+__revision__: str
+"""The source revision: what DEVHERD_REVISION was when the module was compiled; empty without it."""
 
 def check_kernel_log_rules(rules: Sequence[tuple[str, str, str]]) -> None:
     """Refuse a pattern that is none, or too large, with ValueError."""

@@ -11,5 +11,11 @@ def version() -> str:
 
 
 def revision() -> str:
-    """The source revision that an image was built from, which its build leaves in the environment."""
-    return os.environ.get("DEVHERD_REVISION", "unknown")
+    """The source revision: what the environment of an image says, else what a wheel or an image was built from."""
+    return os.environ.get("DEVHERD_REVISION") or _native.__revision__ or "unknown"
+
+
+def version_line() -> str:
+    """What `devherd --version` prints: the revision, too, where it is known."""
+    known = revision()
+    return f"devherd {version()}" if known == "unknown" else f"devherd {version()} ({known})"

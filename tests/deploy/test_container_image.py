@@ -5,7 +5,6 @@ fit together, and the image starts `devherd run`. What it does not show: that th
 and PyPI give what is asked of them. In their place stands busybox with programs that write down what they were told.
 """
 
-import json
 import os
 import shutil
 import stat
@@ -14,28 +13,42 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from build import MATERIALS, Image, commands, report
+from oci_archive import OciArchive
 from unshared import skip_without_namespaces, unshared
 
 ROOT = Path(__file__).parents[2]
 CONTAINERFILE = ROOT / "deploy" / "Containerfile"
 
+WHEEL = "devherd-1-any.whl"
 STAND_INS = {
     "usr/bin/apt-get": 'echo "apt-get $*" >&2',
+    "usr/bin/rustup": 'echo "rustup $*" >&2',
     "usr/bin/pip": """
         echo "pip $*" >&2
         for wheel; do :; done   # the last argument
         [ -s "$wheel" ] && echo "installed ${wheel##*/}" > /opt/devherd/bin/devherd
     """,
-    "usr/bin/python3": """
-        for directory; do :; done
+    "usr/bin/python3": f"""
         echo "python $*" >&2
-        mkdir -p "$directory/bin"
-        echo 'echo "pip $*" >&2' > "$directory/bin/pip"
-        echo 'echo "maturin $*" >&2; mkdir /wheels; find . -type f | tee /wheels/devherd-1-any.whl >&2' \
-            > "$directory/bin/maturin"
-        chmod +x "$directory"/bin/*
+        for last; do :; done   # the last argument
+        case "$*" in
+        -c*) echo /usr/local ;;
+        *" venv "*)
+            mkdir -p "$last/bin"
+            echo 'echo "pip $*" >&2' > "$last/bin/pip"
+            echo 'echo "cyclonedx-py $*" >&2; echo "{{}}" > /tmp/packages.json' > "$last/bin/cyclonedx-py"
+            echo 'echo "maturin $*, revision $DEVHERD_REVISION, time $SOURCE_DATE_EPOCH" >&2
+                  mkdir /wheels; find . -type f | tee /wheels/{WHEEL} >&2' > "$last/bin/maturin"
+            chmod +x "$last"/bin/*
+            ;;
+        */materials.py*) cat "$last" ;;
+        esac
     """,
+    "usr/bin/dpkg-query": "false",
 }
+APPLETS = ("sh", "cat", "chmod", "find", "mkdir", "rm", "tee", "uname")
+IMAGE = Image("localhost/devherd", version="1.2.3", revision="abcdef", epoch=1_700_000_000, platform="linux/amd64")
 
 
 class Builder:
@@ -45,38 +58,48 @@ class Builder:
         self._directory = directory
         store = ["--root", directory / "store", "--runroot", directory / "run", "--storage-driver", "vfs"]
         self._command = [*unshared("/var/lib", "/run"), buildah, *store]
-        (directory / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+        self.policy = directory / "policy.json"
+        self.policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
 
     def __call__(self, *arguments):
         environment = {**os.environ, "TMPDIR": str(self._directory), "HOME": str(self._directory)}
         done = subprocess.run(
-            [*self._command, *arguments], env=environment, capture_output=True, text=True, check=False
+            [*self._command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def build(self, context, *arguments):
         return self(
-            "bud", "--isolation", "chroot", "--pull-never", "--signature-policy", self._directory / "policy.json",
+            "bud", "--isolation", "chroot", "--pull-never", "--signature-policy", self.policy,
             *arguments, context,
         )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def built(tool, tmp_path_factory):
-    """The built image's configuration, and what the build said."""
+def builder(tool, tmp_path_factory):
+    """A builder that has the two base images."""
     skip_without_namespaces()
     directory = tmp_path_factory.mktemp("image")
     build = Builder(tool("buildah"), directory)
-    base = make_base(directory / "base", tool("busybox"))
-    build.build(base, "--tag", "localhost/base")
-    said = build.build(
-        ROOT, "--file", CONTAINERFILE, "--tag", "localhost/devherd",
-        "--build-arg", "RUST_IMAGE=localhost/base", "--build-arg", "PYTHON_IMAGE=localhost/base",
-        "--build-arg", "VERSION=1.2.3", "--build-arg", "REVISION=abcdef",
-    )  # fmt: skip
-    inspected = json.loads(build("inspect", "--type", "image", "localhost/devherd"))
-    return inspected["OCIv1"]["config"], said
+    build.build(make_base(directory / "base", tool("busybox")), "--tag", "localhost/base")
+    return build
+
+
+@pytest.fixture(scope="module")
+def built(builder, tmp_path_factory):
+    """The image as `make image` has it built, and what the build said."""
+    return build_image(builder, tmp_path_factory.mktemp("built") / "image.oci.tar")
+
+
+def build_image(builder, archive):
+    """The image of the checkout by the commands of deploy/image/build.py, in an archive, and what they said."""
+    bases = ["--build-arg", "RUST_IMAGE=localhost/base", "--build-arg", "PYTHON_IMAGE=localhost/base"]
+    build, push = commands("buildah", IMAGE, archive, [*bases, "--no-cache"])
+    assert (build[:2], build[-1], push[:2]) == (["buildah", "build"], ".", ["buildah", "push"])
+    said = builder.build(ROOT, *build[2:-1])
+    builder("push", "--signature-policy", builder.policy, *push[2:])
+    return OciArchive(archive), said
 
 
 def make_base(directory, busybox):
@@ -87,29 +110,72 @@ def make_base(directory, busybox):
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     shutil.copy(busybox, directory / "tree" / "bin" / "busybox")
-    for applet in ("sh", "cat", "find", "tee", "mkdir", "chmod"):
+    for applet in APPLETS:
         (directory / "tree" / "bin" / applet).symlink_to("busybox")
     (directory / "tree" / "usr" / "bin" / "python").symlink_to("python3")
+    status = directory / "tree" / "var" / "lib" / "dpkg" / "status"
+    status.parent.mkdir(parents=True)
+    status.write_text("Package: base-files\n")
+    (directory / "tree" / "tmp").mkdir()
     (directory / "Containerfile").write_text("FROM scratch\nCOPY tree /\n")
     return directory
 
 
 def test_the_image_runs_devherd_run(built):
     """A container started without arguments is the supervisor; with arguments, any other command of devherd."""
-    config, _ = built
+    config = built[0].config["config"]
     assert (config["Entrypoint"], config["Cmd"]) == (["devherd"], ["run"])
     path = next(entry for entry in config["Env"] if entry.startswith("PATH="))
     assert path.startswith("PATH=/opt/devherd/bin:")
 
 
 def test_the_image_says_what_it_is(built):
-    """Its labels are OCI's, with version and revision; the revision is the one on /metrics."""
-    config, _ = built
-    labels = {name.removeprefix("org.opencontainers.image."): value for name, value in config["Labels"].items()}
-    assert {"title": "devherd", "licenses": "Apache-2.0", "version": "1.2.3", "revision": "abcdef"}.items() <= (
-        labels.items()
-    )
-    assert "DEVHERD_REVISION=abcdef" in config["Env"]
+    """Its labels are OCI's; the revision is also the one of /metrics, and that of the wheel."""
+    image, said = built
+    labels = image.config["config"]["Labels"].items()
+    assert {
+        name.removeprefix("org.opencontainers.image."): value for name, value in labels if "opencontainers" in name
+    } == {
+        "title": "devherd",
+        "description": "One supervisor for every FPGA, GPU and other device on a Kubernetes node",
+        "licenses": "Apache-2.0",
+        "source": "https://devherd.example/",
+        "version": "1.2.3",
+        "revision": "abcdef",
+        "created": "2023-11-14T22:13:20+00:00",
+        "base.name": "localhost/base",
+    }
+    assert "DEVHERD_REVISION=abcdef" in image.config["config"]["Env"]
+    assert ", revision abcdef, time 1700000000" in said
+
+
+def test_each_layer_is_one_copy_and_has_what_its_step_names(built):
+    """The base without what was removed from it, devherd with what it needs, and the bill of both."""
+    image, _ = built
+    print(*report(IMAGE, image.layers()), sep="\n")
+    assert [layer.made_by.split(" in ")[-1].strip() for layer in image.layers()] == [
+        "/",
+        "/opt/devherd",
+        "/usr/share/devherd/materials",
+    ]
+    assert image.file("opt/devherd/bin/devherd") == f"installed {WHEEL}\n".encode()
+    assert image.file(MATERIALS) == b"Package: base-files\n"
+    with pytest.raises(KeyError):
+        image.file("tmp/slim.sh")
+
+
+def test_two_builds_of_one_commit_are_the_same_image(built, builder, tmp_path):
+    """Nothing of it knows when it was built, so whoever builds it can compare it with what is published."""
+    again, _ = build_image(builder, tmp_path / "again.oci.tar")
+    assert again.layers() == built[0].layers()
+    assert again.config == built[0].config
+
+
+def test_byte_code_is_valid_whatever_time_its_source_has(built):
+    """All times of an image are set to one moment: usual byte code would be compiled again at every start."""
+    compiled = [line for line in built[1].splitlines() if line.startswith("python -m compileall")]
+    assert len(compiled) == 2
+    assert all("--invalidation-mode unchecked-hash" in line for line in compiled)
 
 
 def test_the_build_sees_the_sources_and_nothing_else(built):
@@ -123,12 +189,20 @@ def test_the_build_sees_the_sources_and_nothing_else(built):
 
 
 def test_what_is_installed_is_pinned(built):
-    """Both pip runs take the versions of constraints.txt, and cargo those of Cargo.lock."""
+    """All pip runs take the versions of constraints.txt, and cargo those of Cargo.lock."""
     _, said = built
     pip = [line for line in said.splitlines() if line.startswith("pip ")]
-    assert len(pip) == 2
+    assert len(pip) == 3
     assert all("constraints.txt" in line for line in pip)
     assert any(line.startswith("maturin build --release --locked ") for line in said.splitlines())
+
+
+@pytest.mark.parametrize(("platform", "target"), [("linux/amd64", "x86_64"), ("linux/arm64", "aarch64")])
+def test_the_wheel_is_compiled_for_the_platform_of_the_image(platform, target):
+    """By the machine that builds, which may be another one."""
+    steps = CONTAINERFILE.read_text()
+    assert "FROM --platform=${BUILDPLATFORM} ${RUST_IMAGE} AS wheel" in steps
+    assert f"{platform.removeprefix('linux/')}|{target}) cpu={target} ;;" in steps
 
 
 def test_every_path_that_the_build_files_name_goes_into_the_build():

@@ -183,9 +183,9 @@ def run(words: Sequence[str]) -> int:
         print(_overview(), end="")
         return 0
     if words[0] in {"-V", "--version", "version"}:
-        from devherd.version import version
+        from devherd.version import version_line
 
-        print(f"devherd {version()}")
+        print(version_line())
         return 0
     name, rest = _command_in(words)
     if name in GROUPS:

@@ -1,5 +1,6 @@
 """The programs and images of a real cluster, made once, and clusters with them."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from real_cluster import RealCluster
 from real_machine import RealMachine
 
 ROOT = Path(__file__).parents[3]
+_OLDER = os.environ.get("DEVHERD_TEST_CONTAINERD", "")
+"""An older containerd that has its files in runtime/releases, such as "2.0"; empty for the one of go.mod."""
+
 RUNTIME = GoProgram(
     Path(__file__).with_name("runtime"),
     "runtime",
@@ -24,6 +28,7 @@ RUNTIME = GoProgram(
         f"github.com/containerd/containerd/v2/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")
     ),
     "no_btrfs,no_devmapper,no_zfs,no_tracing",
+    f"releases/v{_OLDER}.mod" if _OLDER else "",
 )
 
 

@@ -34,9 +34,11 @@ _APPLETS = (
     "stat",
     "tee",
     "true",
+    "uname",
 )
 _BUILD = {
     "usr/bin/apt-get": "true",
+    "usr/bin/rustup": "true",
     "usr/bin/python3": """
         for directory; do :; done
         mkdir -p "$directory/bin"
@@ -77,10 +79,16 @@ class Images:
         self._build(self._rust_base(wheel), "--tag", "localhost/rust")
         self._build(self._python_base(python), "--tag", "localhost/python")
         bases = ["--build-arg", "RUST_IMAGE=localhost/rust", "--build-arg", "PYTHON_IMAGE=localhost/python"]
-        options = ["--layers", "--file", _CONTAINERFILE, *bases]
-        return [
-            self._archive(f"localhost/devherd:{tag}", ROOT, *options, "--build-arg", f"REVISION={tag}") for tag in tags
-        ]
+        options = ["--layers", "--file", _CONTAINERFILE, *bases, "--build-arg", f"REVISION={tags[0]}"]
+        first = f"localhost/devherd:{tags[0]}"
+        return [self._archive(first, ROOT, *options), *(self._other_revision(first, tag) for tag in tags[1:])]
+
+    def _other_revision(self, image: str, tag: str) -> Path:
+        """A built image, as one of another revision."""
+        context = self.directory / f"devherd-{tag}"
+        context.mkdir()
+        (context / "Containerfile").write_text(f"FROM {image}\nENV DEVHERD_REVISION={tag}\n")
+        return self._archive(f"localhost/devherd:{tag}", context)
 
     def _archive(self, name: str, context: Path, *arguments: object) -> Path:
         self._build(context, "--tag", name, *arguments)
@@ -122,6 +130,8 @@ class Images:
             name: value for name, value in os.environ.items() if name.startswith("PIP_") and name != "PIP_FIND_LINKS"
         }
         environment |= {"LD_LIBRARY_PATH": "/usr/local/lib"}
+        (tree / "var/lib/dpkg").mkdir(parents=True)
+        (tree / "var/lib/dpkg/status").touch()
         (context / "Containerfile").write_text(
             "FROM scratch\nCOPY tree /\nENV PATH=/usr/local/bin:/usr/bin:/bin\n"
             + "".join(f"ENV {name}={value}\n" for name, value in environment.items())
