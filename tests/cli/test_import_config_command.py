@@ -305,7 +305,7 @@ def test_what_of_a_device_config_is_to_be_done_elsewhere_is_told():
     notes = made.notes
     assert any("`--kubelet-dir /data/kubelet`" in note for note in notes)
     assert any("enableDevicePlugin to false" in note for note in notes)
-    assert any("metrics exporter" in note and "amd-exporter.yaml" in note for note in notes)
+    assert any("metrics exporter" in note and "component amd-exporter" in note for note in notes)
     (off,) = import_text(device_config(devicePlugin={"enableDevicePlugin": False}), "x", None)
     assert (off.config, [note for note in off.notes if "enableDevicePlugin" in note]) == ({}, [])
 

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -146,6 +147,8 @@ class Bed:
         }
         for name, devices in self.devices.items():
             self.herd.until_capacity(name, len(devices), len(devices))
+        # What a count was is known after the first look: an error before it is taken for an old one.
+        eventually(lambda: self._polls() >= 1, PATIENCE_SECONDS)
         self.children = self.pids()
 
     def place(self, at: str, device: Device) -> str:
@@ -239,10 +242,19 @@ class Bed:
         }
 
     def _findings(self) -> set[Finding]:
-        with urllib.request.urlopen(f"http://{self.herd.listen}/metrics", timeout=30) as answer:
-            text = answer.read().decode()
-        shown = (dict(_LABEL.findall(line)) for line in text.splitlines() if line.startswith("devherd_device_finding{"))
+        shown = (dict(_LABEL.findall(line)) for line in self._metrics("devherd_device_finding{"))
         return {tuple(labels[name] for name in _LABELS) for labels in shown}
+
+    def _polls(self) -> int:
+        return sum(int(float(line.split()[-1])) for line in self._metrics("devherd_health_poll_duration_seconds_count"))
+
+    def _metrics(self, beginning: str) -> list[str]:
+        try:
+            with urllib.request.urlopen(f"http://{self.herd.listen}/metrics", timeout=30) as answer:
+                text = answer.read().decode()
+        except urllib.error.URLError:  # it does not serve yet
+            return []
+        return [line for line in text.splitlines() if line.startswith(beginning)]
 
     def pids(self) -> dict[str, str]:
         """Every child of the supervisor."""

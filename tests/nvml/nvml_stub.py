@@ -43,8 +43,6 @@ class Stub:
     lines: list[str] = field(default_factory=list)
     installed: list[Path] = field(default_factory=list)
     """Where it can be loaded from."""
-    variables: dict[str, str] = field(default_factory=dict)
-    """What else its environment has."""
 
     def gpu(self, number: int, **values: object) -> "Stub":
         """One more GPU: an A100 unless said otherwise."""
@@ -110,7 +108,7 @@ class Stub:
     @property
     def environment(self) -> dict[str, str]:
         """For the process that asks it."""
-        return {**os.environ, **self.variables, "DEVHERD_NVML_STUB": str(self.file)}
+        return {**os.environ, "DEVHERD_NVML_STUB": str(self.file)}
 
     def put_below(self, driver_root: Path) -> Path:
         """The library where a driver installs it; the driver root is returned."""

@@ -95,26 +95,13 @@ def test_of_nvlinks_it_tells_which_are_up_and_what_all_of_them_have_counted(stub
         assert do("look", [address(0)]) == [reading(0, links=links, link_errors=errors)]
 
 
-def test_what_a_gpu_does_not_support_is_asked_once(stub, tmp_path):
-    """Each call costs an ioctl under the driver's lock; what it has is asked each time, also after a failure."""
-    calls = tmp_path / "calls"
-    stub.variables["DEVHERD_NVML_STUB_CALLS"] = str(calls)
-    stub.gpu(0).field(0, 91, 2).field(0, 165, 1, link=0).field(0, 165, 1, link=1).field(0, 230, 0)
-    stub.say("fail", "nvmlDeviceGetSramEccErrorStatus", 999).write()
-
-    def asked(do):
-        calls.write_text("")
-        do("look", [address(0)])
-        return sorted(calls.read_text().splitlines())
-
+def test_what_a_gpu_does_not_support_is_asked_again(stub):
+    """Defect: what it refused while there were MIG devices was not read any more when there were none."""
+    stub.gpu(0).write()
     with watching(stub, 0) as do:
-        first = asked(do)
-        assert {"nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetRepairStatus", "field 145 0", "field 163 1"} <= {*first}
-        always = ["field 165 0", "field 165 1", "field 230 0", "field 91 0", *["nvmlDeviceGetFieldValues"] * 2]
-        assert asked(do) == [*always, "nvmlDeviceGetSramEccErrorStatus"]
-        stub.forget("field gpu=0 id=165").field(0, 91, 0)
-        assert asked(do)[:2] == ["field 230 0", "field 91 0"]
-        assert asked(do) == [*["field 230 0", "field 91 0"], *always[-2:-1], "nvmlDeviceGetSramEccErrorStatus"]
+        assert do("look", [address(0)]) == [reading(0)]
+        stub.field(0, 230, 0).say("sram", gpu=0, exceeded=1).write()
+        assert do("look", [address(0)]) == [reading(0, recovery_action=0, sram_threshold_exceeded=True)]
 
 
 def test_a_field_that_is_newer_than_the_driver_is_no_trouble(stub):

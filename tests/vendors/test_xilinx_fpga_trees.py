@@ -16,6 +16,7 @@ from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.tree import write_tree
 
 TREE = Path(__file__).parent / "trees/xilinx-old-and-new.tree"
+MANAGEMENT = "sys/devices/pci0000:64/0000:65:00.0"
 U200 = "sys/devices/pci0000:64/0000:65:00.1"
 NAME = "amd.com/xilinx_u200_xdma_201830_2-1561465320"
 
@@ -121,7 +122,7 @@ def become_golden(root: Path) -> None:
     """What answers before a shell is loaded: one function, with another device id."""
     lose_user_function(root)
     (root / "sys/devices/pci0000:64/0000:65:00.0/mgmt_pf").unlink()
-    (root / "sys/devices/pci0000:64/0000:65:00.0/device").write_text("0xd004\n")
+    write_tree(f"{MANAGEMENT}/vendor = 0x10ee\n{MANAGEMENT}/device = 0xd004", root)
 
 
 @pytest.mark.parametrize("lose", [lose_user_function, lose_drivers, become_golden])
@@ -152,6 +153,18 @@ def test_a_card_that_leaves_its_slot_is_gone(tmp_path: Path) -> None:
     known.observe(scans.scan(), 1.0, 60.0)
     [gone] = [entry for entry in known.entries.values() if not entry.is_found]
     assert (gone.device.id, gone.gone_since) == ("0000:65:00.1", 1.0)
+
+
+def test_another_device_in_the_slot_is_no_card_that_is_flashed(tmp_path: Path) -> None:
+    """Defect: a NIC that took the place of a card kept it, Unhealthy, for good."""
+    root = planted(tmp_path, f"{U200}/vendor = 0x10ee")
+    scans, known = scanner(root), Inventory()
+    known.observe(scans.scan(), 0.0, 60.0)
+    become_golden(root)
+    (root / MANAGEMENT / "vendor").write_text("0x15b3\n")
+    known.observe(scans.scan(), 1.0, 60.0)
+    [gone] = [entry for entry in known.entries.values() if not entry.is_found]
+    assert (gone.device.id, gone.gone_since, gone.findings) == ("0000:65:00.1", 1.0, [])
 
 
 def test_another_scanner_knows_a_card_that_is_flashed_by_its_management_function(tmp_path: Path) -> None:

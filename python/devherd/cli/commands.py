@@ -125,7 +125,7 @@ COMMANDS = {
     ),
     "deploy-files": Command(
         "devherd.cli.deploy_files",
-        "write the systemd unit, the Kubernetes manifests and the alert rules",
+        "write the Kubernetes manifests, the Helm chart, the systemd unit and the alert rules",
         "devherd deploy-files /usr/local/share/devherd",
         (),
     ),

@@ -15,7 +15,7 @@ _FLAGS = frozenset({"pulse", "resource_naming_strategy", "driver_type"}) | LOG_F
 _REASONS = {f"-{name}": LOG_REASON for name in LOG_FLAGS} | {"-pulse": "health is always polled, each `health.poll`"}
 _EXPORTER = (
     "health by AMD's metrics exporter, which -pulse switched on, is asked where its socket is: in Kubernetes, add the"
-    " patch amd-exporter.yaml"
+    " component amd-exporter"
 )
 
 

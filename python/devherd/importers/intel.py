@@ -66,7 +66,7 @@ def _gpu(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored
     if endpoint := given.take("-xpumd-endpoint"):
         imported.say("health", {"xpumd": str(endpoint).removeprefix("unix://")})
         imported.note(
-            "what xpumd calls critical or failed is Unhealthy, a warning warns; in Kubernetes, add xpumd.yaml"
+            "what xpumd calls critical or failed is Unhealthy, a warning warns; in Kubernetes, add the component xpumd"
         )
     if prefix := given.take("-prefix"):
         imported.config["host_root"] = prefix

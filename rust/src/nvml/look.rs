@@ -2,12 +2,13 @@
 //!
 //! What it costs: one `nvmlDeviceGetFieldValues` for the GPU and, where it has NVLinks, one for all of them; one call each
 //! for fabric, clocks, SRAM, repairs and unrepairable memory. Each is an ioctl or a few, under the driver's lock of the
-//! GPU; none opens a GPU that sleeps. What driver or GPU do not support is asked once, and not again by this handle.
+//! GPU; none opens a GPU that sleeps. What driver or GPU do not support is asked all the same: it may be another thing where
+//! MIG is switched, and the refusal costs no more than the answer.
 //! Fields and layouts are those of <https://docs.nvidia.com/deploy/nvml-api/>, in `nvml.h`.
 
 #![expect(unsafe_code, reason = "NVML's handles are pointers, and a field's value is a union")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings::{
@@ -58,27 +59,18 @@ const MOST_LINKS: u64 = 36;
 /// `NVML_NVLINK_STATE_INACTIVE`; a link that sleeps is up.
 const INACTIVE: u64 = 0;
 
-/// What is asked of a GPU: a field of a link or of the whole, or a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
-    Field(c_uint, c_uint),
-    Function(&'static str),
-}
-
 /// A GPU that is open.
 pub(super) struct Gpu {
     pub(super) handle: Handle,
-    /// What it does not support.
-    lacks: BTreeSet<Asked>,
 }
 
 impl Gpu {
     pub(super) fn new(handle: Handle) -> Self {
-        Self { handle, lacks: BTreeSet::new() }
+        Self { handle }
     }
 
     /// Fills in what it says of its health; `failures` are the calls that it answers with an error.
-    pub(super) fn read(&mut self, library: &Library, reading: &mut Reading, failures: &mut Vec<Failure>) {
+    pub(super) fn read(&self, library: &Library, reading: &mut Reading, failures: &mut Vec<Failure>) {
         let fields = self.fields(library, &FIELDS.map(|field| (field, 0)), failures);
         let number = |id| fields.get(&(id, 0)).copied();
         let is_set = |id| number(id).map(|value| value != 0);
@@ -99,18 +91,11 @@ impl Gpu {
         self.read_memory(library, reading, failures);
         reading.fabric = self.fabric(library, failures);
         let names = &["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"];
-        reading.clock_reasons =
-            self.asked(names[0], failures, |gpu| library.value_of::<_, c_ulonglong>(names, gpu.handle));
+        reading.clock_reasons = noted(library.value_of::<_, c_ulonglong>(names, self.handle), failures);
     }
 
     /// Of all its links with one call.
-    fn read_links(
-        &mut self,
-        library: &Library,
-        links: Option<u64>,
-        reading: &mut Reading,
-        failures: &mut Vec<Failure>,
-    ) {
+    fn read_links(&self, library: &Library, links: Option<u64>, reading: &mut Reading, failures: &mut Vec<Failure>) {
         let links = 0..c_uint::try_from(links.unwrap_or_default().min(MOST_LINKS)).unwrap_or_default();
         let of_link = |link| {
             let errors = LINK_ERRORS.iter().map(move |(_, field)| (*field, link));
@@ -127,7 +112,7 @@ impl Gpu {
         }
     }
 
-    fn read_memory(&mut self, library: &Library, reading: &mut Reading, failures: &mut Vec<Failure>) {
+    fn read_memory(&self, library: &Library, reading: &mut Reading, failures: &mut Vec<Failure>) {
         let asked = nvmlEccSramErrorStatus_v1_t {
             version: version::<nvmlEccSramErrorStatus_v1_t>(1),
             aggregateUncParity: 0,
@@ -157,7 +142,7 @@ impl Gpu {
         reading.unrepairable_memory = memory.map(|memory| memory.is_unrepairable != 0);
     }
 
-    fn fabric(&mut self, library: &Library, failures: &mut Vec<Failure>) -> Option<Fabric> {
+    fn fabric(&self, library: &Library, failures: &mut Vec<Failure>) -> Option<Fabric> {
         let asked = nvmlGpuFabricInfo_v3_t {
             version: version::<nvmlGpuFabricInfo_v3_t>(3),
             clusterUuid: [0; 16],
@@ -171,65 +156,37 @@ impl Gpu {
         Some(Fabric { state: info.state, status: info.status, summary: info.healthSummary })
     }
 
-    fn filled<T: Plain>(
-        &mut self,
-        library: &Library,
-        names: Names,
-        asked: T,
-        failures: &mut Vec<Failure>,
-    ) -> Option<T> {
-        self.asked(names.first()?, failures, |gpu| library.filled_of(names, gpu.handle, asked))
-    }
-
-    /// The answer of a function, unless the GPU has said before that it does not have it.
-    fn asked<T>(
-        &mut self,
-        function: &'static str,
-        failures: &mut Vec<Failure>,
-        ask: impl FnOnce(&Self) -> Answer<T>,
-    ) -> Option<T> {
-        let asked = Asked::Function(function);
-        if self.lacks.contains(&asked) {
-            return None;
-        }
-        match ask(self) {
-            Ok(value) => Some(value),
-            Err(failure) => {
-                if failure.is_unsupported() {
-                    self.lacks.insert(asked);
-                }
-                failures.push(failure);
-                None
-            }
-        }
+    fn filled<T: Plain>(&self, library: &Library, names: Names, asked: T, failures: &mut Vec<Failure>) -> Option<T> {
+        noted(library.filled_of(names, self.handle, asked), failures)
     }
 
     /// The values that could be read, by field and link.
     fn fields(
-        &mut self,
+        &self,
         library: &Library,
         asked: &[(c_uint, c_uint)],
         failures: &mut Vec<Failure>,
     ) -> BTreeMap<(c_uint, c_uint), u64> {
-        let has = |(field, link): &&(c_uint, c_uint)| !self.lacks.contains(&Asked::Field(*field, *link));
-        let mut values: Vec<_> = asked.iter().filter(has).map(|(field, link)| unread(*field, *link)).collect();
+        let mut values: Vec<_> = asked.iter().map(|(field, link)| unread(*field, *link)).collect();
         let mut read = BTreeMap::new();
         if values.is_empty() {
             return read;
         }
-        let answer = self.asked(GET_FIELDS, failures, |gpu| library.fields(gpu.handle, &mut values));
+        let answer = noted(library.fields(self.handle, &mut values), failures);
         for value in answer.iter().flat_map(|()| &values) {
             match value.nvmlReturn {
                 code::SUCCESS => read.extend(number(value).map(|number| ((value.fieldId, value.scopeId), number))),
                 // A field that is newer than the driver is an invalid argument to it.
-                code::NOT_SUPPORTED | code::INVALID_ARGUMENT => {
-                    self.lacks.insert(Asked::Field(value.fieldId, value.scopeId));
-                }
+                code::NOT_SUPPORTED | code::INVALID_ARGUMENT => {}
                 returned => failures.push(library.failure(GET_FIELDS, returned)),
             }
         }
         read
     }
+}
+
+fn noted<T>(answer: Answer<T>, failures: &mut Vec<Failure>) -> Option<T> {
+    answer.map_err(|failure| failures.push(failure)).ok()
 }
 
 const GET_FIELDS: &str = "nvmlDeviceGetFieldValues";

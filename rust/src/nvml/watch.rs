@@ -97,7 +97,8 @@ impl Watch {
     }
 
     /// Looks at these GPUs; those that it was not opened for are left out.
-    pub fn look(&mut self, gpus: &[String]) -> Vec<Reading> {
+    #[must_use]
+    pub fn look(&self, gpus: &[String]) -> Vec<Reading> {
         gpus.iter().filter_map(|gpu| self.reading(gpu)).collect()
     }
 
@@ -181,10 +182,10 @@ impl Watch {
     }
 
     /// `None` for one that it was not opened for.
-    fn reading(&mut self, gpu: &str) -> Option<Reading> {
+    fn reading(&self, gpu: &str) -> Option<Reading> {
         let mut failures: Vec<Failure> = self.deaf.get(gpu).cloned().into_iter().collect();
         let mut reading = Reading { pci_address: gpu.to_owned(), ..Reading::default() };
-        match self.gpus.get_mut(gpu)? {
+        match self.gpus.get(gpu)? {
             Err(failure) => failures.push(failure.clone()),
             Ok(opened) => opened.read(&self.library, &mut reading, &mut failures),
         }

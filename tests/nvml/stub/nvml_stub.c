@@ -22,7 +22,6 @@
  *   hang FUNCTION                it does not answer as long as the file says so
  *   crash FUNCTION               SIGSEGV
  *
- * DEVHERD_NVML_STUB_CALLS names a file to which each call on a GPU is added: the function, and `field ID LINK` for each field.
  * OLD_DRIVER leaves out what drivers before 450 did not have.
  */
 #include <linux/capability.h>
@@ -101,17 +100,8 @@ static int told_to_hang(const char *function) {
     return 0;
 }
 
-static void note(const char *format, const char *function, unsigned id, unsigned link) {
-    const char *path = getenv("DEVHERD_NVML_STUB_CALLS");
-    FILE *file = path ? fopen(path, "a") : NULL;
-    if (!file) return;
-    fprintf(file, format, function, id, link);
-    fclose(file);
-}
-
 /* What the file says about a call; 0 = answer. */
 static int fate(const char *function, int gpu) {
-    if (gpu >= 0) note("%s\n", function, 0, 0);
     while (told_to_hang(function)) usleep(10000);
     if (gpu >= 0 && !initialised) return UNINITIALIZED;
     for (int index = 0; index < script.count; index++) {
@@ -493,7 +483,6 @@ int nvmlDeviceGetFieldValues(device_t *device, int count, field_t *values) {
     for (int index = 0; index < count; index++) {
         field_t *value = &values[index];
         value->returned = NOT_SUPPORTED;
-        note("%s %u %u\n", "field", value->id, value->scope);
         for (int at = 0; at < script.count; at++) {
             const char *line = script.lines[at];
             if (!is(line, "field") || number(line, "gpu") != (unsigned)device->gpu || number(line, "id") != value->id) continue;

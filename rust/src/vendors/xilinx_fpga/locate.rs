@@ -3,7 +3,7 @@
 //! <https://xilinx.github.io/XRT/master/html/platforms.html>: a card has a user function and, except in virtual machines,
 //! one for management. Which is which has changed over the releases, so the number of the function does not show it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -20,8 +20,8 @@ use crate::host::directory::Directory;
 pub(super) struct Cards {
     /// Of whatever maker.
     pub(super) pairs: Vec<Pair>,
-    /// Where there is any PCI device: addresses without their functions.
-    pub(super) slots: BTreeSet<String>,
+    /// All PCI functions, of whatever device: addresses without their functions, and whole ones.
+    pub(super) slots: BTreeMap<String, Vec<String>>,
 }
 
 /// The functions of one device of a card: those with equal domain, bus and device number.
@@ -73,10 +73,10 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Option<Cards> {
 fn marked(host: &Host, bus: &Path) -> Result<Cards, AttributeError> {
     let directory = Directory::open(bus)?;
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
-    let mut slots = BTreeSet::new();
+    let mut slots: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for address in directory.names()?.into_iter().filter(|name| pci::is_address(name)) {
         let card = slot_of(&address).to_owned();
-        slots.insert(card.clone());
+        slots.entry(card.clone()).or_default().push(address.clone());
         let is_user = directory.has(&format!("{address}/user_pf"));
         if !is_user && !directory.has(&format!("{address}/mgmt_pf")) {
             continue;

@@ -18,7 +18,6 @@ mod name;
 mod options;
 mod transcoder;
 
-use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use super::Vendor;
@@ -40,7 +39,7 @@ pub(super) const VENDOR: &str = "xilinx-fpga";
 pub struct XilinxFpga {
     options: XilinxFpgaOptions,
     /// User functions that scans have found.
-    known: Mutex<BTreeSet<String>>,
+    known: Mutex<lost::Known>,
 }
 
 impl XilinxFpga {
@@ -63,7 +62,7 @@ impl Vendor for XilinxFpga {
         if found.unseen.is_empty() {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             let lost = lost::not_examined(host, &located, &mut known).into_iter();
-            let is_known = |one: &NotExamined| one.card.as_ref().is_some_and(|card| known.contains(card));
+            let is_known = |one: &NotExamined| one.card.as_ref().is_some_and(|card| known.contains_key(card));
             (found.unseen, guesses) = lost.partition(is_known);
         }
         let place = |pair: &locate::Pair| pair.place().map(|place| (place.address.clone(), host.own_path(&place.path)));

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 30.0
 """Between two looks at which GPUs there are, and two attempts at a device that may not be opened."""
-_CURE = "a container needs the device: deploy/kubernetes/amd.yaml; or set health.amd_kfd to false"
+_CURE = "a container needs the device: the component amd of the DaemonSet; or set health.amd_kfd to false"
 
 
 class AmdKfd:
