@@ -1,4 +1,4 @@
-"""Write the files that install devherd: Kubernetes manifests, Helm chart, systemd unit, supervisord include, alerts, dashboard.
+"""Write the files that install devherd: Kubernetes manifests, Helm chart, systemd unit, supervisord include, alerts.
 
 Files that are there already and are the same stay as they are. A different one, because it was edited or belongs to
 another version, is an error, and then nothing is written; --replace writes it all the same.

@@ -1,7 +1,7 @@
 """Scan the host once and print the labels that `node_labels` would give the node. Nothing is changed.
 
-Each is a line `NAME=VALUE`. Behind `#` come those that the vendors' own labellers may write and devherd does not, each with
-the reason.
+Each is a line `NAME=VALUE`. Behind `#` come those that the vendors' own labellers may write and devherd does not, each
+with the reason.
 """
 
 import argparse
