@@ -4,7 +4,7 @@ The supervisor looks here once a second, so nothing is imported that it does not
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from devherd.errors import UsageError
@@ -68,6 +68,11 @@ class Told:
     """Empty: the node has no such label."""
     asked_timestamp_seconds: float
     """Wall clock: it distinguishes the answer of this process from that of an earlier one."""
+
+
+def content_of(told: Told) -> bytes:
+    """Of the file that `told_in` reads."""
+    return json.dumps(asdict(told)).encode()
 
 
 def told_in(file: Path) -> Told | None:

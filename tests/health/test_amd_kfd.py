@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 from devherd import spool
 from devherd.config import Config, resolve
 from devherd.health.registry import MEANINGS
-from devherd.health.sources.amd_kfd import ears, topology
+from devherd.health.sources.amd_kfd import listeners, topology
 from devherd.health.sources.amd_kfd.events import MASK, Reset, resets_in
 from devherd.health.sources.order import requests_for
 from devherd.proto import health_pb2
@@ -70,24 +70,22 @@ def test_gpus_are_known_by_their_ids_and_processors_are_none(tmp_path):
     ("device", "number"),
     [("/dev/null", errno.ENOTTY), ("/nowhere/kfd", errno.ENOENT), ("/proc/self/mem", errno.ENOTTY)],
 )
-def test_a_device_that_is_no_kfd_is_refused_and_the_helper_ends(device, number):
-    """The kernel's own word comes back from the process that asked; it leaves neither a child nor a descriptor."""
+def test_a_device_that_is_no_kfd_is_refused(device, number):
+    """With the kernel's own word; no descriptor is left."""
     before = sorted(path.name for path in Path("/proc/self/fd").iterdir())
     with pytest.raises(OSError, match=os.strerror(number)) as error:
-        ears.opened(Path(device), [4711])
+        listeners.opened(Path(device), [4711])
     assert error.value.errno == number
     assert sorted(path.name for path in Path("/proc/self/fd").iterdir()) == before
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
 
 
 def test_a_simulated_device_refuses_as_the_real_one(tmp_path):
     """Absent, there is nothing to be heard."""
     node = SimulatedNode.create(tmp_path, preset("amd-8"))
-    ears.simulated(node.root).close()
+    listeners.simulated(node.root).close()
     (node.root / "dev/kfd").unlink()
     with pytest.raises(PermissionError):
-        ears.simulated(node.root)
+        listeners.simulated(node.root)
 
 
 class Source:
@@ -97,7 +95,7 @@ class Source:
         self.node = SimulatedNode.create(directory / "node", preset("amd-8"))
         self.address = min(path.name for path in self.node.root.glob("sys/bus/pci/drivers/amdgpu/0000:*"))
         (directory / "requests").mkdir()
-        config = resolve(Config.model_validate({"host_root": self.node.root}))
+        config = resolve(Config.model_validate({"host_root": self.node.root, "health": {"amd_kfd": True}}))
         request = requests_for(config, None, "boot-1")["amd-kfd"]
         (directory / "requests/amd-kfd.json").write_text(request)
         self.findings_file = spool.path_of(directory / "findings", "amd-kfd")
@@ -170,28 +168,46 @@ def test_another_process_knows_what_was_over_and_counts_on(source):
 def test_nobody_is_asked_where_there_is_no_kfd_or_nobody_wants_it(tmp_path):
     """A node without AMD GPUs needs no such process."""
     node = SimulatedNode.create(tmp_path / "node", preset("nvidia-1"))
-    config = resolve(Config.model_validate({"host_root": node.root}))
+    config = resolve(Config.model_validate({"host_root": node.root, "health": {"amd_kfd": True}}))
     assert "amd-kfd" not in requests_for(config, None, "boot-1")
     amd = SimulatedNode.create(tmp_path / "amd", preset("amd-8"))
     wanted, not_wanted = (
-        resolve(Config.model_validate({"host_root": amd.root, "health": {"amd_kfd": wish}})) for wish in (True, False)
+        resolve(Config.model_validate({"host_root": amd.root, "health": wish})) for wish in ({"amd_kfd": True}, {})
     )
     assert json.loads(requests_for(wanted, None, "boot-1")["amd-kfd"])["socket"] == str(amd.root / "dev/kfd")
     assert "amd-kfd" not in requests_for(not_wanted, None, "boot-1")
 
 
-def test_descriptors_are_handed_on_by_a_process_that_is_gone(monkeypatch):
-    """What it opened stays open here, and nothing else of it does: KFD has no context left."""
+def test_a_gpu_that_refuses_costs_no_other_and_the_device_stays_open(monkeypatch):
+    """Defect: one that was gone left all unheard. While the device is open, the kernel frees nothing of the others."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    monkeypatch.setattr(ears, "_ear", lambda _kfd, _gpu: os.dup(ends[0].fileno()))
-    made = ears.opened(Path("/dev/null"), [7, 5])
+
+    def listener(_kfd, gpu):
+        if gpu == 6:
+            raise OSError(errno.EINVAL, "no such GPU")
+        ends[0].setblocking(False)
+        return os.dup(ends[0].fileno())
+
+    monkeypatch.setattr(listeners, "_listener", listener)
+    made = listeners.opened(Path("/dev/null"), [7, 6, 5])
     try:
         assert list(made.by_gpu) == [5, 7]
         ends[1].send(b"3 1 hang\n")
         assert list(made.hear()) == [(5, b"3 1 hang\n")]
-        with pytest.raises(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)
+        assert Path(f"/proc/self/fd/{made.device}").readlink() == Path("/dev/null")
     finally:
         made.close()
+        assert made.device is None
         for end in ends:
             end.close()
+
+
+def test_a_reset_whose_end_nobody_heard_is_over_when_the_device_can_be_opened(source):
+    """Defect: it stayed for good. KFD lets nobody open its device while it resets a GPU."""
+    faults.inject(source.node, "gpu-reset", source.address)
+    source.until(lambda: source.said().findings, "it begins")
+    source.process.kill()
+    source.process.wait()
+    source.start()
+    source.until(lambda: source.said().evidence, "it is over")
+    assert [one.reason for one in source.said().evidence] == ["gpu-reset"]

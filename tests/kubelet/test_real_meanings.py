@@ -39,6 +39,7 @@ def config_of(directory, shared):
     return {
         "health": {
             "poll": "100ms",
+            "amd_kfd": True,
             "external": [{"name": "report", "file": str(directory / "report.jsonl"), "match": spoken_of}],
             "kernel_log": {"optional": ["mlx5-health-compromised"], "rules": [own_rule]},
         },

@@ -13,10 +13,10 @@ from objects_api import FEATURE, NODE
 
 from devherd import spool
 from devherd.config import Config, resolve, resolved_file
-from devherd.kubernetes import calm
-from devherd.kubernetes.calm import Calm
+from devherd.kubernetes import settling
 from devherd.kubernetes.complaints import complaints_in
 from devherd.kubernetes.request import LabelsRequest, requests_for
+from devherd.kubernetes.settling import Settling
 from devherd.scanner.devices_file import message_of
 from devherd.scanner.scan_once import scan_once
 
@@ -223,8 +223,8 @@ def test_labels_wait_for_nvml_which_alone_knows_some(instance):
 def test_what_changes_all_the_time_is_waited_for_no_longer_than_half_a_minute(monkeypatch):
     """And what comes in steps until it has stood for two seconds."""
     now = 100.0
-    monkeypatch.setattr(calm.time, "monotonic", lambda: now)
-    waiting = Calm()
+    monkeypatch.setattr(settling.time, "monotonic", lambda: now)
+    waiting = Settling()
 
     def looks(*seen: int, is_awaited: bool = False) -> list[bool]:
         nonlocal now

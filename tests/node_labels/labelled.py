@@ -6,8 +6,8 @@ from typing import Any
 from devherd.config import Config, resolve
 from devherd.kubernetes.request import machine_of
 from devherd.node_labels.labels import Labels
-from devherd.node_labels.made import labels_of
 from devherd.node_labels.node import node_of
+from devherd.node_labels.of_node import labels_of
 from devherd.scanner.scan_once import scan_once
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode

@@ -10,8 +10,8 @@ from labelled import labelled
 from devherd.inventory import Entry
 from devherd.node_labels import counts
 from devherd.node_labels.labels import Labels, is_name, is_value
-from devherd.node_labels.made import labels_of
 from devherd.node_labels.node import Node, node_of
+from devherd.node_labels.of_node import labels_of
 from devherd.offers.rules import Offer, Offered
 
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")

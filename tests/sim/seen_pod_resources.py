@@ -10,6 +10,7 @@ from devherd.proto import podresources_v1_pb2 as api
 from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerStub
 
 _DEADLINE_SECONDS = 10.0
+_PASSING = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
 
 
 def seen_pod_resources(socket: Path) -> dict[str, Any]:
@@ -34,13 +35,13 @@ def _get(lister: PodResourcesListerStub, namespace: str, name: str) -> list[Any]
 
 
 def _ask(method: Any, request: Any) -> Any:
-    """Ask again when the kubelet has been asked too often."""
+    """Ask again when the kubelet has been asked too often, or was restarted this moment."""
     until = time.monotonic() + _DEADLINE_SECONDS
     while True:
         try:
             return method(request, timeout=_DEADLINE_SECONDS)
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or time.monotonic() > until:
+            if error.code() not in _PASSING or time.monotonic() > until:
                 raise
             time.sleep(0.05)
 

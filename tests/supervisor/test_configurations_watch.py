@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from devherd.config import load
+from devherd.config.sources import chosen_again
 from devherd.configurations import DEFAULT_LABEL
 from devherd.settings import Settings
 from devherd.supervisor.configurations_watch import ConfigurationsWatch
+from devherd.supervisor.startup import note_the_choice
 
 
 class ConfigMap:
@@ -83,6 +85,13 @@ def test_what_an_earlier_instance_was_told_is_old(configs, settings):
 
     told(settings, "mig", 2.0)
     assert watch.has_changed()
+
+
+def test_an_answer_to_an_earlier_instance_does_not_hold_at_a_reload(settings):
+    """Defect: a reload before the first answer loaded what the last instance was told, for good."""
+    told(settings, "mig")
+    note_the_choice(settings)
+    assert chosen_again(settings).label_value == ""
 
 
 def test_another_content_is_loaded_and_the_same_in_another_file_is_not(watch, configs):

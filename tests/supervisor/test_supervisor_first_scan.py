@@ -24,3 +24,28 @@ def test_a_start_that_is_broken_off_leaves_no_traceback():
     ended = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, timeout=30, check=False)
 
     assert (ended.stdout, ended.stderr) == ("0\n", "")
+
+
+SLOW_REHEARSAL = """
+import os, time
+from devherd.config.resolved import Config
+from devherd.settings import Settings
+from devherd.supervisor.first_scan import FirstScan
+
+first_scan = FirstScan(lambda: Config(common=Settings()), lambda config: time.sleep(600), lambda config: time.sleep(1))
+assert first_scan.config() is not None
+first_scan.rehearse()
+first_scan.rehearsed(0.1)
+first_scan.begin()
+first_scan.wait(3.0)
+print(os.WTERMSIG(os.wait()[1]))
+"""
+
+
+def test_the_scan_after_a_rehearsal_that_took_long_is_broken_off_all_the_same():
+    """Defect: the late end of the rehearsal was taken for that of the scan, which was waited for without a limit."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SLOW_REHEARSAL], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert ended.stdout == "9\n", ended.stderr

@@ -46,7 +46,7 @@ async def test_a_gpu_that_amds_exporter_calls_unhealthy_is_given_to_nobody(testb
     await testbed.child("source:amd-exporter")
 
 
-@pytest.mark.on("amd-8", QUICK)
+@pytest.mark.on("amd-8", {**QUICK, "health": QUICK["health"] | {"amd_kfd": True}})
 async def test_a_gpu_that_its_driver_resets_is_given_to_nobody_until_that_is_done(testbed):
     """As often as it happens; a GPU that is reset again and again is not held back for that."""
     await testbed.kubelet.until_allocatable(RESOURCE, 8, within=30)

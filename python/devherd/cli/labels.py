@@ -43,8 +43,8 @@ def _labels(config: "Config") -> "Labels":
     from devherd.cli.scan import check_host_root
     from devherd.config import resolve
     from devherd.kubernetes.request import machine_of
-    from devherd.node_labels.made import labels_of
     from devherd.node_labels.node import node_of
+    from devherd.node_labels.of_node import labels_of
     from devherd.scanner.scan_once import scan_once
 
     check_host_root(config)

@@ -37,5 +37,6 @@ class HealthOptions(Section):
     """Its socket for AMD's network cards; `auto`: at its usual place, if it is there; `false`: never."""
     xpumd: MonitorSocket = "auto"
     """The socket of Intel's xpumd; `auto`: at its usual place, if it is there; `false`: never."""
-    amd_kfd: Switch = True
-    """Whether AMD's driver is listened to, which tells of resets by `/dev/kfd`, where that may be opened."""
+    amd_kfd: Switch = False
+    """Whether AMD's driver is listened to, which tells of resets by `/dev/kfd`. That stays open then, and while it
+    is, the kernel refuses to partition GPUs anew: set it to `false` before."""

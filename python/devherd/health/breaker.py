@@ -65,7 +65,11 @@ def cards_of(known: Collection[DeviceKey]) -> Cards:
 def _physical(entry: Entry) -> Card:
     """The PCI device of the function, or of the one that a virtual function belongs to; ports are functions of one."""
     attributes = entry.device.attributes
-    function = attributes.get("physfn") or attributes.get("pci_address", "").partition(",")[0]
+    function = (
+        attributes.get("physfn")
+        or attributes.get("physical_function")
+        or attributes.get("pci_address", "").partition(",")[0]
+    )
     slot = function.rpartition(".")[0]
     return (entry.vendor, slot) if slot else _named(entry.key)
 

@@ -5,19 +5,17 @@ each node would cost the server more than the answers. A configuration that was 
 """
 
 import contextlib
-import json
 import logging
 import random
 import signal
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from devherd import spool
 from devherd.backoff import Backoff
 from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
-from devherd.configurations import Configurations, Told
+from devherd.configurations import Configurations, Told, content_of
 from devherd.errors import UsageError
 from devherd.inventory_json import host_name
 from devherd.kubernetes import objects
@@ -85,21 +83,22 @@ class Chooser:
             return
         self._backoff.reset()
         self._due_at = time.monotonic() + PERIOD_SECONDS * random.uniform(0.9, 1.1)  # noqa: S311 - chance, not secrecy
-        if value != self._value:
-            self._write(Told(configurations.label, value, time.time()))
+        if value != self._value and self._has_written(Told(configurations.label, value, time.time())):
             log.info("%s: %s", about, f"`{value}`" if value else "there is none")
-        self._value = value
+            self._value = value
 
     def _read(self, key: str) -> str:
         if self._api is None:
             raise ApiError(0, "there is no API server to talk to, or the pod has no token")
         return label_of(self._api, host_name(), key)
 
-    def _write(self, told: Told) -> None:
+    def _has_written(self, told: Told) -> bool:
         try:
-            spool.update(self._settings.config_label_file, json.dumps(asdict(told)).encode())
+            spool.update(self._settings.config_label_file, content_of(told))
         except OSError as error:
-            log.error("cannot write %s: %s", self._settings.config_label_file, error)
+            log.error("cannot write %s: %s; trying again", self._settings.config_label_file, error)
+            return False
+        return True
 
     def _complain(self, about: str, what: str) -> None:
         if self._complaints.say(about, what):

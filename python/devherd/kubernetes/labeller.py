@@ -21,7 +21,6 @@ from devherd.config.resolved import Config
 from devherd.inventory_json import host_name
 from devherd.kubernetes.access import Access
 from devherd.kubernetes.api import Api, ApiError
-from devherd.kubernetes.calm import Calm
 from devherd.kubernetes.complaints import Complaints
 from devherd.kubernetes.feature_file import FeatureFile
 from devherd.kubernetes.labels_way import CannotLabelError, LabelsWay
@@ -29,8 +28,9 @@ from devherd.kubernetes.node_feature import NodeFeature
 from devherd.kubernetes.node_patch import NodePatch
 from devherd.kubernetes.rate_limit import RateLimit
 from devherd.kubernetes.request import LABELS, LabelsRequest, WrittenLabels, written_labels, written_labels_file
-from devherd.node_labels.made import labels_of
+from devherd.kubernetes.settling import Settling
 from devherd.node_labels.node import node_of
+from devherd.node_labels.of_node import labels_of
 from devherd.proto import devices_pb2
 from devherd.scanner.devices_file import inventory_of
 from devherd.settings import Settings
@@ -88,7 +88,7 @@ class Labeller:
         self._seen: object = None
         self._last: dict[str, str] | None = None
         self._way: LabelsWay | None = None
-        self._calm = Calm()
+        self._settling = Settling()
 
     def run(self) -> int:
         """Look each second; the exit code when another process is needed."""
@@ -98,7 +98,7 @@ class Labeller:
             self._child.beat()
             seen = _versions(self._settings)
             is_due = time.monotonic() >= self._due_at or (seen != self._seen and self._backoff.is_fresh)
-            is_whole = self._calm.after(seen, is_awaited=_is_nvml_awaited(self._settings))
+            is_whole = self._settling.after(seen, is_awaited=_is_nvml_awaited(self._settings))
             if request is not None and is_due and is_whole:
                 self._tend(request, seen)
             time.sleep(BEAT_PERIOD_SECONDS)

@@ -11,6 +11,7 @@ import pickle
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, NoReturn
 
@@ -78,9 +79,11 @@ class FirstScan:
 
     def wait(self, seconds: float) -> None:
         """Wait for its end; a scan that takes longer is broken off and left to the scanner."""
-        if select.select([self._answers], [], [], seconds)[0]:
-            os.waitpid(self._pid, 0)
-            return
+        until = time.monotonic() + seconds
+        while select.select([self._answers], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not self._answers.read1(len(_REHEARSED)):  # its end, and not that of a rehearsal that took long
+                os.waitpid(self._pid, 0)
+                return
         log.warning("the first scan takes longer than %.0f s; resources come as the scanner finds them", seconds)
         os.kill(self._pid, signal.SIGKILL)  # reaped by the herd: it may be in an uninterruptible sleep
 

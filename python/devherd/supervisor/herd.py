@@ -75,6 +75,7 @@ class Herd(Supervisor):
         sandbox.say_what_is_missing()
         with contextlib.suppress(asyncore.ExitNow):
             self.run()
+        self._loader.end()
         self.options.history.note("process", "devherd stopped")
         self.options.history.keep()
         for process in filter(Process.is_beyond_help, self._processes()):

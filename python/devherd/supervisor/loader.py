@@ -4,6 +4,7 @@ A good one is left in `<run-dir>/config.json`; a bad one is logged, and the old 
 the process like any child's and calls `finish`.
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -89,6 +90,14 @@ class Loader:
         if is_restarted and not self._pid and self._version() not in (None, self._looked_at):
             self._start(counts=False)
         self._readers = set(readers)
+
+    def end(self) -> None:
+        """Have no process left that writes: the run directory may be another instance's soon."""
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+            self._pid = 0
 
     def _put_back(self) -> None:
         """Write the configuration in force: somebody has removed the file."""

@@ -5,6 +5,7 @@ What is imported here is shared by all children. gRPC is imported and never used
 
 import logging
 import re
+import time
 
 import grpc.aio  # noqa: F401
 
@@ -12,6 +13,7 @@ import devherd.proto.deviceplugin_v1beta1_pb2_grpc  # noqa: F401
 from devherd import spool
 from devherd.config import resolved_file
 from devherd.config.resolved import Config
+from devherd.configurations import Told, content_of
 from devherd.health import kept_cordons
 from devherd.history.record import forget_old
 from devherd.kubelet import endpoint
@@ -59,6 +61,7 @@ def prepare(
         _restore_cordons(settings)
         control.write_conf(settings)
         resolved_file.write(settings.resolved_config_file, config)
+        note_the_choice(settings)
     first_scan.begin()
     stderr = Stderr()
     logger = main_log.configure(settings, stderr)
@@ -71,6 +74,15 @@ def _forget_the_last_run(settings: Settings) -> None:
     """Remove what it left behind: its children, and a socket on which nobody listens."""
     settings.children_file.unlink(missing_ok=True)
     settings.control_socket.unlink(missing_ok=True)
+
+
+def note_the_choice(settings: Settings) -> None:
+    """The node's label as this instance starts with it: an answer to an earlier one would hold at the next reload."""
+    chosen_from = settings.configurations
+    if chosen_from is not None:
+        told = Told(chosen_from.label, settings.config_label_value, time.time())
+        settings.told_directory.mkdir(exist_ok=True)
+        spool.update(settings.config_label_file, content_of(told))
 
 
 def _restore_cordons(settings: Settings) -> None:

@@ -2,11 +2,11 @@
 
 import time
 
-_CALM_SECONDS = 2.0
+_SETTLE_SECONDS = 2.0
 _LONGEST_WAIT_SECONDS = 30.0
 
 
-class Calm:
+class Settling:
     """Waits until what is found is whole."""
 
     def __init__(self) -> None:
@@ -17,8 +17,8 @@ class Calm:
         """Whether it has stood for a while, or has been waited for long enough; `is_awaited`: more is known to come."""
         now = time.monotonic()
         if seen != self._seen:
-            if now - self._changed_at >= _CALM_SECONDS:
+            if now - self._changed_at >= _SETTLE_SECONDS:
                 self._since = now  # it was calm until now
             self._seen, self._changed_at = seen, now
-        is_calm = now - self._changed_at >= _CALM_SECONDS and not is_awaited
+        is_calm = now - self._changed_at >= _SETTLE_SECONDS and not is_awaited
         return is_calm or now - self._since >= _LONGEST_WAIT_SECONDS
