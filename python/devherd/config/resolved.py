@@ -11,7 +11,7 @@ from typing import Literal
 
 from devherd.config.host import native_settings
 from devherd.config.web import Web
-from devherd.health.sources import AMD_EXPORTER, AMD_NIC_EXPORTER, XPUMD
+from devherd.health.sources import AMD_EXPORTER, AMD_KFD, AMD_NIC_EXPORTER, XPUMD
 from devherd.settings import Settings
 
 Enabled = Literal["auto", True, False]
@@ -124,7 +124,7 @@ class HealthOptions:
     kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
     external: list[External] = field(default_factory=list)
     monitors: dict[str, str] = field(
-        default_factory=lambda: dict.fromkeys((AMD_EXPORTER, AMD_NIC_EXPORTER, XPUMD), "auto")
+        default_factory=lambda: dict.fromkeys((AMD_EXPORTER, AMD_NIC_EXPORTER, XPUMD), "auto") | {AMD_KFD: ""}
     )
     """The vendors' monitors, by source: where each listens on the host, `auto` = if it is at its usual place, or not
     to be asked: empty.
