@@ -18,7 +18,7 @@ use super::simulated_kernel_log::SimulatedLog;
 use crate::host::Host;
 
 /// The kernel's `CONSOLE_EXT_LOG_MAX`: no record is longer. Of one that is, the read fails and the next gives the next.
-pub(super) const LONGEST_RECORD: usize = 8192;
+const LONGEST_RECORD: usize = 8192;
 
 /// The device number of the log.
 const NUMBER: (u32, u32) = (1, 11);

@@ -9,7 +9,6 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::kernel_log::LONGEST_RECORD;
 use super::simulated;
 
 /// One reader of it.
@@ -35,7 +34,7 @@ impl SimulatedLog {
     ///
     /// # Errors
     /// Those of `recv`, `fstat` and `pread`.
-    pub(super) fn next(&mut self, buffer: &mut [u8; LONGEST_RECORD]) -> io::Result<Option<usize>> {
+    pub(super) fn next(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             if self.ahead.is_empty() {
                 self.silence_bell()?;

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::edits::node;
-use super::installation::{
+use super::libraries::VDPAU;
+use super::nodes::in_container;
+use super::roles::{
     CONFIGURATION, CONTROL, DEVICE, DRIVER_STORE, DRIVER_VERSION, FILE, GRAPHICS, LIBRARY, LIBRARY_LINK, LISTED,
     MODULE, SOCKET,
 };
-use super::libraries::VDPAU;
 use super::{NvidiaOptions, graphics, wsl};
 use crate::device::{Device, HostPath, Platform};
 use crate::edits::{Edits, Hook, Mount};
@@ -74,7 +74,7 @@ pub(super) fn common(platform: &Platform, options: &NvidiaOptions) -> Edits {
     let directories = (!of_driver.is_empty()).then(|| ("NVIDIA_CTK_LIBCUDA_DIR".to_owned(), of_driver.join(":")));
     let own = Edits {
         envs: directories.into_iter().collect(),
-        nodes: platform.paths_in(CONTROL).map(|path| node(platform, path, "")).collect(),
+        nodes: platform.paths_in(CONTROL).map(|path| in_container(platform, path, "")).collect(),
         mounts: plain.chain(configurations).chain(sockets).collect(),
         hooks,
         ..Edits::default()
@@ -89,7 +89,7 @@ pub(super) fn no_devices() -> Edits {
 
 /// For one device: its nodes and links to them; on Tegra and WSL, what replaces them.
 pub(super) fn of_device(device: &Device, platform: &Platform, options: &NvidiaOptions) -> Edits {
-    let own = device.paths_in(DEVICE).chain(device.paths_in(GRAPHICS)).map(|path| node(platform, path, ""));
+    let own = device.paths_in(DEVICE).chain(device.paths_in(GRAPHICS)).map(|path| in_container(platform, path, ""));
     let own = Edits { nodes: own.collect(), ..Edits::default() };
     let links: Vec<String> = device.paths_in(GRAPHICS).filter_map(|path| by_path(path, &device.card)).collect();
     let hook_program = &options.cdi_hook_path;
@@ -102,7 +102,7 @@ pub(super) fn of_paths<'p>(platform: &Platform, paths: impl IntoIterator<Item = 
     let mut edits = Edits::default();
     for path in paths {
         if path.is_node {
-            edits.nodes.push(node(platform, path, ""));
+            edits.nodes.push(in_container(platform, path, ""));
         } else {
             edits.mounts.push(bound(path, root, READ_ONLY));
         }
@@ -217,7 +217,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::vendors::nvidia::installation::DEV_ROOT;
+    use crate::vendors::nvidia::roles::DEV_ROOT;
 
     fn options(root: &str, hook_program: &str) -> NvidiaOptions {
         NvidiaOptions {

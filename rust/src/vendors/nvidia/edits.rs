@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::cdi::{self, NO_DEVICES, VISIBLE_DEVICES};
-use super::installation::{CONTROL, DEV_ROOT, DEVICE, IMEX_CHANNEL};
 use super::nodes;
+use super::roles::{CONTROL, DEVICE, IMEX_CHANNEL};
 use super::{DeviceIdStrategy, DeviceListStrategy, NvidiaOptions};
 use crate::device::{Device, HostPath, Platform};
-use crate::edits::{Edits, Mount, Node, Way};
+use crate::edits::{Edits, Mount, Way};
 
 const VOLUME_MOUNTS: &str = "/var/run/nvidia-container-devices";
 
@@ -23,14 +23,6 @@ pub(super) fn edits(device: &Device, platform: &Platform, way: Way, options: &Nv
         Way::DevicePlugin => answer.by_strategies(),
         Way::Cdi => answer.by_cdi(),
     }
-}
-
-/// A node at its place in containers.
-pub(super) fn node(platform: &Platform, path: &HostPath, permissions: &str) -> Node {
-    let dev_root = platform.text(DEV_ROOT);
-    let below = path.path.strip_prefix(dev_root.trim_end_matches('/')).filter(|below| below.starts_with('/'));
-    let container_path = below.unwrap_or(&path.path).to_owned();
-    Node { container_path, access: path.access, ..Node::same(&path.path, permissions) }
 }
 
 struct Answer<'a> {
@@ -62,7 +54,8 @@ impl Answer<'_> {
         }
         if self.passes_nodes() {
             let control = self.platform.paths_in(CONTROL).chain(self.device.paths_in(DEVICE));
-            edits.nodes = control.chain(self.channels()).map(|path| node(self.platform, path, "rw")).collect();
+            edits.nodes =
+                control.chain(self.channels()).map(|path| nodes::in_container(self.platform, path, "rw")).collect();
         }
         edits
     }

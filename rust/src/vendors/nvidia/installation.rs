@@ -7,38 +7,15 @@ use std::path::Path;
 use super::driver_files::DriverFiles;
 use super::libraries::{Libraries, VDPAU};
 use super::nodes::{self, DevRoot, Needed};
+use super::roles::{
+    CONFIGURATION, DEV_ROOT, DEVICE, DRIVER_VERSION, FILE, GRAPHICS, IMEX_CHANNEL, LIBRARY, LIBRARY_LINK, MODULE,
+    SOCKET,
+};
 use super::{NvidiaOptions, VENDOR, driver, graphics};
 use crate::device::{Device, HostPath, Platform, Problem};
 use crate::host::Host;
 use crate::host::directory::Directory;
 use crate::host::resolve;
-
-/// The fact that names the directory of the host's device nodes.
-pub(super) const DEV_ROOT: &str = "dev_root";
-/// The fact that names the driver version of the libraries.
-pub(super) const DRIVER_VERSION: &str = "driver_version";
-
-/// Roles of paths that belong to the installation.
-pub(super) const CONTROL: &str = "control";
-pub(super) const IMEX_CHANNEL: &str = "imex-channel";
-pub(super) const LIBRARY: &str = "library";
-/// Links beside libraries by which programs find them.
-pub(super) const LIBRARY_LINK: &str = "library-link";
-/// Modules of the X server.
-pub(super) const MODULE: &str = "module";
-/// What tells loaders of graphics and OpenCL of the driver.
-pub(super) const CONFIGURATION: &str = "configuration";
-/// Programs and firmware.
-pub(super) const FILE: &str = "file";
-pub(super) const SOCKET: &str = "socket";
-/// What the lists of a Tegra board name.
-pub(super) const LISTED: &str = "listed";
-/// Windows' drivers.
-pub(super) const DRIVER_STORE: &str = "driver-store";
-
-/// Roles of paths that belong to one device: its own nodes, and those below /dev/dri.
-pub(super) const DEVICE: &str = "device";
-pub(super) const GRAPHICS: &str = "graphics";
 
 /// What is installed, and what of it is missing.
 #[derive(Debug)]

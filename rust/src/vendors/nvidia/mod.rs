@@ -11,6 +11,7 @@
 //! installation       what the driver has installed for all of them       (with nodes, libraries, ld_cache, driver_files,
 //!                                                                         graphics)
 //! edits, cdi         a device and the installation ─► what a container gets
+//! roles              what the paths of devices and installation are for      (words that the scan and the edits share)
 //! tegra, wsl         the two platforms that have one device and no procfs   (with tegra_lists)
 //! ```
 //!
@@ -37,6 +38,7 @@ mod nvml_facts;
 mod nvml_query;
 mod options;
 mod profile;
+mod roles;
 mod tegra;
 mod tegra_lists;
 mod topology;

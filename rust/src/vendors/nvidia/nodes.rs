@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::NvidiaOptions;
-use super::installation;
 use super::mig::Capabilities;
-use crate::device::{Access, HostPath};
+use super::roles;
+use crate::device::{Access, HostPath, Platform};
+use crate::edits::Node;
 use crate::host::Host;
 use crate::host::directory::{self, Directory};
 
@@ -47,7 +48,7 @@ impl DevRoot {
 
     /// Those of the nodes for every GPU that are there.
     pub(super) fn control(&self, host: &Host) -> Vec<HostPath> {
-        let node = |path| HostPath::node(self.place(path), None).in_role(installation::CONTROL).required(false);
+        let node = |path| HostPath::node(self.place(path), None).in_role(roles::CONTROL).required(false);
         CONTROL.map(node).into_iter().filter(|node| is_there(host, node)).map(|node| as_found(host, node)).collect()
     }
 }
@@ -113,4 +114,12 @@ pub(super) fn of_imex_channel(channel: u32) -> String {
 /// The channel's number, of its node's path below whatever root.
 pub(super) fn imex_channel_of(path: &str) -> &str {
     path.rsplit_once(IMEX_CHANNELS).map_or(path, |(_, number)| number)
+}
+
+/// A node at its place in containers.
+pub(super) fn in_container(platform: &Platform, path: &HostPath, permissions: &str) -> Node {
+    let dev_root = platform.text(roles::DEV_ROOT);
+    let below = path.path.strip_prefix(dev_root.trim_end_matches('/')).filter(|below| below.starts_with('/'));
+    let container_path = below.unwrap_or(&path.path).to_owned();
+    Node { container_path, access: path.access, ..Node::same(&path.path, permissions) }
 }

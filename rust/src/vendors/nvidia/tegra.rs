@@ -1,7 +1,7 @@
 //! Tegra boards: one GPU within the chip, which the vendor's plugin offers as one device without paths.
 
 use super::advertise::NAMESPACE;
-use super::installation::LISTED;
+use super::roles::LISTED;
 use super::{DeviceDiscoveryStrategy, NvidiaOptions, VENDOR, tegra_lists};
 use crate::device::{Device, HostPath, Platform, Problem};
 use crate::host::Host;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::installation::LISTED;
+use super::roles::LISTED;
 use crate::device::HostPath;
 use crate::host::Host;
 use crate::host::directory::{self, Directory};

@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 
 use super::advertise::NAMESPACE;
-use super::installation::{DRIVER_STORE, Installation};
+use super::installation::Installation;
 use super::nodes::Needed;
 use super::nvml_facts::{self, NvmlFacts};
+use super::roles::DRIVER_STORE;
 use super::{DeviceDiscoveryStrategy, NvidiaOptions, VENDOR};
 use crate::device::{Device, HostPath, Platform};
 use crate::host::Host;

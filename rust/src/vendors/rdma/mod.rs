@@ -1,13 +1,14 @@
 //! RDMA devices: InfiniBand, RoCE and iWARP cards on PCI, physical and virtual functions alike.
 //!
 //! ```text
-//! locate      classes infiniband, infiniband_verbs, infiniband_mad ─► devices with their companions
-//! companion   the character devices, and which of them a device needs
-//! card        a device ─► facts: function, ports, firmware, interfaces        (behind the fence)
-//! origin      a virtual function ─► the physical one, and which of its virtual ones it is
-//! advertise   facts ─► a device, or one for each share, or one for each PCI function
-//! pool        facts of all devices ─► the ids of pools
-//! edits       a device ─► what a container gets
+//! locate          classes infiniband, infiniband_verbs, infiniband_mad ─► devices with their companions
+//! companion       the character devices
+//! required_nodes  which of them a device is nothing without
+//! card            a device ─► facts: function, ports, firmware, interfaces   (behind the fence)
+//! origin          a virtual function ─► the physical one, and which of its virtual ones it is
+//! advertise       facts ─► a device, or one for each share, or one for each PCI function
+//! pool            facts of all devices ─► the ids of pools
+//! edits           a device ─► what a container gets
 //! ```
 
 mod advertise;
@@ -18,6 +19,7 @@ mod locate;
 mod options;
 mod origin;
 mod pool;
+mod required_nodes;
 
 use super::Vendor;
 use super::per_card::per_card;
@@ -83,7 +85,7 @@ impl Rdma {
         let mut cards = per_card(VENDOR, found, fence, cards, move |hca| Facts::read(&behind_fence, hca));
         cards.retain(|facts| {
             let is_network = facts.function.class.as_ref().is_none_or(|(class, _)| class >> 16 == NETWORK);
-            let lack = is_network.then(|| companion::lack(host, self.options.mode, facts)).flatten();
+            let lack = is_network.then(|| required_nodes::lack(host, self.options.mode, facts)).flatten();
             let is_complete = lack.is_none();
             found.problems.extend(lack);
             is_network && is_complete
