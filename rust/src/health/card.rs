@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::count::Count;
 use super::finding::Finding;
 use super::kept_file::Keeping;
 use super::source::{About, Class, Sight, Source, Subject};
 use super::sources::probe;
-use super::watched::{Due, Key, Moment, Watched};
+use super::watched::{Busy, Due, Key, Moment, Watched};
 use crate::device::Device;
 use crate::host::Host;
 
@@ -61,6 +62,8 @@ pub(super) struct Card {
     functions: BTreeSet<String>,
     /// Whether a later process may have to know something else of it.
     has_news: AtomicBool,
+    /// Whether numbers that are no findings may have been read since they were asked for.
+    has_counted: AtomicBool,
 }
 
 /// How a card was left by the looks at it: it stays so until somebody looks again, and memory of it is all that is touched
@@ -128,7 +131,18 @@ impl Card {
         let functions = functions.map(|function| function.path.to_string_lossy().into_owned()).collect();
         let devices = devices.iter().map(&mut member).collect();
         let has_news = AtomicBool::new(true);
-        Self { key, devices, keeping, keeps_seldom: false, host: host.clone(), watched, functions, has_news }
+        let has_counted = AtomicBool::new(false);
+        Self {
+            key,
+            devices,
+            keeping,
+            keeps_seldom: false,
+            host: host.clone(),
+            watched,
+            functions,
+            has_news,
+            has_counted,
+        }
     }
 
     /// Has it asked once more what a later process has to know.
@@ -139,6 +153,30 @@ impl Card {
     /// Whether a later process may have to know something else than when this was asked last.
     pub(super) fn take_news(&self) -> bool {
         self.has_news.swap(false, Ordering::Relaxed)
+    }
+
+    /// Has it asked once more what was counted of it.
+    fn may_have_counted(&self) {
+        self.has_counted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether numbers may have been read since this was asked last.
+    pub(super) fn take_counted(&self) -> bool {
+        self.has_counted.swap(false, Ordering::Relaxed)
+    }
+
+    /// The numbers that sources have read that are no findings, but for those of these sources. Those of what is being looked
+    /// at are left for later.
+    pub(super) fn counts(&self, left_alone: &BTreeSet<String>) -> Vec<Count> {
+        let mut counts = Vec::new();
+        let counting = |watched: &&Arc<Watched>| watched.is_counting && !left_alone.contains(watched.source.name);
+        for watched in self.watched.iter().filter(counting) {
+            match watched.counts() {
+                Ok(more) => counts.extend(more),
+                Err(Busy) => self.may_have_counted(),
+            }
+        }
+        counts
     }
 
     /// How many descriptors it keeps open at most: for what is urgent, or for all else.
@@ -192,6 +230,9 @@ impl Card {
             is_other |= news.sight;
             if news.memory {
                 self.may_have_news();
+            }
+            if watched.is_counting {
+                self.may_have_counted();
             }
         }
         is_other

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::card::{Awaited, Card, Look, Standing};
+use super::count::Count;
 use super::kept_file::Keeping;
 use super::open_files::keep_open;
 use super::source::Source;
@@ -71,6 +72,8 @@ pub struct Poller {
     left_alone: BTreeSet<String>,
     /// Other devices are watched than at the last poll.
     is_news: bool,
+    /// Other cards, or by other sources, are watched than when it was last asked what was counted.
+    counts_others: bool,
     /// Regular polls so far.
     polls: u64,
 }
@@ -88,6 +91,7 @@ impl Poller {
             memories: Memories::new(),
             left_alone: BTreeSet::new(),
             is_news: false,
+            counts_others: false,
             polls: 0,
         }
     }
@@ -107,6 +111,7 @@ impl Poller {
         self.absent = known;
         self.remind();
         self.is_news = true;
+        self.counts_others = true;
     }
 
     /// Looks at devices and answers those that there is something to say about: what was not looked at now is as it was
@@ -156,6 +161,7 @@ impl Poller {
 
     /// Looks at nothing for these sources until others are given: what they last said stays.
     pub fn leave_alone(&mut self, sources: BTreeSet<String>) {
+        self.counts_others |= sources != self.left_alone;
         self.left_alone = sources;
     }
 
@@ -179,6 +185,14 @@ impl Poller {
             }
         }
         news.then(|| self.memories.clone())
+    }
+
+    /// The numbers that sources have read that are no findings; `None` where none was read since this was asked last.
+    pub fn new_counts(&mut self) -> Option<Vec<Count>> {
+        let cards = || self.cards.iter().map(|polled| &polled.card);
+        let news = cards().filter(|card| card.take_counted()).count();
+        let is_other = std::mem::take(&mut self.counts_others) || news > 0;
+        is_other.then(|| self.cards.iter().flat_map(|polled| polled.card.counts(&self.left_alone)).collect())
     }
 
     /// What a later process has to know.
