@@ -522,7 +522,7 @@ fn files_stay_open_only_as_far_as_the_limit_allows() {
     // At both ends the counter of fatal errors, and three others; of the function itself configuration space and the width of
     // the link, with two power attributes each, and the state of power.
     assert_eq!(most, [[8, 7], [1, 0]]);
-    assert!(poller.cards.iter().all(|polled| polled.card.keeping.open && polled.card.keeps_seldom));
+    assert!(poller.cards.iter().all(|polled| polled.card.keeps_urgent && polled.card.keeps_seldom));
 }
 
 #[test]

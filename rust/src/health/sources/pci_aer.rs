@@ -97,7 +97,7 @@ impl Source for PciAer {
             let counter = Counter {
                 about: self.about,
                 free_a_minute: self.free_a_minute,
-                file: KeptFile::new(host.absolute(&file)),
+                file: KeptFile::shared(host.absolute(&file)),
                 text: String::new(),
                 last: None,
                 begun: None,
