@@ -47,6 +47,14 @@ pub type Memories = BTreeMap<Place, String>;
 struct Polled {
     card: Arc<Card>,
     standing: Option<Standing>,
+    /// When they were asked for last: cards are read in turns, and what each reads is mostly what it read before.
+    counts: Vec<Count>,
+}
+
+impl Polled {
+    fn new(card: Card) -> Self {
+        Self { card: Arc::new(card), standing: None, counts: Vec::new() }
+    }
 }
 
 /// Where to look on a card.
@@ -105,7 +113,7 @@ impl Poller {
             cards.extend((!card.watched.is_empty()).then_some(card));
         }
         keep_open(&mut cards);
-        self.cards = cards.into_iter().map(|card| Polled { card: Arc::new(card), standing: None }).collect();
+        self.cards = cards.into_iter().map(Polled::new).collect();
         for watched in known.values() {
             watched.close();
         }
@@ -191,12 +199,18 @@ impl Poller {
         news.then(|| self.memories.clone())
     }
 
-    /// The numbers that sources have read that are no findings; `None` where none was read since this was asked last.
+    /// The numbers that sources have read that are no findings; `None` where they are those of when this was asked last.
     pub fn new_counts(&mut self) -> Option<Vec<Count>> {
-        let cards = || self.cards.iter().map(|polled| &polled.card);
-        let news = cards().filter(|card| card.take_counted()).count();
-        let is_other = std::mem::take(&mut self.counts_others) || news > 0;
-        is_other.then(|| self.cards.iter().flat_map(|polled| polled.card.counts(&self.left_alone)).collect())
+        let asks_all = std::mem::take(&mut self.counts_others);
+        let mut is_other = asks_all;
+        for Polled { card, counts, .. } in &mut self.cards {
+            if card.take_counted() || asks_all {
+                let now = card.counts(&self.left_alone);
+                is_other |= *counts != now;
+                *counts = now;
+            }
+        }
+        is_other.then(|| self.cards.iter().flat_map(|polled| polled.counts.iter().cloned()).collect())
     }
 
     /// What a later process has to know.
