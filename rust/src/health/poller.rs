@@ -102,7 +102,9 @@ impl Poller {
         }
         keep_open(&mut cards);
         self.cards = cards.into_iter().map(|card| Polled { card: Arc::new(card), standing: None }).collect();
-        known.values().for_each(|watched| watched.close());
+        for watched in known.values() {
+            watched.close();
+        }
         known.retain(|_, watched| watched.is_worth_keeping());
         self.absent = known;
         self.remind();
