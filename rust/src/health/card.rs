@@ -255,7 +255,9 @@ impl Card {
 
     /// Closes the files that do not stay open, which may be open from a time when they did.
     pub(super) fn close_others(&self) {
-        self.watched.iter().filter(|watched| !self.keeps_open(watched)).for_each(|watched| watched.close());
+        for watched in self.watched.iter().filter(|watched| !self.keeps_open(watched)) {
+            watched.close();
+        }
     }
 
     /// How the last looks at its subjects have left it; an error, at once, while one of them is being looked at.

@@ -36,7 +36,8 @@ impl KeptFile {
         Self { path: path.into(), file: None, is_shared: false }
     }
 
-    /// The same for an attribute at which several subjects of a card look: it is read once in each look at the card.
+    /// The same for an attribute at which several subjects of a card look: it is read once in each look at the card, and never
+    /// stays open, as none of them knows whether another has it open.
     pub(super) fn shared(path: impl Into<PathBuf>) -> Self {
         Self { is_shared: true, ..Self::new(path) }
     }
@@ -46,14 +47,17 @@ impl KeptFile {
     /// # Errors
     /// What the kernel says.
     pub(super) fn read(&mut self, keeping: Keeping<'_>) -> Result<(String, bool), Cause> {
-        let Some(read_once) = keeping.read_once.filter(|_| self.is_shared) else {
+        if !self.is_shared {
             return self.read_by(keeping, |file| read_open(file));
-        };
-        if let Some(text) = read_once.text(&self.path) {
+        }
+        let known = keeping.read_once.and_then(|read_once| read_once.text(&self.path));
+        if let Some(text) = known {
             return Ok((text?, false));
         }
-        let read = self.read_by(keeping, |file| read_open(file));
-        read_once.keep(&self.path, read.as_ref().map(|(text, _)| text.clone()).map_err(Clone::clone));
+        let read = self.read_by(Keeping { open: false, ..keeping }, |file| read_open(file));
+        if let Some(read_once) = keeping.read_once {
+            read_once.keep(&self.path, read.as_ref().map(|(text, _)| text.clone()).map_err(Clone::clone));
+        }
         read
     }
 
@@ -68,6 +72,11 @@ impl KeptFile {
             Ok((length == N).then_some(bytes))
         };
         Ok(self.read_by(keeping, read)?.0)
+    }
+
+    /// How many descriptors it keeps open at most.
+    pub(super) fn most_open(&self) -> u64 {
+        u64::from(!self.is_shared)
     }
 
     /// Closes the file; the next read opens it again.

@@ -17,8 +17,8 @@ pub(super) struct Power {
 }
 
 impl Power {
-    /// How many descriptors it keeps open at most.
-    pub(super) const MOST_OPEN: u64 = 2;
+    /// How many descriptors it keeps open: several subjects of a card ask after the same function.
+    pub(super) const MOST_OPEN: u64 = 0;
 
     /// Of the PCI function with this directory, which includes the host root.
     pub(super) fn of(function: &Path) -> Self {

@@ -12,7 +12,9 @@ pub struct ReadOnce(RefCell<Vec<(PathBuf, Result<String, Cause>)>>);
 impl ReadOnce {
     /// What an attribute said, if it was read in this look.
     pub(super) fn text(&self, path: &Path) -> Option<Result<String, Cause>> {
-        self.0.borrow().iter().find(|(read, _)| read == path).map(|(_, said)| said.clone())
+        let read = self.0.borrow();
+        let of_path = read.iter().find(|(read, _)| read.as_os_str() == path.as_os_str());
+        of_path.map(|(_, said)| said.clone())
     }
 
     /// Keeps what it said for the rest of the look.

@@ -52,17 +52,9 @@ impl Examination for State {
         }
     }
 
-    fn most_open(&self) -> u64 {
-        1
-    }
-
     /// It only warns.
     fn is_urgent(&self) -> bool {
         false
-    }
-
-    fn close(&mut self) {
-        self.file.close();
     }
 }
 
