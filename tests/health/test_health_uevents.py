@@ -6,8 +6,9 @@ import pytest
 
 from devherd.config import Config, resolve
 from devherd.health.policy import FINE, Verdict
+from devherd.health.seen import Now, Seen
 from devherd.scanner.host_events import Happened
-from devherd.scanner.pipeline import Pipeline
+from devherd.scanner.pipeline import Pipeline, now
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
@@ -40,6 +41,12 @@ class Node:
 
     def verdicts(self) -> list[Verdict]:
         return [self.pipeline.policy.verdict(key) for key in self._keys]
+
+    def later(self, seconds: float) -> None:
+        """So long after that nothing was heard."""
+        moment = now(self.pipeline.config)
+        later = Now(moment.wall + seconds, moment.monotonic + seconds, moment.boot_id)
+        self.pipeline.policy.observe(Seen(), later)
 
     def count_fatal_errors(self, count: int) -> None:
         """Of the first GPU."""
@@ -117,6 +124,19 @@ def test_a_wedged_gpu_is_unhealthy_until_it_is_bound_anew_and_one_that_was_reset
     assert node.after(f"{first}/drm/card0", WEDGED="rebind,bus-reset", **card)[0] == IS_WEDGED
     assert node.after(first, "unbind")[0] == IS_WEDGED
     assert node.after(first, "bind")[0] == FINE
+
+
+def test_a_gpu_of_i915_that_hangs_is_unhealthy_unless_a_reset_helps_soon(node: Node) -> None:
+    """It sends no WEDGED before Linux 6.15. What a reset has ended within five seconds was nothing."""
+    first, second, *_ = node.functions
+    cards = [(f"{path}/drm/card{number}", {"SUBSYSTEM": "drm"}) for number, path in enumerate((first, second))]
+    for card, drm in cards:
+        assert node.after(card, ERROR="1", **drm) == [FINE] * 4
+        node.after(card, RESET="1", **drm)
+    node.after(cards[1][0], ERROR="0", **cards[1][1])
+    node.later(5.0)
+    assert node.verdicts() == [IS_WEDGED, FINE, FINE, FINE]
+    assert node.after(cards[0][0], ERROR="0", **cards[0][1]) == [FINE] * 4
 
 
 def test_an_event_that_somebody_asked_for_says_nothing(node: Node) -> None:

@@ -257,9 +257,9 @@ def test_an_exporter_that_was_uninstalled_is_forgotten(exporter):
 
     exporter.hang_up()
     exporter.socket.unlink(missing_ok=True)
-    exporter.until(lambda said: not said.source)
+    let_go = exporter.until(lambda said: said.lets_go)
 
-    assert not exporter.file.exists()
+    assert list(let_go.findings) == []
 
 
 def test_a_socket_of_another_user_is_not_asked(exporter):
@@ -363,3 +363,8 @@ def test_a_monitor_that_has_spoken_is_asked_until_what_it_said_is_let_go(tmp_pat
     spool.write(spool.path_of(tmp_path / "findings", "xpumd"), health_pb2.Findings(source="xpumd"))
 
     assert list(asked(tmp_path)) == ["xpumd"]
+
+    let_go = health_pb2.Findings(source="xpumd", failed="it said nothing for 180 s", lets_go=True)
+    spool.write(spool.path_of(tmp_path / "findings", "xpumd"), let_go)
+
+    assert asked(tmp_path) == {}

@@ -20,7 +20,7 @@ from meanings_bed import (
 )
 
 from devherd import spool
-from devherd.health.registry import ALL_AT_ONCE, MEANINGS
+from devherd.health.registry import ALL_AT_ONCE, HANGING, MEANINGS
 from devherd_sim.node import faults
 
 PLAYED_ELSEWHERE = {
@@ -119,6 +119,7 @@ ROWS = [
     Row("fpga-errors", "fme-error", FPGA, **of_engine("0x2")),
     Row("fpga-manager", "unprogrammed", FPGA, **of_fault("file", "write", MANAGER)),
     Row("rdma-port", "port-down", RDMA, **of_fault("port-down", at="{id}")),
+    Row("gpu-temperature", "temperature", AMD, **of_fault("temperature")),
     Row("amd-bad-pages", "ecc", AMD, **of_fault("bad-page")),
     Row("xe-health", "firmware", XE, **of_fault("gpu-health")),
     Row("xe-health-warning", "firmware", XE, **of_fault("gpu-health", "warning")),
@@ -136,6 +137,14 @@ ROWS = [
     # events that something else ends
     Row("pci-recovery", "pci-recovery", FPGA, **of_fault("recovery", "failed")),
     Row("wedged", "wedged", XE, fault("uevent", "change WEDGED=rebind", "drm/card*"), BOUND_ANEW),
+    Row(
+        "wedged",
+        "wedged",
+        XE,
+        fault("uevent", "change ERROR=1", "drm/card*"),
+        fault("uevent", "change ERROR=0", "drm/card*"),
+        value=HANGING,
+    ),
     Row(
         "kernel-log",
         "wedged",

@@ -120,9 +120,19 @@ def test_numbers_are_told_by_name_and_kind():
         (GPU, "nvlink-errors", "crc"): 4,
         (GPU, "nvlink-errors", "recovery-failed"): 0,
         (OTHER, "pcie-replays", ""): 1,
+    } | {
+        (GPU, "clocks-lowered", kind): kind in {"hardware", "heat", "power-cap"}
+        for kind in ("hardware", "hardware-heat", "heat", "power-brake", "power-cap", "sync-boost")
     }
     health.forget_all_but([OTHER])
     assert {one.pci_address for one in told(health).counts} == {OTHER}
+
+
+def test_why_clocks_are_lowered_is_told_but_not_that_the_gpu_is_idle():
+    """Each kind by itself, as of the last look."""
+    for reasons, expected in ((0x1, set()), (0x1 | 0x4 | 0x8 | 0x40, {"power-cap", "hardware", "hardware-heat"})):
+        counts = told(looked({"clock_reasons": reasons})).counts
+        assert {one.kind for one in counts if one.name == "clocks-lowered" and one.number} == expected
 
 
 def test_a_gpu_that_could_not_be_looked_at_keeps_its_numbers():

@@ -6,7 +6,9 @@ import pytest
 import pytest_asyncio
 import scratch
 from monitoring import Monitoring
+from nvml_stub import Stub, compiled
 
+from devherd_sim.node import nvml_script
 from devherd_sim.node.presets import preset
 from devherd_sim.testbed import Testbed
 
@@ -20,10 +22,16 @@ def directory():
 
 
 @pytest_asyncio.fixture
-async def testbed(directory, request):
-    """A herd on the node and with the configuration of the test's `on` mark."""
-    spec, config = request.node.get_closest_marker("on").args
-    async with Testbed(directory, preset(spec), config) as testbed:
+async def testbed(directory, request, tool, monkeypatch):
+    """A herd on the node, and with the configuration, of the test's `on` mark; `nvml`: with a stub of NVML."""
+    mark = request.node.get_closest_marker("on")
+    spec, config = mark.args
+    testbed = Testbed(directory, preset(spec) if isinstance(spec, str) else spec, config)
+    if mark.kwargs.get("nvml"):
+        root = testbed.node.root
+        Stub(compiled(tool("cc"), directory / "libnvidia-ml.so.1"), root / nvml_script.SCRIPT).put_below(root)
+        monkeypatch.setenv("DEVHERD_NVML_STUB", str(nvml_script.write(testbed.node)))
+    async with testbed:
         yield testbed
     assert "Traceback" not in testbed.log, testbed.log
 

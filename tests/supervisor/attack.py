@@ -108,6 +108,7 @@ def attempts(parent: int) -> dict[str, Callable[[], object]]:
         "read sysfs": lambda: list(Path("/sys/class").iterdir()),
         "read a device": lambda: Path("/dev/zero").open("rb").close(),
         "write a device": lambda: os.close(os.open("/dev/zero", os.O_WRONLY)),
+        "open the device of AMD's GPUs": lambda: os.close(os.open(DIRECTORY / "dev/kfd", os.O_RDWR)),
         "make a device": lambda: os.mknod(states / OWN / "null", 0o20600, os.makedev(1, 3)),
         "read the supervisor's environment": lambda: Path(f"/proc/{parent}/environ").read_bytes(),
         "trace the supervisor": lambda: attach(parent),

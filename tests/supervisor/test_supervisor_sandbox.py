@@ -44,6 +44,7 @@ RESOURCE_CHILD = {
     "read sysfs": "EACCES",
     "read a device": "EACCES",
     "write a device": "EACCES",
+    "open the device of AMD's GPUs": "EACCES",
     "make a device": "EACCES",
     "read the supervisor's environment": "EACCES",
     "trace the supervisor": "EPERM",
@@ -113,9 +114,20 @@ EXTERNAL = SCANNER | {
     "make a state": "EACCES",
     "write a CDI spec": "EACCES",
     "write a device": "done",
+    "open the device of AMD's GPUs": "done",
     "start a program": "done",
     "start a program from memory": "done",
     "change a mode": "EPERM",
+}
+
+KFD = RESOURCE_CHILD | {
+    "read what the kubelet has of its offer": "EACCES",
+    "read its offer": "EACCES",
+    "list the directory of its offer": "EACCES",
+    "write its history": "EACCES",
+    "write its state": "EACCES",
+    "serve in the plugin directory": "EACCES",
+    "open the device of AMD's GPUs": "done",
 }
 
 REPORTER = RESOURCE_CHILD | {
@@ -137,7 +149,7 @@ REPORTER = RESOURCE_CHILD | {
 @pytest.fixture
 def node(directory):
     """A run directory with three resources, a kubelet directory with a kubelet and a pod, and what is beside them."""
-    for key in (OWN, OTHER, "external-check"):
+    for key in (OWN, OTHER, "external-check", "amd-kfd"):
         for place in ("offers/device-plugin", "state", "allocatable"):
             path = spool.path_of(directory / "run" / place, key)
             path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +157,7 @@ def node(directory):
         (directory / "run/history" / f"resource:{key}").mkdir(parents=True)
     for made in ("cdi", "dev", "kubelet/pods", "kubelet/device-plugins", "kubelet/plugins_registry"):
         (directory / made).mkdir(parents=True)
-    for file in ("kubelet/pods/token", "kubelet/pods/volume", "cdi/gpu.json"):
+    for file in ("dev/kfd", "kubelet/pods/token", "kubelet/pods/volume", "cdi/gpu.json"):
         (directory / file).write_text("as it was")
     return directory
 
@@ -214,6 +226,14 @@ def test_an_operators_program_can_read_the_host_and_use_its_devices_and_change_n
 
     assert outcomes == EXTERNAL
     assert status["NoNewPrivs"] == "1"
+
+
+def test_who_listens_to_amds_driver_can_open_its_device_and_nothing_else(node):
+    """Its descriptors are all it needs: no other device, no network, no program, no file but its findings."""
+    outcomes, status = attacked(node, "source:amd-kfd")
+
+    assert outcomes == KFD
+    assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16)) == ("1", "2", 0)
 
 
 def test_who_tells_the_api_server_can_call_out_and_touch_nothing_of_the_host(node):

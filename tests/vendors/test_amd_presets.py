@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from amd_host import advertised_by_the_vendors_plugin, by_id, host, names, scanned
+from answering import scanner_of
 
 from devherd._native import NaturalKey
+from devherd.scanner.scan_core import settled_looks
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -188,3 +190,18 @@ def test_gpus_without_a_link_are_the_farthest(tmp_path: Path):
     """amd.md 6 number 35: without p2p_links the vendor's plugin prefers the GPUs that are not connected."""
     root = host(tmp_path, AmdSpec(cards=8, numa_nodes=2, hives=2, p2p=False))
     assert pair_weights(root) == {40: 12, None: 16}
+
+
+@pytest.mark.parametrize("preset_name", ["amd-8", "amd-8-cpx"])
+def test_a_gpu_that_is_too_hot_is_warned_of_with_all_its_partitions(preset_name: str, tmp_path: Path):
+    """By the limits of its own sensors. It lowers its clocks, and goes on: a pod may have it."""
+    root = preset(tmp_path, preset_name)
+    scanner, scan = scanner_of(root)
+    gpu = scan.devices[0].attributes["pci_address"]
+    assert settled_looks(scanner) == []
+    junction = min(root.glob(f"sys/devices/pci*/**/{gpu}/hwmon/hwmon*/temp2_input"))
+    for millidegrees, is_hot in ((109_999, False), (110_000, True), (105_000, True), (104_999, False)):
+        junction.write_text(f"{millidegrees}\n")
+        found = {look.id: [(one.source, one.value) for one in look.findings] for look in settled_looks(scanner)}
+        parts = [device.id for device in scan.devices if device.attributes["pci_address"] == gpu]
+        assert found == ({part: [("gpu-temperature", str(millidegrees))] for part in parts} if is_hot else {})

@@ -93,6 +93,11 @@ DEVICE_COUNTS = {
         _KIND,
         "counter",
     ),
+    "clocks-lowered": Observed(
+        "devherd_device_clocks_lowered",
+        "1 for each kind of reason for which the GPU's clocks were lowered at the last look, 0 for each other.",
+        _KIND,
+    ),
     "rdma-errors": Observed(
         "devherd_device_rdma_errors",
         "Number of errors and lost packets that a port of the RDMA device has counted, by the kernel's word for them.",

@@ -45,6 +45,8 @@ GPU_RESET = "gpu-reset"
 LATCHED = "error, with no way to recover"
 """What devlink says of a part of a card whose driver stays with an error that it has seen once."""
 MPS_DAEMON = "mps-daemon"
+HANGING = "ERROR=1"
+"""What i915 says of a GPU that hangs, until its reset has helped."""
 ALL_AT_ONCE = "unhealthy, as all at once"
 """What AMD's exporter says of a GPU that it calls unhealthy together with all others."""
 
@@ -206,7 +208,13 @@ _OURS = {
         "a uevent of the DRM device has WEDGED, with something that may help",
         Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED})),
         by_value={
-            "none": Meaning("warn", "a uevent of the DRM device has WEDGED=none: a reset has helped", Quiet(600))
+            "none": Meaning("warn", "a uevent of the DRM device has WEDGED=none: a reset has helped", Quiet(600)),
+            HANGING: Meaning(
+                "unhealthy",
+                "a uevent of the DRM device has ERROR=1, as i915 sends it when the GPU hangs, and none ERROR=0",
+                Until(_NEW_START | {Evidence.SOURCE_CLEARED}),
+                after=5.0,  # a reset that helps takes less
+            ),
         },
     ),
     (DEVLINK, FIRMWARE): Meaning(

@@ -25,6 +25,18 @@ _RAS = {
     "umc_err_count": "ue: 0\nce: 0",
     "gpu_vram_bad_pages": "0x00000042 : 0x00001000 : R",
 }
+# https://docs.kernel.org/gpu/amdgpu/thermal.html
+_SENSORS = {
+    "name": "amdgpu",
+    "temp1_label": "edge",
+    "temp1_input": "41000",
+    "temp1_crit": "100000",
+    "temp1_crit_hyst": "-273150",
+    "temp2_label": "junction",
+    "temp2_input": "44000",
+    "temp2_crit": "110000",
+    "temp2_crit_hyst": "-273150",
+}
 _SPLITS = {"SPX": 1, "DPX": 2, "QPX": 4, "CPX": 8}
 
 
@@ -41,7 +53,7 @@ def entries(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> list[E
     under_amdgpu = [gpu for gpu in all_gpus if gpu.spec.driver == "amdgpu"]
     if under_amdgpu:
         made += [*_module(), *kfd.entries(under_amdgpu, numa_nodes=slots.numa_nodes)]
-    return [*made, *(entry for gpu in under_amdgpu for entry in _gpu(gpu))]
+    return [*made, *(entry for gpu in under_amdgpu for entry in _gpu(gpu, numbers.take("hwmon")))]
 
 
 def driven(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> list[Gpu]:
@@ -63,7 +75,7 @@ def _module() -> list[Entry]:
     ]
 
 
-def _gpu(gpu: Gpu) -> list[Entry]:
+def _gpu(gpu: Gpu, sensors_number: int) -> list[Entry]:
     function = pci.Function(
         path=gpu.path,
         vendor=AMD,
@@ -82,9 +94,12 @@ def _gpu(gpu: Gpu) -> list[Entry]:
             ),
             "available_memory_partition": "NPS1, NPS4",
         }
+    sensors = f"{gpu.path}/hwmon/hwmon{sensors_number}"
     return [
         *pci.entries(function),
         *attributes(gpu.path, facts),
+        *class_device(sensors, "hwmon", gpu.path),
+        *attributes(sensors, _SENSORS),
         *(attributes(f"{gpu.path}/ras", _RAS) if gpu.model.product_name else []),
         *(entry for part in gpu.parts for entry in _part(gpu, part)),
     ]

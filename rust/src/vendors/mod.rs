@@ -2,6 +2,7 @@
 
 pub mod amd;
 pub mod generic;
+mod gpu_sensors;
 mod gpus_on_the_bus;
 pub mod intel_fpga;
 pub mod intel_gpu;

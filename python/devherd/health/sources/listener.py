@@ -79,9 +79,7 @@ class Source:
                 self._child.beat()
                 way.listen(BEAT_PERIOD_SECONDS)
                 message = message_of(self._name, way, order, time.monotonic())
-                if message.lets_go and order.is_optional and not Path(order.socket).exists():
-                    self._findings_file.unlink(missing_ok=True)  # uninstalled: the scanner asks for it no longer
-                elif way.spoke_at != began or way.report.failed:
+                if way.spoke_at != began or way.report.failed:
                     self._write(message)
         finally:
             way.close()

@@ -9,6 +9,7 @@ from devherd import spool
 from devherd.config.resolved import Config, External
 from devherd.health.seen import Seen
 from devherd.health.sources import AMD_EXPORTER, AMD_KFD, AMD_NIC_EXPORTER, EXTERNAL, XPUMD
+from devherd.proto import health_pb2
 
 _USUAL = {
     AMD_EXPORTER: "var/lib/amd-metrics-exporter/amdgpu_device_metrics_exporter_grpc.socket",
@@ -45,10 +46,17 @@ def requests_for(config: Config, findings: Path | None, boot_id: str) -> dict[st
     orders = {f"{EXTERNAL}{external.name}": _order(external, boot_id) for external in config.health.external}
     for source, socket in config.health.monitors.items():
         order = _order_to_ask(source, socket, config.host_root, boot_id)
-        has_spoken = findings is not None and spool.path_of(findings, source).exists()
-        if socket and (not order.is_optional or has_spoken or Path(order.socket).exists()):
+        if socket and (not order.is_optional or Path(order.socket).exists() or _is_waited_for(findings, source)):
             orders[source] = order
     return {source: json.dumps(asdict(order)) for source, order in orders.items()}
+
+
+def _is_waited_for(findings: Path | None, source: str) -> bool:
+    """Whether what a monitor said still counts, or would if it could be asked."""
+    if findings is None:
+        return False
+    said = spool.read_or_empty(spool.path_of(findings, source), health_pb2.Findings)
+    return bool(said.source) and not said.lets_go
 
 
 def left_to_others(seen: Seen) -> set[str]:

@@ -2,14 +2,16 @@
 
 `ERROR_EVENT`, as the kernel sends it while it recovers a PCI function from an error:
 https://docs.kernel.org/PCI/pci-error-recovery.html. A function whose driver takes no part is told of by nothing but the
-failure of the port above it. `WEDGED`: https://docs.kernel.org/gpu/drm-uapi.html, device wedging.
+failure of the port above it. `WEDGED`: https://docs.kernel.org/gpu/drm-uapi.html, device wedging. `ERROR`, of i915
+alone, which sends no `WEDGED` before Linux 6.15: I915_ERROR_UEVENT of include/uapi/drm/i915_drm.h, 1 for a hang, 0 for
+the reset that has helped.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 
 from devherd._native import Finding
 from devherd.health.clears import Evidence
-from devherd.health.registry import PCI_AER, PCI_AER_FATAL, PCI_RECOVERY, WEDGED
+from devherd.health.registry import HANGING, PCI_AER, PCI_AER_FATAL, PCI_RECOVERY, WEDGED
 from devherd.health.seen import Seen
 from devherd.inventory import DeviceKey, Entry
 
@@ -36,6 +38,8 @@ def told(events: Iterable[Mapping[str, str]], entries: Collection[Entry], monoto
             _take_in_function(seen, event, entries, moment)
         elif event.get("SUBSYSTEM") == "drm" and "WEDGED" in event:
             _take_in_wedged(seen, event, entries, moment)
+        elif event.get("SUBSYSTEM") == "drm" and "ERROR" in event:
+            _take_in_hang(seen, event, entries, moment)
     return seen
 
 
@@ -63,6 +67,17 @@ def _take_in_wedged(seen: Seen, event: Mapping[str, str], entries: Collection[En
     finding = Finding(source=WEDGED, reason=WEDGED, detail=detail, file=place, value=way)
     for key in _above(place, entries):
         seen.happened(key, finding, monotonic)
+
+
+def _take_in_hang(seen: Seen, event: Mapping[str, str], entries: Collection[Entry], monotonic: float) -> None:
+    place = f"/sys{event['DEVPATH']}"
+    detail = "it hangs, and no reset has helped yet"
+    finding = Finding(source=WEDGED, reason=WEDGED, detail=detail, file=place, value=HANGING)
+    for key in _above(place, entries):
+        if event["ERROR"] == "0":
+            seen.cleared(key, WEDGED, WEDGED, monotonic)
+        else:
+            seen.happened(key, finding, monotonic)
 
 
 def _at(place: str, entries: Iterable[Entry]) -> list[DeviceKey]:

@@ -37,7 +37,8 @@ pub static ALL: &[&dyn Source] = &[
     &pci_aer::PciAer::CORRECTABLE_RATE,
     &pci_config::PciConfig,
     &pci_link::PciLink,
-    &temperature::Temperature,
+    &temperature::Temperature::OF_CARD,
+    &temperature::Temperature::OF_GPU,
     &fpga_errors::FpgaErrors,
     &fpga_manager::FpgaManager,
     &rdma_port::RdmaPort,
@@ -112,6 +113,7 @@ mod tests {
             fpga_errors::of_port("x"),
             fpga_errors::of_engine("x"),
             temperature::below("x", 1, None),
+            temperature::of_gpu("x", 1, None),
             temperature::alarm("x"),
         ];
         for reading in readings {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::rdma_ports::{DOCUMENT, Ports, Whose};
 use crate::device::Device;
+use crate::health::finding::quoted;
 use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, trimmed};
@@ -71,7 +72,10 @@ impl Examination for States {
             return Sight::NotLooked("no port has been active since devherd first ran in this boot".to_owned());
         };
         let finding = ABOUT.finding(PORT_DOWN).at(format!("{}/{port}/state", here.file)).reading(state);
-        Sight::Seen(finding.because(&format!("port {port} was active and is not; no other port of the device is")))
+        let physical = self.physical_state(port).map(|state| format!(", its physical state is {state}"));
+        let physical = physical.unwrap_or_default();
+        let detail = format!("port {port} was active and is not{physical}; no other port of the device is active");
+        Sight::Seen(finding.because(&detail))
     }
 
     fn most_open(&self) -> u64 {
@@ -101,6 +105,13 @@ impl States {
             Some((port, state))
         };
         Ok(ports.into_iter().filter_map(state).collect())
+    }
+
+    /// `Polling` where there is no cable, `Disabled`, `LinkErrorRecovery`; `None` for a port that does not say.
+    fn physical_state(&self, port: &str) -> Option<String> {
+        let (directory, _) = self.ports.open().ok()?;
+        let state = directory.attribute(&format!("{port}/phys_state")).ok()?;
+        Some(quoted(trimmed(state.text()).split_once(": ")?.1))
     }
 }
 
@@ -141,6 +152,9 @@ mod tests {
         let finding = watching.finding();
         let file = format!("{}/1/state", ports());
         assert_eq!((&*finding.reason, finding.file, &*finding.value), ("port-down", file, "2: INIT"));
+        assert_eq!(finding.detail, "port 1 was active and is not; no other port of the device is active");
+        tree.write(&format!("{}/1/phys_state", ports()), "2: Polling\n");
+        assert!(watching.finding().detail.contains("is not, its physical state is Polling;"));
         for (first, second) in [("5: ACTIVE_DEFER\n", "1: DOWN\n"), ("1: DOWN\n", "4: ACTIVE\n")] {
             set(&tree, first, second);
             assert_eq!(watching.sight(), Sight::Fine, "{first} {second}");

@@ -20,20 +20,40 @@ static ABOUT: About = About {
     )],
 };
 
+/// A GPU lowers its clocks at its critical temperature, and goes on: heat alone takes none away.
+static OF_GPU: About = About {
+    name: "gpu-temperature",
+    reads: Class::Firmware,
+    document: "https://docs.kernel.org/hwmon/sysfs-interface.html",
+    meanings: &[Meaning::warning(
+        TEMPERATURE,
+        "a sensor of a GPU has reached its critical limit and has not cooled since by 5 °C, or what the hardware says",
+    )],
+};
+
 /// Some drivers wake their card for it.
 const MANNER: Manner = Manner { blames_words: false, wakes: true };
 
-/// The source.
+/// The source of one kind of card.
 #[derive(Debug)]
-pub(super) struct Temperature;
+pub(super) struct Temperature {
+    about: &'static About,
+}
+
+impl Temperature {
+    /// Cards whose hardware switches itself off when they get hotter.
+    pub(super) const OF_CARD: Self = Self { about: &ABOUT };
+    /// GPUs.
+    pub(super) const OF_GPU: Self = Self { about: &OF_GPU };
+}
 
 impl Source for Temperature {
     fn about(&self) -> &'static About {
-        &ABOUT
+        self.about
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        reading::subjects(&ABOUT, MANNER, host, device)
+        reading::subjects(self.about, MANNER, host, device)
     }
 }
 
@@ -43,9 +63,16 @@ const MARGIN: i64 = 5000;
 /// A sensor, `temp1_input`, the first value that is too much, and where the hardware says so (`temp1_crit_hyst`) below which it
 /// is all right again, all in millidegrees Celsius.
 pub fn below(attribute: impl Into<PathBuf>, limit: i64, hysteresis: Option<i64>) -> Reading {
-    let well_below = hysteresis.filter(|&value| value < limit).unwrap_or_else(|| limit.saturating_sub(MARGIN));
+    // amdgpu says absolute zero, or zero, where it knows none.
+    let well_below =
+        hysteresis.filter(|value| (1..limit).contains(value)).unwrap_or_else(|| limit.saturating_sub(MARGIN));
     let limit = Limit::Below { limit, well_below };
     Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit }
+}
+
+/// The same of a GPU.
+pub fn of_gpu(attribute: impl Into<PathBuf>, limit: i64, hysteresis: Option<i64>) -> Reading {
+    Reading { source: OF_GPU.name, ..below(attribute, limit, hysteresis) }
 }
 
 /// An alarm, `temp1_crit_alarm`.
@@ -57,7 +84,7 @@ pub fn alarm(attribute: impl Into<PathBuf>) -> Reading {
 mod tests {
     use super::super::testing::{FUNCTION, Tree};
     use super::*;
-    use crate::health::source::Sight;
+    use crate::health::source::{Action, Sight};
 
     fn sensor() -> String {
         format!("{FUNCTION}/hwmon/hwmon3/temp1_input")
@@ -70,7 +97,7 @@ mod tests {
     #[test]
     fn a_temperature_must_stay_below_its_limit() {
         let tree = Tree::new();
-        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
+        let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
         for (content, is_hot) in [("-5000", false), ("89999\n", false), ("90000", true), ("20", false), ("20", false)] {
             tree.write(&sensor(), content);
             assert_eq!(matches!(watching.sight(), Sight::Seen(_)), is_hot, "{content}");
@@ -81,10 +108,26 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_that_is_too_hot_is_warned_of() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&Temperature::OF_GPU, &device(of_gpu(sensor(), 90_000, None)));
+        tree.write(&sensor(), "90000\n");
+        assert_eq!(watching.finding().source, "gpu-temperature");
+        assert_eq!(OF_GPU.meanings[0].action, Action::Warn);
+        assert!(tree.watch(&Temperature::OF_CARD, &device(of_gpu(sensor(), 90_000, None))).subjects.is_empty());
+    }
+
+    #[test]
     fn a_card_that_was_too_hot_must_cool_down_before_it_is_all_right_again() {
-        for (hysteresis, well_below) in [(None, 85_000), (Some(80_000), 80_000), (Some(90_000), 85_000)] {
+        for (hysteresis, well_below) in [
+            (None, 85_000),
+            (Some(80_000), 80_000),
+            (Some(90_000), 85_000),
+            (Some(0), 85_000),
+            (Some(-273_150), 85_000),
+        ] {
             let tree = Tree::new();
-            let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, hysteresis)));
+            let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, hysteresis)));
             for (millidegrees, is_hot) in [
                 (85_001, false),
                 (90_000, true),
@@ -103,7 +146,7 @@ mod tests {
     #[test]
     fn a_card_that_is_first_seen_while_it_cools_down_is_as_it_was() {
         let tree = Tree::new();
-        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
+        let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
         tree.write(&sensor(), "86000");
         assert!(matches!(watching.sight(), Sight::NotLooked(_)));
         tree.write(&sensor(), "84000");
@@ -117,7 +160,7 @@ mod tests {
         let tree = Tree::new();
         let file = format!("{FUNCTION}/hwmon/hwmon3/temp1_crit_alarm");
         tree.write(&file, "0\n");
-        let mut watching = tree.watch(&Temperature, &device(alarm(&file)));
+        let mut watching = tree.watch(&Temperature::OF_CARD, &device(alarm(&file)));
         assert_eq!(watching.sight(), Sight::Fine);
         tree.write(&file, "1\n");
         assert_eq!(watching.finding().reason, "temperature");
@@ -126,7 +169,7 @@ mod tests {
     #[test]
     fn words_and_an_absent_sensor_say_nothing() {
         let tree = Tree::new();
-        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
+        let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
         assert_eq!(watching.sight(), Sight::Nothing);
         tree.write(&sensor(), "Query currently inaccessible");
         assert_eq!(watching.sight(), Sight::Fine);
@@ -137,7 +180,7 @@ mod tests {
         let tree = Tree::new();
         tree.write(&sensor(), "95000");
         tree.set("power/runtime_status", "suspended");
-        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
+        let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
         assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
     }
 
@@ -146,7 +189,7 @@ mod tests {
         let tree = Tree::new();
         tree.write(&sensor(), "95000");
         tree.set("power/runtime_status", "active");
-        let mut watching = tree.watch(&Temperature, &device(below(sensor(), 90_000, None)));
+        let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
         assert_eq!(watching.finding().reason, "temperature");
         // It gets no container while it is Unhealthy, so nothing would wake it to be looked at.
         tree.set("power/runtime_status", "suspended");

@@ -64,6 +64,7 @@ impl<'a> Advertiser<'a> {
         let nodes = names(part).map(|(name, minor)| HostPath::node(format!("/dev/{name}"), Some((MAJOR, minor))));
         device.paths.extend(nodes);
         self.describe(&mut device, facts, part);
+        device.readings.clone_from(&facts.readings);
         self.entitle(&mut device, &facts.partition_mode);
         device
     }

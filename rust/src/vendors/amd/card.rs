@@ -9,9 +9,10 @@ use super::partition_mode::PartitionMode;
 use super::pci_slot::Place;
 use super::topology::{Node, Topology};
 use crate::bus::pci;
-use crate::device::Problem;
+use crate::device::{Problem, Reading};
 use crate::host::Host;
 use crate::host::attribute::Attribute;
+use crate::vendors::gpu_sensors;
 
 /// Everything read of a GPU.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(super) struct Facts {
     pub(super) product_name: Option<Attribute>,
     /// The GPU or its partitions, the first partition first.
     pub(super) parts: Vec<Part>,
+    /// What says whether it is too hot.
+    pub(super) readings: Vec<Reading>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -62,6 +65,7 @@ impl Facts {
             partition_mode,
             product_name: path.and_then(|path| Attribute::read(path.join("product_name")).ok()),
             parts: first.into_iter().collect(),
+            readings: path.map(|path| gpu_sensors::readings(host, path)).unwrap_or_default(),
             problems,
         }
     }

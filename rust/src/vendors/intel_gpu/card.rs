@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::hwmon;
 use super::locate::Card;
 use super::options::{IntelGpuMonitoring, IntelGpuOptions};
 use super::{INTEL, VENDOR};
@@ -13,6 +12,7 @@ use crate::device::{Problem, Reading};
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{Directory, is_numbered};
+use crate::vendors::gpu_sensors;
 
 /// An Intel GPU that is to be advertised.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Facts {
             physical: physical_address(host, &card.device),
             nodes: names,
             management_nodes: if monitored { management_nodes(host, &card.device) } else { Vec::new() },
-            readings: hwmon::readings(host, &card.device),
+            readings: gpu_sensors::readings(host, &card.device),
             card,
             function,
         }))

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! locate      /sys/class/drm ─► cards that may be Intel's        (reads links and ids, touches no hardware)
-//! card        a card ─► facts: function, nodes, readings           (behind the fence; hwmon is a part of it)
+//! card        a card ─► facts: function, nodes, readings           (behind the fence)
 //! advertise   facts ─► a device for each share                   (with the links of by_path)
 //! monitoring  facts of all cards ─► one device with all nodes
 //! edits       a device ─► what a container gets
@@ -16,7 +16,6 @@ mod advertise;
 mod by_path;
 mod card;
 mod edits;
-mod hwmon;
 mod locate;
 mod monitoring;
 mod options;

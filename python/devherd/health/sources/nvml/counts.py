@@ -11,6 +11,15 @@ WINDOW_SECONDS = 60.0
 """Corrected memory errors are reckoned up over so long."""
 _CORRECTED = ("corrected_errors", "lifetime_corrected_errors")
 _LINKS = "nvlinks"
+_CLOCKS = (
+    ("power-cap", 0x4),
+    ("hardware", 0x8),
+    ("sync-boost", 0x10),
+    ("heat", 0x20),
+    ("hardware-heat", 0x40),
+    ("power-brake", 0x80),
+)
+"""`nvmlClocksEventReason…`: what lowers clocks but idleness, and those that somebody has set."""
 
 _COUNTS = (
     ("ecc-errors", "corrected", "lifetime_corrected_errors"),
@@ -98,6 +107,9 @@ def _counts_of(reading: Reading) -> Iterator[health_pb2.Count]:
     for name, kind, part in _COUNTS:
         if reading[part] is not None:
             yield health_pb2.Count(pci_address=gpu, name=name, kind=kind, number=reading[part])
+    reasons = reading["clock_reasons"]
+    for kind, bit in _CLOCKS if reasons is not None else ():
+        yield health_pb2.Count(pci_address=gpu, name="clocks-lowered", kind=kind, number=int(reasons & bit > 0))
     up = sum(reading["links"].values())
     for kind, number in (("up", up), ("down", len(reading["links"]) - up)):
         if reading["links"]:

@@ -1,6 +1,7 @@
-//! The temperatures of a card that have a critical limit: <https://docs.kernel.org/hwmon/sysfs-interface.html>.
+//! The temperatures of a GPU that have a critical limit: <https://docs.kernel.org/hwmon/sysfs-interface.html>.
 //!
-//! The driver xe has limits from Linux 6.19 on, i915 has temperatures without one: no limit is made up for it.
+//! The driver xe has limits from Linux 6.19 on, amdgpu has them of edge, junction and memory
+//! (<https://docs.kernel.org/gpu/amdgpu/thermal.html>), i915 has temperatures without one: no limit is made up for it.
 
 use std::path::Path;
 
@@ -28,5 +29,5 @@ fn below_critical(host: &Host, device: &Directory, sensor: &str) -> Option<Readi
     let number = |name: &str| device.attribute(name).and_then(|number: Attribute| number.decimal()).ok();
     let limit = number(&format!("{sensor}_crit"))?;
     let input = host.own_path(device.path().join(format!("{sensor}_input")));
-    Some(temperature::below(input, limit, number(&format!("{sensor}_crit_hyst"))))
+    Some(temperature::of_gpu(input, limit, number(&format!("{sensor}_crit_hyst"))))
 }
