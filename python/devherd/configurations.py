@@ -55,8 +55,8 @@ class Configurations:
         for suffix in _SUFFIXES:
             if f"{name}{suffix}" in names:
                 return self.directory / f"{name}{suffix}"
-        there = ", ".join(names[:_LISTED]) or "no file"
-        raise UsageError(f"{what} in {self.directory}", why, f"name one of those that are there: {there}")
+        there = f"name one of those that are there: {', '.join(names[:_LISTED])}" if names else "put a file there"
+        raise UsageError(f"{what} in {self.directory}", why, there)
 
 
 @dataclass(frozen=True, slots=True)

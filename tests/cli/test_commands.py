@@ -68,10 +68,23 @@ def test_version_is_one_line(word):
         (["sim", "nod"], "did you mean `devherd sim node`?"),
         (["--run-dir", "/x", "scan"], "`--run-dir` is before the command"),
         (["scan", "--bogus"], "unknown option `--bogus`"),
+        (["--bogus"], "unknown option `--bogus`"),
+        (["events", "--limit", "few"], "bad value of --limit — `few` is not a number"),
+        (
+            ["run", "--host-root", "/etc/passwd"],
+            "cannot use /etc/passwd — it is not a directory",
+        ),
+        (
+            ["run", "--kubelet-dir", "/etc/passwd"],
+            "name the right one with --kubelet-dir",
+        ),
+        (["run", "--configs", "{empty}"], "put a file there"),
+        (["check-config", "/dev/null"], "it is not a regular file — name a readable file, or `-` for standard input"),
+        (["import-config", "{empty_file}"], "it is empty — give the plugin's file"),
         (["scan", "--out", "json"], "did you mean `--output`?"),
-        (["scan", "--output", "xml"], "invalid choice: 'xml'"),
+        (["scan", "--output", "xml"], "`xml` is not one of `table`, `json`, `yaml`"),
         (["scan", "--output", "json", "--watch"], "`--watch` shows a table"),
-        (["status", "extra"], "unrecognized arguments: extra"),
+        (["status", "extra"], "unknown argument `extra`"),
         (["scan", "--config", "/nowhere/config.yaml"], "cannot read /nowhere/config.yaml"),
         (["scan", "--listen", "here"], "bad value of --listen — `here` is not an ADDRESS:PORT"),
         (["scan", "--log-level", "loud"], "--log-level"),
@@ -79,9 +92,12 @@ def test_version_is_one_line(word):
         (["check-config", "--host-root", "/etc/passwd"], "cannot scan /etc/passwd"),
     ],
 )
-def test_a_wrong_use_is_told_in_one_line_and_exits_with_2(words, said):
+def test_a_wrong_use_is_told_in_one_line_and_exits_with_2(words, said, tmp_path):
     """What, why and what to do; never a traceback, never a page of usage."""
-    outcome = devherd(*words)
+    empty, empty_file = tmp_path / "empty", tmp_path / "empty.yaml"
+    empty.mkdir()
+    empty_file.touch()
+    outcome = devherd(*(word.format(empty=empty, empty_file=empty_file) for word in words))
 
     assert (outcome.code, outcome.stdout) == (2, "")
     assert said in outcome.error_line

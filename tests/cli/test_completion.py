@@ -174,7 +174,7 @@ def test_fish_gets_a_line_for_each_command_and_option():
 
 def test_another_shell_is_an_error_with_those_that_there_are():
     """No traceback."""
-    assert "choose from" in devherd("completion", "tcsh").error_line
+    assert "`tcsh` is not one of `bash`, `zsh`, `fish`" in devherd("completion", "tcsh").error_line
 
 
 def test_the_reference_names_every_exit_code_of_our_own():

@@ -102,7 +102,7 @@ def test_follow_prints_what_happens_from_then_on_once(run_dir):
     [
         (("--since", "yesterday"), "`--since yesterday` is not a time"),
         (("--limit", "-1"), "`--limit -1` is not a number of events"),
-        (("--kind", "verdicts"), "invalid choice: 'verdicts'"),
+        (("--kind", "verdicts"), "did you mean `verdict`?"),
     ],
 )
 def test_a_wrong_option_is_an_error_with_the_right_form(run_dir, options, complaint):

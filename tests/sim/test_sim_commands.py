@@ -205,7 +205,7 @@ def test_a_whole_pod_is_admitted_from_its_manifest(kubelet_process, kubelet_dir,
         (["--numa-nodes", "0"], "a machine has one or more"),
         (["--numa-nodes", "9", "--topology-policy", "restricted"], "a kubelet refuses more than 8"),
         (["--grace-period", "-1"], "it must not be negative"),
-        (["--topology-policy", "strict"], "invalid choice"),
+        (["--topology-policy", "strict"], "is not one of"),
     ],
 )
 def test_a_node_that_cannot_be_is_refused(words, why, kubelet_dir):

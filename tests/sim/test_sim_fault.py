@@ -169,7 +169,7 @@ def test_any_uevent_and_any_record_can_be_sent(tmp_path):
         (["{root}", "aer", "{at}", "odd"], "no aer_dev_odd"),
         (["{root}", "uevent", "{at}", "change odd"], "ACTION NAME=VALUE"),
         (["{root}", "fpga-errors", "dfl-port.0", "many"], "invalid literal"),
-        (["{root}", "quake", "-"], "invalid choice"),
+        (["{root}", "quake", "-"], "`quake` is not one of"),
         (["{root}", "recovery", "{at}", "half"], "choose from begun, failed"),
         (["{root}", "file", "sys/none"], "no file sys/none"),
         (["{root}", "port-down", "mlx5_9"], "no RDMA device mlx5_9"),

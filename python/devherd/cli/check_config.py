@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from devherd.cli.scan import look
-from devherd.errors import ExitCode, UsageError
+from devherd.errors import ExitCode
 
 if TYPE_CHECKING:
     from devherd.config import Config
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
     """The configuration, and its keys that an option or a variable overrules. Raises ConfigError, UsageError."""
-    from devherd.config import COMMON_OPTIONS, ConfigError, file_of, judge, load, strict_yaml
+    from devherd.config import COMMON_OPTIONS, file_of, judge, load, strict_yaml
     from devherd.config.file_content import decoded
 
     options = {name: getattr(arguments, name) for name in ("config", *COMMON_OPTIONS)}
@@ -51,14 +51,8 @@ def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
     if path is None:
         return load(options, os.environ), {}
     source = STDIN if str(path) == "-" else str(path)
-    try:
-        text = decoded(source, sys.stdin.read if source == STDIN else lambda: strict_yaml.read_text(path))
-    except ConfigError:
-        raise
-    except UsageError as error:
-        if arguments.file is None:
-            raise
-        raise UsageError(error.what, error.why, "name a readable file") from error
+    cure = f"{strict_yaml.CURE} with --config" if arguments.file is None else strict_yaml.OR_STDIN
+    text = decoded(source, sys.stdin.read if source == STDIN else lambda: strict_yaml.read_text(path, cure))
     return judge(source, text, options, os.environ)
 
 

@@ -137,5 +137,5 @@ def _since(text: str, now: float) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         cure = "write it like 2026-11-22T18:00:00Z, or how long ago: 90s, 2h, 3d"
-        raise UsageError(f"`--since {text}` is not a time", str(error), cure) from error
+        raise UsageError(f"`--since {text}` is not a time", "it is neither a time nor how long ago", cure) from error
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

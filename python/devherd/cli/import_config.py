@@ -58,11 +58,9 @@ def _read(file: str) -> str:
     from devherd.config import strict_yaml
 
     try:
-        return sys.stdin.read() if file == "-" else strict_yaml.read_text(Path(file))
+        return sys.stdin.read() if file == "-" else strict_yaml.read_text(Path(file), strict_yaml.OR_STDIN)
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read {file}", f"byte {error.start} is not UTF-8 text", "name another file") from error
-    except UsageError as error:
-        raise UsageError(error.what, error.why, "name a readable file") from error
 
 
 def _no_such(name: str, found: list["Imported"]) -> list["Imported"]:

@@ -55,9 +55,17 @@ def run(arguments: argparse.Namespace) -> int:
     def load(running: "Settings | None") -> "Resolved":
         from devherd.config import reload, resolve
 
-        return resolve(reload(running, os.environ) if running else _first(arguments))
+        return resolve(reload(running, os.environ) if running else _checked(_first(arguments)))
 
     return supervisor.run(load, takes_over=arguments.take_over or _is_told_to_take_over())
+
+
+def _checked(config: "Config") -> "Config":
+    """The configuration, whose directories may be made later. Raises UsageError for one that cannot become one."""
+    for directory, option in ((config.host_root, "--host-root"), (config.kubelet_dir, "--kubelet-dir")):
+        if directory.exists() and not directory.is_dir():
+            raise UsageError(f"cannot use {directory}", "it is not a directory", f"name the right one with {option}")
+    return config
 
 
 def _first(arguments: argparse.Namespace) -> "Config":

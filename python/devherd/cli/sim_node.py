@@ -81,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _write(directory: Path, given: str | None) -> None:
     from devherd.simulated_host import is_simulated
     from devherd_sim.node.load import load
+    from devherd_sim.node.presets import PRESETS
     from devherd_sim.node.simulated_node import SimulatedNode
 
     if given is None and is_simulated(directory):
@@ -91,6 +92,7 @@ def _write(directory: Path, given: str | None) -> None:
     try:
         SimulatedNode.create(directory, load(spec))
     except OSError as error:
-        raise UsageError(f"cannot write a node to {directory}", str(error), "give a directory of your own") from error
-    what = spec if spec.endswith((".yaml", ".yml")) else f"preset {spec}"
+        why = error.strerror or str(error)
+        raise UsageError(f"cannot write a node to {directory}", why, "give a directory of your own") from error
+    what = f"preset {spec}" if spec in PRESETS else spec
     print(f"wrote {what} to {directory}; now run `devherd scan --host-root {directory}`")

@@ -103,7 +103,7 @@ def _web(path: Path | None) -> Web:
     if path is None:
         return Web()
     source = str(path)
-    text = file_content.decoded(source, lambda: strict_yaml.read_text(path, "--web-config"))
+    text = file_content.decoded(source, lambda: strict_yaml.read_text(path, f"{strict_yaml.CURE} with --web-config"))
     content, positions = file_content.parsed(source, text)
     try:
         return WebConfig.model_validate(content).in_force(path.absolute())

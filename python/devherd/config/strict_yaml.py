@@ -90,23 +90,23 @@ def _check_depth(text: str) -> None:
             raise RefusedError(f"nested deeper than {MAX_DEPTH} levels", "no key is as deep as that", event.start_mark)
 
 
-def read_text(path: Path, option: str = "--config") -> str:
-    """The text of a file that `option` names.
+CURE = "name a readable file"
+OR_STDIN = f"{CURE}, or `-` for standard input"
 
-    Raises UsageError when it cannot be read, UnicodeDecodeError when it is not UTF-8.
+
+def read_text(path: Path, cure: str = f"{CURE} with --config") -> str:
+    """The text of a file.
+
+    Raises UsageError with the cure when it cannot be read, UnicodeDecodeError when it is not UTF-8.
     """
     try:
         # A FIFO without a writer must not hang a running instance that reloads.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a descriptor
             kind = os.fstat(file.fileno())
             if not stat.S_ISREG(kind.st_mode):
-                raise UsageError(
-                    f"cannot read {path}", "it is not a regular file", f"name a readable file with {option}"
-                )
+                raise UsageError(f"cannot read {path}", "it is not a regular file", cure)
             if kind.st_size > MAX_BYTES:
                 raise UsageError(f"will not read {path}", f"it has more than {MAX_BYTES} bytes", "name another file")
             return file.read().decode()
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}", error.strerror or str(error), f"name a readable file with {option}"
-        ) from error
+        raise UsageError(f"cannot read {path}", error.strerror or str(error), cure) from error

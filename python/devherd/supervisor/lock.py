@@ -141,7 +141,8 @@ class KubeletDirectoryLock:
 
     def _complain(self, error: OSError) -> None:
         if str(error) != self._complaint:
-            log.warning("cannot lock the kubelet directory, a second instance would go unnoticed: %s", error)
+            why = f"{self._directory}: {error.strerror or error}"
+            log.warning("cannot lock the kubelet directory, a second instance would go unnoticed: %s", why)
         self._complaint = str(error)
 
 

@@ -51,7 +51,7 @@ def run_until_told(kubelet_dir: Path, say: Callable[[str], None], **options: Any
     except OSError as error:
         raise UsageError(
             f"cannot run the simulated kubelet in {kubelet_dir}",
-            str(error),
+            error.strerror or str(error),
             "give a directory of your own with --kubelet-dir",
         ) from error
 
