@@ -440,6 +440,13 @@ class Scanner:
         None where that is as when it was asked last.
         """
 
+    def new_counts(self) -> list[tuple[str, str, str, str, str, int]] | None:
+        """The numbers that sources have read that are no findings.
+
+        PCI address, RDMA device (empty: all there), port or block (empty: the whole), word of the metric, kind, number.
+        None where none was read since this was asked last.
+        """
+
     def recall(self, memories: Sequence[tuple[tuple[str, str, str, str], str]]) -> None:
         """Take in what an earlier process knew."""
 

@@ -24,7 +24,7 @@ Allocations = Mapping[tuple[str, str], list[Holder]]
 
 RUNNING, STOPPED = "RUNNING", "STOPPED"
 _COUNTS = "nvml"
-"""The source that counts beside what it finds."""
+"""The source that is a process of its own and counts beside what it finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,15 @@ class Herd:
         detail = "" if state.registered else state.detail or "not registered yet"
         return Registration(state.registered, detail, state.streams)
 
+    def waiting(self, resources: Sequence[spool_pb2.Resource] | None = None) -> dict[str, list[str]]:
+        """Of these resources, or of all, those that are not registered, by the reason."""
+        by_reason: dict[str, list[str]] = {}
+        for resource in self.resources if resources is None else resources:
+            registration = self.registration(resource.name)
+            if not registration.registered:
+                by_reason.setdefault(registration.detail, []).append(resource.name)
+        return by_reason
+
 
 def read(settings: Settings) -> Herd:
     """The instance as its files show it; unreadable ones are left out. Raises OSError when a directory is closed."""
@@ -96,6 +105,7 @@ def read(settings: Settings) -> Herd:
     scanner = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
     nvml = spool.read_or_empty(spool.path_of(settings.findings_directory, _COUNTS), health_pb2.Findings)
+    counts = spool.read_or_empty(settings.counts_file, health_pb2.Counts)
     doubts = spool.read_or_empty(settings.doubts_file, spool_pb2.Configuration)
     children.configuration.warnings.extend(doubts.warnings)
     return Herd(
@@ -110,7 +120,10 @@ def read(settings: Settings) -> Herd:
         configuration=children.configuration,
         verdicts=list(verdicts.verdicts),
         sources=list(verdicts.sources),
-        counts=[] if nvml.failed or nvml.boot_id != verdicts.boot_id else list(nvml.counts),
+        counts=[
+            *([] if nvml.failed or nvml.boot_id != verdicts.boot_id else nvml.counts),
+            *(counts.counts if counts.boot_id == verdicts.boot_id else ()),
+        ],
         head=head.read(settings.instance_file),
         standby=standby_file.read(settings.standby_file),
     )

@@ -185,6 +185,11 @@ class Settings:
         return self.run_dir / "instance.json"
 
     @property
+    def counts_file(self) -> Path:
+        """What the scan core's sources have counted that is no finding."""
+        return self.run_dir / "counts.pb"
+
+    @property
     def scanner_state_file(self) -> Path:
         """What a scanner leaves to its successor."""
         return self.run_dir / "scanner.pb"
@@ -223,6 +228,7 @@ class Settings:
             self.resolved_config_file,
             self.children_file,
             self.instance_file,
+            self.counts_file,
             self.scanner_state_file,
             self.logs_directory,
             self.control_socket,

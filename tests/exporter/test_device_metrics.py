@@ -148,6 +148,29 @@ def test_what_a_card_has_counted_is_shown_for_each_device_on_it(of_devices, ids_
     assert samples == {(name, "_total", one, kind, value) for name, kind, value in expected for one in ids_shown}
 
 
+def test_what_ports_and_blocks_count_is_shown_by_these_and_for_no_other_device_of_the_function():
+    """Two RDMA devices of one PCI function are no two series of one name."""
+    place = {"pci_address": "0000:3b:00.0"}
+    devices = [Device(id=name, attributes={**place, "ibdev": name}) for name in ("mlx5_0", "mlx5_1")]
+    counts = [
+        health_pb2.Count(**place, ibdev=name, part="1", name="rdma-errors", kind="symbol_error", number=number)
+        for number, name in enumerate(("mlx5_0", "mlx5_1"))
+    ]
+    counts.append(health_pb2.Count(**place, part="umc", name="ras-errors", kind="corrected", number=9))
+    found = families(Herd([Resource(name="rdma/hca", vendor="rdma", devices=devices)], counts=counts), None, "all")
+    samples = {family.name: family.samples for family in found if family.name.endswith("_errors")}
+    assert samples == {
+        "devherd_device_rdma_errors": [
+            ("_total", {"resource_name": "rdma/hca", "device_id": name, "port": "1", "kind": "symbol_error"}, number)
+            for number, name in enumerate(("mlx5_0", "mlx5_1"))
+        ],
+        "devherd_device_ras_errors": [
+            ("_total", {"resource_name": "rdma/hca", "device_id": name, "block": "umc", "kind": "corrected"}, 9)
+            for name in ("mlx5_0", "mlx5_1")
+        ],
+    }
+
+
 def test_numbers_of_a_source_that_fails_or_of_another_boot_are_not_shown(tmp_path):
     """They would look like those of today."""
     settings = Settings(run_dir=tmp_path)
@@ -159,6 +182,17 @@ def test_numbers_of_a_source_that_fails_or_of_another_boot_are_not_shown(tmp_pat
         spool.write(file, health_pb2.Findings(source="nvml", boot_id=boot, failed=failed, counts=COUNTS))
         shown.append(len(instance_of(settings).counts))
     assert shown == [len(COUNTS), 0, 0]
+
+
+def test_what_the_scan_core_counted_in_another_boot_is_not_shown(tmp_path):
+    """The scanner that writes it anew may not have looked yet."""
+    settings = Settings(run_dir=tmp_path)
+    spool.write(settings.verdicts_file, health_pb2.Verdicts(boot_id="now"))
+    shown = []
+    for boot in ("now", "before"):
+        spool.write(settings.counts_file, health_pb2.Counts(boot_id=boot, counts=COUNTS))
+        shown.append(len(instance_of(settings).counts))
+    assert shown == [len(COUNTS), 0]
 
 
 def test_a_reload_changes_which_devices_have_series(instance):

@@ -88,5 +88,5 @@ def test_every_family_has_the_labels_that_it_is_declared_with(instance):
     assert declared.keys() - labels.keys() == {
         "devherd_device_allocated",
         "devherd_preferred_allocation_duration_seconds",
-        *(each.name for each in observed.DEVICE_COUNTS.values()),  # NVML's
+        *(each.name for each in observed.DEVICE_COUNTS.values()),  # of cards that are not there
     }

@@ -27,7 +27,7 @@ NODE = NodeSpec(
     amd=[AmdSpec(cards=6)],
     intel_gpu=[IntelGpuSpec(cards=9)],
     xilinx_fpga=[XilinxFpgaSpec(cards=3)],
-    rdma=[RdmaSpec(cards=8)],
+    rdma=[RdmaSpec(cards=11)],
     tree="run/licence = valid\n",
 )
 

@@ -185,7 +185,7 @@ def test_each_file_that_an_instance_is_read_from_is_looked_at(instance, pages):
     files = {call.args[0] for call in (*one.mock_calls, *heads.mock_calls)}
     files |= {spool.path_of(call.args[0], "new") for call in all_of.mock_calls}
     assert {settings.doubts_file, settings.instance_file, settings.children_file} < files
-    counts = {settings.scanner_state_file, spool.path_of(settings.findings_directory, "nvml")}
+    counts = {settings.scanner_state_file, settings.counts_file, spool.path_of(settings.findings_directory, "nvml")}
     for file in files - counts - {settings.scan_file}:
         before = list(made._state())
         file.parent.mkdir(parents=True, exist_ok=True)

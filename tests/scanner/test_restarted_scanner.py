@@ -102,6 +102,30 @@ def test_a_reload_that_begins_the_looks_again_forgets_no_port(ports):
     assert ports.look().words() == [["port-down"]]
 
 
+LINK = "pci*/**/ports/1/counters/link_downed"
+
+
+def test_a_link_that_goes_down_before_and_after_a_restart_flaps(tmp_path):
+    """The base and the hour are those of the boot: two that no scanner saw, a third later. A fall ends nothing."""
+    node = Node(tmp_path, "rdma-2").start()
+    assert node.words() == []
+    node.set(LINK, "4\n")
+    assert node.start().words() == [["link-downed"]]
+    node.set(LINK, "5\n")
+    assert node.start().words() == [["link-flapping", "link-downed"]]
+    node.set(LINK, "0\n")
+    assert node.start().words() == [["link-flapping", "link-downed"]]
+
+
+def test_links_that_went_down_in_an_earlier_boot_are_a_base(tmp_path, monkeypatch):
+    """Its card and its driver began anew."""
+    node = Node(tmp_path, "rdma-2").start()
+    node.set(LINK, "9\n")
+    monkeypatch.setattr(pipeline, "_boot_id", lambda _root: "another")
+
+    assert node.start().words() == []
+
+
 def test_a_link_is_compared_with_the_best_that_an_earlier_scanner_saw(tmp_path):
     """The width of a card that was in order is not taken from it by a restart."""
     node = Node(tmp_path, "fpga-1").start()

@@ -62,6 +62,7 @@ CASES = [
     Case("bad-page", "amd-8"),
     Case("gpu-health", "intel-gpu-sriov", "warning"),
     Case("port-down", "rdma-2"),
+    Case("rdma-counter", "rdma-2", "rnr_nak_retry_err 4"),
     Case("afu", "fpga-1", "f" * 32),
     Case("file", "fpga-1"),
     Case("nvml", "nvidia-1", "field id=230 value=1"),
@@ -76,6 +77,7 @@ PLACES = {
     "afu": "dfl-port.0",
     "node": "nvidia0",
     "port-down": "mlx5_0",
+    "rdma-counter": "mlx5_0",
     "file": "sys/class/fpga_region/region0/dfl-port.0/id",
 }
 
@@ -171,6 +173,7 @@ def test_any_uevent_and_any_record_can_be_sent(tmp_path):
         (["{root}", "recovery", "{at}", "half"], "choose from begun, failed"),
         (["{root}", "file", "sys/none"], "no file sys/none"),
         (["{root}", "port-down", "mlx5_9"], "no RDMA device mlx5_9"),
+        (["{root}", "rdma-counter", "mlx5_9"], "no RDMA device mlx5_9"),
         (["{root}", "gpu-health", "{at}"], "gpu_health"),
         (["{root}", "ras", "{at}"], "ras/umc_err_count"),
         (["{root}", "nvml", "{at}", "field id=230 value=1"], "no NVIDIA GPU"),

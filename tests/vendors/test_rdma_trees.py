@@ -447,6 +447,44 @@ def test_a_device_whose_only_link_goes_is_down_and_one_that_never_had_a_second_i
     assert scans.poll() == []
 
 
+def warned(scans: AnsweringScanner) -> list[tuple[str, str, str]]:
+    """Device, reason and value of all that is seen."""
+    return sorted((look.id, one.reason, one.value) for look in scans.native.poll() for one in look.findings)
+
+
+def test_a_link_that_goes_down_is_that_of_the_virtual_functions_too(tmp_path: Path) -> None:
+    """Theirs is the cable of the physical function. What was counted before the first look is no event."""
+    counters = f"{PHYSICAL}/infiniband/mlx4_0/ports/1/counters"
+    scans = scanner(planted(tmp_path, f"{counters}/link_downed = 41", f"{counters}/symbol_error = 7"))
+    scans.scan()
+    assert warned(scans) == []
+    planted(tmp_path, f"{counters}/link_downed = 42", f"{counters}/symbol_error = 1000")
+    assert warned(scans) == [("mlx4_0", "link-downed", "42"), ("mlx4_1", "link-downed", "42")]
+    planted(tmp_path, f"{counters}/link_downed = 44")
+    assert warned(scans) == [
+        (device, reason, "44") for device in ("mlx4_0", "mlx4_1") for reason in ("link-downed", "link-flapping")
+    ]
+
+
+def test_counters_that_should_stay_are_a_warning_and_all_are_told_by_device_and_port(tmp_path: Path) -> None:
+    """By the kernel's names; what is no number is not told."""
+    ports = f"{PHYSICAL}/infiniband/mlx4_0/ports"
+    integrity = f"{ports}/2/counters/local_link_integrity_errors"
+    lines = (f"{ports}/1/counters/symbol_error = 7", f"{ports}/1/counters/port_rcv_errors = N/A (no PMA)")
+    scans = scanner(planted(tmp_path, f"{integrity} = 1", *lines))
+    scans.scan()
+    assert warned(scans) == []
+    planted(tmp_path, f"{integrity} = 3", *lines)
+    assert warned(scans) == [("mlx4_0", "link-errors", "3")]
+    told = scans.native.new_counts()
+    place = ("0000:3b:00.0", "mlx4_0")
+    assert told == [
+        (*place, "1", "rdma-errors", "symbol_error", 7),
+        (*place, "2", "rdma-errors", "local_link_integrity_errors", 3),
+    ]
+    assert scans.native.new_counts() is None
+
+
 def test_virtual_functions_as_the_kernel_lays_them_out_are_told_by_physical_function_and_number(tmp_path: Path) -> None:
     """What the SR-IOV plugin selects by: `rootDevices`, `pfNames` and numbers, `pKeys`; the name is its uplink's."""
     write_tree(SWITCHDEV.read_text(), tmp_path)

@@ -105,8 +105,9 @@ def counts(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
     for resource in herd.resources if by_address else ():
         for device_id, device in shown(resource, of_devices):
             for one in by_address.get(device.attributes.get("pci_address", ""), ()):
-                if one.name in families:
-                    labels = {"kind": one.kind} if "kind" in observed.DEVICE_COUNTS[one.name].labels else {}
+                if one.name in families and one.ibdev in ("", device.attributes.get("ibdev")):
+                    own = observed.DEVICE_COUNTS[one.name].labels[len(observed.DEVICE) :]
+                    labels = {label: one.kind if label == "kind" else one.part for label in own}
                     families[one.name].add(one.number, resource_name=resource.name, device_id=device_id, **labels)
     yield from (family for family in families.values() if family.samples)
 

@@ -23,7 +23,8 @@ class Observed:
 
 
 _RESOURCE = ("resource_name",)
-_DEVICE = ("resource_name", "device_id")
+DEVICE = ("resource_name", "device_id")
+"""Labels that every series of a device has."""
 _CHILD = ("child",)
 
 BUILD_INFO = Observed(
@@ -36,35 +37,35 @@ DEVICES = Observed(
     (*_RESOURCE, "health"),
 )
 DEVICE_HEALTHY = Observed(
-    "devherd_device_healthy", "1 if the kubelet may give the device to a pod, 0 if the device is Unhealthy.", _DEVICE
+    "devherd_device_healthy", "1 if the kubelet may give the device to a pod, 0 if the device is Unhealthy.", DEVICE
 )
 DEVICE_UNHEALTHY_REASON = Observed(
     "devherd_device_unhealthy_reason",
     "1 for each reason that makes the device Unhealthy; no series for a Healthy device.",
-    (*_DEVICE, "reason"),
+    (*DEVICE, "reason"),
 )
 DEVICE_WARNING = Observed(
     "devherd_device_warning",
     "1 for each warning about the device; warnings do not change its health.",
-    (*_DEVICE, "reason"),
+    (*DEVICE, "reason"),
 )
 DEVICE_FINDING = Observed(
     "devherd_device_finding",
     "1 for each finding that a health source holds against the device; action says what the finding does.",
-    (*_DEVICE, "source", "reason", "action"),
+    (*DEVICE, "source", "reason", "action"),
 )
 DEVICE_INFO = Observed(
     "devherd_device_info",
     "Facts of the device as labels; always 1.",
-    (*_DEVICE, "vendor", "model", "pci_address", "numa_node"),
+    (*DEVICE, "vendor", "model", "pci_address", "numa_node"),
 )
 DEVICE_ALLOCATED = Observed(
     "devherd_device_allocated",
     "1 for each container that holds the device, by the kubelet's PodResources API.",
-    (*_DEVICE, "namespace", "pod", "container"),
+    (*DEVICE, "namespace", "pod", "container"),
 )
 
-_KIND = (*_DEVICE, "kind")
+_KIND = (*DEVICE, "kind")
 DEVICE_COUNTS = {
     "ecc-errors": Observed(
         "devherd_device_ecc_errors",
@@ -77,9 +78,9 @@ DEVICE_COUNTS = {
         "Number of rows of the card's memory that were replaced, by the kind of the errors in them.",
         _KIND,
     ),
-    "retired-pages": Observed("devherd_device_retired_pages", "Number of pages of the card's memory retired.", _DEVICE),
+    "retired-pages": Observed("devherd_device_retired_pages", "Number of pages of the card's memory retired.", DEVICE),
     "pcie-replays": Observed(
-        "devherd_device_pcie_replays", "Number of replays on the card's PCI Express link.", _DEVICE, "counter"
+        "devherd_device_pcie_replays", "Number of replays on the card's PCI Express link.", DEVICE, "counter"
     ),
     "nvlinks": Observed(
         "devherd_device_nvlinks",
@@ -90,6 +91,19 @@ DEVICE_COUNTS = {
         "devherd_device_nvlink_errors",
         "Number of errors that the GPU's NVLinks have counted since its last reset, by kind.",
         _KIND,
+        "counter",
+    ),
+    "rdma-errors": Observed(
+        "devherd_device_rdma_errors",
+        "Number of errors and lost packets that a port of the RDMA device has counted, by the kernel's word for them.",
+        (*DEVICE, "port", "kind"),
+        "counter",
+    ),
+    "ras-errors": Observed(
+        "devherd_device_ras_errors",
+        "Number of errors that a block of the AMD GPU has counted since its driver was loaded, by kind: corrected, "
+        "deferred, uncorrected.",
+        (*DEVICE, "block", "kind"),
         "counter",
     ),
 }

@@ -108,12 +108,18 @@ class Count(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    IBDEV_FIELD_NUMBER: _builtins.int
     pci_address: _builtins.str
     name: _builtins.str
     """a word: ecc-errors"""
     kind: _builtins.str
     """of the things counted; empty where there is one kind"""
     number: _builtins.int
+    part: _builtins.str
+    """a port, a block; empty where the card counts as a whole"""
+    ibdev: _builtins.str
+    """which RDMA device, of several at that address; empty: all devices there"""
     def __init__(
         self,
         *,
@@ -121,14 +127,41 @@ class Count(_message.Message):
         name: _builtins.str = ...,
         kind: _builtins.str = ...,
         number: _builtins.int = ...,
+        part: _builtins.str = ...,
+        ibdev: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name", "number", b"number", "pci_address", b"pci_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ibdev", b"ibdev", "kind", b"kind", "name", b"name", "number", b"number", "part", b"part", "pci_address", b"pci_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Count: _TypeAlias = Count  # noqa: Y015
+
+@_typing.final
+class Counts(_message.Message):
+    """<run-dir>/counts.pb: the same of the scan core's sources, written by the scanner when one of them has looked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.str
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Count]: ...
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.str = ...,
+        counts: _abc.Iterable[Global___Count] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "counts", b"counts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Counts: _TypeAlias = Counts  # noqa: Y015
 
 @_typing.final
 class Finding(_message.Message):

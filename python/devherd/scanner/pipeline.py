@@ -28,7 +28,7 @@ from devherd.health.sources import EXTERNAL, devlink, mps, uevents
 from devherd.health.sources.order import left_to_others, requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin, doubts, rules
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner.devlink import DevlinkReader
 from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.scan_core import edits_by, native_scanner, refusals, vendor_options
@@ -183,6 +183,16 @@ class Pipeline:
         news = self._native.new_memories()
         self._memories = self._memories if news is None else news
         return self._memories
+
+    def new_counts(self) -> list[health_pb2.Count] | None:
+        """What the scan core's sources have counted that is no finding; None where none has looked since."""
+        counts = self._native.new_counts()
+        if counts is None:
+            return None
+        return [
+            health_pb2.Count(pci_address=address, ibdev=ibdev, part=part, name=name, kind=kind, number=number)
+            for address, ibdev, part, name, kind, number in counts
+        ]
 
     def hear_devlink(self) -> None:
         """Take in what drivers have said of their cards' firmware since then."""

@@ -14,7 +14,7 @@ from devherd.history.record import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, key_of
 from devherd.kubernetes.complaints import complaints_in
 from devherd.kubernetes.request import SUFFIX, requests_for
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd.scanner.acknowledgements import Acknowledgements
 from devherd.scanner.announcer import Announcer
 from devherd.scanner.device_info import DeviceInfo
@@ -45,6 +45,9 @@ class Round:
         self._scan_file = settings.scan_file
         self._state_file = settings.scanner_state_file
         acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)
+        self._counts_file = settings.counts_file
+        self._counts: list[health_pb2.Count] | None = None
+        """Not written yet."""
         self._publisher = Publisher(settings.resources_directory, acknowledgements)
         self._device_info = DeviceInfo()
         self._devices_file = DevicesFile(settings.devices_file)
@@ -183,6 +186,7 @@ class Round:
                 self._announcer.published(made.resources, self.pipeline.policy.held_against, is_complete=complete)
                 self._advertising_problems = made.problems + unwritten
             self._count_xids()
+            self._write_counts()
             self._write_summary()
             self._doubts.publish(self.pipeline.doubts())
             if time.monotonic() >= self._keep_counters_at:
@@ -227,6 +231,14 @@ class Round:
             del self._summary.notices[:]
             self._summary.notices.extend(self._notices)
         spool.write(self._scan_file, self._summary)
+
+    def _write_counts(self) -> None:
+        counts = self.pipeline.new_counts() if self._counts is None else self._counts
+        if counts is not None:
+            self._counts = counts  # until they are written
+            boot_id = now(self.pipeline.config).boot_id
+            spool.write(self._counts_file, health_pb2.Counts(boot_id=boot_id, counts=counts))
+            self._counts = None
 
     def _why_less_is_heard(self, problems: list[spool_pb2.Problem]) -> list[spool_pb2.Problem]:
         """Than there might be, where there is a device of which the log could speak."""

@@ -21,6 +21,18 @@ _FIXED_MINORS = 32
 _VERBS_BASE, _ISSM_BASE = 192, 64
 _INTERFACE_TYPES = {"InfiniBand": 32, "Ethernet": 1}
 """Of the kernel's if_arp.h."""
+LINK_COUNTERS = (
+    "link_downed",
+    "link_error_recovery",
+    "symbol_error",
+    "port_rcv_errors",
+    "port_xmit_discards",
+    "excessive_buffer_overrun_errors",
+    "local_link_integrity_errors",
+)
+"""Of a port, in `counters`."""
+HARDWARE_COUNTERS = ("rnr_nak_retry_err", "local_ack_timeout_err", "roce_slow_restart")
+"""Of a port, in `hw_counters`, by mlx5."""
 _RATES = {"InfiniBand": "200 Gb/sec (4X HDR)", "Ethernet": "100 Gb/sec (4X EDR)"}
 
 
@@ -102,10 +114,22 @@ def _device(spec: RdmaSpec, function: pci.Function, number: int) -> list[Entry]:
         *attributes(path, facts),
         *attributes(f"{path}/ports/1", port),
         File.line(f"{path}/ports/1/pkeys/0", "0xffff"),
+        *_counters(f"{path}/ports/1", is_physical=function.physical is None),
         *_character_device(function, "infiniband_verbs", f"uverbs{number}", name, _verbs_number(number)),
         *_character_device(function, "infiniband_mad", f"umad{number}", name, (_MAJOR, number)),
         *_character_device(function, "infiniband_mad", f"issm{number}", name, (_MAJOR, _ISSM_BASE + number)),
         *_interface(spec, function, number),
+    ]
+
+
+def _counters(port: str, *, is_physical: bool) -> list[Entry]:
+    """What a card has counted that has worked for a while; a virtual function's driver counts for no link."""
+    link, hardware = (f"{port}/{name}" for name in ("counters", "hw_counters"))
+    if not is_physical:
+        return attributes(link, dict.fromkeys(LINK_COUNTERS, "N/A (no PMA)"))
+    return [
+        *attributes(link, {name: "2" if name == "link_downed" else "0" for name in LINK_COUNTERS}),
+        *attributes(hardware, dict.fromkeys(HARDWARE_COUNTERS, "0")),
     ]
 
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::count::Count;
 use super::finding::Finding;
 use super::kept_file::Keeping;
 use super::read_once::ReadOnce;
@@ -68,6 +69,8 @@ pub(super) struct Card {
     functions: BTreeSet<String>,
     /// Whether a later process may have to know something else of it.
     has_news: AtomicBool,
+    /// Whether numbers that are no findings may have been read since they were asked for.
+    has_counted: AtomicBool,
 }
 
 /// How a card was left by the looks at it: it stays so until somebody looks again, and memory of it is all that is touched
@@ -133,6 +136,7 @@ impl Card {
         let functions = functions.map(|function| function.path.to_string_lossy().into_owned()).collect();
         let devices = devices.iter().map(&mut member).collect();
         let has_news = AtomicBool::new(true);
+        let has_counted = AtomicBool::new(false);
         Self {
             key,
             devices,
@@ -144,6 +148,7 @@ impl Card {
             watched,
             functions,
             has_news,
+            has_counted,
         }
     }
 
@@ -155,6 +160,30 @@ impl Card {
     /// Whether a later process may have to know something else than when this was asked last.
     pub(super) fn take_news(&self) -> bool {
         self.has_news.swap(false, Ordering::Relaxed)
+    }
+
+    /// Has it asked once more what was counted of it.
+    fn may_have_counted(&self) {
+        self.has_counted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether numbers may have been read since this was asked last.
+    pub(super) fn take_counted(&self) -> bool {
+        self.has_counted.swap(false, Ordering::Relaxed)
+    }
+
+    /// The numbers that sources have read that are no findings, but for those of these sources. Those of what is being looked
+    /// at are left for later.
+    pub(super) fn counts(&self, left_alone: &BTreeSet<String>) -> Vec<Count> {
+        let mut counts = Vec::new();
+        let counting = |watched: &&Arc<Watched>| watched.is_counting && !left_alone.contains(watched.source.name);
+        for watched in self.watched.iter().filter(counting) {
+            match watched.counts() {
+                Ok(more) => counts.extend(more),
+                Err(Busy) => self.may_have_counted(),
+            }
+        }
+        counts
     }
 
     /// How many descriptors it keeps open at most: for what is urgent, or for all else.
@@ -211,6 +240,9 @@ impl Card {
             is_other |= news.sight;
             if news.memory {
                 self.may_have_news();
+            }
+            if watched.is_counting {
+                self.may_have_counted();
             }
         }
         is_other

@@ -1,6 +1,7 @@
 //! Health: what sources see of the devices that the last scan found.
 
 mod card;
+pub mod count;
 pub mod finding;
 mod kept_file;
 mod open_files;

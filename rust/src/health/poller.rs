@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::card::{Awaited, Card, Look, Standing};
+use super::count::Count;
 use super::open_files::keep_open;
 use super::rounds::Rounds;
 use super::source::Source;
@@ -55,6 +56,14 @@ pub type Memories = BTreeMap<Place, String>;
 struct Polled {
     card: Arc<Card>,
     standing: Option<Standing>,
+    /// When they were asked for last: cards are read in turns, and what each reads is mostly what it read before.
+    counts: Vec<Count>,
+}
+
+impl Polled {
+    fn new(card: Card) -> Self {
+        Self { card: Arc::new(card), standing: None, counts: Vec::new() }
+    }
 }
 
 /// Where to look on a card.
@@ -80,6 +89,8 @@ pub struct Poller {
     left_alone: BTreeSet<String>,
     /// Other devices are watched than at the last poll.
     is_news: bool,
+    /// Other cards, or by other sources, are watched than when it was last asked what was counted.
+    counts_others: bool,
     rounds: Rounds,
 }
 
@@ -96,6 +107,7 @@ impl Poller {
             memories: Memories::new(),
             left_alone: BTreeSet::new(),
             is_news: false,
+            counts_others: false,
             rounds: Rounds::default(),
         }
     }
@@ -110,7 +122,7 @@ impl Poller {
             cards.extend((!card.watched.is_empty()).then_some(card));
         }
         keep_open(&mut cards);
-        self.cards = cards.into_iter().map(|card| Polled { card: Arc::new(card), standing: None }).collect();
+        self.cards = cards.into_iter().map(Polled::new).collect();
         for watched in known.values() {
             watched.close();
         }
@@ -118,6 +130,7 @@ impl Poller {
         self.absent = known;
         self.remind();
         self.is_news = true;
+        self.counts_others = true;
     }
 
     /// Looks at devices and answers those that there is something to say about: what was not looked at now is as it was
@@ -169,6 +182,7 @@ impl Poller {
 
     /// Looks at nothing for these sources until others are given: what they last said stays.
     pub fn leave_alone(&mut self, sources: BTreeSet<String>) {
+        self.counts_others |= sources != self.left_alone;
         self.left_alone = sources;
     }
 
@@ -192,6 +206,20 @@ impl Poller {
             }
         }
         news.then(|| self.memories.clone())
+    }
+
+    /// The numbers that sources have read that are no findings; `None` where they are those of when this was asked last.
+    pub fn new_counts(&mut self) -> Option<Vec<Count>> {
+        let asks_all = std::mem::take(&mut self.counts_others);
+        let mut is_other = asks_all;
+        for Polled { card, counts, .. } in &mut self.cards {
+            if card.take_counted() || asks_all {
+                let now = card.counts(&self.left_alone);
+                is_other |= *counts != now;
+                *counts = now;
+            }
+        }
+        is_other.then(|| self.cards.iter().flat_map(|polled| polled.counts.iter().cloned()).collect())
     }
 
     /// What a later process has to know.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
+use super::count::Count;
 use super::finding::Finding;
 use super::kept_file::Keeping;
 use crate::device::Device;
@@ -297,6 +298,16 @@ pub trait Examination: Debug + Send {
 
     /// Takes in what an earlier process knew, beside what it knows itself.
     fn recall(&mut self, _memory: &str) {}
+
+    /// Whether it ever has `counts`.
+    fn is_counting(&self) -> bool {
+        false
+    }
+
+    /// What it has read on its way that is no finding, as it was last.
+    fn counts(&self) -> Vec<Count> {
+        Vec::new()
+    }
 
     /// Closes its files, which are opened again when it looks next.
     fn close(&mut self) {}

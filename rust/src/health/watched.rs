@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
+use super::count::Count;
 use super::kept_file::Keeping;
 use super::rounds::{EACH, next_turn};
 use super::source::{About, Class, Examination, Here, Sight, Subject};
@@ -32,6 +33,8 @@ pub(super) struct Watched {
     pub(super) most_open: u64,
     /// Whether its files are worth keeping open before those of others: it is looked at more often.
     pub(super) is_urgent: bool,
+    /// Whether it reads numbers that are no findings.
+    pub(super) is_counting: bool,
     /// Locked while it is looked at: for good, where that hangs.
     state: Mutex<State>,
 }
@@ -58,9 +61,10 @@ pub(super) struct News {
 impl Watched {
     pub(super) fn new(source: &'static About, subject: Subject) -> Self {
         let (most_open, is_urgent) = (subject.examination.most_open(), subject.examination.is_urgent());
+        let is_counting = subject.examination.is_counting();
         let Subject { file, variant, examination } = subject;
         let state = State { examination, last: None, was_there: false, told: None };
-        Self { source, file, variant, most_open, is_urgent, state: Mutex::new(state) }
+        Self { source, file, variant, most_open, is_urgent, is_counting, state: Mutex::new(state) }
     }
 
     pub(super) fn key(&self, card: &str) -> Key {
@@ -100,6 +104,11 @@ impl Watched {
         let state = self.try_lock().ok_or(Busy)?;
         let sight = state.last.as_ref().map(|(sight, _)| sight);
         Ok(sight.filter(|sight| !matches!(sight, Sight::Fine | Sight::Nothing)).cloned())
+    }
+
+    /// What it has counted; an error where that cannot be asked, because it is being looked at.
+    pub(super) fn counts(&self) -> Result<Vec<Count>, Busy> {
+        Ok(self.try_lock().ok_or(Busy)?.examination.counts())
     }
 
     pub(super) fn is_being_looked_at(&self) -> bool {

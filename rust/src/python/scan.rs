@@ -12,12 +12,16 @@ use super::device::{Device, Platform};
 use super::edits::{Edits, way};
 use super::health::{Finding, Look};
 use super::lock;
+use crate::health::count::Count;
 use crate::health::{Awaited, Occasion, Place};
 use crate::settings::Settings;
 use crate::{device, scan};
 
 /// Vendor, card and id of a device.
 type Key = (String, String, String);
+
+/// PCI address, RDMA device, part, name, kind and number of a count.
+type CountRow = (String, String, String, &'static str, String, u64);
 
 #[pyclass(frozen, eq, module = "devherd._native")]
 #[derive(PartialEq)]
@@ -193,6 +197,12 @@ impl Scanner {
 
     fn new_memories(&self) -> Option<Vec<(Place, String)>> {
         Some(lock(&self.0).new_memories()?.into_iter().collect())
+    }
+
+    fn new_counts(&self) -> Option<Vec<CountRow>> {
+        let counts = lock(&self.0).new_counts()?.into_iter();
+        let row = |one: Count| (one.pci_address, one.ibdev, one.part, one.name, one.kind.into_owned(), one.number);
+        Some(counts.map(row).collect())
     }
 
     fn recall(&self, memories: Vec<(Place, String)>) {

@@ -16,6 +16,7 @@ use standing::{Seen, Standing};
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way};
 use crate::fence::{Fence, Outcome};
+use crate::health::count::Count;
 use crate::health::{Look, Memories, Occasion, Poller};
 use crate::host::Host;
 use crate::settings::Settings;
@@ -175,6 +176,11 @@ impl Scanner {
     /// What a later process has to know of what was seen in this boot; `None` where that is as when it was asked last.
     pub fn new_memories(&mut self) -> Option<Memories> {
         self.poller.new_memories()
+    }
+
+    /// The numbers that sources have read that are no findings; `None` where none was read since this was asked last.
+    pub fn new_counts(&mut self) -> Option<Vec<Count>> {
+        self.poller.new_counts()
     }
 
     /// Takes in what an earlier process knew.

@@ -93,6 +93,16 @@ def _port_down(node: SimulatedNode, at: str, value: str) -> None:
         _line(state, value)
 
 
+def _rdma_counter(node: SimulatedNode, at: str, value: str) -> None:
+    name, _, times = value.partition(" ")
+    counters = sorted(_rdma_device(node, at).glob(f"ports/*/*counters/{name}"))
+    if not counters:
+        raise UsageError(f"no {name!r} is counted at {at}", "no such file in its counters", "name link_downed")
+    for counter in counters:
+        known = counter.read_text().strip()
+        _line(counter, str((int(known) if known.isdecimal() else 0) + int(times or 1)))
+
+
 def _rdma_device(node: SimulatedNode, at: str) -> Path:
     place = node.root / "sys/class/infiniband" / at
     if not place.exists():
@@ -175,6 +185,14 @@ FAULTS = {
         value="1: DOWN",
         value_help="state",
         inject=_port_down,
+        scope=_rdma_device,
+    ),
+    "rdma-counter": Fault(
+        summary="the ports of an RDMA device count: links that went down, errors, lost packets",
+        at=RDMA_DEVICE,
+        value="link_downed",
+        value_help="the kernel's name of the counter, and how many",
+        inject=_rdma_counter,
         scope=_rdma_device,
     ),
     "fpga-errors": Fault(

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::bus::pci;
 use crate::device::{Device, PciFunction};
+use crate::health::count::Count;
 use crate::health::finding::Finding;
 use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
@@ -21,6 +23,12 @@ const ECC: &str = "ecc";
 const QUIET: u32 = 3600;
 
 const DOCUMENT: &str = "https://docs.kernel.org/gpu/amdgpu/ras.html";
+
+/// The word of the metric of what is counted.
+const METRIC: &str = "ras-errors";
+
+const UNCORRECTED: &str = "uncorrected";
+const KINDS: [(&str, &str); 3] = [("ue", UNCORRECTED), ("ce", "corrected"), ("de", "deferred")];
 
 static ERRORS: About = About {
     name: "amd-ras",
@@ -60,7 +68,14 @@ impl Source for Errors {
             let power = Power::of(&function);
             Subject::new(
                 own.to_string_lossy(),
-                Blocks { power, directory, last: BTreeMap::new(), events: 0, block: String::new() },
+                Blocks {
+                    power,
+                    directory,
+                    last: BTreeMap::new(),
+                    numbers: Vec::new(),
+                    events: 0,
+                    block: String::new(),
+                },
             )
         };
         functions(host, device).map(subject).collect()
@@ -95,6 +110,8 @@ struct Blocks {
     directory: PathBuf,
     /// The uncorrectable errors that were last counted, by file.
     last: BTreeMap<String, u64>,
+    /// All that was counted at the last look: file, kind, number.
+    numbers: Vec<(String, &'static str, u64)>,
     /// How many were seen here. Never falls.
     events: u64,
     /// The file that rose last.
@@ -106,8 +123,8 @@ impl Examination for Blocks {
         if let Some(asleep) = self.power.asleep(here.keeping) {
             return Sight::NotLooked(asleep);
         }
-        match self.counts() {
-            Ok(counts) => counts.into_iter().for_each(|(file, count)| self.take_in(file, count)),
+        match self.numbers() {
+            Ok(numbers) => self.take_in_all(numbers),
             Err(error) if self.events == 0 => return no_statement(&error.cause),
             Err(_) => {}
         }
@@ -130,18 +147,48 @@ impl Examination for Blocks {
         !self.last.is_empty()
     }
 
+    fn is_counting(&self) -> bool {
+        true
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        let address = pci::function_of(&self.directory).and_then(pci::address_of).unwrap_or_default();
+        let count = |(file, kind, number): &(String, &'static str, u64)| Count {
+            pci_address: address.to_owned(),
+            ibdev: String::new(),
+            part: block_of(file).to_owned(),
+            name: METRIC,
+            kind: (*kind).into(),
+            number: *number,
+        };
+        self.numbers.iter().map(count).collect()
+    }
+
     fn close(&mut self) {
         self.power.close();
     }
 }
 
 impl Blocks {
-    /// Of the files that have a number now.
-    fn counts(&self) -> Result<Vec<(String, u64)>, AttributeError> {
+    /// File, kind and number, of the files that have numbers now.
+    fn numbers(&self) -> Result<Vec<(String, &'static str, u64)>, AttributeError> {
         let directory = Directory::open(&self.directory)?;
-        let names = directory.names()?.into_iter().filter(|name| is_counter(name));
-        let count = |name: String| Some((uncorrectable(directory.attribute(&name).ok()?.text())?, name));
-        Ok(names.filter_map(count).map(|(count, name)| (name, count)).collect())
+        let names = directory.names()?.into_iter().filter(|name| block_of(name) != name);
+        let of_file = |name: String| {
+            let text = directory.attribute(&name).map_or(String::new(), |attribute| attribute.text().to_owned());
+            counted(&text).into_iter().map(move |(kind, number)| (name.clone(), kind, number)).collect::<Vec<_>>()
+        };
+        Ok(names.flat_map(of_file).collect())
+    }
+
+    /// While a GPU is being reset its files have no numbers: those before stand.
+    fn take_in_all(&mut self, numbers: Vec<(String, &'static str, u64)>) {
+        for (file, _, number) in numbers.iter().filter(|(_, kind, _)| *kind == UNCORRECTED) {
+            self.take_in(file.clone(), *number);
+        }
+        if !numbers.is_empty() {
+            self.numbers = numbers;
+        }
     }
 
     /// A count that falls is that of a driver that was loaded anew.
@@ -163,15 +210,20 @@ impl Blocks {
     }
 }
 
-/// `umc_err_count`, and of GPUs with the accelerator check architecture `aca_umc`.
-fn is_counter(name: &str) -> bool {
-    name.ends_with("_err_count") || name.starts_with("aca_")
+/// `umc` of `umc_err_count`, and of `aca_umc`, which GPUs with the accelerator check architecture have; the name itself of
+/// what is no counter.
+fn block_of(name: &str) -> &str {
+    name.strip_suffix("_err_count").or_else(|| name.strip_prefix("aca_")).unwrap_or(name)
 }
 
-/// Of the lines `ue: 0`, `ce: 0` and `de: 0`; `None` for other text.
-fn uncorrectable(text: &str) -> Option<u64> {
-    let count = text.lines().find_map(|line| line.trim().strip_prefix("ue:"))?;
-    decimal(count.trim())?.try_into().ok()
+/// Of the lines `ue: 0`, `ce: 0` and `de: 0`, by kind; nothing of other text.
+fn counted(text: &str) -> Vec<(&'static str, u64)> {
+    let number = |line: &str| {
+        let (word, number) = line.trim().split_once(':')?;
+        let (_, kind) = KINDS.into_iter().find(|(abbreviation, _)| *abbreviation == word)?;
+        Some((kind, decimal(number.trim())?.try_into().ok()?))
+    };
+    text.lines().filter_map(number).collect()
 }
 
 /// The list of bad pages.
@@ -248,6 +300,32 @@ mod tests {
     }
 
     #[test]
+    fn what_the_blocks_count_is_told_by_kind_while_the_gpu_is_reset_too() {
+        let tree = Tree::new();
+        let mut watching = watching(&tree, &Errors);
+        tree.set("ras/umc_err_count", "ue: 3\nce: 9\n");
+        tree.set("ras/aca_gfx", "ue: 0\nce: 1\nde: 2\n");
+        assert_eq!(watching.sight(), Sight::Fine);
+        let told = |watching: &Watching<'_>| -> Vec<String> {
+            let counts = watching.subjects[0].examination.counts().into_iter();
+            counts.map(|one| format!("{} {} {} {}", one.pci_address, one.part, one.kind, one.number)).collect()
+        };
+        let expected = [
+            "0000:81:00.0 gfx uncorrected 0",
+            "0000:81:00.0 gfx corrected 1",
+            "0000:81:00.0 gfx deferred 2",
+            "0000:81:00.0 umc uncorrected 3",
+            "0000:81:00.0 umc corrected 9",
+        ];
+        assert_eq!(told(&watching), expected);
+        for file in ["ras/umc_err_count", "ras/aca_gfx"] {
+            tree.set(file, "Query currently inaccessible\n");
+        }
+        watching.sight();
+        assert_eq!(told(&watching), expected);
+    }
+
+    #[test]
     fn while_a_gpu_is_reset_its_counters_say_nothing_and_none_is_lost() {
         let tree = Tree::new();
         let mut watching = watching(&tree, &Errors);
@@ -292,7 +370,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_can_be_a_count_or_a_page(text: String) {
-            uncorrectable(&text);
+            counted(&text);
+            block_of(&text);
             is_unreserved(&text);
         }
     }

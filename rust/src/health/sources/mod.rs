@@ -11,7 +11,10 @@ mod pci_driver;
 mod pci_link;
 mod pci_power;
 pub mod probe;
+mod rdma_errors;
+mod rdma_link;
 mod rdma_port;
+mod rdma_ports;
 pub mod scan;
 pub mod temperature;
 #[cfg(test)]
@@ -38,6 +41,9 @@ pub static ALL: &[&dyn Source] = &[
     &fpga_errors::FpgaErrors,
     &fpga_manager::FpgaManager,
     &rdma_port::RdmaPort,
+    &rdma_link::RdmaLink::DOWNED,
+    &rdma_link::RdmaLink::FLAPS,
+    &rdma_errors::RdmaErrors,
     &amd_ras::Errors,
     &amd_ras::BadPages,
     &xe_health::XeHealth::CRITICAL,
@@ -78,6 +84,9 @@ mod tests {
             "firmware",
             "fme-error",
             "link-degraded",
+            "link-downed",
+            "link-errors",
+            "link-flapping",
             "node-missing",
             "off-bus",
             "pci-aer",

@@ -4,15 +4,12 @@
 //! is nothing unusual: only one that was active counts, and a device has failed when none of those is.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
-use crate::bus::pci;
+use super::rdma_ports::{DOCUMENT, Ports, Whose};
 use crate::device::Device;
-use crate::health::power::Power;
 use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, trimmed};
-use crate::host::directory::Directory;
 
 const PORT_DOWN: &str = "port-down";
 
@@ -22,7 +19,7 @@ const AFTER: u32 = 30;
 static ABOUT: About = About {
     name: "rdma-port",
     reads: Class::Firmware,
-    document: "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband",
+    document: DOCUMENT,
     meanings: &[Meaning::unhealthy(
         PORT_DOWN,
         "none of the device's ports whose state was ACTIVE since devherd first ran in this boot is active",
@@ -40,22 +37,15 @@ impl Source for RdmaPort {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        let ports = device.attributes.get("port_state").filter(|_| device.vendor == "rdma");
-        ports.map(|ports| subject(host, &ports.source)).into_iter().collect()
+        let subject = |(file, ports)| Subject::new(file, States { ports, were_active: BTreeSet::new() });
+        Ports::of(host, device, Whose::Own).map(subject).into_iter().collect()
     }
 }
 
-fn subject(host: &Host, directory: &str) -> Subject {
-    let path = host.absolute(directory);
-    let power = pci::function_of(&path).map(Power::of);
-    Subject::new(directory, Ports { directory: path, power, were_active: BTreeSet::new() })
-}
-
-/// All ports of a device.
+/// The states of all ports.
 #[derive(Debug)]
-struct Ports {
-    directory: PathBuf,
-    power: Option<Power>,
+struct States {
+    ports: Ports,
     /// The names of those that were active at a look.
     were_active: BTreeSet<String>,
 }
@@ -63,9 +53,9 @@ struct Ports {
 /// A port and what its state says: `4: ACTIVE`.
 type State = (String, String);
 
-impl Examination for Ports {
+impl Examination for States {
     fn look(&mut self, here: Here<'_>) -> Sight {
-        if let Some(asleep) = self.power.as_mut().and_then(|power| power.asleep(here.keeping)) {
+        if let Some(asleep) = self.ports.asleep(here.keeping) {
             return Sight::NotLooked(asleep);
         }
         let states = match self.states() {
@@ -85,7 +75,7 @@ impl Examination for Ports {
     }
 
     fn most_open(&self) -> u64 {
-        self.power.as_ref().map_or(0, |_| Power::MOST_OPEN)
+        Ports::MOST_OPEN
     }
 
     fn memory(&self) -> Option<String> {
@@ -98,19 +88,19 @@ impl Examination for Ports {
     }
 
     fn close(&mut self) {
-        self.power.iter_mut().for_each(Power::close);
+        self.ports.close();
     }
 }
 
-impl Ports {
+impl States {
     /// A port that says nothing is left out.
     fn states(&self) -> Result<Vec<State>, AttributeError> {
-        let directory = Directory::open(&self.directory)?;
+        let (directory, ports) = self.ports.open()?;
         let state = |port: String| {
             let state = trimmed(directory.attribute(&format!("{port}/state")).ok()?.text()).to_owned();
             Some((port, state))
         };
-        Ok(directory.names()?.into_iter().filter_map(state).collect())
+        Ok(ports.into_iter().filter_map(state).collect())
     }
 }
 

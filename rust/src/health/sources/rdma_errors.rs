@@ -1,0 +1,254 @@
+//! What the ports of an RDMA device count of errors: all for metrics, and a warning where a counter rises that should not.
+//!
+//! `counters/`: <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband>; `hw_counters/`: by the driver.
+//! A virtual function counts little, and says `N/A (no PMA)` or nothing of the rest.
+
+use std::collections::BTreeMap;
+
+use super::rdma_ports::{DOCUMENT, Ports, Whose};
+use crate::device::Device;
+use crate::health::count::Count;
+use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::host::Host;
+use crate::host::attribute::AttributeError;
+
+const LINK_ERRORS: &str = "link-errors";
+
+/// After so many seconds without a further one, it is over.
+const QUIET: u32 = 600;
+
+/// The word of their metric.
+const METRIC: &str = "rdma-errors";
+
+/// Counters below `ports/<port>/`. Links of many lanes and steps always have symbol errors, and what is repaired or sent again
+/// is no fault: of those that do not warn a rate would have to be judged by somebody who knows the network.
+const COUNTERS: [Counter; 10] = [
+    Counter::counted("counters", "link_downed"),
+    Counter::counted("counters", "link_error_recovery"),
+    Counter::counted("counters", "symbol_error"),
+    Counter::counted("counters", "port_rcv_errors"),
+    Counter::counted("counters", "port_xmit_discards"),
+    Counter::warning("counters", "excessive_buffer_overrun_errors"),
+    Counter::warning("counters", "local_link_integrity_errors"),
+    Counter::warning("hw_counters", "rnr_nak_retry_err"),
+    Counter::counted("hw_counters", "local_ack_timeout_err"),
+    Counter::counted("hw_counters", "roce_slow_restart"),
+];
+
+static ABOUT: About = About {
+    name: "rdma-errors",
+    reads: Class::Firmware,
+    document: DOCUMENT,
+    meanings: &[Meaning::warning(
+        LINK_ERRORS,
+        "excessive_buffer_overrun_errors, local_link_integrity_errors or rnr_nak_retry_err of a port has risen since it \
+         was first read",
+    )
+    .until_quiet_for(QUIET)],
+};
+
+/// A counter of the kernel.
+#[derive(Debug, Clone, Copy)]
+struct Counter {
+    directory: &'static str,
+    name: &'static str,
+    warns: bool,
+}
+
+impl Counter {
+    const fn counted(directory: &'static str, name: &'static str) -> Self {
+        Self { directory, name, warns: false }
+    }
+
+    const fn warning(directory: &'static str, name: &'static str) -> Self {
+        Self { directory, name, warns: true }
+    }
+}
+
+/// The source.
+#[derive(Debug)]
+pub(super) struct RdmaErrors;
+
+impl Source for RdmaErrors {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        let subject =
+            |(file, ports)| Subject::new(file, Errors { ports, known: BTreeMap::new(), risen: None, events: 0 });
+        Ports::of(host, device, Whose::Own).map(subject).into_iter().collect()
+    }
+}
+
+/// Port, directory and name of a counter.
+type Place = (String, &'static str, &'static str);
+
+/// The counters of all ports.
+#[derive(Debug)]
+struct Errors {
+    ports: Ports,
+    /// What was read last.
+    known: BTreeMap<Place, u64>,
+    /// What rose last of what should not.
+    risen: Option<Place>,
+    /// How many of those were seen here. Never falls, so that none is lost when the answer of a look is.
+    events: u64,
+}
+
+impl Examination for Errors {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        if let Some(asleep) = self.ports.asleep(here.keeping) {
+            return Sight::NotLooked(asleep);
+        }
+        match self.numbers() {
+            Ok(numbers) => self.take_in(numbers),
+            Err(error) if self.events == 0 => return no_statement(&error.cause),
+            Err(_) => {}
+        }
+        let Some(place) = &self.risen else {
+            return if self.known.is_empty() { Sight::Nothing } else { Sight::Fine };
+        };
+        let (port, directory, name) = place;
+        let number = self.known.get(place).copied().unwrap_or_default();
+        let detail = format!(
+            "port {port}: {name} counts {number}; {} errors of the device since devherd first looked",
+            self.events
+        );
+        let finding = ABOUT.finding(LINK_ERRORS).at(format!("{}/{port}/{directory}/{name}", here.file));
+        Sight::Seen(finding.reading(&number.to_string()).because(&detail).counted(self.events))
+    }
+
+    fn most_open(&self) -> u64 {
+        Ports::MOST_OPEN
+    }
+
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
+    fn has_counted(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    fn is_counting(&self) -> bool {
+        true
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        let (pci_address, ibdev) = self.ports.whose();
+        let count = |((port, _, kind), number): (&Place, &u64)| Count {
+            pci_address: pci_address.clone(),
+            ibdev: ibdev.clone(),
+            part: port.clone(),
+            name: METRIC,
+            kind: (*kind).into(),
+            number: *number,
+        };
+        self.known.iter().map(count).collect()
+    }
+
+    fn close(&mut self) {
+        self.ports.close();
+    }
+}
+
+impl Errors {
+    /// Of the counters that are there and have a number.
+    fn numbers(&self) -> Result<BTreeMap<Place, u64>, AttributeError> {
+        let (directory, ports) = self.ports.open()?;
+        let number = |port: &String, counter: Counter| {
+            let attribute = directory.attribute(&format!("{port}/{}/{}", counter.directory, counter.name)).ok()?;
+            let number = attribute.decimal().ok()?.try_into().ok()?;
+            Some(((port.clone(), counter.directory, counter.name), number))
+        };
+        Ok(ports.iter().flat_map(|port| COUNTERS.into_iter().filter_map(move |one| number(port, one))).collect())
+    }
+
+    /// A counter that falls is one that was set back: its number is another base.
+    fn take_in(&mut self, numbers: BTreeMap<Place, u64>) {
+        for (place, number) in &numbers {
+            let warns = COUNTERS.iter().any(|counter| counter.warns && counter.name == place.2);
+            let news = number.saturating_sub(self.known.get(place).copied().unwrap_or(*number));
+            if warns && news > 0 {
+                self.events = self.events.saturating_add(news);
+                self.risen = Some(place.clone());
+            }
+        }
+        self.known = numbers;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{FUNCTION, Tree, Watching};
+    use super::*;
+
+    fn port() -> String {
+        format!("{FUNCTION}/infiniband/mlx5_0/ports/1")
+    }
+
+    fn watched(tree: &Tree) -> Watching<'_> {
+        let mut device = Device { vendor: "rdma".into(), ..Device::default() };
+        device.note("port_state", "", format!("{FUNCTION}/infiniband/mlx5_0/ports"));
+        tree.watch(&RdmaErrors, &device)
+    }
+
+    fn told(watching: &Watching<'_>) -> Vec<String> {
+        let counts = watching.subjects[0].examination.counts().into_iter();
+        counts
+            .map(|one| format!("{} {} {} {} {}", one.pci_address, one.ibdev, one.part, one.kind, one.number))
+            .collect()
+    }
+
+    #[test]
+    fn each_counter_is_told_and_only_some_warn() {
+        let tree = Tree::new();
+        let mut watching = watched(&tree);
+        assert_eq!(watching.sight(), Sight::Nothing, "no ports");
+        for counter in COUNTERS {
+            tree.write(&format!("{}/{}/{}", port(), counter.directory, counter.name), "17\n");
+        }
+        assert_eq!(watching.sight(), Sight::Fine, "what was counted before is no event");
+        let mut expected = 0;
+        for counter in COUNTERS {
+            let file = format!("{}/{}/{}", port(), counter.directory, counter.name);
+            tree.write(&file, "19\n");
+            expected += if counter.warns { 2 } else { 0 };
+            match watching.sight() {
+                Sight::Seen(finding) if counter.warns => {
+                    assert_eq!((finding.file, &*finding.value, finding.count), (file, "19", expected));
+                }
+                Sight::Seen(finding) => assert_eq!(finding.count, expected, "{file}"),
+                other => assert_eq!((other, expected), (Sight::Fine, 0), "{file}"),
+            }
+        }
+        assert_eq!(expected, 6);
+        assert_eq!(told(&watching).len(), COUNTERS.len());
+        assert!(told(&watching).contains(&"0000:81:00.0 mlx5_0 1 symbol_error 19".to_owned()));
+    }
+
+    #[test]
+    fn a_counter_that_falls_is_another_base_and_one_without_a_number_is_not_told() {
+        let tree = Tree::new();
+        let mut watching = watched(&tree);
+        let file = format!("{}/counters/local_link_integrity_errors", port());
+        for (text, expected) in [("5", 0), ("0", 0), ("N/A (no PMA)", 0), ("9", 0), ("10", 1)] {
+            tree.write(&file, text);
+            let count = if let Sight::Seen(finding) = watching.sight() { finding.count } else { 0 };
+            assert_eq!((count, told(&watching).len()), (expected, usize::from(!text.starts_with('N'))), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_sleeps_and_one_that_moved_to_a_container_are_left_alone() {
+        let tree = Tree::new();
+        tree.write(&format!("{}/counters/symbol_error", port()), "1\n");
+        let mut watching = watched(&tree);
+        tree.set("power/runtime_status", "suspended\n");
+        assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+        tree.set("power/runtime_status", "active\n");
+        std::fs::remove_dir_all(tree.path(&format!("{FUNCTION}/infiniband"))).unwrap();
+        assert_eq!(watching.sight(), Sight::Nothing);
+    }
+}
