@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use devherd_native::edits::{Edits, Hook, Node};
 use devherd_native::fence::Fence;
 use devherd_native::health::{Occasion, Poller};
@@ -415,5 +417,92 @@ fn a_class_link_that_dangles_is_named_itself_with_what_it_points_to() {
             found.problems.iter().map(|it| (it.path.display().to_string(), it.error.clone())).collect();
         assert_eq!(problems, [expected]);
         assert_eq!(found.devices.len(), 2);
+    }
+}
+
+/// What may happen to a file or directory of a host.
+#[derive(Debug, Clone, Copy)]
+enum Happens {
+    Written(&'static str),
+    Replaced(&'static str),
+    Removed,
+    MadeAnew,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let text =
+        || prop_oneof![Just("0"), Just("1"), Just(A1), Just(A2), Just(ZEROS), Just("garbage"), Just("DRIVER=other")];
+    prop_oneof![
+        text().prop_map(Happens::Written),
+        text().prop_map(Happens::Replaced),
+        Just(Happens::Removed),
+        Just(Happens::MadeAnew),
+    ]
+}
+
+/// Every file, link and directory below a directory, as the tree names them.
+fn everything_below(tree: &Tree, below: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(tree.path(below)).unwrap().flatten() {
+        let path = format!("{below}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(everything_below(tree, &path));
+        }
+        found.push(path);
+    }
+    found.sort();
+    found
+}
+
+fn make_happen(tree: &Tree, path: &str, what: Happens) {
+    let whole = tree.path(path);
+    match what {
+        Happens::Written(text) if whole.is_file() => std::fs::write(whole, text).unwrap(),
+        Happens::Replaced(text) if !whole.is_dir() => {
+            tree.write("new", text);
+            std::fs::rename(tree.path("new"), whole).unwrap();
+        }
+        Happens::MadeAnew if whole.is_dir() && !whole.is_symlink() => {
+            std::fs::rename(&whole, tree.path("old")).unwrap();
+            std::fs::create_dir(&whole).unwrap();
+            for entry in std::fs::read_dir(tree.path("old")).unwrap().flatten() {
+                std::fs::rename(entry.path(), whole.join(entry.file_name())).unwrap();
+            }
+            tree.remove("old");
+        }
+        _ => tree.remove(path),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Against one that has never scanned before.
+    #[test]
+    fn a_scan_that_remembers_cards_finds_what_one_without_memory_finds_whatever_happens(
+        is_region_mode: bool,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), happens(), any::<bool>()), 1..8),
+    ) {
+        let tree = two_dfl_cards();
+        tree.add(&pci("0000:43:00.0", 0));
+        tree.add(&opae("0000:43:00.0", 0, Some(7), &[(5, A1), (6, A2)]));
+        let errors = format!("{}/fpga_region/region0/dfl-fme.0", function("0000:81:00.0"));
+        tree.add(&format!("{errors}/errors/fme_errors = 0x0\n{errors}/hwmon/hwmon0/temp1_emergency = 100000"));
+        let mode = if is_region_mode { Region } else { Af };
+        let (host, fence) = (tree.host(), Fence::new(Duration::from_secs(20)));
+        let remembering = IntelFpga::new(mode);
+        for (which, what, comes_soon) in changes {
+            for _ in 0..2 {
+                if !comes_soon {
+                    // Long enough for what was read to be remembered.
+                    std::thread::sleep(Duration::from_millis(25));
+                }
+                prop_assert_eq!(remembering.scan(&host, &fence), tree.scan(mode));
+            }
+            let all = everything_below(&tree, "sys");
+            let path = which.get(&all);
+            make_happen(&tree, path, what);
+            prop_assert_eq!(remembering.scan(&host, &fence), tree.scan(mode), "{:?} {}", what, path);
+        }
     }
 }

@@ -17,9 +17,6 @@ use crate::device::Device;
 use crate::fence::{FULL, Fence, Outcome};
 use crate::host::Host;
 
-/// `SYSFS_MAGIC` of <https://man7.org/linux/man-pages/man2/statfs.2.html>.
-const SYSFS: i64 = 0x6265_6572;
-
 /// Why it is looked now, and with that at what.
 #[derive(Debug, Clone)]
 pub enum Occasion {
@@ -34,6 +31,18 @@ pub enum Occasion {
         /// Whether nodes came or went: at all nodes and other paths.
         paths: bool,
     },
+}
+
+impl Occasion {
+    /// Whether something may have happened to a device: more than that it is time to look.
+    #[must_use]
+    pub fn tells_of_a_change(&self) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Regular(_) => false,
+            Self::Events { named, paths } => !named.is_empty() || *paths,
+        }
+    }
 }
 
 /// Card, source, file and variant of something that is looked at.
@@ -107,7 +116,7 @@ impl Poller {
     pub fn watch<'d>(&mut self, devices: impl IntoIterator<Item = &'d Device>) {
         let mut known = self.take_known();
         let mut cards: Vec<Card> = Vec::new();
-        let check_links = !self.is_kernel_sysfs();
+        let check_links = !self.host.has_kernel_sysfs();
         for (place_in_line, (key, devices)) in (0..).zip(by_card(devices)) {
             let card = Card::new((key, place_in_line), &devices, (self.sources, &self.host, check_links), &mut known);
             cards.extend((!card.watched.is_empty()).then_some(card));
@@ -242,10 +251,6 @@ impl Poller {
             known.extend(card.watched.iter().map(|watched| (watched.key(&card.key), Arc::clone(watched))));
         }
         known
-    }
-
-    fn is_kernel_sysfs(&self) -> bool {
-        rustix::fs::statfs(self.host.sys("")).is_ok_and(|found| found.f_type == SYSFS)
     }
 }
 

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::reads;
+
 /// sysfs gives an attribute one page; whatever is larger is no attribute.
 /// <https://docs.kernel.org/filesystems/sysfs.html>
 pub const LARGEST: usize = 4096;
@@ -81,6 +83,7 @@ impl Attribute {
     /// Those of [`open`] and [`read_open`], with the path.
     pub fn read_at(directory: impl AsFd, directory_path: &Path, name: &str) -> Result<Self, AttributeError> {
         let path = directory_path.join(name);
+        reads::note_file(&path);
         match open(directory, name).and_then(read_open) {
             Ok(content) => Ok(Self { path, content }),
             Err(cause) => Err(AttributeError { path, cause }),
@@ -93,6 +96,7 @@ impl Attribute {
     /// Those of [`open`] and [`read_open`], with the path.
     pub fn read(path: impl Into<PathBuf>) -> Result<Self, AttributeError> {
         let path = path.into();
+        reads::note_file(&path);
         match open(CWD, &path).and_then(read_open) {
             Ok(content) => Ok(Self { path, content }),
             Err(cause) => Err(AttributeError { path, cause }),

@@ -10,6 +10,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::host::attribute::{Attribute, AttributeError, Cause};
+use crate::host::reads;
 use crate::order::natural;
 
 /// The entries of a directory this large come in two calls of getdents64.
@@ -29,6 +30,7 @@ impl Directory {
     /// The kernel's error, with the path.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, AttributeError> {
         let path = path.into();
+        reads::note_directory(&path);
         match open_directory(CWD, &path) {
             Ok(file) => Ok(Self { file, path }),
             Err(errno) => Err(AttributeError { path, cause: Cause::System(errno) }),
@@ -41,6 +43,7 @@ impl Directory {
     /// The kernel's error, with the path.
     pub fn open_below(&self, name: impl AsRef<Path>) -> Result<Self, AttributeError> {
         let path = self.path.join(&name);
+        reads::note_directory(&path);
         match open_directory(self.file.as_fd(), name.as_ref()) {
             Ok(file) => Ok(Self { file, path }),
             Err(errno) => Err(AttributeError { path, cause: Cause::System(errno) }),
@@ -77,6 +80,7 @@ impl Directory {
     /// # Errors
     /// The kernel's error, with the path: `EINVAL` for what is not a link.
     pub fn link(&self, name: &str) -> Result<PathBuf, AttributeError> {
+        reads::note_link(&self.path.join(name));
         read_link(&self.file, Path::new(name)).map_err(|mut error| {
             error.path = self.path.join(name);
             error
@@ -86,6 +90,7 @@ impl Directory {
     /// Whether there is an entry of this name in or below this directory.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
+        reads::note_file(&self.path.join(name));
         rustix::fs::accessat(&self.file, name, Access::EXISTS, AtFlags::empty()).is_ok()
     }
 
@@ -127,12 +132,14 @@ fn open_directory(below: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// The kernel's error, with the path: `EINVAL` for what is not a link.
 pub fn link(path: &Path) -> Result<PathBuf, AttributeError> {
+    reads::note_link(path);
     read_link(CWD, path)
 }
 
 /// Whether there is something at a path, at the end of a link if it is one.
 #[must_use]
 pub fn exists(path: &Path) -> bool {
+    reads::note_file(path);
     rustix::fs::access(path, Access::EXISTS).is_ok()
 }
 

@@ -4,6 +4,7 @@ pub mod attribute;
 pub mod directory;
 pub mod mounts;
 pub mod node;
+pub mod reads;
 pub mod resolve;
 mod root;
 pub mod sight;

@@ -6,6 +6,9 @@ use crate::host::attribute::Attribute;
 use crate::host::directory::normal;
 use crate::host::node::{self, Place};
 
+/// `SYSFS_MAGIC` of <https://man7.org/linux/man-pages/man2/statfs.2.html>.
+const SYSFS: i64 = 0x6265_6572;
+
 /// A host tree under any prefix: `/` on bare metal, `/host` in a container, a directory in tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
@@ -74,6 +77,12 @@ impl Host {
     #[must_use]
     pub fn lacks_node(&self, path: &Path, number: Option<(u32, u32)>) -> bool {
         matches!(node::judged(self, rustix::fs::stat(path), number), Place::Other(_))
+    }
+
+    /// Whether its /sys is the kernel's, and no tree of files.
+    #[must_use]
+    pub fn has_kernel_sysfs(&self) -> bool {
+        rustix::fs::statfs(self.sys("")).is_ok_and(|found| found.f_type == SYSFS)
     }
 
     /// Whether it is a tree of `devherd sim node`.

@@ -162,6 +162,9 @@ impl Scanner {
     /// Looks again at the devices last found, and at those kept; answers those that there is something to say about. `beat` is
     /// called every half second meanwhile.
     pub fn poll(&mut self, occasion: &Occasion, beat: &dyn Fn()) -> Vec<Look> {
+        if occasion.tells_of_a_change() {
+            self.vendors.iter().for_each(|vendor| vendor.forget());
+        }
         self.poller.poll(occasion, beat)
     }
 

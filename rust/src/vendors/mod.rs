@@ -31,6 +31,9 @@ pub trait Vendor: Send + Sync {
     /// through the fence, one card at a time.
     fn scan(&self, host: &Host, fence: &Fence) -> Found;
 
+    /// Something has happened on the host: whatever it remembers of earlier scans is to be looked at again.
+    fn forget(&self) {}
+
     /// What its answer follows from, where that is seen without a read that can hang: as long as it looks the same, what was found
     /// stands. `None` where a scan alone can tell.
     fn sight(&self, _host: &Host, _mounts: &Mounts) -> Option<Sight> {

@@ -14,7 +14,7 @@ use crate::host::attribute::Cause;
 use crate::host::directory::{self, Directory};
 
 /// What is probed as one and hangs as one.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Card {
     /// Address of the physical function; the name of the class entry if there is none.
     pub(super) key: String,
@@ -27,7 +27,7 @@ pub(super) struct Card {
 }
 
 /// One entry of a class directory: `intel-fpga-dev.0`, `region0`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) driver: Driver,
     /// Its place in the class directory, with the host root.

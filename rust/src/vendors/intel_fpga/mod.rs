@@ -6,6 +6,7 @@
 //! ```text
 //! locate     class directories ─► cards, each with its entries       (reads links, touches no hardware)
 //! card       a card ─► facts: ports, FMEs, PCI functions             (behind the fence)
+//! remembered what a card was found to be, while nothing shows otherwise
 //! advertise  facts and mode ─► devices and problems                  (reads the number of each node)
 //! edits      a device and mode ─► what a container gets
 //! ```
@@ -17,6 +18,11 @@ mod edits;
 mod locate;
 mod name;
 mod options;
+mod remembered;
+
+use std::sync::Arc;
+
+use remembered::Remembered;
 
 use super::Vendor;
 use super::per_card::per_card;
@@ -34,13 +40,14 @@ pub(super) const VENDOR: &str = "intel-fpga";
 #[derive(Debug)]
 pub struct IntelFpga {
     mode: IntelFpgaMode,
+    remembered: Arc<Remembered>,
 }
 
 impl IntelFpga {
     /// Advertises devices by this mode.
     #[must_use]
     pub fn new(mode: IntelFpgaMode) -> Self {
-        Self { mode }
+        Self { mode, remembered: Arc::default() }
     }
 }
 
@@ -52,12 +59,14 @@ impl Vendor for IntelFpga {
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
         let cards = locate::cards(host, &mut found);
+        self.remembered.forget_others(&cards);
         let place = |card: &locate::Card| (card.key.clone(), host.own_path(&card.entries[0].path));
         let cards = cards.into_iter().map(|card| (place(&card), card)).collect();
-        let (behind_fence, mode) = (host.clone(), self.mode);
+        let (behind_fence, mode, remembered) = (host.clone(), self.mode, Arc::clone(&self.remembered));
         let work = move |card: locate::Card| {
-            let facts = card::Facts::read(&behind_fence, &card);
-            advertise::devices(&behind_fence, facts, mode)
+            let look =
+                |card: &locate::Card| advertise::devices(&behind_fence, card::Facts::read(&behind_fence, card), mode);
+            remembered.devices(&behind_fence, card, look)
         };
         for (devices, problems) in per_card(VENDOR, &mut found, fence, cards, work) {
             found.devices.extend(devices);
@@ -65,6 +74,10 @@ impl Vendor for IntelFpga {
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
+    }
+
+    fn forget(&self) {
+        self.remembered.forget();
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {

@@ -1,0 +1,191 @@
+//! What a piece of work reads, and how it looked before: as long as all of that looks the same, the work would find the same.
+//!
+//! Of sysfs a directory stands for its attributes: a kernel object that is made anew has another inode number, which is counted upwards
+//! (`idr_alloc_cyclic` in <https://github.com/torvalds/linux/blob/master/fs/kernfs/dir.c>), and one that gains or loses a group or a
+//! child has another count of links. What an attribute of the same object says may change, and is not seen: who relies on
+//! it knows which ones do. Of other file systems, a simulated tree's, each file is looked at for itself.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{lstat, stat};
+use rustix::io::Errno;
+
+/// Kernels before 6.13 give all that changes within a tick, 10 ms at most, the same time.
+const TICK: Duration = Duration::from_millis(20);
+
+thread_local! {
+    /// What this thread has read since it began to note it.
+    static NOTES: RefCell<Option<Reads>> = const { RefCell::new(None) };
+}
+
+/// What was read, and how each looked before the first read.
+#[derive(Debug)]
+pub struct Reads {
+    is_sysfs: bool,
+    began: SystemTime,
+    looks: BTreeMap<(PathBuf, Follows), Result<Look, Errno>>,
+}
+
+/// Whether what a link leads to is meant, and not the link.
+type Follows = bool;
+
+/// All that tells one state of a file from another without reading it.
+#[derive(Debug, PartialEq, Eq)]
+struct Look {
+    file: (u64, u64),
+    links: u64,
+    size: i64,
+    modified: (i64, u64),
+    changed: (i64, u64),
+}
+
+/// Does the work, and notes what this thread reads for it, through `attribute` and `directory`.
+pub fn noted<R>(is_sysfs: bool, work: impl FnOnce() -> R) -> (R, Reads) {
+    let nothing = || Reads { is_sysfs, began: SystemTime::now(), looks: BTreeMap::new() };
+    NOTES.set(Some(nothing()));
+    let result = work();
+    (result, NOTES.take().unwrap_or_else(nothing))
+}
+
+/// A file is about to be read, or looked for.
+pub(super) fn note_file(path: &Path) {
+    note(|reads| match path.parent() {
+        Some(directory) if reads.is_sysfs => reads.look_at(directory, true),
+        _ => reads.look_at(path, true),
+    });
+}
+
+/// A directory is about to be opened.
+pub(super) fn note_directory(path: &Path) {
+    note(|reads| reads.look_at(path, true));
+}
+
+/// A link is about to be read.
+pub(super) fn note_link(path: &Path) {
+    note(|reads| reads.look_at(path, false));
+}
+
+fn note(work: impl FnOnce(&mut Reads)) {
+    NOTES.with_borrow_mut(|notes| notes.as_mut().map(work));
+}
+
+impl Reads {
+    fn look_at(&mut self, path: &Path, follows: Follows) {
+        let key = (path.to_path_buf(), follows);
+        self.looks.entry(key).or_insert_with(|| look_at(path, follows));
+    }
+
+    /// Whether a change since then would show: all could be looked at, and nothing had changed just before.
+    #[must_use]
+    pub fn are_settled(&self) -> bool {
+        let before = self.began.checked_sub(TICK).and_then(|before| before.duration_since(UNIX_EPOCH).ok());
+        let Some(before) = before else { return false };
+        let before = (i64::try_from(before.as_secs()).unwrap_or(i64::MAX), u64::from(before.subsec_nanos()));
+        self.looks.values().all(|look| match look {
+            Ok(look) => look.changed < before,
+            Err(errno) => matches!(*errno, Errno::NOENT | Errno::NOTDIR),
+        })
+    }
+
+    /// Whether all of it looks as it did.
+    #[must_use]
+    pub fn still_hold(&self) -> bool {
+        self.looks.iter().all(|((path, follows), look)| look_at(path, *follows) == *look)
+    }
+}
+
+fn look_at(path: &Path, follows: Follows) -> Result<Look, Errno> {
+    let found = if follows { stat(path) } else { lstat(path) }?;
+    let links = found.st_nlink;
+    #[allow(clippy::useless_conversion, reason = "it is a smaller number on other architectures")]
+    let links = links.into();
+    Ok(Look {
+        file: (found.st_dev, found.st_ino),
+        links,
+        size: found.st_size,
+        modified: (found.st_mtime, found.st_mtime_nsec),
+        changed: (found.st_ctime, found.st_ctime_nsec),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir, remove_file, rename, write};
+    use std::os::unix::fs::symlink;
+    use std::thread::sleep;
+
+    use super::*;
+    use crate::host::attribute::Attribute;
+    use crate::host::directory::{self, Directory};
+
+    /// A directory with a file, a link and a directory, and what looking at all of it reads, and at something absent.
+    fn read(is_sysfs: bool) -> (tempfile::TempDir, Reads) {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path();
+        write(path.join("file"), "1").unwrap();
+        symlink("file", path.join("link")).unwrap();
+        create_dir(path.join("below")).unwrap();
+        sleep(TICK * 2);
+        let (text, reads) = noted(is_sysfs, || {
+            let open = Directory::open(path).unwrap();
+            assert!(Attribute::read(path.join("absent")).is_err() && directory::link(&path.join("link")).is_ok());
+            (open.open_below("below").unwrap().names().unwrap(), open.attribute("file").unwrap().text().to_owned())
+        });
+        assert_eq!(text, (vec![], "1".to_owned()));
+        (root, reads)
+    }
+
+    #[test]
+    fn whatever_happens_to_what_was_read_shows() {
+        let changes: [fn(&Path); 7] = [
+            |root| write(root.join("file"), "2").unwrap(),
+            |root| remove_file(root.join("file")).unwrap(),
+            |root| {
+                write(root.join("new"), "1").unwrap();
+                rename(root.join("new"), root.join("file")).unwrap();
+            },
+            |root| write(root.join("absent"), "").unwrap(),
+            |root| write(root.join("below/entry"), "").unwrap(),
+            |root| {
+                remove_file(root.join("link")).unwrap();
+                symlink("file", root.join("link")).unwrap();
+            },
+            |root| create_dir(root.join("another")).unwrap(),
+        ];
+        for change in changes {
+            let (root, reads) = read(false);
+            assert!(reads.are_settled() && reads.still_hold());
+            change(root.path());
+            assert!(!reads.still_hold());
+        }
+    }
+
+    #[test]
+    fn of_sysfs_the_directory_stands_for_its_attributes() {
+        let (root, reads) = read(true);
+        assert!(reads.still_hold());
+        write(root.path().join("file"), "2").unwrap();
+        assert!(reads.still_hold(), "the same object");
+        create_dir(root.path().join("group")).unwrap();
+        assert!(!reads.still_hold(), "another group of attributes");
+    }
+
+    #[test]
+    fn what_has_just_changed_may_change_again_unseen() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path().join("file"), "1").unwrap();
+        let ((), reads) = noted(false, || note_file(&root.path().join("file")));
+        assert!(!reads.are_settled());
+    }
+
+    #[test]
+    fn nothing_is_noted_of_what_other_work_reads() {
+        let (root, _) = read(false);
+        let ((), reads) = noted(false, || {});
+        assert!(Attribute::read(root.path().join("file")).is_ok());
+        assert!(reads.looks.is_empty() && NOTES.with_borrow(Option::is_none));
+    }
+}

@@ -1,0 +1,184 @@
+//! Cards on which all was well, for as long as nothing shows that another look would find something else: thousands of attributes that
+//! never change while a driver is bound need not be read again and again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::locate::Card;
+use crate::device::{Device, Problem};
+use crate::host::Host;
+use crate::host::attribute::Attribute;
+use crate::host::reads::{Reads, noted};
+
+/// So long at most. What changes on the same kernel object, as a NUMA node that the operator has set, is seen after that.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What was found of each card, by its key.
+#[derive(Debug, Default)]
+pub(super) struct Remembered(Mutex<HashMap<String, Arc<Known>>>);
+
+#[derive(Debug)]
+struct Known {
+    card: Card,
+    reads: Reads,
+    devices: Vec<Device>,
+    at: Instant,
+}
+
+impl Remembered {
+    /// What a look at the card finds, or would find.
+    pub(super) fn devices(
+        &self,
+        host: &Host,
+        card: Card,
+        look: impl FnOnce(&Card) -> (Vec<Device>, Vec<Problem>),
+    ) -> (Vec<Device>, Vec<Problem>) {
+        let known = self.lock().get(&card.key).cloned();
+        if let Some(known) = known.filter(|known| known.card == card && known.still_holds(host)) {
+            return (known.devices.clone(), Vec::new());
+        }
+        let at = Instant::now();
+        let ((devices, problems), reads) = noted(host.has_kernel_sysfs(), || look(&card));
+        let is_well = problems.is_empty() && devices.iter().all(|device| device.findings.is_empty());
+        if is_well && reads.are_settled() {
+            let key = card.key.clone();
+            self.lock().insert(key, Arc::new(Known { card, reads, devices: devices.clone(), at }));
+        } else {
+            self.lock().remove(&card.key);
+        }
+        (devices, problems)
+    }
+
+    /// Forgets all cards but these.
+    pub(super) fn forget_others(&self, cards: &[Card]) {
+        let present: BTreeSet<&str> = cards.iter().map(|card| card.key.as_str()).collect();
+        self.lock().retain(|key, _| present.contains(key.as_str()));
+    }
+
+    /// Has all cards looked at again.
+    pub(super) fn forget(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Known>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn still_holds(&self, host: &Host) -> bool {
+        self.at.elapsed() < LONGEST
+            && self.reads.still_hold()
+            && self.devices.iter().all(|device| has_loaded(host, device))
+    }
+}
+
+/// Whether a port has the function that it had: it is programmed while its driver stays.
+fn has_loaded(host: &Host, device: &Device) -> bool {
+    let Some(known) = device.attributes.get("afu_id") else { return true };
+    let loaded = Attribute::read(host.absolute(Path::new(&known.source))).and_then(|attribute| attribute.uuid());
+    loaded.is_ok_and(|loaded| known.value.as_text() == Some(&loaded))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::driver::Driver;
+    use super::super::locate::Entry;
+    use super::*;
+    use crate::health::sources::scan;
+
+    const AFU: &str = "d8424dc4a4a3c413f89e433683f9040b";
+
+    /// A tree with a port, and how often its card was looked at.
+    struct Looked {
+        root: tempfile::TempDir,
+        remembered: Remembered,
+        times: Cell<u32>,
+    }
+
+    impl Looked {
+        fn new() -> Self {
+            let looked =
+                Self { root: tempfile::tempdir().unwrap(), remembered: Remembered::default(), times: Cell::new(0) };
+            looked.write("afu_id", AFU);
+            looked.write("dev", "244:0");
+            looked
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            std::fs::write(self.root.path().join(name), text).unwrap();
+        }
+
+        /// What is found of the card, and whether that took a look; some time after the last change.
+        fn again(&self, entries: Vec<Entry>, is_well: bool) -> (Vec<Device>, bool) {
+            std::thread::sleep(Duration::from_millis(50));
+            let host = Host::new(self.root.path());
+            let before = self.times.get();
+            let card = Card { key: "card".to_owned(), function: None, entries, fme_regions: Vec::new() };
+            let (devices, _) = self.remembered.devices(&host, card, |_| {
+                self.times.set(before + 1);
+                let mut device = Device::default();
+                for name in ["afu_id", "dev"] {
+                    let text = Attribute::read(self.root.path().join(name)).unwrap().text().to_owned();
+                    device.note(name, text, format!("/{name}"));
+                }
+                device.findings.extend((!is_well).then(|| scan::finding(scan::PORT_ERROR, "/dev", "")));
+                (vec![device], Vec::new())
+            });
+            (devices, self.times.get() > before)
+        }
+    }
+
+    #[test]
+    fn a_card_on_which_all_was_well_is_not_looked_at_again_until_something_changes_or_is_told() {
+        let looked = Looked::new();
+        let (found, _) = looked.again(Vec::new(), true);
+        for _ in 0..2 {
+            assert_eq!(looked.again(Vec::new(), true), (found.clone(), false));
+        }
+        looked.write("dev", "244:1");
+        let (found, is_looked_at) = looked.again(Vec::new(), true);
+        assert_eq!((found[0].text("dev").as_deref(), is_looked_at), (Some("244:1"), true));
+        assert_eq!(looked.again(Vec::new(), true), (found.clone(), false));
+        looked.remembered.forget();
+        assert_eq!(looked.again(Vec::new(), true), (found.clone(), true));
+        looked.remembered.forget_others(&[]);
+        assert_eq!(looked.again(Vec::new(), true), (found.clone(), true));
+        let entry = Entry { driver: Driver::Dfl, class_path: "/a".into(), path: "/b".into(), function: None };
+        assert_eq!(looked.again(vec![entry], true), (found, true), "the class directory has something else");
+    }
+
+    #[test]
+    fn a_card_on_which_something_is_the_matter_is_looked_at_each_time() {
+        let looked = Looked::new();
+        assert!(looked.again(Vec::new(), false).1);
+        assert!(looked.again(Vec::new(), false).1);
+    }
+
+    #[test]
+    fn what_is_loaded_in_a_port_is_read_each_time() {
+        let looked = Looked::new();
+        let (found, _) = looked.again(Vec::new(), true);
+        let host = Host::new(looked.root.path());
+        assert!(has_loaded(&host, &found[0]));
+        for other in ["f7df405cbd7acf7222f144b0b93acd18", "garbage"] {
+            looked.write("afu_id", other);
+            assert!(!has_loaded(&host, &found[0]), "{other}");
+        }
+    }
+
+    #[test]
+    fn after_a_minute_a_card_is_looked_at_again() {
+        let looked = Looked::new();
+        looked.again(Vec::new(), true);
+        let host = Host::new(looked.root.path());
+        let known = looked.remembered.lock().remove("card").unwrap();
+        assert!(known.still_holds(&host));
+        let at = known.at.checked_sub(LONGEST).unwrap();
+        assert!(!Known { at, ..Arc::into_inner(known).unwrap() }.still_holds(&host));
+    }
+}
