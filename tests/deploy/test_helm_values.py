@@ -61,6 +61,11 @@ OF_OTHERS = {"#/$defs/Config", "#/definitions/affinity", "#/definitions/resource
             "configDefault: c is none of configs — nodes without the label would have no configuration — name one of ",
         ),
         (
+            {"config": {"log_format": "text"}},
+            "config: log_format is set — the pod's DEVHERD_LOG_FORMAT comes before it — leave it out, or ",
+        ),
+        ({"configs": {"a": {"listen": ":80"}}}, "config: listen is set — the pod's DEVHERD_LISTEN comes before it — "),
+        (
             {"prometheusRule": {"enabled": True, "without": ["DeviceWarnd"]}},
             "prometheusRule.without: there is no alert DeviceWarnd — it would go on firing under its right name — ",
         ),

@@ -43,6 +43,19 @@
 {{- end }}
 {{- end }}
 
+{{/* A variable of the container comes before the configuration's key: what is set there would have no effect. */}}
+{{- define "devherd.checkEnvironment" -}}
+{{- $configurations := concat (list .pool.config) (values .pool.configs) }}
+{{- range $variable := .container.env }}
+{{- $key := $variable.name | trimPrefix "DEVHERD_" | lower }}
+{{- range $configurations }}
+{{- if and (hasPrefix "DEVHERD_" $variable.name) (hasKey . $key) }}
+{{- fail (printf "config: %s is set — the pod's %s comes before it — leave it out, or set it by extraEnv: [{name: %s, value: …}]" $key $variable.name $variable.name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* `pod` and its `container` are changed in place. */}}
 {{- define "devherd.applyValues" -}}
 {{- $pool := .pool }}{{ $pod := .pod }}{{ $container := .container }}
@@ -66,6 +79,7 @@
 {{- if $value }}{{ $_ := set $container "env" (append $container.env (dict "name" $name "value" $value)) }}{{ end }}
 {{- end }}
 {{- include "devherd.merge" (dict "to" $container "by" (dict "env" $pool.extraEnv)) }}
+{{- include "devherd.checkEnvironment" . }}
 {{- end }}
 
 {{- define "devherd.applyNodes" -}}
