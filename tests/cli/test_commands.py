@@ -74,6 +74,7 @@ def test_version_is_one_line(word):
             ["run", "--host-root", "/etc/passwd"],
             "cannot use /etc/passwd — it is not a directory",
         ),
+        (["run", "--host-root", "{empty}/nowhere"], "nowhere — it is not a directory — name the right one"),
         (
             ["run", "--kubelet-dir", "/etc/passwd"],
             "name the right one with --kubelet-dir",

@@ -105,7 +105,7 @@ def test_explain_says_why_each_device_is_where_it_is(config):
     """By a rule, by its vendor's own name, under two ids, or not at all."""
     told = devherd("scan", "--explain", "--config", config).stdout
 
-    assert "simulated gpu-0 → example.com/gpu, by simulated's own name" in told
+    assert "simulated gpu-0 → example.com/gpu, by simulated's default name" in told
     assert "simulated gpu-9 → example.com/shared, by resources[1]" in told
     assert "simulated gpu-10 → not advertised, by resources[0]" in told
 

@@ -61,9 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _checked(config: "Config") -> "Config":
-    """The configuration, whose directories may be made later. Raises UsageError for one that cannot become one."""
-    for directory, option in ((config.host_root, "--host-root"), (config.kubelet_dir, "--kubelet-dir")):
-        if directory.exists() and not directory.is_dir():
+    """The configuration, whose kubelet directory may come later. Raises UsageError for what is not a directory."""
+    kubelet_dir = config.kubelet_dir if config.kubelet_dir.exists() else None
+    for directory, option in ((config.host_root, "--host-root"), (kubelet_dir, "--kubelet-dir")):
+        if directory and not directory.is_dir():
             raise UsageError(f"cannot use {directory}", "it is not a directory", f"name the right one with {option}")
     return config
 

@@ -113,7 +113,7 @@ def _vendors_preference(config: Config, vendor: str, *, shared: bool) -> str:
 
 
 def _describe(number: int | None, entry: Entry) -> str:
-    return f"{entry.vendor}'s own name" if number is None else f"resources[{number}]"
+    return f"{entry.vendor}'s default name" if number is None else f"resources[{number}]"
 
 
 def problem_of(entry: Entry, error: str) -> spool_pb2.Problem:

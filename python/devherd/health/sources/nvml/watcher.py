@@ -91,7 +91,7 @@ class Watcher:
         if events:
             self._look_at = min(self._look_at, now + SETTLE_SECONDS)
         if failure:
-            log.warning("NVML's events cannot be heard: %s; it is opened anew", failure)
+            log.warning("NVML's events cannot be heard: %s; it is opened again", failure)
             self._fail(now)
         return bool(events)
 
