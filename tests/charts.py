@@ -19,17 +19,19 @@ class Helm:
     def __init__(self, program, directory):
         self._program, self._directory = program, directory
 
-    def manifests(self, values, chart=CHART):
+    def manifests(self, values, chart=CHART, release="devherd", namespace="devherd"):
         """What an installation with these values would send. Raises ValueError with Helm's words."""
-        return list(filter(None, yaml.safe_load_all(self._with_values("template", values, chart))))
+        made = self._with_values("template", values, chart, release, namespace)
+        return list(filter(None, yaml.safe_load_all(made)))
 
     def by_kind(self, values):
         """The same, where each kind is there once."""
         return by_kind(self.manifests(values))
 
-    def notes(self, values):
+    def notes(self, values, namespace="devherd"):
         """What Helm says after an installation with these values."""
-        return self._with_values("install", values, CHART, "--dry-run=client").partition("\nNOTES:\n")[2]
+        said = self._with_values("install", values, CHART, "devherd", namespace, "--dry-run=client")
+        return said.partition("\nNOTES:\n")[2]
 
     def lint(self, values):
         """Let Helm look for mistakes in the chart. Raises ValueError with what it finds."""
@@ -48,9 +50,9 @@ class Helm:
             raise ValueError(f"{wrong}{done.stdout if done.returncode else ''}")
         return done.stdout
 
-    def _with_values(self, command, values, chart, *options):
+    def _with_values(self, command, values, chart, release, namespace, *options):
         with self._file(values) as file:
-            return self.run(command, "devherd", chart, "--namespace=devherd", f"--values={file.name}", *options)
+            return self.run(command, release, chart, f"--namespace={namespace}", f"--values={file.name}", *options)
 
     def _file(self, values):
         file = tempfile.NamedTemporaryFile("w", dir=self._directory, suffix=".yaml")  # noqa: SIM115 - the caller closes it

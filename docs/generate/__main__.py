@@ -31,11 +31,16 @@ def main() -> int:
     stale = [(file, made) for file, made in pages() if not file.exists() or file.read_text("utf-8") != made]
     for file, made in stale:
         if check:
-            print(f"docs/{file.name} is not what the program says: run `make docs-pages`", file=sys.stderr)
+            print(f"{_shown(file)} is not what the program says: run `make docs-pages`", file=sys.stderr)
         else:
             file.write_text(made, "utf-8")
-            print(f"wrote docs/{file.name}")
+            print(f"wrote {_shown(file)}")
     return 1 if check and stale else 0
+
+
+def _shown(file: Path) -> Path:
+    """As one names it at the top of the checkout."""
+    return file.resolve().relative_to(DOCS.parent)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ HEAD = """\
 
 *Generated from `values.yaml` of the chart by `make docs-pages`.*
 
-[deploy/README.md](../deploy/README.md#helm) says how to install it, and names whole files of values. A value that is
-not one of these, or of the wrong kind, is refused with its place before anything is sent. Those of the first table are
-for the whole release.
+[Install in Kubernetes](kubernetes.md#by-helm) says how to install it; [deploy/README.md](../deploy/README.md#helm)
+names whole files of values. A value that is not one of these, or of the wrong kind, is refused with its place before
+anything is sent, and so is a key of the configuration. Those of the first table are for the whole release.
 """
 
 OF_A_POOL = """\

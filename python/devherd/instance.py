@@ -88,6 +88,15 @@ class Herd:
         detail = "" if state.registered else state.detail or "not registered yet"
         return Registration(state.registered, detail, state.streams)
 
+    def waiting(self, resources: Sequence[spool_pb2.Resource] | None = None) -> dict[str, list[str]]:
+        """Of these resources, or of all, those that are not registered, by the reason."""
+        by_reason: dict[str, list[str]] = {}
+        for resource in self.resources if resources is None else resources:
+            registration = self.registration(resource.name)
+            if not registration.registered:
+                by_reason.setdefault(registration.detail, []).append(resource.name)
+        return by_reason
+
 
 def read(settings: Settings) -> Herd:
     """The instance as its files show it; unreadable ones are left out. Raises OSError when a directory is closed."""

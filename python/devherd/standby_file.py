@@ -20,20 +20,20 @@ class Waiting:
     """Unix seconds."""
 
 
-def announce(path: Path, waiting: Waiting) -> int | None:
-    """Say so for as long as the descriptor is open; None where another one that waits has said so already.
+def opened(path: Path) -> int:
+    """A descriptor for `announce`. Raises OSError."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    Raises OSError.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+def announce(descriptor: int, waiting: Waiting) -> bool:
+    """Say so for as long as the descriptor is open; False while another one that waits says so. Raises OSError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
-        return None
+        return False
     os.ftruncate(descriptor, 0)
-    os.write(descriptor, json.dumps(asdict(waiting)).encode())
-    return descriptor
+    os.pwrite(descriptor, json.dumps(asdict(waiting)).encode(), 0)
+    return True
 
 
 def read(path: Path) -> Waiting | None:

@@ -76,6 +76,18 @@ def test_without_an_instance_ctl_exits_with_4(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_run_directory_may_be_named_behind_the_words(run_dir, tmp_path):
+    """As with every other command; supervisorctl's own options stay where they are."""
+    assert devherd("ctl", "restart", "sleeper", "--run-dir", run_dir).stdout == "sleeper: stopped\nsleeper: started\n"
+    assert devherd("ctl", "tail", "-100", "sleeper", f"--run-dir={run_dir}").code == 0
+
+    elsewhere = devherd("ctl", "restart", "sleeper", "--run-dir", tmp_path, environment={"DEVHERD_RUN_DIR": run_dir})
+    assert elsewhere.code == 4
+    assert f"no instance runs in {tmp_path}" in elsewhere.error_line
+
+    assert "argument --run-dir: expected one argument" in devherd("ctl", "restart", "sleeper", "--run-dir").error_line
+
+
 PROGRAMS = ["exporter", "resource:fpga.intel.com_af", "resource:nvidia.com_gpu", "scanner", "source:nvml"]
 
 

@@ -121,8 +121,9 @@ def test_a_kubelet_that_is_away_is_said_once_and_not_for_each_resource(run_dir):
 def test_who_stands_by_to_take_over_is_shown_for_as_long_as_it_does(run_dir):
     """In a roll-out; a file that one left behind says nothing."""
     waiting = Waiting(version="0.2.0", revision="def", since=time.time() - 12)
-    announced = standby_file.announce(run_dir / "standby.json", waiting)
-    assert standby_file.announce(run_dir / "standby.json", replace(waiting, revision="third")) is None
+    announced, other = (standby_file.opened(run_dir / "standby.json") for _ in range(2))
+    assert standby_file.announce(announced, waiting)
+    assert not standby_file.announce(other, replace(waiting, revision="third"))
 
     assert re.search(r"^devherd 0\.2\.0 \(def\) stands by to take over, up 1\d s$", table_of(run_dir), re.MULTILINE)
     assert json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)["standby"] == {
@@ -133,6 +134,9 @@ def test_who_stands_by_to_take_over_is_shown_for_as_long_as_it_does(run_dir):
     os.close(announced)
     assert "stands by" not in table_of(run_dir)
     assert json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)["standby"] is None
+    assert standby_file.announce(other, replace(waiting, revision="third")), "the next that waits says so in its turn"
+    assert "devherd 0.2.0 (third) stands by" in table_of(run_dir)
+    os.close(other)
 
 
 def table_of(run_dir):

@@ -142,6 +142,10 @@ WELL = Herd(
 )
 GPU_LOST = Resource(name="example.com/gpu", devices=[Device(id="0", reasons=["off-bus"]), Device(id="1")])
 SLOW_LINK = Resource(name="example.com/gpu", devices=[Device(id="0", warnings=["link-degraded"]), Device(id="1")])
+OTHER_LOST = Resource(name="example.com/other", devices=[Device(id="0", reasons=["off-bus"])])
+STOPPED = Child(
+    name="resource:example.com_gpu", state="STOPPED", started_timestamp_seconds=1, last_exit="exit status 0"
+)
 REFUSED = Configuration(refusal="simulatde: unknown key")
 
 
@@ -171,6 +175,21 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
             ),
         ),
         (
+            replace(WELL, children={"scanner": WELL.children["scanner"]}, resources=[*WELL.resources, OTHER_LOST]),
+            (
+                "Unhealthy: 2 of 2 resources not registered, 1 of 3 devices unhealthy"
+                "all 2 resources: its process has not been started yet"
+                "example.com/other: 1 of 1 device unhealthy (off-bus)"
+            ),
+        ),
+        (
+            replace(WELL, children={**WELL.children, STOPPED.name: STOPPED}),
+            (
+                "Unhealthy: 1 of 1 resources not registered, 2 of 2 devices healthy"
+                "example.com/gpu: stopped by an operator; `devherd ctl start resource:example.com_gpu`"
+            ),
+        ),
+        (
             replace(WELL, scan=ScanSummary(problems=[Problem(error="x")])),
             "Warning: all resources registered, 2 of 2 devices healthy1 problem of the last scan",
         ),
@@ -197,6 +216,8 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
         "device",
         "warning",
         "unregistered",
+        "all unregistered",
+        "stopped",
         "problem",
         "process",
         "configuration",

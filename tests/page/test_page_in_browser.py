@@ -10,6 +10,7 @@ import socket
 import pytest
 from playwright.async_api import expect
 
+from devherd.history.record import History
 from devherd.proto.spool_pb2 import Child, Device, Resource
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -373,9 +374,16 @@ async def test_without_scripts_the_page_shows_the_same(served, window):
 
 @pytest.mark.parametrize("width", [320, 390, 800, 1280])
 async def test_nothing_is_cut_off_at_the_side(served, window, width):
-    """Columns were, on a phone, without a hint."""
+    """Columns were, on a phone, without a hint: those of tables as well, which scroll sideways only where they must."""
+    path = f"/sys/devices/pci0000:00/{'0000:00:01.0/' * 9}aer_dev_nonfatal: 3"
+    history = History(served.run_dir / "history", "scanner")
+    history.note("verdict", f"Healthy (warning: pci-aer): {path}", resource_name=NAME, device_id="GPU-1")
+    assert history.keep()
     served.put(gpus(2))
     served.put(Resource(name=f"fpga.intel.com/af-695.d84.{'x' * 43}", devices=[Device(id="dfl-port.0")]))
     page = await window(served.url, viewport={"width": width, "height": 800})
     await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    await expect(page.get_by_text("aer_dev_nonfatal")).to_be_visible()
     assert await page.evaluate("document.documentElement.scrollWidth") <= width
+    tables = page.locator(".scroll")
+    assert await tables.evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)") == [0, 0]

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 NODE = "sim-1"
 PATIENCE = 60.0
+SCRAPE_SECONDS = 1
 
 _TEMPLATES = Path("/usr/share/prometheus/alertmanager/default.tmpl")
 """Debian's Alertmanager reads its own here, and from nowhere else."""
@@ -114,6 +115,10 @@ class Monitoring:
             lambda: self.receiver.find(name, status, since, **labels), f"{name} {labels} is {status} at the receiver"
         )
 
+    async def fires(self, name):
+        """Whether Prometheus has an alert of this name firing."""
+        return await self.query(f'ALERTS{{alertname="{name}",alertstate="firing"}}')
+
     def close(self):
         for process in self._processes:
             process.terminate()
@@ -154,7 +159,7 @@ class Monitoring:
 
 def _prometheus(exporter, alertmanager):
     return {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yml"],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
         "scrape_configs": [

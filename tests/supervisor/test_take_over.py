@@ -88,9 +88,21 @@ def test_one_that_could_not_do_its_work_does_not_take_over(make_instance):
     second = make_instance().start(takes_over=True)
     assert second.ended() == 1
     assert "RuntimeError: a rehearsal that goes wrong" in second.stderr()
-    assert "devherd: the rehearsal of the first scan failed — " in second.stderr()
+    assert "devherd: this instance cannot take over — its rehearsal failed, as logged above — " in second.stderr()
     assert "standby " not in second.stderr()
     assert first.children() == before
+
+
+def test_one_that_cannot_write_to_the_run_directory_does_not_take_over(make_instance):
+    """It could not do its work: it says what it cannot write, and ends."""
+    first = make_instance().up()
+    first.settings.standby_file.mkdir()
+    second = make_instance().start(takes_over=True)
+    assert second.ended() == 2
+    directory = first.settings.run_dir
+    said = f"devherd: cannot use the run directory {directory} — {first.settings.standby_file}: Is a directory — "
+    assert said in second.stderr()
+    assert first.children()
 
 
 def test_one_with_a_bad_configuration_does_not_take_over(make_instance):

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,9 @@ def rehearse(_config: Config) -> None:
         raise RuntimeError("a rehearsal that goes wrong")
 
 
-def stand_by(_config: Config, why: str) -> None:
+def stand_by(_config: Config, why: str, announce: Callable[[], bool]) -> None:
     """Until it is killed."""
+    announce()
     print(f"standby {os.getpid()}: {why}", file=sys.stderr, flush=True)
     while True:
         time.sleep(60)

@@ -101,6 +101,25 @@ async def test_a_new_one_that_ends_while_it_stands_by_disturbs_nobody(testbed):
     assert testbed.kubelet.allocatable(FPGA) == 1
 
 
+async def test_one_that_could_not_serve_the_kubelet_never_takes_over(testbed):
+    """Defect: it was ready, the old one ended, and only then it met what kept it from serving."""
+    await testbed.kubelet.until_allocatable(FPGA, 1)
+    old, mark = testbed.herd, testbed.kubelet.events.mark()
+    elsewhere = testbed.directory / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "device-plugins").symlink_to("/proc")  # nobody may make sockets there
+    testbed.settings = replace(testbed.settings, kubelet_dir=elsewhere)
+    await testbed.start_herd("--take-over")
+
+    assert await asyncio.wait_for(testbed.herd.wait(), 60) == 1
+    testbed.herd = old
+
+    assert f"devherd: the kubelet cannot be served in {elsewhere}/device-plugins — " in testbed.log
+    assert "devherd: this instance cannot take over — its rehearsal failed, as logged above — " in testbed.log
+    assert testbed.kubelet.events.since(mark, resource=FPGA) == []
+    assert testbed.kubelet.allocatable(FPGA) == 1
+
+
 async def test_one_that_can_not_take_over_says_so_and_leaves_the_old_one_alone(testbed):
     """A configuration that is wrong: the new pod is never ready, and the roll-out stays where it is."""
     await testbed.kubelet.until_allocatable(FPGA, 1)

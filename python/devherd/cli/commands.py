@@ -215,7 +215,11 @@ def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
         close = difflib.get_close_matches(first, ("--version", "--help"), n=1)
         if close:
             raise UsageError(f"unknown option `{first}`", "it is not one", f"did you mean `{close[0]}`?")
-        raise UsageError(f"`{first}` is before the command", "options belong after it", "see `devherd --help`")
+        option = first.partition("=")[0]
+        if option in common_options.ALL:
+            cure = f"write it as `devherd COMMAND {option} …`"
+            raise UsageError(f"`{option}` is before the command", "options belong after it", cure)
+        raise UsageError(f"unknown option `{option}`", "`devherd` has no such option", "see `devherd --help`")
     if first in COMMANDS:
         return first, words[1:]
     if first in GROUPS:

@@ -8,8 +8,10 @@ import argparse
 import difflib
 from collections.abc import Collection, Sequence
 
+from devherd.cli import common_options
 from devherd.cli.common_options import load_config
 from devherd.cli.instance import require_running
+from devherd.cli.parser import Parser
 from devherd.errors import ExitCode, UsageError
 
 _OF_PROGRAMS = frozenset({"status", "start", "stop", "restart", "tail", "signal", "clear", "pid"})
@@ -29,8 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises UnreachableError, and UsageError for a program that the instance does not have.
     """
-    if arguments.arguments[:1] == ["fg"]:  # it would end in an error of supervisorctl's own
-        cure = f"devherd ctl tail -f {' '.join(arguments.arguments[1:]) or 'scanner'}"
+    given = _own_options(arguments)
+    if given[:1] == ["fg"]:  # it would end in an error of supervisorctl's own
+        cure = f"devherd ctl tail -f {' '.join(given[1:]) or 'scanner'}"
         raise UsageError("`fg` is not possible", "no program of devherd reads from a terminal", cure)
     settings = load_config(arguments).settings()
     require_running(settings)
@@ -38,9 +41,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     from devherd import instance
 
-    words = named(arguments.arguments, instance.read_children(settings).children)
+    words = named(given, instance.read_children(settings).children)
     supervisorctl.main(["-c", str(settings.supervisord_conf), *words])
     return ExitCode.DONE
+
+
+def _own_options(arguments: argparse.Namespace) -> list[str]:
+    """Take the common options that are among supervisorctl's words or behind them; the words that are left."""
+    parser = Parser(prog="devherd ctl", add_help=False)
+    common_options.add(parser, ())
+    return parser.parse_known_args(arguments.arguments, arguments)[1]
 
 
 def named(words: Sequence[str], programs: Collection[str]) -> list[str]:

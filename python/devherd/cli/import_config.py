@@ -2,8 +2,9 @@
 
 FILE is a configuration file of NVIDIA's plugin (v1), of generic-device-plugin or of an RDMA plugin, a list of flags of
 any plugin, a manifest (DaemonSet, Pod, ConfigMap, a patch, an operator's object) that holds one of them, or the values
-file of NVIDIA's chart or GPU operator. A manifest and its ConfigMap belong together: give them in one stream. Settings
-without a counterpart become comments. `-` reads standard input.
+file of a chart: of NVIDIA's plugin or GPU operator, of AMD's or Intel's GPU plugin, or of one that has these as
+dependencies. A manifest and its ConfigMap belong together: give them in one stream. Settings without a counterpart
+become comments. `-` reads standard input.
 """
 
 import argparse

@@ -10,13 +10,16 @@ from devherd.errors import UsageError
 class Parser(argparse.ArgumentParser):
     """A parser of one command's options: no abbreviations, which a later option would make ambiguous."""
 
-    def __init__(self, *, prog: str, description: str | None = None, epilog: str | None = None) -> None:
+    def __init__(
+        self, *, prog: str, description: str | None = None, epilog: str | None = None, add_help: bool = True
+    ) -> None:
         super().__init__(
             prog=prog,
             description=description,
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
+            add_help=add_help,
         )
 
     def error(self, message: str) -> NoReturn:

@@ -109,12 +109,7 @@ def _devices(herd: Herd, noted: list[spool_pb2.Resource], allocations: Allocatio
 
 def _about_registration(herd: Herd, resources: list[spool_pb2.Resource]) -> Iterator[Text]:
     """Each reason once, with the resources that have it: when the kubelet is away, that is all of them."""
-    waiting: dict[str, list[str]] = {}
-    for resource in resources:
-        registration = herd.registration(resource.name)
-        if not registration.registered:
-            waiting.setdefault(registration.detail, []).append(resource.name)
-    for detail, names in waiting.items():
+    for detail, names in herd.waiting(resources).items():
         whose = f"all {len(names)} resources" if len(names) == len(resources) > 1 else ", ".join(names)
         yield Text(plain(f"not registered: {whose}: {detail}"), "red")
 

@@ -8,7 +8,7 @@ import grpc.aio
 from devherd import counted
 from devherd.counters import Counters
 from devherd.device_plugin.allocation import RefusedError, container_response
-from devherd.device_plugin.resource_file import ResourceFile
+from devherd.device_plugin.snapshot import Offered
 from devherd.device_plugin.stream import Streams
 from devherd.history.record import History
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
@@ -20,7 +20,7 @@ Context = grpc.aio.ServicerContext
 class DevicePlugin(DevicePluginServicer):
     """What the kubelet calls. The names of the methods are the protocol's."""
 
-    def __init__(self, resource: ResourceFile, streams: Streams, counters: Counters, history: History) -> None:
+    def __init__(self, resource: Offered, streams: Streams, counters: Counters, history: History) -> None:
         self._resource = resource
         self._counters = counters
         self._history = history

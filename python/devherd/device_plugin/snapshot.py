@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from devherd._native import Preference
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
+from devherd.pulse import Pulse
 from devherd.spool import HEALTHY, UNHEALTHY
 from devherd.spool.listing import listed
 
@@ -74,6 +76,16 @@ class Snapshot:
         empty.CopyFrom(self.resource)
         empty.ClearField("devices")
         return Snapshot(empty)
+
+
+class Offered(Protocol):
+    """A resource as it is served: the snapshot in force, and a pulse when there is another."""
+
+    changed: Pulse
+
+    @property
+    def latest(self) -> Snapshot:
+        """The snapshot in force."""
 
 
 def has_topology(resource: spool_pb2.Resource) -> bool:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from devherd import counted
 from devherd.counters import Counters
-from devherd.device_plugin.resource_file import ResourceFile
+from devherd.device_plugin.snapshot import Offered
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 
 REST_SECONDS = 0.25
@@ -24,7 +24,7 @@ class Streams:
 
     def __init__(
         self,
-        resource: ResourceFile,
+        resource: Offered,
         counters: Counters,
         count_changed: Callable[[int], None],
         shows: Callable[[int | None], None],

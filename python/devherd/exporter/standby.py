@@ -5,8 +5,10 @@ down in a roll-out.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 
 from devherd.amounts import duration
@@ -26,13 +28,16 @@ _TEND_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
-def serve(config: Config, why: str) -> None:
-    """Answer on the configuration's addresses until the process is killed. `why` is what is waited for."""
+def serve(config: Config, why: str, announce: Callable[[], bool]) -> None:
+    """Answer on the configuration's addresses until the process is killed. `why` is what is waited for.
+
+    `announce` is called until it returns True: for the status of the one that is waited for.
+    """
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-    asyncio.run(_serve(config, why))
+    asyncio.run(_serve(config, why, announce))
 
 
-async def _serve(config: Config, why: str) -> None:
+async def _serve(config: Config, why: str, announce: Callable[[], bool]) -> None:
     async def answer(request: Request) -> Answer:
         return standing_by(request.path, why)
 
@@ -42,7 +47,10 @@ async def _serve(config: Config, why: str) -> None:
     listener = Listener(gate.answer, encryption)
     listener.move_to([each for each in config.settings().listen_addresses if not each.startswith(UNIX)])
     since = reminded = time.monotonic()
+    is_announced = False
     while True:
+        with contextlib.suppress(OSError):  # no room at present
+            is_announced = is_announced or announce()
         encryption.tend()
         await listener.tend()
         await asyncio.sleep(_TEND_SECONDS)

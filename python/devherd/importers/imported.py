@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+LABELS = "labels are written on request: `node_labels` in docs/node-labels.md"
+
 
 @dataclass(slots=True)
 class Imported:

@@ -1,4 +1,7 @@
-"""Intel's plugins for FPGAs and GPUs: flags, and the operator's objects that stand for them."""
+"""Intel's plugins for FPGAs and GPUs: flags, the operator's objects that stand for them, the chart of such an object.
+
+The chart is `charts/gpu-device-plugin` of intel/helm-charts.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -7,7 +10,8 @@ from devherd.importers.given import Given
 from devherd.importers.go_flags import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, flags, number, truth
 from devherd.importers.imported import Imported
 from devherd.importers.invocation import Invocation
-from devherd.importers.plugin import File, Plugin
+from devherd.importers.manifest import section
+from devherd.importers.plugin import Chart, File, Plugin
 
 _HEALTH = "health is read from sysfs, without a sidecar; temperature limits are the card's own"
 _ANNOTATION = (
@@ -119,6 +123,38 @@ def _started_by(flag_names: Mapping[str, str]) -> Callable[[Mapping[str, Any]], 
     return start
 
 
+_gpu_object = _started_by(
+    {
+        "sharedDevNum": "shared-dev-num",
+        "preferredAllocationPolicy": "allocation-policy",
+        "enableMonitoring": "enable-monitoring",
+        "monitoringMode": "monitoring-mode",
+        "bypathMode": "bypath",
+        "allowIDs": "allow-ids",
+        "denyIDs": "deny-ids",
+        "resourceManager": "resource-manager",
+        "logLevel": "v",
+    }
+)
+_AS_IN_THE_OBJECT = frozenset(
+    {"sharedDevNum", "enableMonitoring", "monitoringMode", "bypathMode", "allowIDs", "denyIDs"}
+)
+_OF_THE_CHART = frozenset({"name", "annotations", "nodeFeatureRule", "logLevel"}) | _OF_THE_PODS
+
+
+def _is_values(content: Mapping[str, Any]) -> bool:
+    ours = _AS_IN_THE_OBJECT | {"allocationPolicy"}
+    return bool(content.keys() & ours) and content.keys() <= ours | _OF_THE_CHART
+
+
+def _started_by_chart(values: Mapping[str, Any]) -> Iterator[Invocation | File]:
+    """What the operator starts for the chart's object; the chart has monitoring on unless its values say otherwise."""
+    spec = {"enableMonitoring": True} | {key: values[key] for key in values if key in _AS_IN_THE_OBJECT | {"logLevel"}}
+    if tag := section(values, "image").get("tag"):
+        spec["image"] = f"intel/intel-gpu-plugin:{tag}"
+    yield from _gpu_object({"spec": spec | {"preferredAllocationPolicy": values.get("allocationPolicy")}})
+
+
 FPGA = Plugin(
     "intel-fpga",
     lambda name: "intel" in name and "fpga" in name and "plugin" in name,
@@ -132,19 +168,6 @@ GPU = Plugin(
     lambda name: "intel" in name and "gpu" in name and "plugin" in name,
     _gpu,
     _GPU_FLAGS,
-    kinds={
-        "deviceplugin.intel.com/GpuDevicePlugin": _started_by(
-            {
-                "sharedDevNum": "shared-dev-num",
-                "preferredAllocationPolicy": "allocation-policy",
-                "enableMonitoring": "enable-monitoring",
-                "monitoringMode": "monitoring-mode",
-                "bypathMode": "bypath",
-                "allowIDs": "allow-ids",
-                "denyIDs": "deny-ids",
-                "resourceManager": "resource-manager",
-                "logLevel": "v",
-            }
-        )
-    },
+    kinds={"deviceplugin.intel.com/GpuDevicePlugin": _gpu_object},
+    charts=(Chart("intel-device-plugins-gpu", _is_values, _started_by_chart),),
 )

@@ -11,12 +11,12 @@ from devherd.errors import UsageError
 from devherd.importers import nvidia_chart, nvidia_health, nvidia_operator
 from devherd.importers.given import Given
 from devherd.importers.go_flags import flags
-from devherd.importers.imported import Imported
+from devherd.importers.imported import LABELS, Imported
 from devherd.importers.invocation import Invocation
 from devherd.importers.nvidia_file import Resources, Sharing, read, unknown, without_ignored
 from devherd.importers.nvidia_options import ALIASES, OPTIONS, SWITCHES, VARIABLES
 from devherd.importers.nvidia_sharing import rules
-from devherd.importers.plugin import Plugin
+from devherd.importers.plugin import Chart, Plugin
 
 _WITHOUT_COUNTERPART = {
     "kubelet-socket": "KUBELET_SOCKET",
@@ -73,11 +73,10 @@ _DEFAULTS = {
 _CHARTS_MPS_ROOT = "/run/nvidia/mps"
 """The file seldom has it: the chart sets MPS_ROOT."""
 _CDI_HOOKS = "the hooks are those of the vendor's default"
-_LABELS = "labels are written on request: `node_labels` in docs/node-labels.md"
 _REASONS = {
     "flags.failOnInitError": "without a driver devherd waits and reports a problem",
-    "flags.useNodeFeatureAPI": _LABELS,
-    "flags.gfd": _LABELS,
+    "flags.useNodeFeatureAPI": LABELS,
+    "flags.gfd": LABELS,
     "flags.plugin.containerDriverRoot": "the host is found by `host_root`",
     "kubelet-socket": "see `kubelet_dir`",
     "cdi-feature-flags": _CDI_HOOKS,
@@ -169,10 +168,8 @@ NVIDIA = Plugin(
     VARIABLES | frozenset(_WITHOUT_COUNTERPART.values()) | {"CONFIG_FILE", *nvidia_health.VARIABLES},
     is_file=lambda content: bool(content) and content.keys() <= _FILE_KEYS,
     kinds={"nvidia.com/ClusterPolicy": nvidia_operator.from_policy},
-    is_values=lambda content: nvidia_chart.is_values(content) or nvidia_operator.is_values(content),
-    from_values=lambda content: (
-        nvidia_operator.from_values(content)
-        if nvidia_operator.is_values(content)
-        else nvidia_chart.from_values(content)
+    charts=(
+        Chart("gpu-operator", nvidia_operator.is_values, nvidia_operator.from_values),
+        Chart("nvidia-device-plugin", nvidia_chart.is_values, nvidia_chart.from_values),
     ),
 )

@@ -15,6 +15,16 @@ class File(NamedTuple):
     name: str = ""
 
 
+class Chart(NamedTuple):
+    """A Helm chart that installs the plugin."""
+
+    name: str
+    has_values: Callable[[Mapping[str, Any]], bool]
+    """Whether a mapping is a values file of it."""
+    started: Callable[[Mapping[str, Any]], Iterator[Invocation | File]]
+    """What it starts with these values."""
+
+
 class Translate(Protocol):
     """The configuration that does the same as a plugin with this command line and file.
 
@@ -41,9 +51,8 @@ class Plugin:
     """Whether a mapping is a configuration file of it."""
     kinds: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Invocation | File]]] = field(default_factory=dict)
     """Custom resources of its operator, `group/Kind`: how the operator starts the plugin for one."""
-    is_values: Callable[[Mapping[str, Any]], bool] = lambda _: False
-    """Whether a mapping is a values file of a chart that installs it."""
-    from_values: Callable[[Mapping[str, Any]], Iterator[Invocation | File]] = lambda _: iter(())
+    charts: tuple[Chart, ...] = ()
+    """The first that has a mapping's values is meant, where the mapping does not say."""
 
     def imported(
         self, invocation: Invocation, file: Mapping[str, Any] | None = None, *, with_ignored: bool = False
@@ -55,6 +64,10 @@ class Plugin:
             if not any(name in note for note in imported.notes):
                 imported.note(f"{name} is left out: the manifest takes its value from somewhere else (valueFrom)")
         return imported
+
+    def chart_of(self, content: Mapping[str, Any]) -> Chart | None:
+        """The chart of which a mapping is a values file."""
+        return next((chart for chart in self.charts if chart.has_values(content)), None)
 
     def is_started_by(self, invocation: Invocation) -> bool:
         """Whether anything in it is called after the plugin."""

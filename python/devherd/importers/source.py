@@ -9,7 +9,7 @@ import yaml
 from devherd.config import strict_yaml
 from devherd.config.yaml_faults import fault_of
 from devherd.errors import UsageError
-from devherd.importers import manifest
+from devherd.importers import manifest, umbrella
 from devherd.importers.imported import Imported
 from devherd.importers.invocation import Invocation, split
 from devherd.importers.plugin import File, Plugin
@@ -109,12 +109,15 @@ def _of_mapping(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[_
     """A configuration file, or the values of a chart. Raises UsageError where it is neither of the wanted plugin."""
     if manifest.is_kustomization(content):
         return
+    if umbrella.is_umbrella(content):
+        yield from umbrella.parts(content, wanted)
+        return
     for plugin in [wanted] if wanted else PLUGINS.values():
         if plugin.is_file(content) or (wanted and not content):
             yield plugin, File(content)
             return
-        if plugin.is_values(content):
-            yield from ((plugin, part) for part in plugin.from_values(content))
+        if chart := plugin.chart_of(content):
+            yield from ((plugin, part) for part in chart.started(content))
             return
     if wanted:
         raise UsageError(
@@ -158,6 +161,8 @@ def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> Usa
     companions = sorted({name for each in containers for name in each.names if name in COMPANIONS})
     if companions:
         return UsageError(what, f"{', '.join(companions)} advertises no devices", "give the manifest of the plugin")
+    if hint := umbrella.hint(documents):
+        return UsageError(what, *hint)
     if plugin:
         return UsageError(what, f"nothing in it is of {plugin}", "say whose it is with --plugin")
     known = " or ".join(PLUGINS)

@@ -223,7 +223,7 @@ class Pipeline:
         return self._arrange().judged(self.policy.verdicts())
 
     def _arrange(self) -> device_plugin.Resources:
-        arranged_for = (self._configured, self.inventory.version)
+        arranged_for = self.known
         if arranged_for != self._arranged_for:
             self._offers = offers = rules.arrange(self.config, self.inventory.entries.values())
             self._arranged = device_plugin.resources(offers, self._edits_of, self.config.mps_root or "")
@@ -243,9 +243,14 @@ class Pipeline:
             self._doubted_for = self._arranged_for
         return self._doubts
 
+    @property
+    def known(self) -> tuple[int, int]:
+        """Equal for as long as the same is known of devices, under the same configuration."""
+        return self._configured, self.inventory.version
+
     def fingerprint(self) -> object:
         """Equal for as long as `resources` answers the same."""
-        return self._configured, self.inventory.version, self.policy.verdicts()
+        return self.known, self.policy.verdicts()
 
     @property
     def simulated_node(self) -> Path | None:

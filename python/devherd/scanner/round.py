@@ -58,6 +58,7 @@ class Round:
         self._published: object = None
         self._unwritable: str | None = None
         self._problems: list[spool_pb2.Problem] = []
+        self._problems_for: object = None
         self._advertising_problems: list[spool_pb2.Problem] = []
         self._summary = spool.read_or_empty(settings.scan_file, spool_pb2.ScanSummary)
         self._announcer = Announcer(history, self._publisher.published, self._summary.problems)
@@ -108,7 +109,9 @@ class Round:
         for vendor in scan.vendors:
             self.counters.add(counted.SCANS, vendor)
             self.counters.add(counted.SCAN_FAILURES, vendor, amount=vendor in failed)
-        self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
+        if scan.changed or self._problems_for != self.pipeline.known:
+            self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
+            self._problems_for = self.pipeline.known
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
         self.kernel_log.open()

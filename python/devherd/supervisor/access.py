@@ -47,9 +47,9 @@ class Access:
     families: tuple[int, ...] = (socket.AF_UNIX,)
     """Address families of sockets."""
     listens: bool = False
+    """Whether it may listen on TCP ports."""
     connects: bool = False
     """Whether it may connect to TCP ports."""
-    """Whether it may listen on TCP ports."""
     capabilities: tuple[Capability, ...] = ()
     """Those that it keeps, where the supervisor has them."""
     limits: Mapping[int, int] = field(default_factory=lambda: DEFAULT_LIMITS)

@@ -67,7 +67,7 @@ class FirstScan:
             log.warning("the rehearsal of the first scan takes longer than %.0f s; going on without its end", seconds)
         elif self._answers.read(len(_REHEARSED)) != _REHEARSED:
             raise DevherdError(
-                "the rehearsal of the first scan failed", "as logged above", "see what `devherd scan` says on this host"
+                "this instance cannot take over", "its rehearsal failed, as logged above", "the one that runs goes on"
             )
 
     def begin(self) -> None:

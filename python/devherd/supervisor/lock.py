@@ -72,7 +72,7 @@ def refusing_unusable(run_dir: Path) -> Iterator[None]:
     except OSError as error:
         raise UsageError(
             f"cannot use the run directory {run_dir}",
-            f"{error.filename}: {error.strerror}",
+            f"{error.filename or run_dir}: {error.strerror}",
             "name one that can be written with --run-dir",
         ) from error
 

@@ -56,8 +56,11 @@ class Programs:
     """Imports what resource children and the exporter need, in the supervisor."""
     rehearse: Callable[[Config], None] = _nothing
     """What the first scan's process can do while it has to wait; raises when this instance could not do its work."""
-    stand_by: Callable[[Config, str], None] = _nothing
-    """Runs in a process of its own while another instance is waited for; the text is why. Killed at the end of it."""
+    stand_by: Callable[[Config, str, Callable[[], bool]], None] = _nothing
+    """Runs in a process of its own while another instance is waited for; the text is why. Killed at the end of it.
+
+    The last argument tells operators that this one waits, to be called until it returns True: another may say so.
+    """
 
 
 def _scanner(child: Child) -> int:
@@ -105,17 +108,17 @@ def _first_scan(config: Config) -> None:
 
 
 def _rehearse(config: Config) -> None:
-    from devherd.scanner import main, scan_once  # noqa: F401, PLC0415 - in the process of the first scan
+    from devherd.supervisor import rehearsal  # noqa: PLC0415 - in the process of the first scan
 
-    scan_once.scan_once(config)
+    rehearsal.rehearse(config, _rehearsal_access(config.settings()))
 
 
-def _stand_by(config: Config, why: str) -> None:
+def _stand_by(config: Config, why: str, announce: Callable[[], bool]) -> None:
     from devherd.exporter.standby import serve  # noqa: PLC0415 - nobody else needs it
     from devherd.supervisor.sandbox import Sandbox  # noqa: PLC0415 - likewise
 
     Sandbox(_standby_access(config)).enter()
-    serve(config, why)
+    serve(config, why, announce)
 
 
 def _preload() -> None:
@@ -168,6 +171,11 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
         listens=True,
         capabilities=(Capability.NET_BIND_SERVICE,),
     )
+
+
+def _rehearsal_access(settings: Settings) -> Access:
+    """Of what a resource child may touch, what is not yet this instance's alone: where sockets are served."""
+    return Access(sockets=settings.socket_directories, limits=_RESOURCE_LIMITS)
 
 
 def _standby_access(config: Config) -> Access:

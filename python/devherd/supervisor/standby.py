@@ -4,7 +4,6 @@ A roll-out starts the new instance beside the old one, and ends the old one when
 start only then, the kubelet would be without for as long as the start takes.
 """
 
-import contextlib
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ from devherd import log as logs
 from devherd import standby_file
 from devherd.amounts import duration
 from devherd.config.resolved import Config
-from devherd.errors import AlreadyRunningError
+from devherd.errors import AlreadyRunningError, DevherdError
 from devherd.standby_file import Waiting
 from devherd.supervisor import fork, main_log
 from devherd.supervisor.first_scan import FirstScan
@@ -39,12 +38,12 @@ class Standby:
         self._first_scan = first_scan
         self._pid = 0
         self._since = 0.0
-        self._announcement: int | None = None
 
     def begin(self, refusal: AlreadyRunningError) -> None:
         """Prepare all that needs no lock, and then say that this instance is ready. Again: nothing.
 
-        Raises DevherdError when this instance could not do its work: then the other one had better stay.
+        Raises DevherdError when this instance could not do its work, and OSError when it cannot write to the run
+        directory: then the other one had better stay.
         """
         if self._pid:
             return
@@ -55,9 +54,12 @@ class Standby:
             self._programs.preload()
         self._first_scan.rehearsed(REHEARSAL_SECONDS)
         self._since = time.monotonic()
-        self._announce()
+        announcement = standby_file.opened(settings.standby_file)
         log.info("standing by: %s, %s; this one takes over when that one ends", refusal.what, refusal.why)
-        self._pid = self._answering(refusal.why)
+        try:
+            self._pid = self._answering(refusal.why, announcement)
+        finally:
+            os.close(announcement)
 
     def end(self) -> None:
         """The locks are held: nobody answers any more until the exporter does. Without `begin`: nothing."""
@@ -65,33 +67,34 @@ class Standby:
             return
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
-        if self._announcement is not None:
-            os.close(self._announcement)
         log.info("taking over after %s", duration(time.monotonic() - self._since))
 
-    def _announce(self) -> None:
-        waiting = Waiting(version=version(), revision=revision(), since=time.time())
-        with contextlib.suppress(OSError):  # for people who ask the other one for its status; the log has it
-            self._announcement = standby_file.announce(self._config.settings().standby_file, waiting)
-
-    def _answering(self, why: str) -> int:
+    def _answering(self, why: str, announcement: int) -> int:
         parent = os.getpid()
         with fork.signals_held():
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:
+                raise DevherdError(
+                    "this instance cannot stand by",
+                    f"no further process can be started: {error.strerror}",
+                    "allow more of them: the pod's pids, or `ulimit -u`",
+                ) from error
             if pid == 0:
-                _run(self._programs, self._config, why, parent)
+                _run(self._programs, self._config, why, announcement, parent)
         return pid
 
 
-def _run(programs: Programs, config: Config, why: str, parent: int) -> NoReturn:
+def _run(programs: Programs, config: Config, why: str, announcement: int, parent: int) -> NoReturn:
     code = fork.CRASHED
     try:
         settings = config.settings()
-        fork.leave_the_supervisor(output=2)
+        waiting = Waiting(version=version(), revision=revision(), since=time.time())
+        fork.leave_the_supervisor(output=2, keep=announcement)
         fork.die_with(parent)
         entitle(NAME, settings)
         logs.configure(NAME, settings.log_level, settings.log_format)
-        programs.stand_by(config, why)
+        programs.stand_by(config, why, lambda: standby_file.announce(fork.KEPT, waiting))
         code = 0
     except BaseException:  # whatever it is, it must not get into the supervisor's frames below
         log.exception("%s crashed", NAME)

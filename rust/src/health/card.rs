@@ -9,9 +9,11 @@ use std::time::Duration;
 use super::count::Count;
 use super::finding::Finding;
 use super::kept_file::Keeping;
+use super::read_once::ReadOnce;
+use super::rounds::EACH;
 use super::source::{About, Class, Sight, Source, Subject};
 use super::sources::probe;
-use super::watched::{Busy, Due, Key, Moment, Watched};
+use super::watched::{Busy, Key, Moment, Watched};
 use crate::device::Device;
 use crate::host::Host;
 
@@ -52,10 +54,15 @@ pub(super) struct Card {
     /// Its name; the fence knows it by the same in scans, so that one hang is waited for once.
     pub(super) key: String,
     devices: Vec<Member>,
-    pub(super) keeping: Keeping,
-    /// Whether files stay open, too, that are not read with each poll.
+    /// See [`Keeping::check_links`].
+    check_links: bool,
+    /// Whether files that are read with each poll stay open.
+    pub(super) keeps_urgent: bool,
+    /// Whether others stay open, too.
     pub(super) keeps_seldom: bool,
     host: Host,
+    /// Its place among the cards, which take turns.
+    place_in_line: u64,
     /// Each subject once, however many devices share it.
     pub(super) watched: Vec<Arc<Watched>>,
     /// The directories of its PCI functions, as the host names them.
@@ -72,25 +79,23 @@ pub(super) struct Card {
 pub(super) struct Standing {
     /// What there is to say.
     pub(super) said: Vec<Look>,
-    /// The places of what is looked at with each poll, and when that is due.
-    each_poll: Vec<usize>,
-    next: Option<Due>,
-    /// When anything else is due.
-    later: Option<Due>,
+    /// The places of what is looked at in each round, and in which that is due.
+    each_round: Vec<usize>,
+    next: Option<u64>,
+    /// In which round anything else is due.
+    later: Option<u64>,
 }
 
 impl Standing {
     /// The places of what is due; `None` where that has to be asked of each subject.
     pub(super) fn due(&self, moment: Moment) -> Option<&[usize]> {
-        if self.later.is_some_and(|later| later.is_over(moment)) {
-            return None;
-        }
-        Some(if self.next.is_some_and(|next| next.is_over(moment)) { &self.each_poll } else { &[] })
+        let is_due = |round: Option<u64>| round.is_some_and(|round| moment.round >= round);
+        (!is_due(self.later)).then(|| if is_due(self.next) { self.each_round.as_slice() } else { &[] })
     }
 
-    /// The same, after a look in this moment at what is looked at with each poll.
+    /// The same, after a look in this moment at what is looked at in each round.
     pub(super) fn gone_on(self, moment: Moment) -> Self {
-        Self { next: self.next.map(|_| Due::next(moment)), ..self }
+        Self { next: self.next.map(|_| moment.round + EACH), ..self }
     }
 }
 
@@ -105,9 +110,9 @@ struct Member {
 
 impl Card {
     pub(super) fn new(
-        key: String,
+        (key, place_in_line): (String, u64),
         devices: &[&Device],
-        (sources, host, keeping): (&[&'static dyn Source], &Host, Keeping),
+        (sources, host, check_links): (&[&'static dyn Source], &Host, bool),
         known: &mut HashMap<Key, Arc<Watched>>,
     ) -> Self {
         let mut places = HashMap::new();
@@ -135,9 +140,11 @@ impl Card {
         Self {
             key,
             devices,
-            keeping,
+            check_links,
+            keeps_urgent: false,
             keeps_seldom: false,
             host: host.clone(),
+            place_in_line,
             watched,
             functions,
             has_news,
@@ -202,7 +209,8 @@ impl Card {
 
     /// The places of what is due.
     pub(super) fn due(&self, moment: Moment) -> Vec<usize> {
-        self.places(|watched| watched.is_due(moment))
+        // What hangs is due, so that it is not forgotten that it does.
+        self.places(|watched| watched.due(self.place_in_line).is_none_or(|(round, _)| moment.round >= round))
     }
 
     /// The places of what has been found in order and has to be so again before a finding goes; of all, where a read hung.
@@ -223,10 +231,12 @@ impl Card {
     /// Looks at the subjects in these places; whether a look came to something else than the one before.
     pub(super) fn look(&self, places: &[usize], moment: Moment) -> bool {
         let mut is_other = false;
+        let read_once = ReadOnce::default();
         for &place in places {
             let watched = &self.watched[place];
-            let open = self.keeping.open && (watched.is_urgent || self.keeps_seldom);
-            let news = watched.look(&self.host, Keeping { open, ..self.keeping }, moment);
+            let open = self.keeps_open(watched);
+            let keeping = Keeping { open, check_links: self.check_links, read_once: Some(&read_once) };
+            let news = watched.look(&self.host, keeping, moment);
             is_other |= news.sight;
             if news.memory {
                 self.may_have_news();
@@ -238,27 +248,39 @@ impl Card {
         is_other
     }
 
-    /// How the last looks at its subjects have left it.
-    pub(super) fn standing(&self) -> Standing {
-        let sooner = |so_far: &mut Option<Due>, due: Due| *so_far = Some(so_far.map_or(due, |one| one.or_sooner(due)));
-        let mut standing = Standing { said: self.said(), each_poll: Vec::new(), next: None, later: None };
+    /// Whether the files of a subject stay open between two looks.
+    fn keeps_open(&self, watched: &Watched) -> bool {
+        if watched.is_urgent { self.keeps_urgent } else { self.keeps_seldom }
+    }
+
+    /// Closes the files that do not stay open, which may be open from a time when they did.
+    pub(super) fn close_others(&self) {
+        for watched in self.watched.iter().filter(|watched| !self.keeps_open(watched)) {
+            watched.close();
+        }
+    }
+
+    /// How the last looks at its subjects have left it; an error, at once, while one of them is being looked at.
+    pub(super) fn standing(&self) -> Result<Standing, Busy> {
+        let sooner = |so_far: &mut Option<u64>, due: u64| *so_far = Some(so_far.map_or(due, |one| one.min(due)));
+        let mut standing = Standing { said: self.said()?, each_round: Vec::new(), next: None, later: None };
         for (place, watched) in self.watched.iter().enumerate() {
-            let (due, is_each_poll) = watched.due();
-            if is_each_poll {
-                standing.each_poll.push(place);
+            let (due, is_each_round) = watched.due(self.place_in_line).ok_or(Busy)?;
+            if is_each_round {
+                standing.each_round.push(place);
                 sooner(&mut standing.next, due);
             } else {
                 sooner(&mut standing.later, due);
             }
         }
-        standing
+        Ok(standing)
     }
 
     /// What the last looks at its subjects came to, of the devices that there is something to say about.
-    pub(super) fn said(&self) -> Vec<Look> {
-        let sights: Vec<Option<Sight>> = self.watched.iter().map(|watched| watched.said()).collect();
+    fn said(&self) -> Result<Vec<Look>, Busy> {
+        let sights: Vec<Option<Sight>> = self.watched.iter().map(|watched| watched.said()).collect::<Result<_, _>>()?;
         if sights.iter().all(Option::is_none) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let looks = self.devices.iter().map(|member| {
             let mut look = self.nothing_of(member);
@@ -275,7 +297,7 @@ impl Card {
             look.findings.sort_unstable();
             look
         });
-        looks.filter(|look| !look.findings.is_empty() || !look.not_looked.is_empty()).collect()
+        Ok(looks.filter(|look| !look.findings.is_empty() || !look.not_looked.is_empty()).collect())
     }
 
     /// What is said of its devices while a look hangs.

@@ -6,16 +6,19 @@ use std::path::PathBuf;
 use rustix::fs::CWD;
 use rustix::io::{Errno, pread, retry_on_intr};
 
+use super::read_once::ReadOnce;
 use crate::host::attribute::{Cause, open, read_open};
 
 /// How long files stay open, and when an open one is no longer to be trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keeping {
+#[derive(Debug, Clone, Copy)]
+pub struct Keeping<'r> {
     /// Whether the file stays open between two reads.
     pub open: bool,
     /// Whether the file may be replaced without its open descriptor saying so. The kernel's sysfs says `ENODEV` when the
     /// object is gone; a file of another file system, a simulated tree's, can be read for ever after it was deleted.
     pub check_links: bool,
+    /// What has been read in this look at the card; `None` where each subject reads for itself.
+    pub read_once: Option<&'r ReadOnce>,
 }
 
 /// An attribute, and its descriptor while it is open.
@@ -23,33 +26,57 @@ pub struct Keeping {
 pub(super) struct KeptFile {
     path: PathBuf,
     file: Option<OwnedFd>,
+    /// Whether other subjects of the card look at it, too.
+    is_shared: bool,
 }
 
 impl KeptFile {
     /// Opens nothing yet.
     pub(super) fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), file: None }
+        Self { path: path.into(), file: None, is_shared: false }
+    }
+
+    /// The same for an attribute at which several subjects of a card look: it is read once in each look at the card, and never
+    /// stays open, as none of them knows whether another has it open.
+    pub(super) fn shared(path: impl Into<PathBuf>) -> Self {
+        Self { is_shared: true, ..Self::new(path) }
     }
 
     /// What the attribute says now, and whether it had to be opened for that.
     ///
     /// # Errors
     /// What the kernel says.
-    pub(super) fn read(&mut self, keeping: Keeping) -> Result<(String, bool), Cause> {
-        self.read_by(keeping, |file| read_open(file))
+    pub(super) fn read(&mut self, keeping: Keeping<'_>) -> Result<(String, bool), Cause> {
+        if !self.is_shared {
+            return self.read_by(keeping, |file| read_open(file));
+        }
+        let known = keeping.read_once.and_then(|read_once| read_once.text(&self.path));
+        if let Some(text) = known {
+            return Ok((text?, false));
+        }
+        let read = self.read_by(Keeping { open: false, ..keeping }, |file| read_open(file));
+        if let Some(read_once) = keeping.read_once {
+            read_once.keep(&self.path, read.as_ref().map(|(text, _)| text.clone()).map_err(Clone::clone));
+        }
+        read
     }
 
     /// The first bytes of the file, where it has so many.
     ///
     /// # Errors
     /// What the kernel says.
-    pub(super) fn first_bytes<const N: usize>(&mut self, keeping: Keeping) -> Result<Option<[u8; N]>, Cause> {
+    pub(super) fn first_bytes<const N: usize>(&mut self, keeping: Keeping<'_>) -> Result<Option<[u8; N]>, Cause> {
         let read = |file: &OwnedFd| {
             let mut bytes = [0_u8; N];
             let length = retry_on_intr(|| pread(file, &mut bytes[..], 0)).map_err(Cause::System)?;
             Ok((length == N).then_some(bytes))
         };
         Ok(self.read_by(keeping, read)?.0)
+    }
+
+    /// How many descriptors it keeps open at most.
+    pub(super) fn most_open(&self) -> u64 {
+        u64::from(!self.is_shared)
     }
 
     /// Closes the file; the next read opens it again.
@@ -59,17 +86,19 @@ impl KeptFile {
 
     fn read_by<T>(
         &mut self,
-        keeping: Keeping,
+        keeping: Keeping<'_>,
         read: impl Fn(&OwnedFd) -> Result<T, Cause>,
     ) -> Result<(T, bool), Cause> {
-        if let Some(file) = &self.file {
-            if !(keeping.check_links && is_deleted(file)) {
-                match read(file) {
+        if let Some(file) = self.file.take() {
+            if !(keeping.check_links && is_deleted(&file)) {
+                match read(&file) {
                     Err(cause) if cause.is_absent() || cause == Cause::System(Errno::STALE) => {}
-                    read => return Ok((read?, false)),
+                    read => {
+                        self.file = keeping.open.then_some(file);
+                        return Ok((read?, false));
+                    }
                 }
             }
-            self.file = None;
         }
         let file = open(CWD, &self.path)?;
         let content = read(&file);
@@ -88,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    const KEPT: Keeping = Keeping { open: true, check_links: true };
+    const KEPT: Keeping = Keeping { open: true, check_links: true, read_once: None };
 
     #[test]
     fn an_attribute_is_opened_once() {
@@ -125,5 +154,39 @@ mod tests {
             assert_eq!(file.read(Keeping { open: false, ..KEPT }), Ok(("0x0".into(), true)));
             assert!(file.file.is_none());
         }
+    }
+
+    #[test]
+    fn a_file_that_may_no_longer_stay_open_is_closed_after_the_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("errors");
+        write(&path, "0x0").unwrap();
+        let mut file = KeptFile::new(&path);
+        assert_eq!(file.read(KEPT), Ok(("0x0".into(), true)));
+        assert!(file.file.is_some());
+        assert_eq!(file.read(Keeping { open: false, ..KEPT }), Ok(("0x0".into(), false)));
+        assert!(file.file.is_none());
+    }
+
+    #[test]
+    fn an_attribute_of_several_subjects_is_read_once_in_a_look_at_the_card() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("aer_dev_correctable");
+        let mut subjects = [KeptFile::shared(&path), KeptFile::shared(&path)];
+        let mut others = [KeptFile::new(&path)];
+        let read = |files: &mut [KeptFile], look: &ReadOnce| {
+            let keeping = Keeping { read_once: Some(look), ..KEPT };
+            files.iter_mut().map(|file| file.read(keeping).map(|(text, _)| text)).collect::<Vec<_>>()
+        };
+        let look = ReadOnce::default();
+        assert!(read(&mut subjects[..1], &look)[0].as_ref().is_err_and(Cause::is_absent));
+        write(&path, "1").unwrap();
+        assert!(read(&mut subjects, &look).iter().all(|said| said.as_ref().is_err_and(Cause::is_absent)));
+        assert_eq!(read(&mut others, &look), [Ok("1".to_owned())]);
+        let look = ReadOnce::default();
+        assert_eq!(read(&mut subjects[1..], &look), [Ok("1".to_owned())]);
+        write(&path, "2").unwrap();
+        assert_eq!(read(&mut subjects, &look), [Ok("1".to_owned()), Ok("1".to_owned())]);
+        assert_eq!(read(&mut subjects, &ReadOnce::default()), [Ok("2".to_owned()), Ok("2".to_owned())]);
     }
 }

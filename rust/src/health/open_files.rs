@@ -17,11 +17,12 @@ pub(super) fn keep_open(cards: &mut [Card]) {
     let (urgent, seldom) = (wanted(true), wanted(false).min(SELDOM_FILES));
     let mut left = may_open(urgent + seldom);
     for card in &mut *cards {
-        card.keeping.open = take(&mut left, card.most_open(true));
+        card.keeps_urgent = take(&mut left, card.most_open(true));
     }
     let mut left = left.min(SELDOM_FILES);
     for card in cards {
-        card.keeps_seldom = card.keeping.open && take(&mut left, card.most_open(false));
+        card.keeps_seldom = card.keeps_urgent && take(&mut left, card.most_open(false));
+        card.close_others();
     }
 }
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::card::{Awaited, Card, Look, Standing};
 use super::count::Count;
-use super::kept_file::Keeping;
 use super::open_files::keep_open;
+use super::rounds::Rounds;
 use super::source::Source;
 use super::sources;
-use super::watched::{Key, Moment, Watched};
+use super::watched::{Busy, Key, Moment, Watched};
 use crate::device::Device;
 use crate::fence::{FULL, Fence, Outcome};
 use crate::host::Host;
@@ -47,6 +47,14 @@ pub type Memories = BTreeMap<Place, String>;
 struct Polled {
     card: Arc<Card>,
     standing: Option<Standing>,
+    /// When they were asked for last: cards are read in turns, and what each reads is mostly what it read before.
+    counts: Vec<Count>,
+}
+
+impl Polled {
+    fn new(card: Card) -> Self {
+        Self { card: Arc::new(card), standing: None, counts: Vec::new() }
+    }
 }
 
 /// Where to look on a card.
@@ -74,8 +82,7 @@ pub struct Poller {
     is_news: bool,
     /// Other cards, or by other sources, are watched than when it was last asked what was counted.
     counts_others: bool,
-    /// Regular polls so far.
-    polls: u64,
+    rounds: Rounds,
 }
 
 impl Poller {
@@ -92,7 +99,7 @@ impl Poller {
             left_alone: BTreeSet::new(),
             is_news: false,
             counts_others: false,
-            polls: 0,
+            rounds: Rounds::default(),
         }
     }
 
@@ -100,13 +107,16 @@ impl Poller {
     pub fn watch<'d>(&mut self, devices: impl IntoIterator<Item = &'d Device>) {
         let mut known = self.take_known();
         let mut cards: Vec<Card> = Vec::new();
-        let keeping = Keeping { open: false, check_links: !self.is_kernel_sysfs() };
-        for (key, devices) in by_card(devices) {
-            let card = Card::new(key, &devices, (self.sources, &self.host, keeping), &mut known);
+        let check_links = !self.is_kernel_sysfs();
+        for (place_in_line, (key, devices)) in (0..).zip(by_card(devices)) {
+            let card = Card::new((key, place_in_line), &devices, (self.sources, &self.host, check_links), &mut known);
             cards.extend((!card.watched.is_empty()).then_some(card));
         }
         keep_open(&mut cards);
-        self.cards = cards.into_iter().map(|card| Polled { card: Arc::new(card), standing: None }).collect();
+        self.cards = cards.into_iter().map(Polled::new).collect();
+        for watched in known.values() {
+            watched.close();
+        }
         known.retain(|_, watched| watched.is_worth_keeping());
         self.absent = known;
         self.remind();
@@ -121,8 +131,10 @@ impl Poller {
     }
 
     fn poll_at(&mut self, now: Instant, occasion: &Occasion, beat: &dyn Fn()) -> Vec<Look> {
-        self.polls += u64::from(matches!(occasion, Occasion::Regular(_)));
-        let moment = Moment { polls: self.polls, now };
+        if matches!(occasion, Occasion::Regular(_)) {
+            self.rounds.go_on(now);
+        }
+        let moment = Moment { round: self.rounds.now(), now };
         let occasion = if std::mem::take(&mut self.is_news) { &Occasion::Anything } else { occasion };
         let wanted: Vec<_> = self.cards.iter().map(|polled| self.wanted(polled, occasion, moment)).collect();
         let looked_at: Vec<_> = wanted.iter().map(Option::is_some).collect();
@@ -130,7 +142,7 @@ impl Poller {
         let key = |wanted: &Wanted| wanted.card.key.clone();
         let look = move |wanted: Wanted| {
             let is_other = wanted.card.look(&wanted.places, moment);
-            (is_other || !wanted.is_routine).then(|| wanted.card.standing())
+            if is_other || !wanted.is_routine { wanted.card.standing().map(Some) } else { Ok(None) }
         };
         let wanted = wanted.into_iter().flatten().collect();
         let mut outcomes = self.fence.each_within(deadline, wanted, key, look, beat).into_iter();
@@ -187,12 +199,18 @@ impl Poller {
         news.then(|| self.memories.clone())
     }
 
-    /// The numbers that sources have read that are no findings; `None` where none was read since this was asked last.
+    /// The numbers that sources have read that are no findings; `None` where they are those of when this was asked last.
     pub fn new_counts(&mut self) -> Option<Vec<Count>> {
-        let cards = || self.cards.iter().map(|polled| &polled.card);
-        let news = cards().filter(|card| card.take_counted()).count();
-        let is_other = std::mem::take(&mut self.counts_others) || news > 0;
-        is_other.then(|| self.cards.iter().flat_map(|polled| polled.card.counts(&self.left_alone)).collect())
+        let asks_all = std::mem::take(&mut self.counts_others);
+        let mut is_other = asks_all;
+        for Polled { card, counts, .. } in &mut self.cards {
+            if card.take_counted() || asks_all {
+                let now = card.counts(&self.left_alone);
+                is_other |= *counts != now;
+                *counts = now;
+            }
+        }
+        is_other.then(|| self.cards.iter().flat_map(|polled| polled.counts.iter().cloned()).collect())
     }
 
     /// What a later process has to know.
@@ -245,21 +263,28 @@ impl Polled {
     /// What is said of its devices after a look, which answers how that has left the card unless as before, or without one.
     fn said_after(
         &mut self,
-        outcome: Option<Outcome<Option<Standing>>>,
+        outcome: Option<Outcome<Result<Option<Standing>, Busy>>>,
         moment: Moment,
         deadline: Duration,
     ) -> Vec<Look> {
         let before = self.standing.take();
         self.standing = match outcome {
             None => before,
-            Some(Outcome::Done(Some(standing))) => Some(standing),
-            Some(Outcome::Done(None)) => before.map(|standing| standing.gone_on(moment)),
-            Some(Outcome::Overdue) => return self.card.overdue(deadline),
+            Some(Outcome::Done(Ok(Some(standing)))) => Some(standing),
+            Some(Outcome::Done(Ok(None))) => before.map(|standing| standing.gone_on(moment)),
+            Some(Outcome::Done(Err(Busy)) | Outcome::Overdue) => return self.card.overdue(deadline),
             Some(Outcome::NotStarted) => return self.card.not_looked(FULL),
             Some(Outcome::Panicked(message)) => return self.card.not_looked(&format!("defect in a look: {message}")),
         };
-        let card = &self.card;
-        self.standing.get_or_insert_with(|| card.standing()).said.clone()
+        let standing = match self.standing.take() {
+            Some(standing) => standing,
+            // Whoever still looks at it has been given up.
+            None => match self.card.standing() {
+                Ok(standing) => standing,
+                Err(Busy) => return self.card.overdue(deadline),
+            },
+        };
+        self.standing.insert(standing).said.clone()
     }
 }
 

@@ -17,12 +17,12 @@ pub(super) struct Power {
 }
 
 impl Power {
-    /// How many descriptors it keeps open at most.
-    pub(super) const MOST_OPEN: u64 = 2;
+    /// How many descriptors it keeps open: several subjects of a card ask after the same function.
+    pub(super) const MOST_OPEN: u64 = 0;
 
     /// Of the PCI function with this directory, which includes the host root.
     pub(super) fn of(function: &Path) -> Self {
-        let file = |name: &str| KeptFile::new(function.join(name));
+        let file = |name: &str| KeptFile::shared(function.join(name));
         Self { runtime_status: file("power/runtime_status"), power_state: file("power_state") }
     }
 
@@ -33,7 +33,7 @@ impl Power {
     }
 
     /// Why the function must be left alone; `None` for one that is awake, or that says nothing about it.
-    pub(super) fn asleep(&mut self, keeping: Keeping) -> Option<String> {
+    pub(super) fn asleep(&mut self, keeping: Keeping<'_>) -> Option<String> {
         let status = self.runtime_status.read(keeping);
         if let Ok((text, _)) = &status {
             let status = trimmed(text);
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_function_is_left_alone_unless_it_is_awake_or_nothing_is_known() {
         let function = tempfile::tempdir().unwrap();
-        let keeping = Keeping { open: true, check_links: true };
+        let keeping = Keeping { open: true, check_links: true, read_once: None };
         let mut power = Power::of(function.path());
         assert_eq!(power.asleep(keeping), None, "nothing is known");
         create_dir(function.path().join("power")).unwrap();

@@ -321,7 +321,7 @@ pub struct Here<'a> {
     /// The subject's file, as the host itself names it.
     pub file: &'a str,
     /// Whether files stay open.
-    pub keeping: Keeping,
+    pub keeping: Keeping<'a>,
     /// This moment.
     pub now: Instant,
 }

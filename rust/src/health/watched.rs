@@ -1,51 +1,20 @@
 //! One subject that is looked at again and again: when it is due, and what the last look came to.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::count::Count;
 use super::kept_file::Keeping;
+use super::rounds::{EACH, next_turn};
 use super::source::{About, Class, Examination, Here, Sight, Subject};
 use crate::host::Host;
 
 /// When a look is taken.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
-    /// Regular polls so far.
-    pub(super) polls: u64,
+    /// Which round of regular polls it is: see [`super::rounds::Rounds`].
+    pub(super) round: u64,
     pub(super) now: Instant,
-}
-
-/// When a look is due: with this regular poll, or at this moment where polls are rare.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Due {
-    polls: u64,
-    at: Instant,
-}
-
-impl Due {
-    fn at_once() -> Self {
-        Self { polls: 0, at: Instant::now() }
-    }
-
-    /// So many regular polls after a look, or as many seconds.
-    fn after(last: Moment, period: u32) -> Self {
-        Self { polls: last.polls + u64::from(period), at: last.now + Duration::from_secs(period.into()) }
-    }
-
-    /// With the poll after a look.
-    pub(super) fn next(last: Moment) -> Self {
-        Self::after(last, EACH_POLL)
-    }
-
-    pub(super) fn is_over(self, moment: Moment) -> bool {
-        moment.polls >= self.polls || moment.now >= self.at
-    }
-
-    /// Whichever of both is first.
-    pub(super) fn or_sooner(self, other: Self) -> Self {
-        Self { polls: self.polls.min(other.polls), at: self.at.min(other.at) }
-    }
 }
 
 /// Card, source, file and variant of a subject.
@@ -116,20 +85,13 @@ impl Watched {
         news
     }
 
-    /// Whether it is time to look. What hangs is due, so that it is not forgotten that it does.
-    pub(super) fn is_due(&self, moment: Moment) -> bool {
-        self.try_lock().is_none_or(|state| self.due_in(&state).0.is_over(moment))
-    }
-
-    /// When it is time to look, and whether that is with each poll.
-    pub(super) fn due(&self) -> (Due, bool) {
-        self.due_in(&self.lock())
-    }
-
-    fn due_in(&self, state: &State) -> (Due, bool) {
-        let Some((sight, last)) = &state.last else { return (Due::at_once(), false) };
+    /// In which round a card with this place in the line looks at it next, and whether it does so in each; nothing while it is being
+    /// looked at.
+    pub(super) fn due(&self, place_in_line: u64) -> Option<(u64, bool)> {
+        let state = self.try_lock()?;
+        let Some((sight, last)) = &state.last else { return Some((0, false)) };
         let period = period(self.source.reads, sight, state.examination.is_urgent(), state.was_there);
-        (Due::after(*last, period), period == EACH_POLL)
+        Some((next_turn(last.round, period, place_in_line), period == EACH))
     }
 
     /// Whether its last look found something, so that there is nothing to confirm until it is due.
@@ -137,11 +99,11 @@ impl Watched {
         self.try_lock().is_some_and(|state| matches!(state.last, Some((Sight::Seen(_), _))))
     }
 
-    /// What the last look came to, where that says anything.
-    pub(super) fn said(&self) -> Option<Sight> {
-        let state = self.lock();
-        let sight = state.last.as_ref().map(|(sight, _)| sight)?;
-        (!matches!(sight, Sight::Fine | Sight::Nothing)).then(|| sight.clone())
+    /// What the last look came to, where that says anything; an error while it is being looked at.
+    pub(super) fn said(&self) -> Result<Option<Sight>, Busy> {
+        let state = self.try_lock().ok_or(Busy)?;
+        let sight = state.last.as_ref().map(|(sight, _)| sight);
+        Ok(sight.filter(|sight| !matches!(sight, Sight::Fine | Sight::Nothing)).cloned())
     }
 
     /// What it has counted; an error where that cannot be asked, because it is being looked at.
@@ -153,11 +115,16 @@ impl Watched {
         self.try_lock().is_none()
     }
 
-    /// Whether it has a count to go on with. Its files are closed; those of one that hangs stay.
+    /// Whether it has a count to go on with, or is being looked at.
     pub(super) fn is_worth_keeping(&self) -> bool {
-        let Some(mut state) = self.try_lock() else { return true };
-        state.examination.close();
-        state.examination.has_counted()
+        self.try_lock().is_none_or(|state| state.examination.has_counted())
+    }
+
+    /// Closes its files; those of one that hangs stay.
+    pub(super) fn close(&self) {
+        if let Some(mut state) = self.try_lock() {
+            state.examination.close();
+        }
     }
 
     /// What a later process has to know of it; an error where that cannot be asked, because it is being looked at.
@@ -188,47 +155,32 @@ impl Watched {
     }
 }
 
-const EACH_POLL: u32 = 1;
-
-/// So many regular polls, or seconds, from one look to the next at what may wake a device or wait for it, or at what an event
-/// tells of: a node or a driver that goes.
-const SELDOM: u32 = 10;
+/// So many rounds from one look to the next at what may wake a device or wait for it, or at what an event tells of: a node or a
+/// driver that goes.
+const SELDOM: u64 = 10;
 
 /// The same for what keeps the card's firmware busy.
-const VERY_SELDOM: u32 = 30;
+const VERY_SELDOM: u64 = 30;
 
 /// The same for an attribute that has never been there: it comes with a driver, of which an event tells.
-const RARELY: u32 = 60;
+const RARELY: u64 = 60;
 
-/// Regular polls from one look to the next; where polls are rarer than one a second, as many seconds.
-fn period(reads: Class, sight: &Sight, is_urgent: bool, was_there: bool) -> u32 {
+/// Rounds from one look to the next, at most.
+fn period(reads: Class, sight: &Sight, is_urgent: bool, was_there: bool) -> u64 {
     match (reads, sight) {
-        (_, Sight::Unsure(_)) => EACH_POLL,
+        (_, Sight::Unsure(_)) => EACH,
         (Class::Firmware, _) if !is_urgent => 2 * VERY_SELDOM,
         (_, Sight::Nothing) if !was_there => RARELY,
         (Class::Firmware, _) => VERY_SELDOM,
         (Class::ConfigSpace | Class::DeviceRegisters | Class::Filesystem, _) | (_, Sight::Nothing) => SELDOM,
         _ if !is_urgent => SELDOM,
-        (Class::KernelMemory | Class::None, _) => EACH_POLL,
+        (Class::KernelMemory | Class::None, _) => EACH,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_look_is_due_after_so_many_polls_and_where_polls_are_rare_after_so_many_seconds() {
-        let start = Instant::now();
-        let at = |polls, seconds| Moment { polls, now: start + Duration::from_secs(seconds) };
-        for (polls, seconds, period, expected) in
-            [(0, 0, 1, false), (1, 0, 1, true), (9, 9, 10, false), (10, 1, 10, true), (2, 10, 10, true)]
-        {
-            let due = Due::after(at(0, 0), period);
-            assert_eq!(due.is_over(at(polls, seconds)), expected, "{polls} {seconds} {period}");
-            assert_eq!(due.or_sooner(Due::after(at(0, 0), 60)).is_over(at(polls, seconds)), expected);
-        }
-    }
 
     #[test]
     fn what_may_wake_or_block_is_read_seldom_and_what_was_never_there_rarely() {

@@ -3,6 +3,7 @@
 //! Reading is apart from parsing: [`Attribute`] is the text and where it was found, its methods turn the text into types.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -60,12 +61,17 @@ pub fn open(directory: impl AsFd, name: impl AsRef<Path>) -> Result<OwnedFd, Cau
 /// # Errors
 /// The kernel's error, or [`Cause::TooLarge`].
 pub fn read_open(file: impl AsFd) -> Result<String, Cause> {
-    let mut buffer = [0_u8; LARGEST + 1];
-    let length = rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut buffer[..], 0)).map_err(Cause::System)?;
-    if length > LARGEST {
+    let mut buffer = [MaybeUninit::uninit(); LARGEST + 1];
+    let (content, _) = loop {
+        match rustix::io::pread(&file, &mut buffer[..], 0) {
+            Err(Errno::INTR) => {}
+            read => break read.map_err(Cause::System)?,
+        }
+    };
+    if content.len() > LARGEST {
         return Err(Cause::TooLarge);
     }
-    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    Ok(String::from_utf8_lossy(content).into_owned())
 }
 
 impl Attribute {

@@ -118,10 +118,15 @@ class Images:
         for program in tree.glob("usr/local/bin/*"):
             if not program.is_symlink() and program.read_bytes()[:2] == b"#!":
                 program.write_text(re.sub(r"\A#!.*", "#!/usr/local/bin/python3", program.read_text()))
-        for library in _libraries(python):
+        libraries = _libraries(python)
+        for library in libraries:
             place = tree / library.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(library, place)
+        # As in the official image: a later stage copies files, and no variables.
+        places = {"/usr/local/lib", *(str(Path(library).parent) for library in libraries)}
+        (tree / "etc/ld.so.conf").write_text("\n".join(sorted(places)) + "\n")
+        subprocess.run(["ldconfig", "-r", tree], check=True)
         certificates = Path("/etc/ssl/certs/ca-certificates.crt")
         if certificates.exists():
             (tree / "etc/ssl/certs").mkdir(parents=True)
@@ -129,7 +134,6 @@ class Images:
         environment = {
             name: value for name, value in os.environ.items() if name.startswith("PIP_") and name != "PIP_FIND_LINKS"
         }
-        environment |= {"LD_LIBRARY_PATH": "/usr/local/lib"}
         (tree / "var/lib/dpkg").mkdir(parents=True)
         (tree / "var/lib/dpkg/status").touch()
         (context / "Containerfile").write_text(

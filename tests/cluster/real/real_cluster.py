@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,7 +28,7 @@ sandbox = 'localhost/small:1'
 # Without the right to raise limits runc could not lower an OOM score.
 restrict_oom_score_adj = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
-bin_dirs = ['{cni}']
+{cni}
 conf_dir = '/etc/cni/net.d'
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
 runtime_type = 'io.containerd.runc.v2'
@@ -231,8 +232,14 @@ class RealCluster(WholeNode):
         self.start_containerd()
         self.start_kubelet()
 
+    def _cni_programs(self):
+        """Where they are, as this containerd is told; before 2.1 it takes one directory."""
+        said = subprocess.run([self._runtime / "containerd", "--version"], check=True, capture_output=True, text=True)
+        major, minor = map(int, re.search(r" v?(\d+)\.(\d+)\.", said.stdout).groups())
+        return f"bin_dirs = ['{_CNI}']" if (major, minor) >= (2, 1) else f"bin_dir = '{_CNI}'"
+
     def _write_files(self):
-        configuration = _CONTAINERD.format(socket=_SOCKET, cni=_CNI, runc=self._runc)
+        configuration = _CONTAINERD.format(socket=_SOCKET, cni=self._cni_programs(), runc=self._runc)
         (self.directory / "run/containerd.toml").write_text(configuration)
         self.run("tee", "/etc/cni/net.d/10-pods.conflist", given=json.dumps(_NETWORK))
 

@@ -1,14 +1,26 @@
 {{/* Names and labels. */}}
 
 {{- define "devherd.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- default .Chart.Name .Values.nameOverride }}
 {{- end }}
 
-{{/* Short enough for the name of a pool behind it. */}}
+{{/* Short enough for the name of a pool behind it; two long ones that begin alike stay apart. */}}
 {{- define "devherd.fullname" -}}
 {{- $name := include "devherd.name" . }}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
-{{- default $full .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- $full = default $full .Values.fullnameOverride }}
+{{- if gt (len $full) 40 }}{{ $full = printf "%s-%s" (trunc 32 $full | trimSuffix "-") (sha256sum $full | trunc 7) }}{{ end }}
+{{- $full }}
+{{- end }}
+
+{{- define "devherd.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
+{{- end }}
+
+{{/* Of what belongs to no namespace: each installation of a cluster has its own. */}}
+{{- define "devherd.clusterName" -}}
+{{- $namespace := include "devherd.namespace" . }}{{ $full := include "devherd.fullname" . }}
+{{- ternary $full (printf "%s-%s" $namespace $full) (eq $namespace $full) }}
 {{- end }}
 
 {{- define "devherd.serviceAccount" -}}
@@ -21,7 +33,12 @@ app.kubernetes.io/name: {{ include "devherd.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* Those of every object; a label of the user's takes the place of none of them. */}}
 {{- define "devherd.labels" -}}
+{{- merge (include "devherd.ownLabels" . | fromYaml) (default dict .Values.commonLabels) | toYaml }}
+{{- end }}
+
+{{- define "devherd.ownLabels" -}}
 {{ include "devherd.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}

@@ -2,33 +2,65 @@
 
 {{/* All pools, as JSON: each with the values that it does not have itself from the top. */}}
 {{- define "devherd.pools" -}}
-{{- $common := omit .Values "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "serviceAccount" "rbac" "pools" "podMonitor" "prometheusRule" "dashboard" "networkPolicy" "resourceQuota" "global" }}
+{{- $common := omit .Values "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "namespaceOverride" "commonLabels" "serviceAccount" "rbac" "pools" "podMonitor" "prometheusRule" "dashboard" "networkPolicy" "resourceQuota" "global" }}
+{{- $common = merge $common (include "devherd.nothing" . | fromYaml) }}
 {{- $pools := list }}
 {{- range default (list dict) .Values.pools }}
 {{- $pool := deepCopy $common }}
 {{- include "devherd.override" (dict "to" $pool "by" .) }}
 {{- include "devherd.override" (dict "to" $pool "by" (dict "nodeSelector" (include "devherd.ownNodes" . | fromYaml))) }}
 {{- if $pool.configs }}{{ $_ := set $pool "components" (append $pool.components "config-by-label" | uniq) }}{{ end }}
+{{- include "devherd.checkConfigs" $pool }}
 {{- $pools = append $pools $pool }}
 {{- end }}
 {{- include "devherd.checkPools" .Values.pools }}
 {{- toJson $pools }}
 {{- end }}
 
+{{/* A value that is there without anything, `tolerations:`, is one that is not set. */}}
+{{- define "devherd.nothing" -}}
+{components: [], config: {}, configs: {}, configLabel: "", configDefault: "", nodeSelector: {}, affinity: {}, tolerations: [], priorityClassName: "", resources: {},
+updateStrategy: {}, podAnnotations: {}, podLabels: {}, podSecurityContext: {}, securityContext: {}, extraArgs: [], extraEnv: [], extraVolumes: [], extraVolumeMounts: []}
+{{- end }}
+
+{{- define "devherd.checkConfigs" -}}
+{{- if and .configs .configDefault (not (hasKey .configs .configDefault)) }}
+{{- fail (printf "configDefault: %s is none of configs — nodes without the label would have no configuration — name one of these: %s" .configDefault (keys .configs | sortAlpha | join ", ")) }}
+{{- end }}
+{{- end }}
+
 {{/* Two on one node would take each other's registrations away: what can be seen of that here is refused. */}}
 {{- define "devherd.checkPools" -}}
-{{- $names := list }}{{ $rest := list }}
+{{- $names := list }}{{ $rest := list }}{{ $pools := . }}
 {{- range . }}
 {{- if has .name $names }}{{ fail (printf "pools: two are named %s — each needs a name of its own — rename one" .name) }}{{ end }}
 {{- $names = append $names .name }}
 {{- if .rest }}{{ $rest = append $rest .name }}{{ end }}
 {{- if and .rest (or .nodeSelector .affinity) }}{{ fail (printf "pools: %s has rest and nodes of its own — rest are the nodes that no other pool has — leave nodeSelector and affinity out" .name) }}{{ end }}
 {{- end }}
+{{- range $one := . }}
+{{- range $other := $pools }}
+{{- if and (ne $one.name $other.name) (include "devherd.hasAllNodesOf" (list $one $other)) }}
+{{- fail (printf "pools: each node of %s is one of %s as well — two devherds on a node displace each other — give %s a label that the others lack" $other.name $one.name $one.name) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if gt (len $rest) 1 }}{{ fail (printf "pools: %s have rest — each node would be in all of them — leave it to one" (join ", " $rest)) }}{{ end }}
 {{- if $rest }}
 {{- range . }}
 {{- if or .affinity (gt (len (default dict .nodeSelector)) 1) }}{{ fail (printf "pools: %s is on nodes by more than one label — which nodes are the rest cannot be told — give it one label, or give %s an affinity" .name (first $rest)) }}{{ end }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether every node of the second pool is also one of the first, by what their labels say. */}}
+{{- define "devherd.hasAllNodesOf" -}}
+{{- $one := first . }}{{ $other := last . }}
+{{- if not (or $one.rest $other.rest $one.affinity $other.affinity) }}
+{{- $there := include "devherd.ownNodes" $other | fromYaml }}
+{{- $all := true }}
+{{- range $key, $value := include "devherd.ownNodes" $one | fromYaml }}{{ if ne (get $there $key) $value }}{{ $all = false }}{{ end }}{{ end }}
+{{- if $all }}true{{ end }}
 {{- end }}
 {{- end }}
 

@@ -24,8 +24,22 @@
 {{- if and (eq .strategy.type "RollingUpdate") $surge $unavailable }}
 {{- fail "updateStrategy: both maxSurge and maxUnavailable are set — Kubernetes takes one of them — set the other to 0" }}
 {{- end }}
-{{- if and $surge .pod.hostNetwork }}
+{{- if eq .strategy.type "OnDelete" }}{{ $_ := unset .strategy "rollingUpdate" }}
+{{- else if not (or $surge $unavailable) }}
+{{- fail "updateStrategy: both maxSurge and maxUnavailable are 0 — no node would ever get a new pod — set one of them to 1 or more" }}
+{{- end }}
+{{- if and (eq .strategy.type "RollingUpdate") $surge .pod.hostNetwork }}
 {{- fail "updateStrategy: maxSurge is set with the component host-network — the port is the node's, and a second pod cannot have it — set maxUnavailable, and maxSurge to 0" }}
+{{- end }}
+{{- end }}
+
+{{/* Rights at the API server are of no use to a pod without a token; those of one component come with another. */}}
+{{- define "devherd.checkToken" -}}
+{{- $pod := .pod }}{{ $files := .root.Files }}
+{{- range .pool.components }}
+{{- if and ($files.Get (printf "files/components/%s/rbac.yaml" .)) (not $pod.automountServiceAccountToken) }}
+{{- fail (printf "components: %s is without events — the token by which it asks the API server comes with that one — add events" .) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -40,11 +54,13 @@
 {{- $_ := unset $pod "runtimeClassName" }}
 {{- with $pool.nvidia.runtimeClassName }}{{ $_ := set $pod "runtimeClassName" . }}{{ end }}
 {{- end }}
+{{- include "devherd.override" (dict "to" $pod.securityContext "by" $pool.podSecurityContext) }}
 {{- include "devherd.applyNodes" . }}
 {{- include "devherd.applyVolumes" . }}
 {{- $_ := set $container "image" (include "devherd.image" .root) }}
 {{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy }}
 {{- include "devherd.override" (dict "to" $container.resources "by" $pool.resources) }}
+{{- include "devherd.override" (dict "to" $container.securityContext "by" $pool.securityContext) }}
 {{- $_ := set $container "args" (concat $container.args $pool.extraArgs) }}
 {{- range $name, $value := dict "DEVHERD_CONFIG_LABEL" $pool.configLabel "DEVHERD_CONFIG_DEFAULT" $pool.configDefault }}
 {{- if $value }}{{ $_ := set $container "env" (append $container.env (dict "name" $name "value" $value)) }}{{ end }}

@@ -16,12 +16,12 @@ def events_section(events: Sequence[Event]) -> Html:
     if not events:
         return Html()
     rows = map(_row, reversed(events[-MOST_EVENTS:]))
-    head = ("Time", "What", "Where", "")
+    head = ("Time", "Kind", "Where", "What")
     return element(
         "section",
         element("h2", "Recent events"),
         table("What has happened lately, newest first", head, rows),
-        element("p", "More: ", element("code", "devherd events")),
+        element("p", "All: ", element("code", "devherd events")),
         id="events",
     )
 

@@ -87,4 +87,6 @@ def _narrowed(view: View) -> Html:
 
 
 def _nothing(view: View) -> Html:
-    return element("p", "No device matches." if view.is_narrowed else "No devices have been found.")
+    if view.is_narrowed:
+        return element("p", "No device matches.")
+    return element("p", "No devices have been found: ", element("code", "devherd scan"), " says where it looked.")

@@ -9,8 +9,8 @@ MOST_ROWS = 100
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
-    """The first cell of a row names it."""
-    shown = [_row(first, rest) for first, *rest in rows]
+    """The first cell of a row names it. Where there is no room for columns, each cell says what it is."""
+    shown = [_row(head[1:], first, rest) for first, *rest in rows]
     more = len(shown) - MOST_ROWS
     return joined(
         element(
@@ -30,5 +30,6 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> H
     )
 
 
-def _row(first: str, rest: Iterable[str]) -> Html:
-    return element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
+def _row(head: Sequence[str], first: str, rest: Iterable[str]) -> Html:
+    cells = (element("td", cell, data_label=label) for label, cell in zip(head, rest, strict=True))
+    return element("tr", element("th", first, scope="row"), *cells)

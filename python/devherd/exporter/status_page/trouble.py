@@ -9,7 +9,8 @@ from devherd.instance import RUNNING, Herd
 from devherd.proto import spool_pb2
 from devherd.spool.listing import size_of
 
-PROBLEMS, SOURCES, CONFIGURATION, PROCESSES = "problems", "sources", "configuration", "processes"
+PROBLEMS, SOURCES, CONFIGURATION = "problems", "sources", "configuration"
+PROCESSES, RESOURCES = "processes", "resources"
 """Places on the page. A resource's is its name."""
 
 
@@ -63,7 +64,7 @@ def headline(herd: Herd) -> str:
 
 def troubles(herd: Herd, heartbeats: Heartbeats) -> Sequence[Trouble]:
     """What is bad, then what is a warning."""
-    found = [*_of_the_instance(herd, heartbeats), *_of_resources(herd), *_of_the_scan(herd)]
+    found = [*_of_the_instance(herd, heartbeats), *_of_registration(herd), *_of_resources(herd), *_of_the_scan(herd)]
     return sorted(found, key=lambda trouble: not trouble.is_bad)
 
 
@@ -81,11 +82,12 @@ def _of_the_instance(herd: Herd, heartbeats: Heartbeats) -> Iterator[Trouble]:
     for reason in health.reasons_not_alive(herd, heartbeats):
         if not reason.startswith("scanner: ") or "scanner" not in herd.children:  # else it is among the processes
             yield Trouble(reason, PROCESSES)
+    of_resources = [herd.child_of(resource.name) for resource in herd.resources]
     for name, child in sorted(herd.children.items()):
-        if is_failing(child):
+        if is_failing(child) and child not in of_resources:  # a resource's own line says what its process does
             last_exit = f", last exit: {child.last_exit}" if child.last_exit else ""
             yield Trouble(f"{name}: {child.state}{last_exit}", PROCESSES)
-        elif is_silent(child, heartbeats):
+        if is_silent(child, heartbeats):
             yield Trouble(f"{name}: no heartbeat for more than {health.STALE_SECONDS:.0f} s", PROCESSES)
     if herd.configuration.refusal:
         yield Trouble(f"configuration not reloaded, the old one stays: {herd.configuration.refusal}", CONFIGURATION)
@@ -94,11 +96,18 @@ def _of_the_instance(herd: Herd, heartbeats: Heartbeats) -> Iterator[Trouble]:
         yield Trouble(f"{number} configuration warning{'' if number == 1 else 's'}", CONFIGURATION, is_bad=False)
 
 
+def _of_registration(herd: Herd) -> Iterator[Trouble]:
+    """Each reason once: when the kubelet is away, all resources have the same."""
+    for detail, names in herd.waiting().items():
+        if len(names) == 1:
+            yield Trouble(f"{names[0]}: {detail}", names[0])
+        else:
+            whose = "all" if len(names) == len(herd.resources) else f"{len(names)} of"
+            yield Trouble(f"{whose} {len(herd.resources)} resources: {detail}", RESOURCES)
+
+
 def _of_resources(herd: Herd) -> Iterator[Trouble]:
     for resource in herd.resources:
-        registration = herd.registration(resource.name)
-        if not registration.registered:
-            yield Trouble(f"{resource.name}: {registration.detail}", resource.name)
         counted = count(resource)
         if counted.unhealthy:
             reasons = sorted({reason for device in resource.devices for reason in device.reasons})

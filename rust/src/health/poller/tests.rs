@@ -300,10 +300,11 @@ fn make(tree: &Tree, file: &str, (good, bad): (&str, &str), change: Change) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Against a poller that has never looked before and looks at everything.
+    /// Against a poller that has never looked before and looks at everything; wherever the card is in the line.
     #[test]
     fn whatever_happens_is_found_within_as_many_polls_as_its_reads_are_worth(
         first in [change(), change()],
+        before_it in 0_u64..12,
         changes in prop::collection::vec((0_usize..2, change(), 0_u64..70, any::<bool>()), 1..8),
     ) {
         let tree = Tree::new();
@@ -318,10 +319,12 @@ proptest! {
         let is_there_at_first = first.map(|change| !matches!(change, Change::Gone));
         let of_an_fpga = |card, id| Device { vendor: "intel-fpga".into(), ..with_function(card, id) };
         let with_register = Device { readings: vec![fpga_errors::of_port(PORT)], ..of_an_fpga("card", "port.0") };
-        let devices = [with_register, of_an_fpga("other", "port.1")];
+        let others = (0..before_it).map(|number| device(&format!("before{number}"), "port", vec![fpga_errors::of_port(ENGINE)]));
+        let devices: Vec<_> = others.chain([with_register, of_an_fpga("other", "port.1")]).collect();
         let mut cheap = poller(&tree);
         cheap.watch(&devices);
         regular(&mut cheap, &[]);
+        let mut was_gone = [false; 2];
         for (which, change, polls, is_told) in changes {
             let (file, texts, ..) = files[which];
             make(&tree, file, texts, change);
@@ -336,17 +339,37 @@ proptest! {
             let mut naive = poller(&tree);
             naive.watch(&devices);
             let expected = polled(&mut naive);
-            for ((_, _, reason, period), is_there) in files.iter().zip(is_there_at_first) {
+            let known = is_there_at_first.into_iter().zip(was_gone);
+            for ((_, _, reason, period), (was_there, was_gone)) in files.iter().zip(known) {
                 let is_said = |looks: &[Look]| {
                     let has = |look: &&Look| look.findings.iter().any(|finding| finding.reason == *reason);
                     looks.iter().filter(has).map(|look| look.id.clone()).collect::<Vec<_>>()
                 };
-                if is_told || polls >= if is_there { *period } else { 60 } {
+                // What is gone is looked for at each tenth poll, what was never there at each sixtieth.
+                let within = if !was_there { 60 } else if was_gone { 10 } else { *period };
+                if is_told || polls >= within {
                     prop_assert_eq!(is_said(&found), is_said(&expected), "{} after {} polls", reason, polls);
                 }
             }
+            was_gone[which] |= matches!(change, Change::Gone);
         }
     }
+}
+
+#[test]
+fn cards_take_turns_at_what_is_looked_at_seldom_so_that_no_poll_looks_at_all() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    let register = |card: usize| format!("/sys/card{card}/errors");
+    let device = |card| device(&format!("card{card}"), "port", vec![fpga_errors::of_port(register(card))]);
+    (0..100).for_each(|card| tree.write(&register(card), "0x0"));
+    poller.watch(&(0..100).map(device).collect::<Vec<_>>());
+    assert_eq!(regular(&mut poller, &[]), []);
+    // An event, after which everything is looked at together, brings nobody out of his turn.
+    polled(&mut poller);
+    (0..100).for_each(|card| tree.write(&register(card), "0x1"));
+    let found: Vec<_> = (0..10).map(|_| regular(&mut poller, &[]).len()).collect();
+    assert_eq!(found, [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
 }
 
 #[test]
@@ -442,6 +465,43 @@ fn a_card_that_hangs_is_overdue_with_the_file_that_hangs_and_costs_no_other() {
     }
 }
 
+#[test]
+fn a_card_that_nobody_was_sent_to_and_that_still_hangs_is_overdue_at_once() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    tree.write(PORT, "0x0");
+    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
+    assert_eq!(polled(&mut poller), []);
+    let held = Arc::clone(&poller.cards[0].card.watched[0]);
+    let hang = held.lock();
+    let deadline = poller.fence.deadline();
+    poller.cards[0].standing = None;
+    let moment = Moment { round: 0, now: *BEGAN };
+    for outcome in [None, Some(Outcome::Done(Err(Busy)))] {
+        let looks = poller.cards[0].said_after(outcome, moment, deadline);
+        assert_eq!(looks[0].findings, [probe::timeout(deadline, PORT)]);
+    }
+    drop(hang);
+    assert_eq!(poller.cards[0].said_after(None, moment, deadline), []);
+}
+
+#[test]
+fn the_files_of_a_card_that_lost_its_share_of_descriptors_are_closed_at_once() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    let open = |tree: &Tree| {
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let targets = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        targets.filter(|target| *target == tree.path(&format!("{FUNCTION}/aer_dev_nonfatal"))).count()
+    };
+    tree.set("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL 0");
+    let devices: Vec<_> = (0..600).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect();
+    poller.watch(&devices[599..]);
+    assert_eq!((polled(&mut poller), open(&tree)), (vec![], 1));
+    poller.watch(&devices);
+    assert_eq!(open(&tree), 0);
+}
+
 /// A source whose looks panic or hang, by the device's id.
 #[derive(Debug)]
 struct Rigged;
@@ -519,17 +579,17 @@ fn files_stay_open_only_as_far_as_the_limit_allows() {
     poller.watch(&[with_function("card", "gpu.0"), device("other", "port.0", vec![fpga_errors::of_port(PORT)])]);
     let most: Vec<_> =
         poller.cards.iter().map(|polled| [true, false].map(|is_urgent| polled.card.most_open(is_urgent))).collect();
-    // At both ends the counter of fatal errors, and three others; of the function itself configuration space and the width of
-    // the link, with two power attributes each, and the state of power.
-    assert_eq!(most, [[8, 7], [1, 0]]);
-    assert!(poller.cards.iter().all(|polled| polled.card.keeping.open && polled.card.keeps_seldom));
+    // At both ends the counters of fatal and of other uncorrectable errors; of the function itself configuration space and the width
+    // of the link. What several subjects look at, as the state of power, does not stay open.
+    assert_eq!(most, [[4, 2], [1, 0]]);
+    assert!(poller.cards.iter().all(|polled| polled.card.keeps_urgent && polled.card.keeps_seldom));
 }
 
 #[test]
 fn of_many_cards_only_what_is_urgent_stays_open() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
-    poller.watch(&(0..400).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect::<Vec<_>>());
+    poller.watch(&(0..600).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect::<Vec<_>>());
     let seldom = poller.cards.iter().filter(|polled| polled.card.keeps_seldom);
     assert!(seldom.map(|polled| polled.card.most_open(false)).sum::<u64>() <= SELDOM_FILES);
     assert!(!poller.cards.last().unwrap().card.keeps_seldom);

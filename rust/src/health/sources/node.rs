@@ -71,7 +71,7 @@ mod tests {
     /// What is said of a required node of the real host.
     fn sight(path: &str, number: Option<(u32, u32)>) -> Sight {
         let subject = subject(&HostPath::node(path, number));
-        let keeping = crate::health::kept_file::Keeping { open: true, check_links: true };
+        let keeping = crate::health::kept_file::Keeping { open: true, check_links: true, read_once: None };
         let (host, mut examination) = (Host::new("/"), subject.examination);
         examination.look(Here { host: &host, file: &subject.file, keeping, now: std::time::Instant::now() })
     }

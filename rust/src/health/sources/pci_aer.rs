@@ -70,20 +70,28 @@ static CORRECTABLE_RATE: About = About {
 pub(super) struct PciAer {
     about: &'static About,
     counter: &'static str,
+    /// Whether another source looks at the same counter.
+    is_shared: bool,
     /// How many errors a minute are none.
     free_a_minute: u64,
 }
 
 impl PciAer {
     /// Errors that make the link unreliable.
-    pub(super) const FATAL: Self = Self { about: &FATAL, counter: "aer_dev_fatal", free_a_minute: 0 };
+    pub(super) const FATAL: Self = Self { about: &FATAL, counter: "aer_dev_fatal", is_shared: false, free_a_minute: 0 };
     /// Errors that cost a transaction.
-    pub(super) const NONFATAL: Self = Self { about: &NONFATAL, counter: "aer_dev_nonfatal", free_a_minute: 0 };
+    pub(super) const NONFATAL: Self =
+        Self { about: &NONFATAL, counter: "aer_dev_nonfatal", is_shared: false, free_a_minute: 0 };
     /// Errors that the hardware has mended.
-    pub(super) const CORRECTABLE: Self = Self { about: &CORRECTABLE, counter: "aer_dev_correctable", free_a_minute: 0 };
+    pub(super) const CORRECTABLE: Self =
+        Self { about: &CORRECTABLE, counter: "aer_dev_correctable", is_shared: true, free_a_minute: 0 };
     /// Very many of them.
-    pub(super) const CORRECTABLE_RATE: Self =
-        Self { about: &CORRECTABLE_RATE, counter: "aer_dev_correctable", free_a_minute: MOST_A_MINUTE };
+    pub(super) const CORRECTABLE_RATE: Self = Self {
+        about: &CORRECTABLE_RATE,
+        counter: "aer_dev_correctable",
+        is_shared: true,
+        free_a_minute: MOST_A_MINUTE,
+    };
 }
 
 impl Source for PciAer {
@@ -94,10 +102,11 @@ impl Source for PciAer {
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
         let subject = |function: &Path| {
             let file = function.join(self.counter);
+            let path = host.absolute(&file);
             let counter = Counter {
                 about: self.about,
                 free_a_minute: self.free_a_minute,
-                file: KeptFile::new(host.absolute(&file)),
+                file: if self.is_shared { KeptFile::shared(path) } else { KeptFile::new(path) },
                 text: String::new(),
                 last: None,
                 begun: None,
@@ -180,7 +189,7 @@ impl Examination for Counter {
     }
 
     fn most_open(&self) -> u64 {
-        1
+        self.file.most_open()
     }
 
     fn is_urgent(&self) -> bool {

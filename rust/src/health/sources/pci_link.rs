@@ -56,7 +56,6 @@ fn subject(host: &Host, function: PathBuf, with_speed: bool) -> Subject {
         power: Power::of(&function),
         width: file("current_link_width"),
         speed: with_speed.then(|| file("current_link_speed")),
-        able: Link::default(),
         best: Link::default(),
         function,
     };
@@ -82,8 +81,6 @@ struct LinkFiles {
     width: KeptFile,
     /// Where speed matters.
     speed: Option<KeptFile>,
-    /// What both ends can do; read again whenever the function may be another one.
-    able: Link,
     /// The best that was seen in this boot.
     best: Link,
 }
@@ -148,16 +145,17 @@ impl Shortfall {
 
 impl LinkFiles {
     fn shortfalls(&mut self, keeping: Keeping) -> Result<Vec<Shortfall>, Cause> {
-        let (width, width_opened) = self.width.read(keeping)?;
-        let (speed, speed_opened) =
-            self.speed.as_mut().map_or(Ok((String::new(), false)), |file| file.read(keeping))?;
-        if width_opened || speed_opened {
-            // The directory of a function lies in that of the bridge above it, and the kernel goes up behind the link.
-            self.able = read_able(&self.function).both(read_able(&self.function.join("..")));
-        }
+        let (width, _) = self.width.read(keeping)?;
+        let (speed, _) = self.speed.as_mut().map_or(Ok((String::new(), false)), |file| file.read(keeping))?;
         let now = Link::parse(&width, &speed);
         self.best = self.best.or_better(now);
-        let best = self.best.both(self.able);
+        if !now.is_narrower_than(self.best) && !now.is_slower_than(self.best) {
+            return Ok(Vec::new());
+        }
+        // The function may be another one by now. Its directory lies in that of the bridge above it, and the kernel goes up behind
+        // the link.
+        let able = read_able(&self.function).both(read_able(&self.function.join("..")));
+        let best = self.best.both(able);
         let narrow = best.width.filter(|_| now.is_narrower_than(best));
         let slow = best.speed.filter(|_| now.is_slower_than(best));
         let narrow = narrow.map(|best| Shortfall::new("current_link_width", &width, best));

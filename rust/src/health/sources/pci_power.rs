@@ -29,7 +29,7 @@ impl Source for PciPower {
         let functions = device.functions.iter().map(|function| host.absolute(&function.path));
         let physical = functions.filter(|function| pci::physical_function(host, function).is_none());
         let subject = |file: std::path::PathBuf| {
-            Subject::new(host.own_path(&file).to_string_lossy(), State { file: KeptFile::new(file) })
+            Subject::new(host.own_path(&file).to_string_lossy(), State { file: KeptFile::shared(file) })
         };
         physical.map(|function| subject(function.join("power_state"))).collect()
     }
@@ -52,17 +52,9 @@ impl Examination for State {
         }
     }
 
-    fn most_open(&self) -> u64 {
-        1
-    }
-
     /// It only warns.
     fn is_urgent(&self) -> bool {
         false
-    }
-
-    fn close(&mut self) {
-        self.file.close();
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::device::{Device, PciFunction};
 use crate::health::finding::Finding;
 use crate::health::kept_file::Keeping;
+use crate::health::read_once::ReadOnce;
 use crate::health::source::{Here, Sight, Source, Subject};
 use crate::host::Host;
 
@@ -73,7 +74,8 @@ impl Watching<'_> {
 
     /// What each subject comes to.
     pub(in crate::health) fn sights(&mut self) -> Vec<Sight> {
-        let keeping = Keeping { open: true, check_links: true };
+        let read_once = ReadOnce::default();
+        let keeping = Keeping { open: true, check_links: true, read_once: Some(&read_once) };
         let look = |subject: &mut Subject| {
             let Subject { file, examination, .. } = subject;
             examination.look(Here { host: self.host, file, keeping, now: self.now })

@@ -1,6 +1,6 @@
 //! Which cards there are: entries of the class directories, grouped by physical PCI function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -60,11 +60,26 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
             }
         }
     }
-    for card in cards.values_mut() {
-        let within = |region: &&PathBuf| card.entries.iter().any(|entry| region.starts_with(&entry.path));
-        card.fme_regions = fme_regions.iter().filter(within).cloned().collect();
+    let mut cards: Vec<Card> = cards.into_values().collect();
+    give_out(fme_regions, &mut cards);
+    cards
+}
+
+/// Gives regions of management engines to the cards that they lie in.
+fn give_out(fme_regions: Vec<PathBuf>, cards: &mut [Card]) {
+    let mut holders: HashMap<PathBuf, Vec<usize>> = HashMap::new();
+    for (place, card) in cards.iter().enumerate() {
+        for entry in &card.entries {
+            holders.entry(entry.path.clone()).or_default().push(place);
+        }
     }
-    cards.into_values().collect()
+    for region in fme_regions {
+        let within: BTreeSet<usize> =
+            region.ancestors().filter_map(|above| holders.get(above)).flatten().copied().collect();
+        for place in within {
+            cards[place].fme_regions.push(region.clone());
+        }
+    }
 }
 
 fn add(

@@ -1,0 +1,171 @@
+"""Serving the kubelet, tried without it: each resource on a socket beside the kubelet's, asked as by the kubelet.
+
+What an instance needs for its work and can only find out by doing it: the rights on the kubelet's directory, gRPC, and
+answers for the devices of this host.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from devherd import counted
+from devherd.counters import Counters
+from devherd.device_plugin.allocation import RefusedError, container_response
+from devherd.device_plugin.service import DevicePlugin
+from devherd.device_plugin.snapshot import Snapshot
+from devherd.device_plugin.stream import Streams
+from devherd.errors import DevherdError
+from devherd.history.record import History
+from devherd.kubelet.endpoint import SUFFIX, target
+from devherd.kubelet.registration_socket import knock
+from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from devherd.proto import spool_pb2
+from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub, add_DevicePluginServicer_to_server
+from devherd.pulse import Pulse
+from devherd.settings import Settings
+
+if TYPE_CHECKING:  # it has no counterpart at run time
+    from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginAsyncStub
+
+ANSWER_SECONDS = 10.0
+"""For all that a resource is asked."""
+_PREFIX = ".devherd-rehearsal-"
+"""The kubelet's watcher of plugins passes over names with a dot before them (pkg/kubelet/pluginmanager)."""
+
+log = logging.getLogger(__name__)
+
+
+class _Fixed:
+    """A resource that stays as it was found."""
+
+    def __init__(self, resource: spool_pb2.Resource) -> None:
+        self.latest = Snapshot(resource)
+        self.changed = Pulse()
+
+
+def rehearse(resources: Iterable[spool_pb2.Resource], settings: Settings) -> None:
+    """Serve each of the resources and have it answer. Raises DevherdError when the kubelet would not be served.
+
+    Where there is no kubelet yet, nothing can be tried.
+    """
+    directory = settings.socket_directory
+    if not directory.is_dir():
+        log.info("serving is not rehearsed: %s does not exist yet", directory)
+        return
+    _check_kubelet(settings.kubelet_socket)
+    _remove_left(directory)
+    _check_directory(directory)
+    for resource in [*resources] or [spool_pb2.Resource(name="devherd.example/none")]:
+        asyncio.run(_serve_once(resource, settings))
+
+
+def _check_kubelet(path: Path) -> None:
+    """A kubelet that is away comes back; one that may not be called never answers."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client,
+        contextlib.suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError),
+    ):
+        try:
+            client.connect(str(path))
+        except PermissionError as error:
+            raise DevherdError(
+                f"the kubelet cannot be called at {path}",
+                str(error.strerror),
+                "run devherd as root, and let no security module keep it from the socket",
+            ) from error
+
+
+def _check_directory(directory: Path) -> None:
+    """The kernel says more of what it refuses than gRPC does."""
+    path = _path_in(directory)
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.bind(str(path))
+        except OSError as error:
+            raise DevherdError(
+                f"the kubelet cannot be served in {directory}",
+                error.strerror or str(error),
+                "mount that directory of the host writable, and run devherd as root",
+            ) from error
+    path.unlink(missing_ok=True)
+
+
+def _path_in(directory: Path) -> Path:
+    return directory / f"{_PREFIX}{secrets.token_hex(4)}{SUFFIX}"
+
+
+def _remove_left(directory: Path) -> None:
+    """Sockets of rehearsals that were killed."""
+    for path in directory.glob(f"{_PREFIX}*{SUFFIX}"):
+        if knock(path) is not None:
+            path.unlink(missing_ok=True)
+
+
+async def _serve_once(resource: spool_pb2.Resource, settings: Settings) -> None:
+    path = _path_in(settings.socket_directory)
+    offered = _Fixed(resource)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS), _served(offered, path, settings), _connected(path) as plugin:
+            await _ask(plugin, offered.latest)
+    except TimeoutError as error:
+        raise _not_served(resource.name, f"no answer within {ANSWER_SECONDS:.0f} s") from error
+    except grpc.aio.AioRpcError as error:
+        raise _not_served(resource.name, f"{error.code().name}: {error.details()}") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: gRPC's for a socket that cannot be bound
+        raise _not_served(resource.name, str(error)) from error
+
+
+@asynccontextmanager
+async def _served(offered: _Fixed, path: Path, settings: Settings) -> AsyncIterator[None]:
+    counters = Counters(counted.BY_RESOURCE_CHILDREN)
+    streams = Streams(offered, counters, lambda _: None, lambda _: None)
+    server = grpc.aio.server()
+    history = History(settings.history_directory, "rehearsal")  # nothing that is asked here is noted
+    add_DevicePluginServicer_to_server(DevicePlugin(offered, streams, counters, history), server)
+    server.add_insecure_port(target(path))
+    await server.start()
+    try:
+        yield
+    finally:
+        streams.close()
+        await server.stop(0)
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 - memory of the kernel
+
+
+@asynccontextmanager
+async def _connected(path: Path) -> AsyncIterator["DevicePluginAsyncStub"]:
+    async with grpc.aio.insecure_channel(target(path)) as channel:
+        yield DevicePluginStub(channel)
+
+
+async def _ask(plugin: "DevicePluginAsyncStub", snapshot: Snapshot) -> None:
+    """As the kubelet does at a registration, and for a container that asks for one device."""
+    options = await plugin.GetDevicePluginOptions(v1beta1.Empty())
+    stream = plugin.ListAndWatch(v1beta1.Empty())
+    listed = await stream.read()
+    stream.cancel()
+    if listed != snapshot.device_list:
+        raise _not_served(snapshot.name, "the list of its devices did not arrive")
+    for device_id in sorted(snapshot.healthy)[:1]:
+        if options.get_preferred_allocation_available:
+            request = v1beta1.PreferredAllocationRequest()
+            request.container_requests.add(available_deviceIDs=[device_id], allocation_size=1)
+            await plugin.GetPreferredAllocation(request)
+        with contextlib.suppress(RefusedError):  # a container is refused for a reason: that is served, too
+            container_response(snapshot, [device_id])
+
+
+def _not_served(resource_name: str, why: str) -> DevherdError:
+    return DevherdError(
+        f"{resource_name} cannot be served to the kubelet",
+        why,
+        "see `devherd doctor`; the instance that runs goes on serving it",
+    )

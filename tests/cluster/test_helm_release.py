@@ -1,0 +1,110 @@
+"""A release of the Helm chart, at a real API server: installed, changed, taken back, removed."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from charts import CHART
+from control_plane import ControlPlane
+
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tools"}}
+DAEMON_SETS = "/apis/apps/v1/namespaces/tools/daemonsets"
+CONFIG_MAPS = "/api/v1/namespaces/tools/configmaps"
+OF_A_RELEASE = (
+    DAEMON_SETS,
+    CONFIG_MAPS,
+    "/api/v1/namespaces/tools/serviceaccounts",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+)
+
+
+class Release:
+    """Helm in the private machine of a control plane; its release `devherd` is in the namespace `tools`."""
+
+    def __init__(self, program, control_plane, directory):
+        self._program, self._control_plane, self._directory = program, control_plane, directory
+
+    def __call__(self, command, *options, values=None):
+        """What Helm prints. Raises ValueError with its words when it fails."""
+        if values is not None:
+            file = self._directory / "values.yaml"
+            file.write_text(yaml.safe_dump(values))
+            options = (*options, f"--values={file}")
+        homes = {f"HELM_{each}_HOME": str(self._directory / each) for each in ("CACHE", "CONFIG", "DATA")}
+        inside = self._control_plane.node.machine.start(
+            *(self._program, "helm", command, "devherd", *options),
+            *("--namespace=tools", "--kubeconfig=/run/kubeconfig"),
+            env=os.environ | homes, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        out, errors = inside.popen.communicate(timeout=100)
+        if inside.popen.returncode:
+            raise ValueError(errors)
+        return out
+
+    def objects(self):
+        """What of it the API server has: kind of object and name."""
+        found = set()
+        for collection in OF_A_RELEASE:
+            for each in self._control_plane.get(collection)["items"]:
+                if each["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == "devherd":
+                    found.add((collection.rpartition("/")[2], each["metadata"]["name"]))
+        return found
+
+    def template(self, pool=""):
+        """The pods of a DaemonSet, as their hash sees them."""
+        return self._control_plane.get(f"{DAEMON_SETS}/devherd{pool}")["spec"]["template"]
+
+    def config(self):
+        """The configuration that the ConfigMap has."""
+        return yaml.safe_load(self._control_plane.get(f"{CONFIG_MAPS}/devherd")["data"]["config.yaml"])
+
+
+@pytest.fixture
+def chart(tmp_path):
+    """The chart as a directory without links, and for any version: an API server that `go build` makes has none."""
+    place = shutil.copytree(CHART, tmp_path / "devherd")
+    description = (place / "Chart.yaml").read_text()
+    (place / "Chart.yaml").write_text(re.sub(r"(?m)^kubeVersion: .*\n", "", description))
+    return place
+
+
+@pytest.fixture
+def release(whole_node, helm_and_kubectl, tmp_path):
+    control_plane = ControlPlane(whole_node, "--allow-privileged=true")
+    control_plane.make("/api/v1/namespaces", NAMESPACE)
+    return Release(helm_and_kubectl, control_plane, tmp_path)
+
+
+def test_a_release_is_installed_changed_taken_back_and_removed(release, chart):
+    """A changed configuration rolls the pods, and nothing else does; of the API server's objects nothing is left."""
+    single = {"components": ["events"], "config": {"log_level": "debug"}}
+    release("install", chart, values=single)
+    first, installed = release.template(), release.objects()
+    assert release.config() == {"log_level": "debug"}
+    assert ("clusterrolebindings", "tools-devherd-events") in installed
+
+    release("upgrade", chart, values=single)
+    assert release.template() == first
+
+    release("upgrade", chart, values=single | {"config": {"log_level": "info"}})
+    assert release.config() == {"log_level": "info"}
+    assert release.template() != first
+
+    release("rollback", "1")
+    assert (release.template(), release.config()) == (first, {"log_level": "debug"})
+
+    release("upgrade", chart, values={"pools": [{"name": "gpu"}, {"name": "other", "rest": True}]})
+    pools = {name for kind, name in release.objects() if kind == "daemonsets"}
+    assert pools == {"devherd-gpu", "devherd-other"}
+    assert ("clusterroles", "tools-devherd-events") not in release.objects()
+
+    with pytest.raises(ValueError, match="additional properties 'perod' not allowed"):
+        release("upgrade", chart, values={"config": {"scan": {"perod": "5s"}}})
+    assert {name for kind, name in release.objects() if kind == "daemonsets"} == pools
+
+    release("uninstall")
+    assert release.objects() == set()
