@@ -48,11 +48,13 @@ def test_a_driver_that_loads_late_is_seen(tmp_path: Path):
 
 def test_a_driver_that_loads_late_wakes_the_scan(tmp_path: Path):
     """The kernel tells of the module, the driver and each GPU bound; then the directory of their nodes is watched."""
-    node = SimulatedNode.create(tmp_path, UNDRIVEN)
+    # One GPU: of more events than the kernel keeps for a socket (net.unix.max_dgram_qlen) the last would be lost.
+    undriven, driven = (NodeSpec(amd=[AmdSpec(cards=1, driver=driver)], tree=KERNEL) for driver in ("none", "amdgpu"))
+    node = SimulatedNode.create(tmp_path, undriven)
     native = scanner(tmp_path)
     native.scan()
     uevents = UeventSocket(str(tmp_path))
-    node.change(UNDRIVEN, DRIVEN)
+    node.change(undriven, driven)
     told = {(event["ACTION"], event["DEVPATH"]) for event in uevents.drain()[0]}
     uevents.close()
     assert {("add", "/module/amdgpu"), ("add", "/bus/pci/drivers/amdgpu"), ("add", "/class/kfd")} <= told
