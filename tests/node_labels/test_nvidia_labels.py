@@ -6,7 +6,8 @@ import pytest
 from labelled import below, labelled
 
 from devherd.inventory import Entry
-from devherd.node_labels.nvidia import family_of, sanitised
+from devherd.node_labels.node import Node
+from devherd.node_labels.nvidia import family_of, labels_of, sanitised
 from devherd.node_labels.nvidia_gpu import gpus_of
 
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -50,6 +51,10 @@ def mig(prefix: str, count: int, profile: str, memory: int, slices: int) -> dict
         f"{prefix}.memory": str(memory),
         f"{prefix}.slices.gi": str(slices),
         f"{prefix}.slices.ci": str(slices),
+        f"{prefix}.multiprocessors": str(16 * slices),
+        **{f"{prefix}.engines.{kind}": str(slices) for kind in ("copy", "decoder", "jpeg")},
+        f"{prefix}.engines.encoder": "0",
+        f"{prefix}.engines.ofa": "0",
     }
 
 
@@ -74,12 +79,34 @@ def test_without_nvml_what_it_alone_knows_is_left_out_with_the_reason(tmp_path):
     assert below(labels, "nvidia.com/") == expected
     assert {name for name, why in labels.missing.items() if "NVML alone" in why} == {
         "nvidia.com/cuda.runtime-version.full",
+        "nvidia.com/gpu.clique",
         "nvidia.com/gpu.compute.major",
         "nvidia.com/gpu.compute.minor",
         "nvidia.com/gpu.family",
         "nvidia.com/gpu.memory",
         "nvidia.com/mig.capable",
     }
+
+
+CLUSTER = "8f5c1e6a-9d3b-4c53-a3f5-0f6b1c2d3e4f"
+
+
+@pytest.mark.parametrize(
+    ("cliques", "said"),
+    [
+        ([f"{CLUSTER}.4"] * 2, f"{CLUSTER}.4"),
+        ([f"{CLUSTER}.4", None], f"{CLUSTER}.4"),
+        ([f"{CLUSTER}.4", f"{CLUSTER}.5"], "its GPUs are in 2 cliques of the NVLink fabric"),
+        ([None, None], "no GPU has joined an NVLink fabric"),
+    ],
+)
+def test_the_clique_is_that_of_all_gpus_in_the_fabric(cliques, said):
+    """Pods of one job are sent to nodes of one clique, which NVIDIA's IMEX domains need."""
+    device = SimpleNamespace(vendor="nvidia", card="0000:3b:00.0", id="GPU-1", facts={})
+    entry = Entry(device, "nvidia.com/gpu")
+    labels = labels_of(Node(entries=[entry], nvml_gpus=[{"fabric_clique": each} for each in cliques]))
+    name = "nvidia.com/gpu.clique"
+    assert labels.values.get(name, labels.missing.get(name)) == said
 
 
 def test_mixed_mig_devices_have_names_of_their_own(tmp_path):

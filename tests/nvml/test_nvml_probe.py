@@ -45,7 +45,7 @@ def gpu(number, **values):
     return {
         "pci_address": address(number), "index": number, "uuid": uuid(number), "minor": number,
         "model": "NVIDIA A100-SXM4-40GB", "memory_bytes": A100, "compute_capability": [8, 0], "mig_mode": None,
-        "mig_devices": [], "nvlinks": {}, "switch_links": 0,
+        "mig_devices": [], "nvlinks": {}, "switch_links": 0, "fabric_clique": None,
     } | values  # fmt: skip
 
 
@@ -96,7 +96,8 @@ def test_mig_devices_have_their_exact_profile_and_uuid(stub):
             "index": slot, "uuid": mig_uuid(0, slot), "gpu_instance": 7 + slot, "compute_instance": 0,
             "gpu_slices": slices.get(slot, (1, 1))[0], "compute_slices": slices.get(slot, (1, 1))[1],
             "memory_mebibytes": 19968 if slot in slices else 4864, "profile_suffixes": suffixes[slot],
-            "profile_sizes": profile.partition("gb")[0] + "gb",
+            "profile_sizes": profile.partition("gb")[0] + "gb", "multiprocessors": 0,
+            "engines": dict.fromkeys(("copy", "decoder", "encoder", "jpeg", "ofa"), 0),
         }
         for slot, profile in profiles.items()
     ]  # fmt: skip
@@ -223,3 +224,18 @@ def test_a_crash_is_the_process_s_own(stub):
     """It ends by SIGSEGV, as whoever started it can see."""
     done = probe(stub.gpu(0).say("crash", "nvmlDeviceGetName").write())
     assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "")
+
+
+def test_a_gpu_that_has_joined_a_fabric_says_which_clique_of_which_cluster(stub):
+    """One that is still joining, one that could not and one without a cluster say none."""
+    cluster = "8f5c1e6a9d3b4c53a3f50f6b1c2d3e4f"
+    for number in range(4):
+        stub.gpu(number)
+    stub.say("fabric", gpu=0, state=3, status=0, summary=1, cluster=cluster, clique=32766)
+    stub.say("fabric", gpu=1, state=2, status=0, summary=1, cluster=cluster, clique=1)
+    stub.say("fabric", gpu=2, state=3, status=6, summary=1, cluster=cluster, clique=1)
+    stub.say("fabric", gpu=3, state=3, status=0, summary=1, clique=1)
+    told = facts(stub.write())
+    expected = ["8f5c1e6a-9d3b-4c53-a3f5-0f6b1c2d3e4f.32766", None, None, None]
+    assert [gpu["fabric_clique"] for gpu in told["gpus"]] == expected
+    assert told["problems"] == []

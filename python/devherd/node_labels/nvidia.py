@@ -28,6 +28,8 @@ _FAMILIES = {
     13: "rubin",
 }
 """By the major number of the compute capability, where that decides."""
+_OF_MIG = {"slices.gi": "gpu_slices", "slices.ci": "compute_slices", "multiprocessors": "multiprocessors"}
+"""What NVML says of a MIG device: `MigDevice` in rust/src/nvml/facts.rs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ def labels_of(node: Node) -> Labels:
     labels.leave_out(
         "devherd does not write the time: the label would change with each look", "nvidia.com/gfd.timestamp"
     )
-    labels.leave_out("devherd does not read the state of the NVLink fabric", f"{_GPU}.clique")
+    _say_clique(labels, node)
     labels.leave_out(
         "devherd does not read the capability in which a vGPU says so",
         "nvidia.com/vgpu.*",
@@ -129,6 +131,20 @@ def _say_mode(labels: Labels, gpus: list[Gpu]) -> None:
         labels.say(f"{_GPU}.mode", _MODES.get(classes.pop(), "unknown") if len(classes) == 1 else "unknown")
     else:
         labels.leave_out("the PCI class is unknown", f"{_GPU}.mode")
+
+
+def _say_clique(labels: Labels, node: Node) -> None:
+    """That of all GPUs which have joined an NVLink fabric; the others have none."""
+    cliques = {gpu["fabric_clique"] for gpu in node.nvml_gpus if gpu.get("fabric_clique")}
+    label = f"{_GPU}.clique"
+    if len(cliques) == 1:
+        labels.say(label, cliques.pop())
+    elif cliques:
+        labels.leave_out(f"its GPUs are in {len(cliques)} cliques of the NVLink fabric", label)
+    elif node.nvml_gpus:
+        labels.leave_out("no GPU has joined an NVLink fabric", label)
+    else:
+        labels.leave_out("NVML alone knows it, and has not been asked or has not answered", label)
 
 
 def _say_gpus(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
@@ -216,9 +232,11 @@ def _say_migs(labels: Labels, node: Node, prefix: str, migs: list[Entry]) -> Non
     memory = fact(first, "memory_bytes")
     if memory:
         labels.say(f"{prefix}.memory", int(memory) // MEBIBYTE)
-    for name, known in (("slices.gi", "gpu_slices"), ("slices.ci", "compute_slices")):
-        if one.get(known):
-            labels.say(f"{prefix}.{name}", one[known])
-        else:
-            labels.leave_out("NVML alone knows it, and has not answered", f"{prefix}.{name}")
-    labels.leave_out("devherd does not ask NVML for it", f"{prefix}.multiprocessors", f"{prefix}.engines.*")
+    if not one.get("gpu_slices"):
+        why = "NVML alone knows it, and has not answered"
+        labels.leave_out(why, *(f"{prefix}.{name}" for name in (*_OF_MIG, "engines.*")))
+        return
+    for name, known in _OF_MIG.items():
+        labels.say(f"{prefix}.{name}", one.get(known, 0))
+    for kind, count in one.get("engines", {}).items():
+        labels.say(f"{prefix}.engines.{kind}", count)

@@ -13,6 +13,8 @@ from devherd_sim.node.entry import DeviceNode, Entry, File
 from devherd_sim.node.nvidia_model import GpuModel
 
 _CAPS_MAJOR = 506
+_MULTIPROCESSORS = 16
+"""Of a slice of an H100: NVIDIA's MIG user guide, "H100 MIG profiles"."""
 _GIBIBYTE, _MEBIBYTE = 1 << 30, 1 << 20
 # Ids of GPU instances by the eighths of memory that they have.
 _IDS = {8: range(1), 4: range(1, 3), 2: range(3, 7), 1: range(7, 15)}
@@ -39,6 +41,8 @@ class MigDevice:
             "gpu_slices": self.slices,
             "compute_slices": self.slices,
             "memory_mebibytes": self.memory_mebibytes,
+            "multiprocessors": _MULTIPROCESSORS * self.slices,
+            "engines": {"copy": self.slices, "decoder": self.slices, "encoder": 0, "jpeg": self.slices, "ofa": 0},
             "profile_suffixes": list(self.profile_suffixes),
         }
 

@@ -44,6 +44,8 @@ pub struct Gpu {
     pub nvlinks: BTreeMap<String, u32>,
     /// Active NVLinks to switches.
     pub switch_links: u32,
+    /// The cluster and the clique of the `NVLink` fabric that it has joined: `<uuid>.<number>`.
+    pub fabric_clique: Option<String>,
 }
 
 /// One MIG device: a compute instance of a GPU instance.
@@ -64,6 +66,10 @@ pub struct MigDevice {
     pub compute_slices: u32,
     /// Memory in MiB.
     pub memory_mebibytes: u64,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Engines that it shares with others of its GPU instance, by kind; empty where its attributes are unknown.
+    pub engines: BTreeMap<String, u32>,
     /// Slices and memory as its own name has them: `1g.5gb`.
     pub profile_sizes: Option<String>,
     /// Suffixes of the profile's name: `me`, `me.all`, `gfx`, each with its sign, as in `+me`.

@@ -1,6 +1,6 @@
 //! Asks a loaded library for everything. A GPU that does not answer does not affect the others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_uint};
 
 use nvml_wrapper_sys::bindings::{
@@ -11,6 +11,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlPciInfo_t as PciInfo,
 };
 
+use super::fabric;
 use super::facts::{Facts, Gpu, MigDevice};
 use super::library::{Answer, Failure, Library, code, cuda_version};
 use super::profile_name;
@@ -83,6 +84,7 @@ impl Query<'_> {
             pci_address,
             ..Gpu::default()
         };
+        facts.fabric_clique = fabric::info(library, gpu).ok().as_ref().and_then(fabric::clique);
         if facts.mig_mode == Some(true) {
             facts.mig_devices = self.mig_devices(&subject, gpu);
         }
@@ -134,6 +136,8 @@ impl Query<'_> {
             gpu_slices: attributes.map_or(0, |attributes| attributes.gpuInstanceSliceCount),
             compute_slices: attributes.map_or(0, |attributes| attributes.computeInstanceSliceCount),
             memory_mebibytes: attributes.map_or(0, |attributes| attributes.memorySizeMB),
+            multiprocessors: attributes.map_or(0, |attributes| attributes.multiprocessorCount),
+            engines: attributes.as_ref().map(engines).unwrap_or_default(),
             profile_sizes: name.as_deref().and_then(profile_name::sizes_in).map(str::to_owned),
             profile_suffixes: self.needed(subject, profile_suffixes).unwrap_or_default(),
         })
@@ -231,4 +235,16 @@ impl Profiles {
 /// As sysfs spells it; GPUs are functions 0.
 pub(super) fn address(place: &PciInfo) -> String {
     format!("{:04x}:{:02x}:{:02x}.0", place.domain, place.bus, place.device)
+}
+
+/// The engines of a MIG device, by the words of GPU feature discovery.
+fn engines(attributes: &Attributes) -> BTreeMap<String, u32> {
+    let engines = [
+        ("copy", attributes.sharedCopyEngineCount),
+        ("decoder", attributes.sharedDecoderCount),
+        ("encoder", attributes.sharedEncoderCount),
+        ("jpeg", attributes.sharedJpegCount),
+        ("ofa", attributes.sharedOfaCount),
+    ];
+    engines.map(|(kind, count)| (kind.to_owned(), count)).into()
 }

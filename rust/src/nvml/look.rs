@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings::{
-    field_id, nvmlDevice_t as Handle, nvmlEccSramErrorStatus_v1_t, nvmlFieldValue_t, nvmlGpuFabricInfo_v3_t,
-    nvmlRepairStatus_v1_t, nvmlValue_t, nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT as SIGNED_INT,
+    field_id, nvmlDevice_t as Handle, nvmlEccSramErrorStatus_v1_t, nvmlFieldValue_t, nvmlRepairStatus_v1_t,
+    nvmlValue_t, nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT as SIGNED_INT,
     nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_LONG_LONG as SIGNED_LONG_LONG,
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT as UNSIGNED_INT,
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG as UNSIGNED_LONG,
@@ -21,6 +21,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_SHORT as UNSIGNED_SHORT,
 };
 
+use super::fabric;
 use super::library::{Answer, Failure, Library, Names, Plain, UnrepairableMemory, code, version};
 use super::reading::{Fabric, Reading};
 
@@ -89,7 +90,8 @@ impl Gpu {
         reading.pcie_replays = number(field_id::NVML_FI_DEV_PCIE_REPLAY_COUNTER);
         self.read_links(library, number(field_id::NVML_FI_DEV_NVLINK_LINK_COUNT), reading, failures);
         self.read_memory(library, reading, failures);
-        reading.fabric = self.fabric(library, failures);
+        let fabric = noted(fabric::info(library, self.handle), failures);
+        reading.fabric = fabric.map(|it| Fabric { state: it.state, status: it.status, summary: it.healthSummary });
         let names = &["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"];
         reading.clock_reasons = noted(library.value_of::<_, c_ulonglong>(names, self.handle), failures);
     }
@@ -140,20 +142,6 @@ impl Gpu {
         let asked = UnrepairableMemory { version: version::<UnrepairableMemory>(1), is_unrepairable: 0 };
         let memory = self.filled(library, &["nvmlDeviceGetUnrepairableMemoryFlag_v1"], asked, failures);
         reading.unrepairable_memory = memory.map(|memory| memory.is_unrepairable != 0);
-    }
-
-    fn fabric(&self, library: &Library, failures: &mut Vec<Failure>) -> Option<Fabric> {
-        let asked = nvmlGpuFabricInfo_v3_t {
-            version: version::<nvmlGpuFabricInfo_v3_t>(3),
-            clusterUuid: [0; 16],
-            status: 0,
-            cliqueId: 0,
-            state: 0,
-            healthMask: 0,
-            healthSummary: 0,
-        };
-        let info = self.filled(library, &["nvmlDeviceGetGpuFabricInfoV"], asked, failures)?;
-        Some(Fabric { state: info.state, status: info.status, summary: info.healthSummary })
     }
 
     fn filled<T: Plain>(&self, library: &Library, names: Names, asked: T, failures: &mut Vec<Failure>) -> Option<T> {
@@ -228,7 +216,6 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_interface() {
         assert_eq!(size_of::<nvmlFieldValue_t>(), 40);
-        assert_eq!(version::<nvmlGpuFabricInfo_v3_t>(3), 0x0300_0028);
         assert_eq!(version::<nvmlEccSramErrorStatus_v1_t>(1), 0x0100_0068);
         assert_eq!(version::<nvmlRepairStatus_v1_t>(1), 0x0100_000c);
         assert_eq!(version::<UnrepairableMemory>(1), 0x0100_0008);

@@ -3,7 +3,7 @@
 //! ```text
 //! request    what the scan asks for                                  [scanner]  ─► <run-dir>/sources/nvml.json
 //! probe      finds the library, loads it, asks it                    [source:nvml]
-//!   └─► locate ─► library ─► gather (profile_name)
+//!   └─► locate ─► library ─► gather (profile_name, fabric)
 //! facts      what it reports
 //! watch      keeps it loaded: its events, and looks at the GPUs' health  [source:nvml]  ─► <run-dir>/findings/nvml
 //!   └─► look  one look at one GPU: what is asked, and not asked again
@@ -12,6 +12,7 @@
 //! ```
 
 pub mod answer;
+mod fabric;
 pub mod facts;
 mod gather;
 mod library;

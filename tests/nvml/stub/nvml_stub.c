@@ -14,7 +14,7 @@
  *                                told once to each event set in which the GPU was registered before; NUMBER grows
  *   events gpu=N types=BITS      which events the GPU has, all unless said
  *   field gpu=N id=N value=N [type=N] [link=N] [return=CODE]       others are not supported
- *   fabric gpu=N state=N status=N summary=N
+ *   fabric gpu=N state=N status=N summary=N cluster=HEX(32) clique=N
  *   clocks gpu=N reasons=BITS
  *   sram gpu=N exceeded=0|1 | repair gpu=N channel=0|1 cluster=0|1 | unrepairable gpu=N flag=0|1
  *   lost gpu=N                   every call on the GPU answers that it is lost, also later, until the library is initialised again
@@ -336,6 +336,9 @@ int nvmlDeviceGetAttributes_v2(device_t *mig, attributes_t *attributes) {
     attributes->gpu_slices = number(mig->line, "gpu_slices");
     attributes->compute_slices = number(mig->line, "compute_slices");
     attributes->mebibytes = number(mig->line, "memory");
+    attributes->multiprocessors = number(mig->line, "multiprocessors");
+    attributes->copies = number(mig->line, "copies");
+    attributes->decoders = number(mig->line, "decoders");
     return SUCCESS;
 }
 
@@ -503,6 +506,9 @@ int nvmlDeviceGetGpuFabricInfoV(device_t *device, fabric_t *fabric) {
     fabric->state = number(told, "state");
     fabric->status = number(told, "status");
     fabric->summary = number(told, "summary");
+    fabric->clique = number(told, "clique");
+    for (int byte = 0; text(told, "cluster") && byte < 16; byte++)
+        sscanf(text(told, "cluster") + 2 * byte, "%2hhx", &fabric->cluster[byte]);
     return SUCCESS;
 }
 
