@@ -9,7 +9,7 @@ from pathlib import Path
 
 from devherd.configurations import DEFAULT_LABEL, Configurations, told_in
 from devherd.errors import UsageError
-from devherd.settings import DEFAULT_RUN_DIR, Settings, label_file
+from devherd.settings import DEFAULT_RUN_DIR, Settings, kept_label_file, label_file, lasting_directory
 
 DEFAULT_PATH = Path("/etc/devherd/config.yaml")
 CHOICE_OPTIONS = ("configs", "config_label", "config_default")
@@ -28,8 +28,8 @@ class Source:
 def source_of(options: Mapping[str, str | None], environ: Mapping[str, str], label_value: str | None = None) -> Source:
     """Where a new instance or a command reads its configuration. Raises UsageError.
 
-    `label_value` None: as an instance in the same run directory was told last. A value that names no file counts as
-    none: there is no configuration in force yet that could stay.
+    `label_value` None: as an instance in the same run directory was told last, or before a boot. A value that names no
+    file counts as none: there is no configuration in force yet that could stay.
     """
     if given := options.get("config"):
         return Source(Path(given))
@@ -69,6 +69,11 @@ def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Pa
 
 
 def _last_told(chosen_from: Configurations, options: Mapping[str, str | None], environ: Mapping[str, str]) -> str:
-    run_dir = options.get("run_dir") or environ.get("DEVHERD_RUN_DIR") or DEFAULT_RUN_DIR
-    told = told_in(label_file(Path(run_dir)))
-    return told.value if told is not None and told.label == chosen_from.label else ""
+    run_dir = Path(options.get("run_dir") or environ.get("DEVHERD_RUN_DIR") or DEFAULT_RUN_DIR)
+    state_dir = options.get("state_dir") or environ.get("DEVHERD_STATE_DIR")
+    kept = lasting_directory(Path(state_dir) if state_dir else None, run_dir)
+    for file in (label_file(run_dir), *([kept_label_file(kept)] if kept else [])):
+        told = told_in(file)
+        if told is not None and told.label == chosen_from.label:
+            return told.value
+    return ""

@@ -18,7 +18,7 @@ from devherd.config.resolved import Config
 from devherd.errors import DevherdError
 from devherd.settings import Settings, changed_fixed_options
 from devherd.spool.identity import Identity, identity_of
-from devherd.supervisor import fork
+from devherd.supervisor import fork, kept_label
 from devherd.supervisor.configurations_watch import ConfigurationsWatch
 from devherd.supervisor.title import entitle
 
@@ -191,6 +191,7 @@ def _run(load: Load, settings: Settings, parent: int, complain_to: int) -> NoRet
         logs.configure(NAME, settings.log_level, settings.log_format)
         config = load(settings)
         resolved_file.write(settings.resolved_config_file, config)
+        kept_label.keep(config.settings())
         for option in changed_fixed_options(settings, config.settings()):
             log.warning(
                 "%s has changed in the configuration: restart devherd to apply this; the rest is in force", option
