@@ -77,7 +77,7 @@ true
 # What systemd raises of the kernel's limits would be the whole machine's.
 _SYSTEMD = """
 mount -o bind,ro /proc/sys/fs /proc/sys/fs
-exec env -i container=other PATH="$PATH" SYSTEMD_UNIT_PATH="$0/units" /usr/lib/systemd/systemd \
+exec env -i container=other PATH="$PATH" SYSTEMD_UNIT_PATH="/run/systemd/transient:$0/units" /usr/lib/systemd/systemd \
     --system --unit=nothing.target --log-target=null --show-status=no systemd.legacy_systemd_cgroup_controller=1
 """
 
