@@ -68,6 +68,25 @@ def test_one_that_ends_while_it_stands_by_leaves_nothing_behind(make_instance, n
     third.running(RESOURCE)
 
 
+def test_a_sigterm_that_an_import_swallows_ends_the_start_all_the_same(make_instance):
+    """One that was to end stood by, and took over."""
+    first = make_instance().up()
+    before = first.children()
+    first.order("swallows-the-end")
+    second = make_instance().start(takes_over=True)
+    assert second.ended() == 0
+    assert "standing by" not in second.stderr()
+    assert first.children() == before
+
+
+def test_a_sigterm_that_an_import_swallows_ends_a_start_without_another_instance(instance):
+    """Before it has children."""
+    instance.order("swallows-the-end")
+    instance.start()
+    assert instance.ended() == 0
+    assert instance.children() == {}
+
+
 def test_of_two_that_start_together_one_runs_and_the_other_stands_by(make_instance):
     """And takes over when the first ends."""
     both = [make_instance().start(takes_over=True) for _ in range(2)]

@@ -4,10 +4,11 @@ Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
 `crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it). `bad-config`, `killed-load`,
-`bad-rehearsal`, `slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady` and `sources` (two
-more programs) are for the supervisor itself.
+`bad-rehearsal`, `slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady`, `swallows-the-end`
+(an import that catches whatever is raised) and `sources` (two more programs) are for the supervisor itself.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -77,6 +78,9 @@ def preload() -> None:
         heartbeat.Heartbeats.__init__.__defaults__ = (4,)
     if ORDERS.joinpath("soon-steady").exists():
         process.STEADY_SECONDS = 1.0
+    if ORDERS.joinpath("swallows-the-end").exists():
+        with contextlib.suppress(BaseException):
+            os.kill(os.getpid(), signal.SIGTERM)
     if ORDERS.joinpath("subreaper").exists():
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans below come to us, as to process 1
 

@@ -9,10 +9,10 @@ import contextlib
 import gc
 import signal
 import sys
-from types import FrameType
 
 from devherd import _native
 from devherd.child import SILENCE_LIMIT_SECONDS
+from devherd.supervisor import ending
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.loader import Load
@@ -34,7 +34,8 @@ def run(
     wrong with it. Where another instance has the run directory or the kubelet directory, one that `takes_over` stands
     by until that one has ended; otherwise it raises AlreadyRunningError. Raises other DevherdErrors.
     """
-    _end_quietly_while_starting()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # waits for the end of the start
+    ending.heed()
     sys.stdout.flush()  # a forked process would write what is buffered once more
     gc.disable()
     with contextlib.closing(FirstScan(lambda: load(None), programs.first_scan, programs.rehearse)) as first_scan:
@@ -51,16 +52,6 @@ def run(
         gc.enable()
         first_scan.wait(FIRST_SCAN_SECONDS)
         forget_gone_resources(config.settings())
+    ending.go_on()
     herd.live()
     return 0
-
-
-def _end_quietly_while_starting() -> None:
-    """Until the herd has its handlers: SIGTERM and SIGINT end the start, SIGHUP waits for its end."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _exit)
-
-
-def _exit(_number: int, _frame: FrameType | None) -> None:
-    sys.exit(0)

@@ -16,7 +16,7 @@ from devherd.amounts import duration
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, DevherdError
 from devherd.standby_file import Waiting
-from devherd.supervisor import fork, main_log
+from devherd.supervisor import ending, fork, main_log
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.programs import Programs
@@ -53,6 +53,7 @@ class Standby:
         with lean_imports():
             self._programs.preload()
         self._first_scan.rehearsed(REHEARSAL_SECONDS)
+        ending.go_on()
         self._since = time.monotonic()
         announcement = standby_file.opened(settings.standby_file)
         log.info("standing by: %s, %s; this one takes over when that one ends", refusal.what, refusal.why)

@@ -19,6 +19,8 @@ from real_machine import RealMachine
 ROOT = Path(__file__).parents[3]
 _OLDER = os.environ.get("DEVHERD_TEST_CONTAINERD", "")
 """An older containerd that has its files in runtime/releases, such as "2.0"; empty for the one of go.mod."""
+_CGROUP_DRIVER = os.environ.get("DEVHERD_TEST_CGROUP_DRIVER", "cgroupfs")
+"""Who makes the cgroups of pods: "cgroupfs", the kubelet and runc themselves, or "systemd"."""
 
 RUNTIME = GoProgram(
     Path(__file__).with_name("runtime"),
@@ -94,11 +96,11 @@ def make_cluster(programs, runtime, images, tool, kubectl):
         directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
         made.append(lambda: shutil.rmtree(directory))
         try:
-            machine = RealMachine(directory, preset)
+            machine = RealMachine(directory, preset, systemd=_CGROUP_DRIVER == "systemd")
         except OSError as error:
             not_tested(f"a machine of its own takes root, namespaces and cgroups: {error}")
         made.append(machine.close)
-        cluster = RealCluster(machine, programs, runtime, Path(tool("runc")), kubectl)
+        cluster = RealCluster(machine, programs, runtime, Path(tool("runc")), kubectl, cgroup_driver=_CGROUP_DRIVER)
         cluster.start(images)
         return cluster
 

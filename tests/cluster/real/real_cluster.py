@@ -34,7 +34,7 @@ conf_dir = '/etc/cni/net.d'
 runtime_type = 'io.containerd.runc.v2'
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
 BinaryName = '{runc}'
-SystemdCgroup = false
+SystemdCgroup = {systemd_cgroup}
 """
 _NETWORK = {
     "cniVersion": "1.0.0",
@@ -52,17 +52,24 @@ _NOT_HERE = ("cgroupsPerQOS", "enforceNodeAllocatable", "localStorageCapacityIso
 
 
 class RealCluster(WholeNode):
-    """`programs` are those of tests/cluster, `runtime` is the directory of containerd's."""
+    """`programs` are those of tests/cluster, `runtime` is the directory of containerd's.
 
-    def __init__(self, machine, programs: Path, runtime: Path, runc: Path, kubectl: list) -> None:
+    `cgroup_driver` is "cgroupfs", or "systemd" in a machine that has it.
+    """
+
+    def __init__(
+        self, machine, programs: Path, runtime: Path, runc: Path, kubectl: list, *, cgroup_driver: str
+    ) -> None:
         super().__init__(machine, programs)
         self._runtime, self._runc, self._kubectl = runtime, runc, kubectl
+        self.cgroup_driver = cgroup_driver
         self.containerd = None
         self.control_plane = None
         self._kubelet_configuration = {
             name: value for name, value in self._kubelet_configuration.items() if name not in _NOT_HERE
         } | {
             "address": "0.0.0.0",
+            "cgroupDriver": cgroup_driver,
             "containerRuntimeEndpoint": f"unix://{_SOCKET}",
             "imageGCHighThresholdPercent": 100,
         }
@@ -149,7 +156,9 @@ class RealCluster(WholeNode):
     def memory_of_devherd(self):
         """MiB that its pod's cgroup cannot give back, and the most that it has had."""
         [pod] = self.devherds()
-        found = self.run("find", "/sys/fs/cgroup/memory", "-type", "d", "-name", f"*pod{pod['metadata']['uid']}")
+        uid = pod["metadata"]["uid"]
+        names = (f"*pod{uid}", "-o", "-name", f"*pod{uid.replace('-', '_')}.slice")
+        found = self.run("find", "/sys/fs/cgroup/memory", "-type", "d", "(", "-name", *names, ")")
         group = found.strip()
         usage, most = (
             int(self.run("cat", f"{group}/memory.{name}")) for name in ("usage_in_bytes", "max_usage_in_bytes")
@@ -239,7 +248,12 @@ class RealCluster(WholeNode):
         return f"bin_dirs = ['{_CNI}']" if (major, minor) >= (2, 1) else f"bin_dir = '{_CNI}'"
 
     def _write_files(self):
-        configuration = _CONTAINERD.format(socket=_SOCKET, cni=self._cni_programs(), runc=self._runc)
+        configuration = _CONTAINERD.format(
+            socket=_SOCKET,
+            cni=self._cni_programs(),
+            runc=self._runc,
+            systemd_cgroup=str(self.cgroup_driver == "systemd").lower(),
+        )
         (self.directory / "run/containerd.toml").write_text(configuration)
         self.run("tee", "/etc/cni/net.d/10-pods.conflist", given=json.dumps(_NETWORK))
 

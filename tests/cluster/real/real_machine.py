@@ -67,24 +67,44 @@ for knob in $1; do [ ! -e "/proc/sys/$knob" ] || mount --bind "$0/$knob" "/proc/
 mount --make-rshared /
 hostname "$2"
 echo "$pid"
+"""
+
+_WAIT = """
 cat >/dev/null
 true
 """
 
+# What systemd raises of the kernel's limits would be the whole machine's.
+_SYSTEMD = """
+mount -o bind,ro /proc/sys/fs /proc/sys/fs
+exec env -i container=other PATH="$PATH" SYSTEMD_UNIT_PATH="/run/systemd/transient:$0/units" /usr/lib/systemd/systemd \
+    --system --unit=nothing.target --log-target=null --show-status=no systemd.legacy_systemd_cgroup_controller=1
+"""
+
+# It ignores what would end it, and no process of its own may kill it.
+_UNTIL_STDIN_ENDS = """
+"$@" &
+cat >/dev/null
+kill -KILL $(cat "/proc/$!/task/$!/children")
+wait
+"""
+
 # A process that enters namespaces stays in the cgroups that it was in.
-_JOIN = 'for group in /sys/fs/cgroup/*; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
+_JOIN = 'for group in /sys/fs/cgroup/*/cgroup.procs; do echo $$ >"$group"; done; exec "$@"'
 
 
 class RealMachine(PrivateMachine):
     """A private machine whose hardware is a simulated node's.
 
     In the directory, besides what a private machine has there: `node`, the tree; `containerd`, its /var/lib/containerd.
+    With `systemd` its first process is systemd, which has no units but one that does nothing: for cgroups.
     Raises OSError where namespaces or cgroups of version 1 are not to be had.
     """
 
-    _first_process = _FIRST_PROCESS
-
-    def __init__(self, directory: Path, hardware: str) -> None:
+    def __init__(self, directory: Path, hardware: str, *, systemd: bool = False) -> None:
+        self._first_process = _FIRST_PROCESS + (_SYSTEMD if systemd else _WAIT)
+        self._systemd = systemd
+        _put_unit(directory / "units")
         node = SimulatedNode.create(directory / "node", preset(hardware))
         _put_in_place_of_nvidia_ctk(node.root)
         for name in ("lower-sys", "work-sys", "etc", "work-etc", "var", "work-var", "containerd"):
@@ -104,7 +124,7 @@ class RealMachine(PrivateMachine):
         return [
             "sh",
             "-ec",
-            f'{join} exec "$@"',
+            join + (_UNTIL_STDIN_ENDS if self._systemd else 'exec "$@"'),
             "sh",
             "unshare",
             *_NAMESPACES,
@@ -115,6 +135,11 @@ class RealMachine(PrivateMachine):
 
     def _enter(self) -> list[str]:
         return ["nsenter", f"--target={self._first}", *_NAMESPACES, "sh", "-ec", _JOIN, "sh"]
+
+
+def _put_unit(units: Path) -> None:
+    units.mkdir()
+    (units / "nothing.target").write_text("[Unit]\nDefaultDependencies=no\n")
 
 
 def _put_in_place_of_nvidia_ctk(root: Path) -> None:
