@@ -32,9 +32,10 @@ held against a device, and why it is not taken back yet.
 
 A *look* is a poll, each `health.poll`: memory of the kernel that can make a device Unhealthy is read each time, what
 only warns there, configuration space, device registers, drivers and nodes each tenth, the card's firmware each
-thirtieth, and all of it at once for what an event names. Cards take turns at what is not read each time, so that no poll
-reads all of it. An attribute that has never been there is looked for at each sixtieth poll: one that a driver brings is read at once, since an event tells of the driver, and one of which no event
-tells a minute later at most, with the default of a second. What has been found in order is read each time until it is
+thirtieth, and all of it at once for what an event names. Cards take turns at what is not read each time, so that no
+poll reads all of it. An attribute that has never been there is looked for at each sixtieth poll: one that a driver
+brings is read at once, since an event tells of the driver, and one of which no event tells a minute later at most, with
+the default of a second. What has been found in order is read each time until it is
 taken back. What stands is taken back by good looks, what happened by what the table says.
 """
 
