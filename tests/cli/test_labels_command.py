@@ -22,7 +22,7 @@ def test_labels_are_lines_and_what_is_missing_are_comments(host):
     assert (outcome.code, outcome.stderr) == (0, "")
     lines = outcome.stdout.splitlines()
     assert "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3" in lines
-    assert "# nvidia.com/gpu.clique: NVML alone knows it, and has not been asked or has not answered" in lines
+    assert "# nvidia.com/gpu.clique: no GPU has joined an NVLink fabric" in lines
     assert lines[-1] == "# not written: node_labels.write is none"
 
 

@@ -45,6 +45,7 @@ NEEDS_NOTHING = fault(
 )
 COMPATIBILITY = "fpga_region/region*/dfl-fme.*/dfl-fme-region.*/fpga_region/region*/compat_id"
 MANAGER = "fpga_region/region*/dfl-fme.*/dfl-fme-mgr.*/fpga_manager/fpga*/state"
+PORT_POWER = "fpga_region/region*/dfl-port.*/power_state"
 ENGINE = "fpga_region/region*/dfl-fme.*"
 
 
@@ -118,6 +119,7 @@ ROWS = [
     Row("fpga-errors", "port-error", FPGA, **of_fault("fpga-errors", at="{id}")),
     Row("fpga-errors", "fme-error", FPGA, **of_engine("0x2")),
     Row("fpga-manager", "unprogrammed", FPGA, **of_fault("file", "write", MANAGER)),
+    Row("fpga-power", "power-throttled", FPGA, **of_fault("file", "0x2", PORT_POWER)),
     Row("rdma-port", "port-down", RDMA, **of_fault("port-down", at="{id}")),
     Row("gpu-temperature", "temperature", AMD, **of_fault("temperature")),
     Row("amd-bad-pages", "ecc", AMD, **of_fault("bad-page")),

@@ -9,7 +9,7 @@ use super::finding::quoted;
 use super::kept_file::{Keeping, KeptFile};
 use crate::host::attribute::trimmed;
 
-/// The power attributes of one function.
+/// The power attributes of one function. None stays open: several subjects of a card ask after the same function.
 #[derive(Debug)]
 pub(super) struct Power {
     runtime_status: KeptFile,
@@ -17,19 +17,10 @@ pub(super) struct Power {
 }
 
 impl Power {
-    /// How many descriptors it keeps open: several subjects of a card ask after the same function.
-    pub(super) const MOST_OPEN: u64 = 0;
-
     /// Of the PCI function with this directory, which includes the host root.
     pub(super) fn of(function: &Path) -> Self {
         let file = |name: &str| KeptFile::shared(function.join(name));
         Self { runtime_status: file("power/runtime_status"), power_state: file("power_state") }
-    }
-
-    /// Closes its files.
-    pub(super) fn close(&mut self) {
-        self.runtime_status.close();
-        self.power_state.close();
     }
 
     /// Why the function must be left alone; `None` for one that is awake, or that says nothing about it.

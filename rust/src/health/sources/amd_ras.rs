@@ -135,10 +135,6 @@ impl Examination for Blocks {
         }
     }
 
-    fn most_open(&self) -> u64 {
-        Power::MOST_OPEN
-    }
-
     fn is_urgent(&self) -> bool {
         false
     }
@@ -162,10 +158,6 @@ impl Examination for Blocks {
             number: *number,
         };
         self.numbers.iter().map(count).collect()
-    }
-
-    fn close(&mut self) {
-        self.power.close();
     }
 }
 
@@ -251,7 +243,7 @@ impl Examination for Pages {
     }
 
     fn most_open(&self) -> u64 {
-        1 + Power::MOST_OPEN
+        1
     }
 
     fn is_urgent(&self) -> bool {
@@ -259,7 +251,6 @@ impl Examination for Pages {
     }
 
     fn close(&mut self) {
-        self.power.close();
         self.file.close();
     }
 }

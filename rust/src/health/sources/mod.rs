@@ -3,6 +3,7 @@
 mod amd_ras;
 pub mod fpga_errors;
 mod fpga_manager;
+pub mod fpga_power;
 mod node;
 mod path;
 mod pci_aer;
@@ -41,6 +42,7 @@ pub static ALL: &[&dyn Source] = &[
     &temperature::Temperature::OF_GPU,
     &fpga_errors::FpgaErrors,
     &fpga_manager::FpgaManager,
+    &fpga_power::FpgaPower,
     &rdma_port::RdmaPort,
     &rdma_link::RdmaLink::DOWNED,
     &rdma_link::RdmaLink::FLAPS,
@@ -94,6 +96,7 @@ mod tests {
             "port-down",
             "port-error",
             "power-state",
+            "power-throttled",
             "probe-timeout",
             "shell-lost",
             "shell-unreadable",
@@ -112,6 +115,7 @@ mod tests {
         let readings = [
             fpga_errors::of_port("x"),
             fpga_errors::of_engine("x"),
+            fpga_power::of_port("x"),
             temperature::below("x", 1, None),
             temperature::of_gpu("x", 1, None),
             temperature::alarm("x"),

@@ -87,11 +87,10 @@ impl Examination for Identity {
     }
 
     fn most_open(&self) -> u64 {
-        1 + Power::MOST_OPEN
+        1
     }
 
     fn close(&mut self) {
-        self.power.close();
         self.config.close();
     }
 }

@@ -106,7 +106,7 @@ impl Examination for LinkFiles {
     }
 
     fn most_open(&self) -> u64 {
-        1 + u64::from(self.speed.is_some()) + Power::MOST_OPEN
+        1 + u64::from(self.speed.is_some())
     }
 
     fn memory(&self) -> Option<String> {
@@ -121,7 +121,6 @@ impl Examination for LinkFiles {
     }
 
     fn close(&mut self) {
-        self.power.close();
         self.width.close();
         self.speed.iter_mut().for_each(KeptFile::close);
     }

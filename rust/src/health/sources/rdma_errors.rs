@@ -119,10 +119,6 @@ impl Examination for Errors {
         Sight::Seen(finding.reading(&number.to_string()).because(&detail).counted(self.events))
     }
 
-    fn most_open(&self) -> u64 {
-        Ports::MOST_OPEN
-    }
-
     fn is_urgent(&self) -> bool {
         false
     }
@@ -146,10 +142,6 @@ impl Examination for Errors {
             number: *number,
         };
         self.known.iter().map(count).collect()
-    }
-
-    fn close(&mut self) {
-        self.ports.close();
     }
 }
 

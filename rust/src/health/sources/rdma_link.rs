@@ -116,10 +116,6 @@ impl Examination for Links {
         Sight::Seen(finding.reading(&link.total.to_string()).because(&detail).counted(self.events))
     }
 
-    fn most_open(&self) -> u64 {
-        Ports::MOST_OPEN
-    }
-
     /// `1=7@120,300 2=0`: port, total, and when it went down.
     fn memory(&self) -> Option<String> {
         let word = |(port, link): (&String, &Link)| {
@@ -134,10 +130,6 @@ impl Examination for Links {
         for (port, link) in memory.split(' ').filter_map(link_of) {
             self.known.entry(port).or_insert(link);
         }
-    }
-
-    fn close(&mut self) {
-        self.ports.close();
     }
 }
 

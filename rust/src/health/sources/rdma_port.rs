@@ -78,10 +78,6 @@ impl Examination for States {
         Sight::Seen(finding.because(&detail))
     }
 
-    fn most_open(&self) -> u64 {
-        Ports::MOST_OPEN
-    }
-
     fn memory(&self) -> Option<String> {
         let ports: Vec<&str> = self.were_active.iter().map(String::as_str).collect();
         Some(ports.join(" ")).filter(|ports| !ports.is_empty())
@@ -89,10 +85,6 @@ impl Examination for States {
 
     fn recall(&mut self, memory: &str) {
         self.were_active.extend(memory.split(' ').map(str::to_owned));
-    }
-
-    fn close(&mut self) {
-        self.ports.close();
     }
 }
 

@@ -29,9 +29,6 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// How many descriptors they keep open at most.
-    pub(super) const MOST_OPEN: u64 = Power::MOST_OPEN;
-
     /// Of an RDMA device with ports, with the directory as the host itself names it.
     pub(super) fn of(host: &Host, device: &Device, whose: Whose) -> Option<(String, Self)> {
         let ports = device.attributes.get("port_state").filter(|_| device.vendor == "rdma")?;
@@ -63,11 +60,6 @@ impl Ports {
         let address = pci::function_of(&self.directory).and_then(pci::address_of).unwrap_or_default();
         let ibdev = self.directory.parent().and_then(Path::file_name).unwrap_or_default();
         (address.to_owned(), ibdev.to_string_lossy().into_owned())
-    }
-
-    /// Closes its files.
-    pub(super) fn close(&mut self) {
-        self.power.iter_mut().for_each(Power::close);
     }
 }
 

@@ -102,11 +102,10 @@ impl Examination for Attribute {
     }
 
     fn most_open(&self) -> u64 {
-        1 + Power::MOST_OPEN
+        1
     }
 
     fn close(&mut self) {
-        self.power.close();
         self.file.close();
     }
 }

@@ -5,8 +5,8 @@ use super::VENDOR;
 use super::card::{Facts, Fme, InterfaceId, NoInterfaceId, Part, Port};
 use super::driver::Driver;
 use super::name;
-use crate::device::{Device, HostPath, Problem, Reading};
-use crate::health::sources::{fpga_errors, scan};
+use crate::device::{Device, HostPath, Problem};
+use crate::health::sources::scan;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 
@@ -87,7 +87,7 @@ impl Advertiser<'_> {
         let mut device = self.device(&fme.part);
         for port in &ports {
             self.expect_node(&mut device, &port.part, PORT);
-            device.readings.extend(self.errors(port));
+            device.readings.extend(port.readings.iter().cloned());
             port.part.function.iter().for_each(|function| function.attach(self.host, &mut device));
         }
         // Where the container does not get it, the hook programs through it, on the host.
@@ -138,11 +138,7 @@ impl Advertiser<'_> {
         if let Some(index) = &port.index {
             device.note("port_id", index.text(), self.host.own_path(index.path()));
         }
-        device.readings.extend(self.errors(port));
-    }
-
-    fn errors(&self, port: &Port) -> Option<Reading> {
-        port.errors.as_ref().map(|attribute| fpga_errors::of_port(self.host.own_path(attribute)))
+        device.readings.extend(port.readings.iter().cloned());
     }
 
     fn describe_fme(&self, device: &mut Device, fme: &Fme) {
@@ -273,7 +269,7 @@ mod tests {
                 part: part(format!("dfl-port.{number}"), index),
                 afu_id: Ok(afu_id.to_owned()),
                 index: None,
-                errors: None,
+                readings: Vec::new(),
             }));
         }
         facts

@@ -11,7 +11,7 @@ use super::driver::{Driver, is_fme_region};
 use super::locate::{Card, Entry};
 use crate::bus::pci;
 use crate::device::{Problem, Reading};
-use crate::health::sources::{fpga_errors, temperature};
+use crate::health::sources::{fpga_errors, fpga_power, temperature};
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::Directory;
@@ -39,8 +39,8 @@ pub(super) struct Port {
     pub(super) afu_id: Result<String, AttributeError>,
     /// `id`: index of the port within the card.
     pub(super) index: Option<Attribute>,
-    /// `errors/errors`, where the port has error reporting.
-    pub(super) errors: Option<PathBuf>,
+    /// Its error register and its state of power, where it has them.
+    pub(super) readings: Vec<Reading>,
 }
 
 /// The management engine of a card.
@@ -142,7 +142,7 @@ impl Facts {
             function: function.clone(),
         };
         self.fmes.extend(fmes.into_iter().map(|name| Fme::read(host, &directory, part(name), &card.fme_regions)));
-        self.ports.extend(ports.into_iter().map(|name| Port::read(&directory, part(name))));
+        self.ports.extend(ports.into_iter().map(|name| Port::read(host, &directory, part(name))));
         Ok(())
     }
 
@@ -177,12 +177,17 @@ impl Facts {
 }
 
 impl Port {
-    fn read(directory: &Directory, part: Part) -> Self {
-        let errors = format!("{}/errors/errors", part.name);
+    fn read(host: &Host, directory: &Directory, part: Part) -> Self {
+        let there = |name: &str| {
+            let name = format!("{}/{name}", part.name);
+            directory.has(&name).then(|| host.own_path(directory.path().join(name)))
+        };
+        let errors = there("errors/errors").map(fpga_errors::of_port);
+        let readings = errors.into_iter().chain(there("power_state").map(fpga_power::of_port)).collect();
         Self {
             afu_id: below(directory, &part.name, "afu_id").and_then(|attribute| attribute.uuid()),
             index: below(directory, &part.name, "id").ok(),
-            errors: directory.has(&errors).then(|| directory.path().join(errors)),
+            readings,
             part,
         }
     }

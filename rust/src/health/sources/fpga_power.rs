@@ -1,0 +1,74 @@
+//! Whether an Intel FPGA lowers the clocks of a port because it draws too much power or is too hot.
+//!
+//! `power_state`: <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-port>; 0 is normal, then come AP1, AP2
+//! and AP6, each stronger.
+
+use std::path::PathBuf;
+
+use crate::device::{Device, Limit, Reading};
+use crate::health::reading::{self, Manner};
+use crate::health::source::{About, Class, Meaning, Source, Subject};
+use crate::host::Host;
+
+const POWER_THROTTLED: &str = "power-throttled";
+
+/// What the port does by itself comes and goes with load from here on; AP1 is a notice.
+const AP2: i64 = 2;
+
+static ABOUT: About = About {
+    name: "fpga-power",
+    reads: Class::DeviceRegisters,
+    document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-port",
+    meanings: &[Meaning::warning(POWER_THROTTLED, "power_state of a port is 2 (AP2) or more: its clocks are lowered")],
+};
+
+/// The drivers write numbers and nothing else.
+const MANNER: Manner = Manner { blames_words: false, wakes: false };
+
+/// The source.
+#[derive(Debug)]
+pub(super) struct FpgaPower;
+
+impl Source for FpgaPower {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
+        reading::subjects(&ABOUT, MANNER, host, device)
+    }
+}
+
+/// `power_state` of a port.
+pub fn of_port(attribute: impl Into<PathBuf>) -> Reading {
+    let limit = Limit::Below { limit: AP2, well_below: AP2 };
+    Reading { source: ABOUT.name, reason: POWER_THROTTLED, attribute: attribute.into(), limit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{FUNCTION, Tree};
+    use super::*;
+    use crate::health::source::Sight;
+
+    #[test]
+    fn a_port_whose_clocks_are_lowered_is_warned_of_until_they_are_not() {
+        let tree = Tree::new();
+        let attribute = format!("{FUNCTION}/fpga_region/region0/dfl-port.0/power_state");
+        let device = Device { readings: vec![of_port(&attribute)], ..Device::default() };
+        let mut watching = tree.watch(&FpgaPower, &device);
+        assert_eq!(watching.sight(), Sight::Nothing);
+        for (state, is_throttled) in
+            [("0x0\n", false), ("0x1\n", false), ("0x2\n", true), ("0x6\n", true), ("0x1\n", false)]
+        {
+            tree.write(&attribute, state);
+            let sight = watching.sight();
+            assert_eq!(
+                matches!(&sight, Sight::Seen(finding) if finding.reason == "power-throttled"),
+                is_throttled,
+                "{sight:?}"
+            );
+        }
+        assert_eq!(ABOUT.meanings[0].action, crate::health::source::Action::Warn);
+    }
+}
