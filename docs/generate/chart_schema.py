@@ -13,6 +13,8 @@ NAME = "../deploy/helm/devherd/values.schema"
 SUFFIX = ".json"
 SCHEMA = Path(__file__).parents[2] / "deploy" / "helm" / "devherd" / "values.schema.json"
 GENERATED = '  "$defs": {\n'
+_BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+"""Pydantic writes its own words beside an `anyOf`; JSON Schema's count for numbers alone, as they should."""
 _FOR_READERS = ("default", "description", "examples", "title")
 
 
@@ -46,6 +48,9 @@ def checked(schema: Any) -> Any:
         kept["properties"] = {key: checked(value) for key, value in schema["properties"].items()}
     if isinstance(kept.get("type"), str) and kept["type"] != "null":
         kept["type"] = [kept["type"], "null"]
+    for bound, word in _BOUNDS.items():
+        if bound in kept:
+            kept[word] = kept.pop(bound)
     if "enum" in kept:
         kept["enum"] = [*kept["enum"], None]
     return kept

@@ -128,11 +128,6 @@ class Settings:
         return lasting_directory(self.state_dir, self.run_dir)
 
     @property
-    def kept_label_file(self) -> Path | None:
-        """What the node's label said last, as the next boot finds it."""
-        return None if self.lasting_directory is None else kept_label_file(self.lasting_directory)
-
-    @property
     def kept_cordons_file(self) -> Path | None:
         """The cordoned devices, as the next boot finds them."""
         return None if self.lasting_directory is None else self.lasting_directory / "cordons.pb"
@@ -255,11 +250,6 @@ class Settings:
 def lasting_directory(state_dir: Path | None, run_dir: Path) -> Path | None:
     """What outlives a boot. An instance beside that of the host shares nothing with it unless it is asked to."""
     return DEFAULT_STATE_DIR if state_dir is None and run_dir == DEFAULT_RUN_DIR else state_dir
-
-
-def kept_label_file(directory: Path) -> Path:
-    """That of an instance's `kept_label_file`, for those who do not know its settings yet."""
-    return directory / "config-label.json"
 
 
 def label_file(run_dir: Path) -> Path:

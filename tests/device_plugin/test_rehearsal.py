@@ -105,5 +105,5 @@ def test_a_resource_whose_answers_go_wrong_is_a_failure(kubelet_dir):
     broken = spool_pb2.Resource(name="example.com/broken", devices=[device("a")])
     broken.devices[0].numa_nodes.append(0)
     said = rehearsed(kubelet_dir, broken, breaks="snapshot.Snapshot.device_list = 5")
-    assert said.startswith("devherd: example.com/broken cannot be served to the kubelet — UNKNOWN: ")
+    assert "\ndevherd: example.com/broken cannot be served to the kubelet — UNKNOWN: " in f"\n{said}"
     assert list((kubelet_dir / "device-plugins").iterdir()) == []

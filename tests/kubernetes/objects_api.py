@@ -22,6 +22,7 @@ class ObjectsApi(SmallApi):
         }
         self.has_features = True
         """Whether Node Feature Discovery is installed."""
+        self.refuses_events = False
         self.writes: list[str] = []
         directory.mkdir(parents=True)
         (directory / "namespace").write_text("devherd")
@@ -46,6 +47,8 @@ class ObjectsApi(SmallApi):
 
     def _create(self, path: str, body: dict) -> tuple[int, dict]:
         if path.endswith("/events"):
+            if self.refuses_events:
+                return 500, {"message": "etcd is slow"}
             self.events.append(body)
             return 201, body
         if not self.has_features or path != FEATURES:

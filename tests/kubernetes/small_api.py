@@ -20,6 +20,8 @@ class SmallApi:
         self.patches: list[tuple[str, dict]] = []
         self.refusal: tuple[int, str] | None = None
         """Status and message of each answer, instead of what was asked."""
+        self.raw = b""
+        """What each answer contains, instead of an object: a proxy's words."""
         self.is_closing = False
         """Whether it closes each connection after its answer, without saying so."""
         self.tokens: list[str] = []
@@ -64,7 +66,7 @@ class SmallApi:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length) or b"{}")
                 status, said = api.answer(self.command, self.path, body)
-                content = json.dumps(said).encode()
+                content = api.raw or json.dumps(said).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()

@@ -50,10 +50,11 @@ class Instance:
         said = spool_pb2.Configuration(refusal=why)
         spool.write(self.settings.children_file, spool_pb2.Children(configuration=said))
 
-    def start(self) -> None:
+    def start(self, **environment: str) -> None:
         command = [sys.executable, PROCESS, self.directory, self.server.directory, str(self.port)]
+        variables = os.environ | {"NODE_NAME": "node-1"} | environment
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log, env=os.environ | {"NODE_NAME": "node-1"})
+            self._process = subprocess.Popen(command, stderr=log, env=variables)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -82,6 +83,43 @@ def instance(tmp_path, objects_api):
     yield instance
     instance.stop()
     assert "Traceback" not in instance.log.read_text()
+
+
+def test_what_the_label_said_is_known_after_a_boot(instance, tmp_path):
+    """The boot empties the run directory, and the API server may be out of reach: the node must not get the default's.
+
+    The state directory counts that an option or a variable names, not that of a configuration which is still to be
+    chosen.
+    """
+    state, configs = tmp_path / "state", str(instance.directory / "configs")
+    state.mkdir()
+    (instance.directory / "configs/mig").write_text(f"state_dir: {tmp_path}/elsewhere")
+    instance.label("mig")
+    instance.start(DEVHERD_STATE_DIR=str(state))
+    instance.until((state / "config-label.json").exists, "the label is kept")
+    options, after_boot = {"configs": configs, "run_dir": str(tmp_path / "empty")}, {"DEVHERD_STATE_DIR": str(state)}
+
+    assert load(options, after_boot).settings().config_label_value == "mig"
+    assert load({**options, "config_label": "example.com/other"}, after_boot).settings().config_label_value == ""
+    assert load(options, after_boot, "").settings().config_label_value == "", "what the API server says counts first"
+
+
+def test_a_state_directory_that_takes_nothing_is_said_and_the_label_is_followed(instance, tmp_path):
+    """A disk that is full."""
+    instance.label("mig")
+    instance.start(DEVHERD_STATE_DIR=str(tmp_path / "absent"))
+    instance.until_told("mig")
+    instance.until(lambda: "cannot keep what the node's label says" in instance.log.read_text(), "it is said")
+
+
+def test_an_event_that_could_not_be_told_is_told_later(instance):
+    """Defect: it was lost with its one attempt."""
+    instance.label("absent")
+    instance.server.refuses_events = True
+    instance.start()
+    instance.until(lambda: "trying again" in instance.log.read_text(), "a refusal")
+    instance.server.refuses_events = False
+    instance.until(instance.events, "an Event")
 
 
 ABOUT = f"label {DEFAULT_LABEL} of node node-1"

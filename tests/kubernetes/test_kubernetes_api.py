@@ -42,6 +42,18 @@ def test_a_refusal_is_an_error_with_the_servers_own_words(api, api_server):
     assert caught.value.status == 403
 
 
+@pytest.mark.parametrize("said", [b'"upstream error"', b"[1]", b"null", b"<html>502</html>"])
+@pytest.mark.parametrize("status", [502, 200])
+def test_an_answer_that_is_no_object_is_an_error(api, api_server, said, status):
+    """Defect: a JSON text of a proxy ended the process."""
+    api_server.raw = said
+    if status != 200:
+        api_server.refusal = (status, "")
+    with pytest.raises(ApiError) as caught:
+        api.get("/api/v1/nodes/node-1")
+    assert (caught.value.status, str(caught.value)) == (status, f"{status}: {said.decode()}")
+
+
 def test_a_connection_that_the_server_has_closed_is_opened_again(api, api_server):
     """It closes those on which nothing is said for long."""
     api_server.is_closing = True

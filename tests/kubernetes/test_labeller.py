@@ -12,10 +12,10 @@ import pytest
 from objects_api import FEATURE, NODE
 
 from devherd import spool
-from devherd.config import Config, resolve, resolved_file
+from devherd.config import Config, load, resolve, resolved_file
 from devherd.kubernetes import settling
 from devherd.kubernetes.complaints import complaints_in
-from devherd.kubernetes.request import LabelsRequest, requests_for
+from devherd.kubernetes.request import LABELS, LabelsRequest, WrittenLabels, requests_for, written_labels_file
 from devherd.kubernetes.settling import Settling
 from devherd.scanner.devices_file import message_of
 from devherd.scanner.scan_once import scan_once
@@ -277,3 +277,16 @@ def test_a_request_says_all_that_the_process_needs(instance):
         instance.config, node_labels=dataclasses.replace(instance.config.node_labels, write="none")
     )
     assert requests_for(none, none.settings()) == {}
+
+
+def test_labels_that_were_written_before_a_boot_are_still_taken_back(tmp_path):
+    """Defect: a boot empties the run directory, and nobody knew of them any more. The state directory does."""
+    options = {"run_dir": str(tmp_path / "run"), "state_dir": str(tmp_path / "state")}
+    config = resolve(load(options, {}))
+    settings = config.settings()
+    assert LABELS not in requests_for(config, settings)
+    written = written_labels_file(settings)
+    written.parent.mkdir(parents=True)
+    written.write_bytes(WrittenLabels("node", "").content())
+    assert LABELS in requests_for(config, settings)
+    assert not written.is_relative_to(settings.run_dir)

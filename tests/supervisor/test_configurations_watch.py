@@ -1,7 +1,6 @@
 """What has the chosen configuration loaded again: the label, the file's content, and nothing else."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -55,31 +54,6 @@ def told(settings: Settings, value: str, at: float = 1.0, label: str = DEFAULT_L
     file = settings.config_label_file
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"label": label, "value": value, "asked_timestamp_seconds": at}))
-
-
-@pytest.fixture
-def lasting(tmp_path, configs) -> dict[str, str]:
-    """The options of an instance with a state directory."""
-    (tmp_path / "run").mkdir()
-    directories = {name: str(tmp_path / name.removesuffix("_dir")) for name in ("run_dir", "state_dir")}
-    return {"configs": str(configs.directory), **directories}
-
-
-def test_what_the_label_said_is_known_after_a_boot(tmp_path, lasting):
-    """The boot empties the run directory, and the API server may be out of reach. Another label is another one's."""
-    note_the_choice(load(lasting, {}, "mig").settings())
-    shutil.rmtree(tmp_path / "run")
-
-    assert load(lasting, {}).settings().config_label_value == "mig"
-    assert load({**lasting, "config_label": "example.com/other"}, {}).settings().config_label_value == ""
-    assert load(lasting, {}, "").settings().config_label_value == "", "what the API server says counts first"
-
-
-def test_a_state_directory_that_takes_nothing_keeps_nobody_from_loading(tmp_path, lasting, caplog):
-    """It is said."""
-    (tmp_path / "state").write_text("a file")
-    note_the_choice(load(lasting, {}, "mig").settings())
-    assert "cannot keep the choice of the configuration" in caplog.text
 
 
 def test_nothing_is_loaded_again_while_nothing_changes(watch, settings):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from devherd.configurations import DEFAULT_LABEL, Configurations, told_in
 from devherd.errors import UsageError
-from devherd.settings import DEFAULT_RUN_DIR, Settings, kept_label_file, label_file, lasting_directory
+from devherd.settings import DEFAULT_RUN_DIR, Settings, label_file, lasting_directory
 
 DEFAULT_PATH = Path("/etc/devherd/config.yaml")
 CHOICE_OPTIONS = ("configs", "config_label", "config_default")
@@ -69,11 +69,22 @@ def file_of(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Pa
 
 
 def _last_told(chosen_from: Configurations, options: Mapping[str, str | None], environ: Mapping[str, str]) -> str:
-    run_dir = Path(options.get("run_dir") or environ.get("DEVHERD_RUN_DIR") or DEFAULT_RUN_DIR)
-    state_dir = options.get("state_dir") or environ.get("DEVHERD_STATE_DIR")
-    kept = lasting_directory(Path(state_dir) if state_dir else None, run_dir)
-    for file in (label_file(run_dir), *([kept_label_file(kept)] if kept else [])):
-        told = told_in(file)
+    for file in (label_file(_run_dir(options, environ)), kept_label_file(options, environ)):
+        told = told_in(file) if file else None
         if told is not None and told.label == chosen_from.label:
             return told.value
     return ""
+
+
+def kept_label_file(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path | None:
+    """What the node's label said last, as the next boot finds it; None where nothing outlives a boot.
+
+    It lies where options and variables put it: which file of the configuration counts is not known before it is read.
+    """
+    state_dir = options.get("state_dir") or environ.get("DEVHERD_STATE_DIR")
+    directory = lasting_directory(Path(state_dir) if state_dir else None, _run_dir(options, environ))
+    return None if directory is None else directory / "config-label.json"
+
+
+def _run_dir(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Path:
+    return Path(options.get("run_dir") or environ.get("DEVHERD_RUN_DIR") or DEFAULT_RUN_DIR)

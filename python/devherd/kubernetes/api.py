@@ -16,6 +16,7 @@ TIMEOUT_SECONDS = 2.0
 
 Json = dict[str, Any]
 
+_LONGEST_MESSAGE = 200
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>"""
@@ -69,6 +70,8 @@ class Api:
     def _call(
         self, method: str, path: str, body: Json | None = None, *, kind: str = _JSON, accept: str = _JSON
     ) -> Json:
+        if method == "POST":
+            self.close()  # a call that gets no answer over a kept connection is made once more: two Events would be two
         was_kept = self._connection is not None
         headers = {"Accept": accept, "Content-Type": kind}
         try:
@@ -93,10 +96,12 @@ class Api:
         try:
             said = json.loads(text)
         except ValueError:
-            said = {"message": text[:200].decode(errors="replace")}
+            said = None
+        if not isinstance(said, dict):  # of a proxy, say
+            raise ApiError(answer.status, text[:_LONGEST_MESSAGE].decode(errors="replace"))
         if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
             raise ApiError(answer.status, str(said.get("message", "")))
-        return dict(said)
+        return said
 
     def _connected(self) -> http.client.HTTPSConnection:
         if self._connection is None:

@@ -18,7 +18,7 @@ from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.configurations import Configurations, Told, content_of
 from devherd.errors import UsageError
 from devherd.inventory_json import host_name
-from devherd.kubernetes import objects
+from devherd.kubernetes import kept_label, objects
 from devherd.kubernetes.access import Access
 from devherd.kubernetes.api import Api, ApiError
 from devherd.kubernetes.complaints import Complaints
@@ -98,6 +98,7 @@ class Chooser:
         except OSError as error:
             log.error("cannot write %s: %s; trying again", self._settings.config_label_file, error)
             return False
+        kept_label.keep(kept_label.place_of(self._settings), told)
         return True
 
     def _complain(self, about: str, what: str) -> None:
@@ -126,12 +127,13 @@ class Chooser:
 
     def _tell(self, api: Api, refusal: str) -> None:
         self._child.beat()
-        self._told_refusal = refusal
         try:
             event = objects.configuration_event(refusal, host_name(), time.time())
             api.create("/api/v1/namespaces/default/events", event)
         except ApiError as error:
-            log.warning("cannot tell the API server of the configuration: %s", error)
+            log.warning("cannot tell the API server of the configuration: %s; trying again", error)
+        else:
+            self._told_refusal = refusal
 
 
 def _label(configurations: Configurations) -> str:

@@ -22,14 +22,17 @@ class Complaints:
     def __init__(self, directory: Path, process: str) -> None:
         self._file = directory / f"{process}{_SUFFIX}"
         self._said: str | None = None
+        self._is_written = True
 
     def say(self, about: str, what: str) -> bool:
         """Let this be known, `about` being a path, a label or the like; True where it is news."""
         is_news = what != self._said
-        if is_news:
-            self._said = what
-            with contextlib.suppress(OSError):  # a full disk: the log has it
+        self._said = what
+        if is_news or not self._is_written:
+            with contextlib.suppress(OSError):  # a full disk: the log has it, and it is tried again
+                self._is_written = False
                 spool.update(self._file, json.dumps({"path": about, "error": what}).encode())
+                self._is_written = True
         return is_news
 
     def take_back(self) -> bool:

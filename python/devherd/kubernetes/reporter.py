@@ -87,11 +87,11 @@ class Reporter:
         herd = instance.read(self._settings)
         now = reasons_of(herd.resources)
         try:
-            for change in changes(self._told, herd.resources, herd.verdicts):
-                self._tell_change(change, now)
             if request.node_condition and now != self._condition:
                 self._api.patch(f"/api/v1/nodes/{host_name()}/status", objects.condition(now, time.time()))
                 self._condition = now
+            for change in changes(self._told, herd.resources, herd.verdicts):
+                self._tell_change(change, now)
         except ApiError as error:
             self._complain(error)
         except _LimitReachedError:

@@ -75,8 +75,8 @@ def written_labels(settings: Settings) -> WrittenLabels | None:
 
 
 def written_labels_file(settings: Settings) -> Path:
-    """Its file, written by process `kubernetes:labels`."""
-    return settings.told_directory / "labels.json"
+    """Its file, written by process `kubernetes:labels`: labels outlive a boot, and so must the knowledge of them."""
+    return (settings.lasting_directory or settings.told_directory) / "labels.json"
 
 
 def requests_for(config: Config, settings: Settings) -> dict[str, str]:

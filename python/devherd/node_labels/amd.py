@@ -31,7 +31,9 @@ def labels_of(node: Node) -> Labels:
         else:
             labels.leave_out("the driver does not say it", f"{_GPU}.{kind}")
     _say_partitions(labels, entries)
-    labels.leave_out("devherd does not ask libdrm, which alone knows it", f"{_GPU}.family", f"{_BETA}.firmware")
+    labels.leave_out(
+        "devherd does not ask libdrm, which alone knows it", f"{_GPU}.family", f"{_BETA}.family", f"{_BETA}.firmware"
+    )
     return labels
 
 

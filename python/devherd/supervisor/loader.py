@@ -18,7 +18,7 @@ from devherd.config.resolved import Config
 from devherd.errors import DevherdError
 from devherd.settings import Settings, changed_fixed_options
 from devherd.spool.identity import Identity, identity_of
-from devherd.supervisor import fork, kept_label
+from devherd.supervisor import fork
 from devherd.supervisor.configurations_watch import ConfigurationsWatch
 from devherd.supervisor.title import entitle
 
@@ -29,6 +29,7 @@ LIMIT_SECONDS = 30.0
 """A hanging file system must not prevent a later reload."""
 LONGEST_COMPLAINT = 4096
 """Bytes: a pipe takes them at once."""
+_AGAIN_SECONDS = 30.0
 _NOT_RELOADED = "configuration not reloaded, the old one stays"
 
 Load = Callable[[Settings | None], Config]
@@ -61,11 +62,13 @@ class Loader:
         self._complaints = -1
         self._kill_at = 0.0
         self._counts = self._asked_again = False
+        self._again_at: float | None = None
         self._unwritable = False
 
     def request(self) -> None:
         """Load the configuration."""
         self.reloads += 1
+        self._again_at = None
         if self._pid:
             self._asked_again = True
         else:
@@ -85,6 +88,9 @@ class Loader:
             self._put_back()
         if self._watch is not None and not self._pid and self._watch.has_changed():
             log.info("another configuration is chosen, or the chosen one has changed: reloading")
+            self.request()
+        elif self._again_at is not None and not self._pid and time.monotonic() >= self._again_at:
+            log.info("the chosen configuration is not in force yet: reloading once more")
             self.request()
         is_restarted = not self._readers.issuperset(readers)
         if is_restarted and not self._pid and self._version() not in (None, self._looked_at):
@@ -118,6 +124,7 @@ class Loader:
         if code < 0:
             complaint = f"{NAME} ended by {signal.Signals(-code).name}"
             log.error("%s: %s", _NOT_RELOADED, complaint)
+            self._try_again()
         self.refusal = "" if code == 0 else complaint or f"{NAME} ended with exit code {code}"
         is_good = code == 0 and self._take()
         if self._counts and not is_good:
@@ -168,8 +175,13 @@ class Loader:
     def _cannot_start(self, what: str, error: OSError) -> None:
         self.refusal = f"{what}: {error.strerror}"
         log.error("%s: %s", _NOT_RELOADED, self.refusal)
+        self._try_again()
         if self._counts:
             self._count_failure()
+
+    def _try_again(self) -> None:
+        """Where a label chooses, nobody is there to ask once more; the configuration itself was not at fault."""
+        self._again_at = time.monotonic() + _AGAIN_SECONDS if self._watch is not None else None
 
     def _count_failure(self) -> None:
         self.failures += 1
@@ -191,7 +203,6 @@ def _run(load: Load, settings: Settings, parent: int, complain_to: int) -> NoRet
         logs.configure(NAME, settings.log_level, settings.log_format)
         config = load(settings)
         resolved_file.write(settings.resolved_config_file, config)
-        kept_label.keep(config.settings())
         for option in changed_fixed_options(settings, config.settings()):
             log.warning(
                 "%s has changed in the configuration: restart devherd to apply this; the rest is in force", option

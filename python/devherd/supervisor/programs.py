@@ -17,6 +17,7 @@ from devherd.config.host import nvml_answers
 from devherd.config.resolved import Config
 from devherd.config.resolved_file import ResolvedFileError
 from devherd.health.sources import AMD_KFD, EXTERNAL, temporary_directory
+from devherd.kubernetes import kept_label
 from devherd.kubernetes.access import SERVICE_ACCOUNT
 from devherd.kubernetes.request import written_labels
 from devherd.settings import Settings
@@ -264,12 +265,13 @@ def _monitor_access(settings: Settings, name: str) -> Access:
 def _kubernetes_access(settings: Settings, name: str) -> Access:
     """Reads offers, verdicts and its token, writes what it has told, and alone may call out."""
     features = _features_directory(settings) if name == "labels" else ()
+    others, lasting = _read_for_the_api_server(settings, name), _lasting_directories(settings, name)
     return Access(
-        read=(settings.run_dir, SERVICE_ACCOUNT, *_read_for_the_api_server(settings, name)),
-        write=(settings.told_directory, *features),
-        made=(settings.told_directory,),
+        read=(settings.run_dir, SERVICE_ACCOUNT, *others),
+        write=(settings.told_directory, *lasting, *features),
+        made=(settings.told_directory, *lasting),
         modes=bool(features),
-        follows=(settings.run_dir, settings.told_directory, SERVICE_ACCOUNT, *features),
+        follows=(settings.run_dir, settings.told_directory, SERVICE_ACCOUNT, *others, *lasting, *features),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
         connects=True,
     )
@@ -280,6 +282,14 @@ def _read_for_the_api_server(settings: Settings, name: str) -> tuple[Path, ...]:
     if name == "labels":
         return tuple(nvml_answers(settings.host_root, None))
     return (settings.configurations.directory,) if name == "config" and settings.configurations else ()
+
+
+def _lasting_directories(settings: Settings, name: str) -> tuple[Path, ...]:
+    """Where is kept over a boot how labels were written, and what the label said that chooses the configuration."""
+    if name == "config":
+        place = kept_label.place_of(settings)
+        return (place.parent,) if place else ()
+    return (settings.lasting_directory,) if name == "labels" and settings.lasting_directory else ()
 
 
 def _features_directory(settings: Settings) -> tuple[Path, ...]:

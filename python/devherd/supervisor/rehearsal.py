@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import pickle
-from collections.abc import Iterator
 from typing import BinaryIO, NoReturn
 
 from devherd import log as logs
@@ -95,7 +94,9 @@ def _run(settings: Settings, access: Access, offered: BinaryIO, failure: BinaryI
         from devherd.device_plugin import rehearsal  # noqa: PLC0415 - the scan has no need of gRPC
 
         Sandbox(access).enter()
-        rehearsal.rehearse(_resources(offered), settings)
+        resources = _resources(offered)
+        if resources is not None:
+            rehearsal.rehearse(resources, settings)
         code = 0
     except DevherdError as error:
         pickle.dump((error.what, error.why, error.cure), failure)
@@ -106,7 +107,10 @@ def _run(settings: Settings, access: Access, offered: BinaryIO, failure: BinaryI
         fork.end(code)
 
 
-def _resources(offered: BinaryIO) -> Iterator[spool_pb2.Resource]:
-    """What the scan has found; nothing where it went wrong."""
-    with contextlib.suppress(EOFError):
-        yield from map(spool_pb2.Resource.FromString, pickle.load(offered))  # noqa: S301 - from our own parent
+def _resources(offered: BinaryIO) -> list[spool_pb2.Resource] | None:
+    """What the scan has found; None where it went wrong."""
+    try:
+        found = pickle.load(offered)  # noqa: S301 - from our own parent
+    except EOFError:
+        return None
+    return [*map(spool_pb2.Resource.FromString, found)]

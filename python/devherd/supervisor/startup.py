@@ -19,7 +19,7 @@ from devherd.history.record import forget_old
 from devherd.kubelet import endpoint
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.supervisor import control, kept_label, main_log
+from devherd.supervisor import control, main_log
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.herd import Herd
 from devherd.supervisor.lean_imports import lean_imports
@@ -83,7 +83,6 @@ def note_the_choice(settings: Settings) -> None:
         told = Told(chosen_from.label, settings.config_label_value, time.time())
         settings.told_directory.mkdir(exist_ok=True)
         spool.update(settings.config_label_file, content_of(told))
-        kept_label.keep(settings)
 
 
 def _restore_cordons(settings: Settings) -> None:

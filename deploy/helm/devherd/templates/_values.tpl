@@ -49,7 +49,7 @@
 {{- range $variable := .container.env }}
 {{- $key := $variable.name | trimPrefix "DEVHERD_" | lower }}
 {{- range $configurations }}
-{{- if and (hasPrefix "DEVHERD_" $variable.name) (hasKey . $key) }}
+{{- if and (hasPrefix "DEVHERD_" $variable.name) (hasKey (. | default dict) $key) }}
 {{- fail (printf "config: %s is set — the pod's %s comes before it — leave it out, or set it by extraEnv: [{name: %s, value: …}]" $key $variable.name $variable.name) }}
 {{- end }}
 {{- end }}
