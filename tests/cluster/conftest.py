@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from go_program import GoProgram
+from node_feature_discovery import kinds_of_the_release
 from not_tested import not_tested
 from private_machine import PrivateMachine
 from whole_node import WholeNode
@@ -16,16 +17,35 @@ from whole_node import WholeNode
 collect_ignore = [] if os.environ.get("DEVHERD_TEST_REAL_CLUSTER") else ["real"]
 
 PROGRAMS = GoProgram(Path(__file__).with_name("programs"), "programs", "kubelet, control plane and etcd")
+FEATURE_DISCOVERY = GoProgram(
+    Path(__file__).with_name("feature_discovery"),
+    "feature_discovery",
+    "Node Feature Discovery",
+    tuple(f"sigs.k8s.io/node-feature-discovery/cmd/{name}" for name in ("nfd-master", "nfd-worker")),
+)
 
 
 def pytest_collection_finish(session):
     PROGRAMS.build_before(session)
+    FEATURE_DISCOVERY.build_before(session)
 
 
 @pytest.fixture(scope="session")
 def programs(tool):
     """The path of the programs of a cluster."""
     return PROGRAMS.built(tool("go"), print)
+
+
+@pytest.fixture(scope="session")
+def feature_discovery(tool):
+    """The directory of Node Feature Discovery's programs."""
+    return FEATURE_DISCOVERY.built(tool("go"), print)
+
+
+@pytest.fixture(scope="session")
+def feature_discovery_kinds(tool):
+    """The file with the CustomResourceDefinitions of the same release."""
+    return kinds_of_the_release(tool("go"), FEATURE_DISCOVERY.sources)
 
 
 @pytest.fixture
