@@ -28,6 +28,7 @@ def test_gpus_of_one_kind_say_it_once_and_count_it_under_the_experimental_prefix
     assert set(labels.missing) == {
         "amd.com/gpu.compute-memory-partition",
         "amd.com/gpu.family",
+        "beta.amd.com/gpu.family",
         "beta.amd.com/gpu.firmware",
     }
 
