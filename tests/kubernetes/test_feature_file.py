@@ -27,6 +27,10 @@ def read_by_nfd(content: bytes, now: float) -> dict[str, str]:
     return labels
 
 
+def no_pause(seconds: float) -> None:
+    """Nobody reads here."""
+
+
 @given(st.dictionaries(NAMES, VALUES))
 def test_what_is_written_is_what_is_read(labels):
     """Until it expires."""
@@ -41,7 +45,7 @@ def test_a_file_comes_changes_and_goes(tmp_path):
     """Everybody may read it: the worker does not run as root. No temporary file stays."""
     path = tmp_path / "features.d/devherd"
     path.parent.mkdir()
-    way = FeatureFile(path)
+    way = FeatureFile(path, pause=no_pause)
 
     assert way.write({"nvidia.com/gpu.count": "8"}) == ""
     assert read_by_nfd(path.read_bytes(), time.time()) == {"nvidia.com/gpu.count": "8"}
@@ -55,10 +59,29 @@ def test_a_file_comes_changes_and_goes(tmp_path):
     assert list(path.parent.iterdir()) == []
 
 
+def test_the_worker_is_woken_again_when_it_may_have_missed_the_file(tmp_path):
+    """It reads at the first event, that of the temporary file, and for a second it does not listen."""
+    path = tmp_path / "devherd"
+    seen = []
+
+    def pause(seconds):
+        assert seconds > 1
+        path.chmod(0o600)
+        seen.append(read_by_nfd(path.read_bytes(), time.time()))
+
+    way = FeatureFile(path, pause)
+    way.write({"a.io/b": "1"})
+    assert seen == [{"a.io/b": "1"}]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+    way.write({"a.io/b": "1"})
+    assert len(seen) == 1, "nothing has changed"
+
+
 def test_a_file_that_stands_is_left_until_its_time_runs_out(tmp_path, monkeypatch):
     """Each writing wakes the worker. An hour later it is renewed, and so it is after the clock was set back."""
     path = tmp_path / "devherd"
-    way = FeatureFile(path)
+    way = FeatureFile(path, pause=no_pause)
     now = time.time()
     monkeypatch.setattr(feature_file.time, "time", lambda: now)
     way.write({"a.io/b": "1"})
@@ -85,7 +108,7 @@ def test_a_directory_that_is_not_there_is_said_with_the_cure(tmp_path):
 
 def test_more_than_the_worker_reads_is_not_written(tmp_path):
     """It ignores larger files; what stands, stands."""
-    way = FeatureFile(tmp_path / "devherd")
+    way = FeatureFile(tmp_path / "devherd", pause=no_pause)
     way.write({"a.io/b": "1"})
 
     with pytest.raises(CannotLabelError, match="65536 are the most: leave some out"):

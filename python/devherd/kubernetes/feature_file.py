@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,14 +16,24 @@ LARGEST_BYTES = 65_536
 LIFETIME_SECONDS = 24 * 3600.0
 """After so long without devherd its labels go: long enough for a repair, during which pods keep their node."""
 REFRESH_SECONDS = 3600.0
+WORKER_LISTENS_AGAIN_SECONDS = 1.5
+"""The worker reads at the first event, which may be that of the file still being written, and misses all others until
+a second is over (`runNotifier` in source/local/local.go): what it has missed it would find with its next look only, a
+minute later."""
 _EXPIRY = "# +expiry-time="
+_MODE = 0o644
+"""The worker does not run as root."""
 
 
 class FeatureFile:
-    """One file, replaced whole: a name with a dot in front is ignored while it is written."""
+    """One file, replaced whole: a name with a dot in front is ignored while it is written.
 
-    def __init__(self, path: Path) -> None:
+    `pause` waits for so many seconds.
+    """
+
+    def __init__(self, path: Path, pause: Callable[[float], None] = time.sleep) -> None:
         self._path = path
+        self._pause = pause
 
     def write(self, labels: Mapping[str, str]) -> str:
         """Have these labels in it; an empty text. Raises CannotLabelError."""
@@ -35,7 +45,9 @@ class FeatureFile:
             why = f"{len(content)} bytes of labels, and {LARGEST_BYTES} are the most"
             raise CannotLabelError(str(self._path), f"{why}: leave some out with `node_labels.omit`")
         try:
-            spool.replace(self._path, content, mode=0o644)
+            spool.replace(self._path, content, mode=_MODE)
+            self._pause(WORKER_LISTENS_AGAIN_SECONDS)
+            self._path.chmod(_MODE)  # changes nothing, and is an event all the same
         except OSError as error:
             raise self._refused(error) from error
         return ""
