@@ -1,7 +1,7 @@
 """Process `kubernetes:config`: reads the label of the node that chooses the configuration; the supervisor loads it.
 
-It asks again and again, each time for the metadata of one node, from the API server's memory: a watch of its own for
-each node would cost the server more than the answers. A configuration that was refused is an Event of the node.
+It asks again and again, each time for the metadata of one node, from the API server's memory. A configuration that was
+refused is an Event of the node.
 """
 
 import contextlib
