@@ -11,7 +11,7 @@ from devherd.health.seen import Seen
 from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import device_plugin, doubts, rules
 from devherd.proto import spool_pb2
-from devherd.scanner.pipeline import now
+from devherd.scanner.moment import now
 from devherd.scanner.scan_core import edits_by, native_scanner, problem_messages, settled_looks
 
 
