@@ -17,7 +17,7 @@ import pytest
 import scratch
 from command_line import COMMAND, devherd
 
-from devherd import head, spool, standby_file
+from devherd import head, served, spool, standby_file
 from devherd.config.resolved import Config
 from devherd.proto.health_pb2 import UNHEALTHY, Held, Verdict, Verdicts
 from devherd.proto.spool_pb2 import Child, Children, Device, Problem, Resource, ResourceState, ScanSummary
@@ -187,6 +187,44 @@ def test_what_is_no_problem_and_still_to_be_said_is_a_note(run_dir):
     assert "PROBLEM" not in shown
     told = json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)
     assert (told["problems"], [each["path"] for each in told["notices"]]) == ([], ["/dev/kmsg"])
+
+
+def test_an_address_that_is_not_served_is_said_with_the_reason_and_the_cure(run_dir):
+    """The exporter tries again and again, and `HTTP on 127.0.0.1:9478` was all that status said."""
+    children = [Child(name=name, state="RUNNING") for name in ("exporter", "resource:example.com_gpu")]
+    spool.write(run_dir / "children.pb", Children(children=children))
+    there = served.Address(address="unix:/run/devherd.sock")
+    taken = served.Address(address="127.0.0.1:9478", refusal="Address already in use", cure="end the other")
+    usual = head.read(run_dir / "instance.json")
+    head.write(run_dir / "instance.json", replace(usual, listen="127.0.0.1:9478,unix:/run/devherd.sock"))
+    served.write(Settings(run_dir=run_dir).served_file, [taken, there])
+
+    shown = table_of(run_dir)
+    assert "\nnot serving 127.0.0.1:9478: Address already in use — end the other\n" in shown
+    assert "; HTTP on 127.0.0.1:9478 (not serving),unix:/run/devherd.sock\n" in shown
+    assert json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)["http"] == [
+        {
+            "address": "127.0.0.1:9478",
+            "is_served": False,
+            "refusal": "Address already in use",
+            "cure": "end the other",
+        },
+        {"address": "unix:/run/devherd.sock", "is_served": True, "refusal": None, "cure": None},
+    ]
+    chosen = ("--resource", GPU.name)
+    spool.write(run_dir / "scan.pb", ScanSummary())
+    well = Resource(name=GPU.name, devices=[Device(id="0")])
+    spool.write(spool.path_of(run_dir / "offers/device-plugin", spool.key_of(GPU.name)), well)
+    assert devherd("status", "--fail-on-problem", *chosen, *options(run_dir)).code == 1
+    served.write(Settings(run_dir=run_dir).served_file, [there])
+    assert devherd("status", "--fail-on-problem", *chosen, *options(run_dir)).code == 0
+
+
+def test_an_exporter_that_does_not_run_serves_nothing(run_dir):
+    """Whatever it said last."""
+    served.write(Settings(run_dir=run_dir).served_file, [served.Address(address="127.0.0.1:9478")])
+    spool.write(run_dir / "children.pb", Children(children=[Child(name="exporter", state="STOPPED")]))
+    assert "not serving 127.0.0.1:9478: its process is STOPPED — devherd ctl start exporter\n" in table_of(run_dir)
 
 
 def test_it_fails_on_a_problem_only_when_asked_and_only_for_what_was_chosen(run_dir):

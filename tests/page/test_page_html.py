@@ -29,6 +29,7 @@ from devherd.proto.spool_pb2 import (
     ResourceState,
     ScanSummary,
 )
+from devherd.served import Address
 
 
 class Beating(Heartbeats):
@@ -205,6 +206,13 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
             ),
         ),
         (
+            replace(WELL, served=[Address(address="[::]:80", refusal="Permission denied", cure="name another")]),
+            (
+                "Unhealthy: all resources registered, 2 of 2 devices healthy"
+                "not serving [::]:80: Permission denied — name another"
+            ),
+        ),
+        (
             replace(WELL, sources=[SourceState(source="nvml", failed="no library")]),
             "Warning: all resources registered, 2 of 2 devices healthysource nvml cannot look: no library",
         ),
@@ -221,6 +229,7 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
         "problem",
         "process",
         "configuration",
+        "address",
         "source",
         "no devices",
         "no scan",

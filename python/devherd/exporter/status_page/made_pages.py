@@ -98,6 +98,7 @@ class MadePages:
         yield identity_of(settings.doubts_file)
         yield identity_of(settings.children_file)
         yield identity_of(settings.instance_file)
+        yield identity_of(settings.served_file)
         yield history.stamp(settings.run_dir)
         herd = instance.read_children(settings)
         yield list(health.reasons_not_alive(herd, self._heartbeats))
