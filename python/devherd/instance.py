@@ -10,7 +10,7 @@ from functools import cached_property
 from devherd import head, served, spool, standby_file
 from devherd.head import Head
 from devherd.inventory import DeviceKey, key_of
-from devherd.inventory_json import Json, inventory_json, problems_json
+from devherd.inventory_json import Json, inventory_json
 from devherd.proto import health_pb2, spool_pb2
 from devherd.served import Address
 from devherd.settings import Settings
@@ -158,8 +158,7 @@ def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
     What is unknown is null. `since` is the Unix second from which on a device has been Unhealthy or warned of.
     """
     summary = herd.scan or spool_pb2.ScanSummary()
-    inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds)
-    inventory["notices"] = problems_json(summary.notices)
+    inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds, summary.notices)
     inventory["scanned_at"] = summary.timestamp_seconds or None
     inventory["instance"] = asdict(herd.head) if herd.head else None
     inventory["http"] = [_address(each) for each in herd.addresses()]

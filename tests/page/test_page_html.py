@@ -254,6 +254,16 @@ def test_the_head_says_which_instance_runs_and_since_when():
     )
 
 
+def test_a_note_of_the_last_scan_is_shown_and_makes_nothing_unhealthy():
+    """Notes were in the JSON and in `devherd status` alone."""
+    notice = Problem(vendor="nvidia", path="/proc/driver/nvidia/capabilities", error="6 MIG devices left out: <cure>")
+    page = page_of(replace(WELL, scan=ScanSummary(notices=[notice])))
+    assert page.of_sections["verdict"].strip() == "Healthy: all resources registered, 2 of 2 devices healthy"
+    assert (
+        page.of_sections["notes"].split() == f"Notes {notice.path}: {notice.error}".replace("Notes /", "Notes/").split()
+    )
+
+
 def test_recent_events_are_newest_first_with_links_to_their_devices():
     """Those for which there is no room are in `devherd events`."""
     happened = [

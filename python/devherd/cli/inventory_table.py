@@ -86,10 +86,19 @@ def problems(found: Iterable[spool_pb2.Problem]) -> Table:
     return made
 
 
+def notes(notices: Iterable[spool_pb2.Problem]) -> Iterator[Text]:
+    """A line for each."""
+    for notice in notices:
+        yield Text(plain(f"note: {notice.path}: {notice.error}"), "dim")
+
+
 def scan(
-    resources: list[spool_pb2.Resource], found_problems: list[spool_pb2.Problem], duration_seconds: float
+    resources: list[spool_pb2.Resource],
+    found_problems: list[spool_pb2.Problem],
+    duration_seconds: float,
+    notices: Iterable[spool_pb2.Problem] = (),
 ) -> Group:
-    """A whole scan: devices, problems, and a line that sums them up."""
+    """A whole scan: devices, problems, notes, and a line that sums them up."""
     count = sum(map(size_of, resources))
     unhealthy = sum(bool(device.reasons) for resource in resources for _, device in listed(resource))
     summary = (
@@ -99,6 +108,8 @@ def scan(
     parts: list[RenderableType] = [devices(resources), ""] if resources else []
     if found_problems:
         parts += [problems(found_problems), ""]
+    if noted := list(notes(notices)):
+        parts += [*noted, ""]
     return Group(*parts, summary)
 
 

@@ -66,8 +66,7 @@ def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
     if scan.problems:
         yield inventory_table.problems(scan.problems)
         yield ""
-    for notice in scan.notices:
-        yield Text(plain(f"note: {notice.path}: {notice.error}"), "dim")
+    yield from inventory_table.notes(scan.notices)
     if scan.notices:
         yield ""
 

@@ -22,6 +22,7 @@ from devherd.scanner.devices_file import DevicesFile
 from devherd.scanner.doubts import Doubts
 from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.kernel_log import KernelLogReader
+from devherd.scanner.left_out import left_out
 from devherd.scanner.pipeline import Pipeline, now
 from devherd.scanner.publisher import Publisher
 from devherd.scanner.requests import Requests
@@ -116,7 +117,10 @@ class Round:
         self._summary.duration_seconds = scan.duration_seconds
         self.kernel_log.open()
         self._kernel_log_problems = self._why_less_is_heard(self.kernel_log.problems())
-        self._notices = self._why_less_is_heard(self.kernel_log.notices())
+        self._notices = [
+            *self._why_less_is_heard(self.kernel_log.notices()),
+            *left_out(self.pipeline.config, self.pipeline.inventory.entries.values()),
+        ]
         return scan.look_again
 
     def poll(self, *, periodic: bool, happened: Happened = ANYTHING) -> None:

@@ -9,7 +9,7 @@ from devherd.instance import RUNNING, Herd
 from devherd.proto import spool_pb2
 from devherd.spool.listing import size_of
 
-PROBLEMS, SOURCES, CONFIGURATION = "problems", "sources", "configuration"
+PROBLEMS, SOURCES, CONFIGURATION, NOTES = "problems", "sources", "configuration", "notes"
 PROCESSES, RESOURCES = "processes", "resources"
 """Places on the page. A resource's is its name."""
 
