@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM."""
-    logging.getLogger("grpc").setLevel(logging.WARNING)  # at debug it logs each turn of the loop
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
     return asyncio.run(Exporter(child).run())
 
 
