@@ -302,6 +302,36 @@ def test_a_watch_fits_the_screen_with_what_is_wrong_on_it():
     assert "more" not in few.file.getvalue()
 
 
+@pytest.mark.parametrize("width", [30, 60, 80, 120, 200])
+def test_a_watch_cuts_no_name_and_no_reason_and_says_which_columns_have_no_room(width):
+    """They were cut at the right edge: at 80 columns `SIN`, and nothing of who holds the device."""
+    from rich.console import Console
+
+    from devherd.cli import inventory_table
+    from devherd.cli.watch import Fitted
+
+    ill = Device(id="GPU-152e1962-7e62-50b6-a86c-9e5e011e97a2", reasons=["port-error", "xid"], numa_nodes=[0])
+    table = inventory_table.devices([Resource(name="nvidia.com/gpu", devices=[ill])])
+    terminal = Console(width=width, height=40, file=io.StringIO(), force_terminal=False, highlight=False)
+    terminal.print(Fitted(table), height=40)
+    shown = terminal.file.getvalue()
+    lines = shown.partition("…")[0].splitlines()
+    headings = re.split(r"\s{2,}", lines[0].strip())
+    starts = [*map(lines[0].index, headings), width]
+    of_heading = {
+        heading: "".join(line[starts[place] : starts[place + 1]] for line in lines[1:]).replace(" ", "")
+        for place, heading in enumerate(headings)
+    }
+    left_out = [name for name in ("WHAT A CONTAINER GETS", "NUMA") if name not in headings]
+
+    assert max(map(len, shown.splitlines())) <= width
+    assert of_heading["RESOURCE"] == "nvidia.com/gpu"
+    assert of_heading["DEVICE"] == ill.id
+    assert of_heading["HEALTH"] == "Unhealthy:port-error,xid"
+    said = " ".join(line.strip() for line in shown.partition("…")[2].splitlines())
+    assert said == (f"the screen is too narrow for {', '.join(left_out)}" if left_out else "")
+
+
 def test_no_name_is_cut_on_a_narrow_terminal(run_dir):
     """It has to be copied: the terminal wraps the line."""
     long = Resource(name=f"example.com/{'x' * 90}", devices=[Device(id="y" * 40, reasons=["xid"])])

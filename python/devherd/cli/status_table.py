@@ -104,7 +104,7 @@ def _http(herd: Herd) -> str:
 
 def _devices(herd: Herd, noted: list[spool_pb2.Resource], allocations: Allocations | None) -> Table:
     """A row for each device, not for each replica."""
-    made = table("RESOURCE", "DEVICE", "HEALTH", "SINCE", "HELD BY")
+    made = table("RESOURCE", "DEVICE", "HEALTH", "SINCE", "HELD BY", dispensable=("HELD BY", "SINCE"))
     for resource in noted:
         for device in resource.devices:
             since = herd.since(device)
@@ -136,7 +136,8 @@ def _about_http(herd: Herd) -> Iterator[Text]:
 
 
 def _resources(herd: Herd, resources: list[spool_pb2.Resource], allocations: Allocations | None) -> Table:
-    made = table("RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", *_OF_A_PROCESS)
+    least = (*_DISPENSABLE, "ALLOCATED", "STATE")
+    made = table("RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", *_OF_A_PROCESS, dispensable=least)
     for resource in resources:
         healthy, total = sum(not device.reasons for _, device in listed(resource)), size_of(resource)
         registration = herd.registration(resource.name)
@@ -152,13 +153,14 @@ def _resources(herd: Herd, resources: list[spool_pb2.Resource], allocations: All
 
 
 def _others(children: list[spool_pb2.Child]) -> Table:
-    made = table("PROCESS", *_OF_A_PROCESS)
+    made = table("PROCESS", *_OF_A_PROCESS, dispensable=_DISPENSABLE)
     for child in children:
         made.add_row(child.name, *_process(child))
     return made
 
 
 _OF_A_PROCESS = ("STATE", "UPTIME", "RESTARTS", "LAST EXIT")
+_DISPENSABLE = ("UPTIME", "RESTARTS", "LAST EXIT")
 
 
 def _process(child: spool_pb2.Child | None) -> tuple[RenderableType, ...]:
