@@ -119,7 +119,7 @@ COMMANDS = {
     ),
     "import-config": Command(
         "devherd.cli.import_config",
-        "print another plugin's configuration as one for devherd",
+        "convert another device plugin's configuration to devherd's",
         "devherd import-config nvidia-config.yaml > /etc/devherd/config.yaml",
         (),
     ),

@@ -53,7 +53,7 @@ class _Table(Table):
             shown = self._of([column for column in self.columns if column.header not in left_out])
         if not _fits(shown, console, options):
             for column in shown.columns:
-                column.no_wrap, column.min_width = False, cell_len(str(column.header))
+                column.no_wrap, column.min_width = False, None
         yield shown
         if left_out:
             yield Text(f"… the screen is too narrow for {', '.join(left_out)}", "dim")
