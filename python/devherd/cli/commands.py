@@ -129,6 +129,12 @@ COMMANDS = {
         "devherd deploy-files /usr/local/share/devherd",
         (),
     ),
+    "reload": Command(
+        "devherd.cli.reload",
+        "have the running instance read its configuration again, and wait for the answer",
+        "devherd reload",
+        OF_A_RUN_DIRECTORY,
+    ),
     "ctl": Command(
         "devherd.cli.ctl",
         "supervisorctl against the running instance",
