@@ -178,6 +178,17 @@ def test_a_host_without_devices_is_told_where_was_looked(tmp_path):
     assert "0 resources, 0 devices (0 unhealthy), 0 problems" in outcome.stdout
 
 
+def test_devices_of_which_none_is_advertised_are_not_passed_over(tmp_path):
+    """`0 resources, 0 devices` was all, as if nothing were there."""
+    config = tmp_path / "config.yaml"
+    config.write_text("simulated: [{name: a.example/b, count: 3}]\nresources: [{match: {}, advertise: false}]\n")
+    (tmp_path / "host").mkdir()
+    outcome = devherd("scan", "--host-root", tmp_path / "host", "--config", config)
+    assert outcome.stdout.startswith(
+        "Found 3 devices, none of which is advertised: `devherd scan --explain` says why.\n\n0 resources, 0 devices"
+    )
+
+
 @pytest.mark.parametrize("strategy", ["none", "mixed"])
 def test_mig_devices_that_the_strategy_leaves_out_are_noted_with_the_cure(tmp_path, strategy):
     """Whole GPUs were shown of a node in MIG mode, and not a word of its MIG devices; it is no problem all the same."""

@@ -223,6 +223,18 @@ def test_an_address_that_is_not_served_is_said_with_the_reason_and_the_cure(run_
     assert devherd("status", "--fail-on-problem", *chosen, *options(run_dir)).code == 0
 
 
+def test_a_configuration_that_is_bad_by_now_does_not_hide_the_instance(run_dir, tmp_path):
+    """It goes on with the old one, and `devherd status` is where an operator is told so: it ended with exit code 2."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("simulatde: []\n")
+    outcome = devherd("status", "--config", bad, *options(run_dir))
+    assert (outcome.code, outcome.stdout.splitlines()[1:4]) == (0, table_of(run_dir).splitlines()[1:4])
+    assert outcome.stderr.startswith(f"devherd: warning: bad configuration in {bad}:1:1 — simulatde: unknown key")
+    elsewhere = devherd("status", "--config", bad, "--run-dir", tmp_path)
+    assert (elsewhere.code, elsewhere.stdout) == (2, "")
+    assert elsewhere.error_line.startswith(f"devherd: bad configuration in {bad}:1:1")
+
+
 def test_an_exporter_that_does_not_run_serves_nothing(run_dir):
     """Whatever it said last."""
     served.write(Settings(run_dir=run_dir).served_file, [served.Address(address="127.0.0.1:9478")])

@@ -147,7 +147,7 @@ async def test_a_resolved_configuration_that_is_removed_is_there_again(testbed):
 async def test_the_command_reload_waits_and_fails_when_the_configuration_is_refused(testbed):
     """`systemctl reload` and a script were told that all is well while the old one stayed."""
     await testbed.kubelet.until_allocatable("example.com/a", 1)
-    words = ("reload", "--run-dir", str(testbed.settings.run_dir))
+    words = ("reload", "--run-dir", str(testbed.settings.run_dir), "--config", str(testbed.settings.config_path))
     testbed.configure({"simulatde": []})
     refused = await asyncio.to_thread(devherd, *words)
     testbed.configure(B)

@@ -9,8 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from devherd.cli.common_options import load_config
-from devherd.cli.instance import require_running
+from devherd.cli.instance import reaching_settings, require_running
 from devherd.config import resolved_file
 from devherd.errors import DevherdError, ExitCode, UnreachableError
 from devherd.settings import Settings
@@ -25,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, and say what came of it. Raises UnreachableError, and DevherdError where the configuration is refused."""
-    settings = load_config(arguments).settings()
+    settings = reaching_settings(arguments, is_warned=False)  # the instance says it itself
     require_running(settings)
     refusal = _ask(settings.control_socket)
     if refusal:

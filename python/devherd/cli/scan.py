@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from devherd.amounts import amount
 from devherd.cli import choice
 from devherd.cli.common_options import load_config
 from devherd.errors import ExitCode, UsageError
@@ -148,7 +149,12 @@ def _table(report: "ScanReport", *, explain: bool) -> "RenderableType":
         return Group("No device fits.", "", shown)
     if not report.rules:
         return Group(*_where_it_looked(report.vendors), shown)
-    return Group(*_explanations(report), shown) if explain else shown
+    if explain:
+        return Group(*_explanations(report), shown)
+    if not report.resources:
+        found = amount(len(report.rules), "device")
+        return Group(f"Found {found}, none of which is advertised: `devherd scan --explain` says why.", "", shown)
+    return shown
 
 
 def _where_it_looked(asked: Collection[str]) -> Iterator[str]:
