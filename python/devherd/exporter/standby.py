@@ -33,7 +33,6 @@ def serve(config: Config, why: str, announce: Callable[[], bool]) -> None:
 
     `announce` is called until it returns True: for the status of the one that is waited for.
     """
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
     asyncio.run(_serve(config, why, announce))
 
 
