@@ -42,7 +42,7 @@ def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     access = Access.of_this_pod()
-    return Chooser(child, Api(access) if access else None).run()
+    return Chooser(child, Api(access, child.beat) if access else None).run()
 
 
 class Chooser:
@@ -126,7 +126,6 @@ class Chooser:
         return spool.read_or_empty(self._settings.children_file, spool_pb2.Children).configuration.refusal
 
     def _tell(self, api: Api, refusal: str) -> None:
-        self._child.beat()
         try:
             event = objects.configuration_event(refusal, host_name(), time.time())
             api.create("/api/v1/namespaces/default/events", event)
