@@ -1,7 +1,7 @@
 """Process `kubernetes:config`: reads the label of the node that chooses the configuration; the supervisor loads it.
 
-It asks again and again, each time for the metadata of one node, from the API server's memory. A configuration that was
-refused is an Event of the node.
+It asks again and again, each time for the metadata of one node, from the API server's memory; another value than the
+last is asked for once more, where it is kept. A configuration that was refused is an Event of the node.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class Chooser:
     def _read(self, key: str) -> str:
         if self._api is None:
             raise ApiError(0, "there is no API server to talk to, or the pod has no token")
-        return label_of(self._api, host_name(), key)
+        return label_of(self._api, host_name(), key, self._value)
 
     def _has_written(self, told: Told) -> bool:
         try:
