@@ -26,7 +26,8 @@ from devherd.scanner.doubts import Doubts
 from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.kernel_log import KernelLogReader
 from devherd.scanner.left_out import left_out
-from devherd.scanner.pipeline import Pipeline, now
+from devherd.scanner.moment import now
+from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.publisher import Publisher
 from devherd.scanner.requests import Requests
 from devherd.scanner.scan_core import problem_messages

@@ -12,7 +12,7 @@ from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import device_plugin, doubts, rules
 from devherd.proto import spool_pb2
 from devherd.scanner.left_out import left_out
-from devherd.scanner.pipeline import now
+from devherd.scanner.moment import now
 from devherd.scanner.scan_core import edits_by, native_scanner, problem_messages, settled_looks
 
 
