@@ -34,7 +34,6 @@ def serve(config: Config, why: str, announce: Callable[[], bool], *, is_ready: b
     `announce` is called until it returns True: for the status of the one that is waited for. One that is not ready
     still rehearses.
     """
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
     asyncio.run(_serve(config, why, announce, is_ready=is_ready))
 
 
