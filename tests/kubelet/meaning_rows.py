@@ -113,6 +113,7 @@ ROWS = [
     Row("inventory", "gone", FILE, **of_fault("file", at="run/licence")),
     Row("inventory", "gone", XE, **of_fault("remove")),
     Row("pci-power", "power-state", FPGA, **of_fault("power")),
+    Row("device-dump", "device-dump", XE, **of_fault("device-dump")),
     Row("pci-config", "off-bus", FPGA, **of_fault("off-bus")),
     Row("pci-link", "link-degraded", FPGA, **of_fault("link")),
     Row("temperature", "temperature", FPGA, **of_fault("temperature")),

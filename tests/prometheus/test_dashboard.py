@@ -113,6 +113,7 @@ def count_more(node, turn):
     faults.inject(node, "nvml", gpu, "clocks reasons=4")
     faults.inject(node, "nvml", gpu, "event kind=8 data=31")
     faults.inject(node, "ras", amd, "umc")
+    faults.inject(node, "aer", amd, "correctable")
     for counter in ("link_downed", "symbol_error"):
         faults.inject(node, "rdma-counter", "mlx5_0", counter)
 

@@ -98,6 +98,13 @@ DEVICE_COUNTS = {
         "1 for each kind of reason for which the GPU's clocks were lowered at the last look, 0 for each other.",
         _KIND,
     ),
+    "pci-errors": Observed(
+        "devherd_device_pci_errors",
+        "Number of PCI Express errors that the kernel has counted at either end of the device's link, by kind: "
+        "correctable, nonfatal, fatal.",
+        (*DEVICE, "end", "kind"),
+        "counter",
+    ),
     "rdma-errors": Observed(
         "devherd_device_rdma_errors",
         "Number of errors and lost packets that a port of the RDMA device has counted, by the kernel's word for them.",
