@@ -191,6 +191,7 @@ ROWS = [
     Row("kernel-log", "xid", GPU, **of_fault("xid"), value="79"),
     Row("kernel-log", "xid", GPU, fault("xid", "54, power"), BOUND_ANEW, value="54"),
     Row("nvml", "ecc-storm", GPU, fault("nvml", "event kind=512")),
+    Row("nvml", "memory-poison", GPU, fault("nvml", "event kind=4096")),
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=999")),
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=94"), value="94"),
     Row("nvml", "xid", GPU, fault("nvml", "event kind=8 data=31"), value="31"),

@@ -78,6 +78,11 @@ DEVICE_COUNTS = {
         "Number of rows of the card's memory that were replaced, by the kind of the errors in them.",
         _KIND,
     ),
+    "inactive-remapped-rows": Observed(
+        "devherd_device_inactive_remapped_rows",
+        "Number of replacements of rows of the card's memory that are not in use, by the kind of the errors in them.",
+        _KIND,
+    ),
     "retired-pages": Observed("devherd_device_retired_pages", "Number of pages of the card's memory retired.", DEVICE),
     "pcie-replays": Observed(
         "devherd_device_pcie_replays", "Number of replays on the card's PCI Express link.", DEVICE, "counter"

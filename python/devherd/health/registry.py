@@ -152,6 +152,11 @@ _OURS = {
         "NVML tells of a storm of corrected memory errors, or more than 60 were counted within a minute",
         Quiet(EVENT_SECONDS),
     ),
+    (NVML, "memory-poison"): Meaning(
+        "warn",
+        "NVML tells of a poison error of the GPU's memory that is not fatal",
+        Quiet(EVENT_SECONDS),
+    ),
     (NVML, "sram-threshold"): Meaning(
         "warn", "the GPU's SRAM had more uncorrected errors than NVIDIA's threshold: ask for another card"
     ),
