@@ -4,6 +4,7 @@
 
 mod tree;
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -427,6 +428,8 @@ enum Happens {
     Replaced(&'static str),
     Removed,
     MadeAnew,
+    /// A link or a file of this name, in a directory.
+    Joined(&'static str),
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -437,6 +440,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         text().prop_map(Happens::Replaced),
         Just(Happens::Removed),
         Just(Happens::MadeAnew),
+        prop_oneof![Just("physfn"), Just("region9"), Just("temp1_crit")].prop_map(Happens::Joined),
     ]
 }
 
@@ -470,6 +474,10 @@ fn make_happen(tree: &Tree, path: &str, what: Happens) {
             }
             tree.remove("old");
         }
+        Happens::Joined(name) if whole.is_dir() && !whole.join(name).is_symlink() => match name {
+            "temp1_crit" => tree.write(&format!("{path}/{name}"), "90000"),
+            _ => symlink(tree.path(function("0000:43:00.0")), whole.join(name)).unwrap(),
+        },
         _ => tree.remove(path),
     }
 }

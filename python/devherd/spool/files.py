@@ -8,6 +8,7 @@ another one each time.
 """
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,8 +46,9 @@ def key_of(resource_name: str) -> str:
     return f"{key[: _KEY_LIMIT - 9]}-{hashlib.sha256(resource_name.encode()).hexdigest()[:8]}"
 
 
+@functools.lru_cache(maxsize=256)
 def path_of(directory: Path, key: str) -> Path:
-    """The spool file of a key."""
+    """The spool file of a key. Put together once: that takes longer than a look at it, and readers look each second."""
     return directory / key / _CURRENT
 
 

@@ -75,8 +75,10 @@ def say_what_is_missing() -> None:
 
 
 def make_directories(access: Access) -> None:
-    """Make a child's own directories."""
+    """Make those of a child's own directories that are not there: the supervisor looks once a second."""
     for path in access.made:
+        if path.is_dir():
+            continue
         with contextlib.suppress(OSError):  # the child says what it cannot write
             path.parent.mkdir(mode=0o700, exist_ok=True)
             path.mkdir(mode=0o700, exist_ok=True)

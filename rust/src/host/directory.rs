@@ -67,6 +67,18 @@ impl Directory {
         Ok(names)
     }
 
+    /// [`Directory::names`] of a directory of links, which are to be read: whoever notes what is read notes which they are.
+    ///
+    /// # Errors
+    /// The kernel's error, with the path.
+    pub fn names_of_links(&self) -> Result<Vec<String>, AttributeError> {
+        let listing = listing(&self.file).map_err(|errno| self.failure(errno))?;
+        reads::note_links(&self.path, &listing);
+        let mut names: Vec<String> = listing.into_iter().map(|(name, _)| name).collect();
+        names.sort_by(|left, right| natural(left, right));
+        Ok(names)
+    }
+
     /// Reads an attribute in or below this directory.
     ///
     /// # Errors
@@ -122,7 +134,16 @@ pub(super) fn entries(open: impl AsFd, mut each: impl FnMut(&str, u64, FileType)
     Ok(())
 }
 
-fn open_directory(below: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+/// Names and inode numbers of all entries but `.` and `..`, in the kernel's order.
+pub(super) type Listing = Vec<(String, u64)>;
+
+pub(super) fn listing(open: impl AsFd) -> Result<Listing, Errno> {
+    let mut listing = Listing::new();
+    entries(open, |name, inode, _| listing.push((name.to_owned(), inode)))?;
+    Ok(listing)
+}
+
+pub(super) fn open_directory(below: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::io::retry_on_intr(|| rustix::fs::openat(&below, path, flags, Mode::empty()))
 }

@@ -3,7 +3,11 @@
 //! Of sysfs a directory stands for its attributes: a kernel object that is made anew has another inode number, which is counted upwards
 //! (`idr_alloc_cyclic` in <https://github.com/torvalds/linux/blob/master/fs/kernfs/dir.c>), and one that gains or loses a group or a
 //! child has another count of links. What an attribute of the same object says may change, and is not seen: who relies on
-//! it knows which ones do. Of other file systems, a simulated tree's, each file is looked at for itself.
+//! it knows which ones do. Its times say nothing, so a directory whose links were listed is listed again: a link that is made anew has another
+//! inode number.
+//!
+//! Of other file systems, a simulated tree's, each file is looked at for itself. A link cannot be changed and what is absent has no look:
+//! the directory tells whether another one was made there.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,6 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
+
+use super::directory::{Listing, listing, open_directory};
 
 /// Kernels before 6.13 give all that changes within a tick, 10 ms at most, the same time.
 const TICK: Duration = Duration::from_millis(20);
@@ -27,6 +33,7 @@ struct Notes {
     is_sysfs: bool,
     began: SystemTime,
     looks: BTreeMap<(PathBuf, Follows), Seen>,
+    listings: BTreeMap<PathBuf, Listing>,
 }
 
 /// What was read, and how each looked.
@@ -37,6 +44,7 @@ pub struct Reads {
     /// The directory that all of it is in: what is looked at again is looked for from there, which is a shorter way.
     within: PathBuf,
     looks: Vec<(PathBuf, Follows, Seen)>,
+    listings: Vec<(PathBuf, Listing)>,
 }
 
 /// Whether what a link leads to is meant, and not the link.
@@ -56,7 +64,7 @@ struct Look {
 
 /// Does the work, and notes what this thread reads for it, through `attribute` and `directory`.
 pub fn noted<R>(is_sysfs: bool, work: impl FnOnce() -> R) -> (R, Reads) {
-    let nothing = || Notes { is_sysfs, began: SystemTime::now(), looks: BTreeMap::new() };
+    let nothing = || Notes { is_sysfs, began: SystemTime::now(), looks: BTreeMap::new(), listings: BTreeMap::new() };
     NOTES.set(Some(nothing()));
     let result = work();
     (result, NOTES.take().unwrap_or_else(nothing).into())
@@ -66,18 +74,31 @@ pub fn noted<R>(is_sysfs: bool, work: impl FnOnce() -> R) -> (R, Reads) {
 pub(super) fn note_file(path: &Path) {
     note(|notes| match path.parent() {
         Some(directory) if notes.is_sysfs => notes.look_at(directory, true),
-        _ => notes.look_at(path, true),
+        _ => notes.look_at_or_above(path),
     });
 }
 
 /// A directory is about to be opened.
 pub(super) fn note_directory(path: &Path) {
-    note(|notes| notes.look_at(path, true));
+    note(|notes| if notes.is_sysfs { notes.look_at(path, true) } else { notes.look_at_or_above(path) });
 }
 
 /// A link is about to be read.
 pub(super) fn note_link(path: &Path) {
-    note(|notes| notes.look_at(path, false));
+    note(|notes| match path.parent() {
+        Some(directory) if !notes.is_sysfs => notes.look_at_or_above(directory),
+        Some(directory) if notes.listings.contains_key(directory) => {}
+        _ => notes.look_at(path, false),
+    });
+}
+
+/// A directory of links was listed, and they are about to be read.
+pub(super) fn note_links(directory: &Path, listed: &Listing) {
+    note(|notes| {
+        if notes.is_sysfs {
+            notes.listings.entry(directory.to_path_buf()).or_insert_with(|| listed.clone());
+        }
+    });
 }
 
 fn note(work: impl FnOnce(&mut Notes)) {
@@ -89,6 +110,21 @@ impl Notes {
         let key = (path.to_path_buf(), follows);
         self.looks.entry(key).or_insert_with(|| look_at(CWD, path, follows));
     }
+
+    /// At a path, or at the lowest directory that is there where it is not.
+    fn look_at_or_above(&mut self, path: &Path) {
+        for path in path.ancestors() {
+            let key = (path.to_path_buf(), true);
+            if self.looks.contains_key(&key) {
+                return;
+            }
+            let look = look_at(CWD, path, true);
+            if look != Err(Errno::NOENT) {
+                self.looks.insert(key, look);
+                return;
+            }
+        }
+    }
 }
 
 impl From<Notes> for Reads {
@@ -96,7 +132,13 @@ impl From<Notes> for Reads {
         let within = directory_of_all(notes.looks.keys().map(|(path, _)| path.as_path()));
         let below = |path: PathBuf| path.strip_prefix(&within).map(Path::to_path_buf).unwrap_or(path);
         let looks = notes.looks.into_iter().map(|((path, follows), look)| (below(path), follows, look)).collect();
-        Self { is_sysfs: notes.is_sysfs, began: notes.began, within, looks }
+        Self {
+            is_sysfs: notes.is_sysfs,
+            began: notes.began,
+            within,
+            looks,
+            listings: notes.listings.into_iter().collect(),
+        }
     }
 }
 
@@ -135,7 +177,9 @@ impl Reads {
     pub fn still_hold(&self) -> bool {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(within) = openat(CWD, &self.within, flags, Mode::empty()) else { return false };
+        let list = |path: &Path| open_directory(CWD, path).and_then(listing);
         self.looks.iter().all(|(path, follows, look)| look_at(&within, path, *follows) == *look)
+            && self.listings.iter().all(|(path, before)| list(path).is_ok_and(|now| now == *before))
     }
 }
 
@@ -213,6 +257,35 @@ mod tests {
         assert!(reads.still_hold(), "the same object");
         create_dir(root.path().join("group")).unwrap();
         assert!(!reads.still_hold(), "another group of attributes");
+    }
+
+    #[test]
+    fn of_sysfs_a_directory_of_links_is_listed_again() {
+        let root = tempfile::tempdir().unwrap();
+        let link = |name: &str| symlink("../devices/card", root.path().join(name)).unwrap();
+        link("region0");
+        let ((), reads) = noted(true, || {
+            let open = Directory::open(root.path()).unwrap();
+            assert_eq!(open.names_of_links().unwrap(), ["region0"]);
+            assert_eq!(open.link("region0").unwrap(), Path::new("../devices/card"));
+        });
+        assert!(reads.still_hold() && reads.looks.len() == 1, "the link has no look of its own");
+        link("region1");
+        assert!(!reads.still_hold());
+        rename(root.path().join("region1"), root.path().join("region0")).unwrap();
+        assert!(!reads.still_hold(), "another link of the same name");
+    }
+
+    #[test]
+    fn what_the_kernels_own_sysfs_says_of_a_class_holds_still() {
+        let class = Path::new("/sys/class/mem");
+        let ((), reads) = noted(true, || {
+            let open = Directory::open(class).unwrap();
+            for name in open.names_of_links().unwrap() {
+                open.link(&name).unwrap();
+            }
+        });
+        assert!(reads.still_hold() && !reads.listings[0].1.is_empty());
     }
 
     #[test]

@@ -104,16 +104,17 @@ fn add(
 /// Name and link target of every card of a class directory; `None` for an entry that is a plain directory.
 fn class_entries(host: &Host, driver: Driver, found: &mut Found) -> Vec<(String, Option<PathBuf>)> {
     let path = class_directory(host, driver);
-    let (directory, names) = match Directory::open(&path).and_then(|open| open.names().map(|names| (open, names))) {
-        Ok(listed) => listed,
-        // The driver is not loaded.
-        Err(error) if error.cause == Cause::System(Errno::NOENT) => return Vec::new(),
-        Err(error) => {
-            found.problems.push(Problem::new(VENDOR, host.own_path(&path), error.cause));
-            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
-            return Vec::new();
-        }
-    };
+    let (directory, names) =
+        match Directory::open(&path).and_then(|open| open.names_of_links().map(|names| (open, names))) {
+            Ok(listed) => listed,
+            // The driver is not loaded.
+            Err(error) if error.cause == Cause::System(Errno::NOENT) => return Vec::new(),
+            Err(error) => {
+                found.problems.push(Problem::new(VENDOR, host.own_path(&path), error.cause));
+                found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
+                return Vec::new();
+            }
+        };
     let mut entries = Vec::new();
     for name in names.into_iter().filter(|name| driver.is_card(name)) {
         match directory.link(&name) {
@@ -133,7 +134,7 @@ fn behind_plain_entry(
     functions: &mut Option<Vec<PathBuf>>,
 ) -> Option<PathBuf> {
     let functions = functions.get_or_insert_with(|| pci::functions(host));
-    functions.iter().map(|function| function.join(driver.class()).join(name)).find(|path| path.is_dir())
+    functions.iter().map(|function| function.join(driver.class()).join(name)).find(|path| Directory::open(path).is_ok())
 }
 
 fn is_inside_fme(path: &Path) -> bool {

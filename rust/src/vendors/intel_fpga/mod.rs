@@ -58,12 +58,11 @@ impl Vendor for IntelFpga {
 
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
-        let cards = locate::cards(host, &mut found);
-        self.remembered.forget_others(&cards);
+        let cards = self.remembered.cards(host, &mut found, |found| locate::cards(host, found));
         let place = |card: &locate::Card| (card.key.clone(), host.own_path(&card.entries[0].path));
         let cards = cards.into_iter().map(|card| (place(&card), card)).collect();
         let (behind_fence, mode, remembered) = (host.clone(), self.mode, Arc::clone(&self.remembered));
-        let work = move |card: locate::Card| {
+        let work = move |card: Arc<locate::Card>| {
             let look =
                 |card: &locate::Card| advertise::devices(&behind_fence, card::Facts::read(&behind_fence, card), mode);
             remembered.devices(&behind_fence, card, look)

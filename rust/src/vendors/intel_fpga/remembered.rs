@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::locate::Card;
-use crate::device::{Device, Problem};
+use crate::device::{Device, Found, Problem};
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 use crate::host::reads::{Reads, noted};
@@ -15,27 +15,57 @@ use crate::host::reads::{Reads, noted};
 /// So long at most. What changes on the same kernel object, as a NUMA node that the operator has set, is seen after that.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What was found of each card, by its key.
+/// What was found in the class directories, and of each card.
 #[derive(Debug, Default)]
-pub(super) struct Remembered(Mutex<HashMap<String, Arc<Known>>>);
+pub(super) struct Remembered {
+    located: Mutex<Option<Arc<Located>>>,
+    cards: Mutex<HashMap<String, Arc<Known>>>,
+}
+
+#[derive(Debug)]
+struct Located {
+    reads: Reads,
+    cards: Vec<Arc<Card>>,
+    at: Instant,
+}
 
 #[derive(Debug)]
 struct Known {
-    card: Card,
+    card: Arc<Card>,
     reads: Reads,
     devices: Vec<Arc<Device>>,
     at: Instant,
 }
 
 impl Remembered {
+    /// The cards that looking for them finds, or would find. `locate` puts into `found` what stands in its way.
+    pub(super) fn cards(
+        &self,
+        host: &Host,
+        found: &mut Found,
+        locate: impl FnOnce(&mut Found) -> Vec<Card>,
+    ) -> Vec<Arc<Card>> {
+        let known = lock(&self.located).clone();
+        if let Some(known) = known.filter(|known| known.still_holds()) {
+            return known.cards.clone();
+        }
+        let at = Instant::now();
+        let (cards, reads) = noted(host.has_kernel_sysfs(), || locate(found));
+        let cards: Vec<Arc<Card>> = cards.into_iter().map(Arc::new).collect();
+        let is_well = found.problems.is_empty() && found.unseen.is_empty() && reads.are_settled();
+        *lock(&self.located) = is_well.then(|| Arc::new(Located { reads, cards: cards.clone(), at }));
+        self.forget_others(&cards);
+        cards
+    }
+
     /// What a look at the card finds, or would find.
     pub(super) fn devices(
         &self,
         host: &Host,
-        card: Card,
+        card: Arc<Card>,
         look: impl FnOnce(&Card) -> (Vec<Device>, Vec<Problem>),
     ) -> (Vec<Arc<Device>>, Vec<Problem>) {
-        let known = self.lock().get(&card.key).cloned();
+        let known = lock(&self.cards).get(&card.key).cloned();
         if let Some(known) = known.filter(|known| known.card == card && known.still_holds(host)) {
             return (known.devices.clone(), Vec::new());
         }
@@ -45,26 +75,32 @@ impl Remembered {
         let is_well = problems.is_empty() && devices.iter().all(|device| device.findings.is_empty());
         if is_well && reads.are_settled() {
             let key = card.key.clone();
-            self.lock().insert(key, Arc::new(Known { card, reads, devices: devices.clone(), at }));
+            lock(&self.cards).insert(key, Arc::new(Known { card, reads, devices: devices.clone(), at }));
         } else {
-            self.lock().remove(&card.key);
+            lock(&self.cards).remove(&card.key);
         }
         (devices, problems)
     }
 
-    /// Forgets all cards but these.
-    pub(super) fn forget_others(&self, cards: &[Card]) {
+    fn forget_others(&self, cards: &[Arc<Card>]) {
         let present: BTreeSet<&str> = cards.iter().map(|card| card.key.as_str()).collect();
-        self.lock().retain(|key, _| present.contains(key.as_str()));
+        lock(&self.cards).retain(|key, _| present.contains(key.as_str()));
     }
 
     /// Has all cards looked at again.
     pub(super) fn forget(&self) {
-        self.lock().clear();
+        *lock(&self.located) = None;
+        lock(&self.cards).clear();
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Known>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Located {
+    fn still_holds(&self) -> bool {
+        self.at.elapsed() < LONGEST && self.reads.still_hold()
     }
 }
 
@@ -120,6 +156,7 @@ mod tests {
             let host = Host::new(self.root.path());
             let before = self.times.get();
             let card = Card { key: "card".to_owned(), function: None, entries, fme_regions: Vec::new() };
+            let card = Arc::new(card);
             let (devices, _) = self.remembered.devices(&host, card, |_| {
                 self.times.set(before + 1);
                 let mut device = Device::default();
@@ -177,7 +214,7 @@ mod tests {
         let looked = Looked::new();
         looked.again(Vec::new(), true);
         let host = Host::new(looked.root.path());
-        let known = looked.remembered.lock().remove("card").unwrap();
+        let known = lock(&looked.remembered.cards).remove("card").unwrap();
         assert!(known.still_holds(&host));
         let at = known.at.checked_sub(LONGEST).unwrap();
         assert!(!Known { at, ..Arc::into_inner(known).unwrap() }.still_holds(&host));
