@@ -6,7 +6,8 @@ from devherd.health.verdicts_file import message_of as verdicts_of
 from devherd.inventory import Inventory
 from devherd.proto import devices_pb2, health_pb2
 from devherd.scanner.devices_file import inventory_of, message_of
-from devherd.scanner.pipeline import Pipeline, now
+from devherd.scanner.moment import now
+from devherd.scanner.pipeline import Pipeline
 
 
 def remembered(before: Pipeline) -> Inventory:

@@ -21,9 +21,9 @@ HEAD = """\
 devherd reads `/etc/devherd/config.yaml`, or the file that `--config` or `DEVHERD_CONFIG` names, or the one that
 [a label of the node chooses](configuration-by-label.md). It is YAML; every key
 has a default, and an empty file, or none, serves every device that is found. A key without a value has its default.
-What an option of the command line says counts first, then what an environment variable says, then the file. SIGHUP
-has a running devherd read it again; a bad file changes nothing, and is reported in the log, in `devherd status`, on the
-page and by `devherd_config_last_reload_successful`.
+What an option of the command line says counts first, then what an environment variable says, then the file. SIGHUP, or
+`devherd reload`, has a running devherd read it again; a bad file changes nothing, and is reported in the log, in
+`devherd status`, on the page and by `devherd_config_last_reload_successful`.
 
 | command | does |
 | --- | --- |

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from devherd import head, spool, standby_file
+from devherd import head, served, spool, standby_file
 from devherd.head import Head
 from devherd.inventory import DeviceKey, key_of
-from devherd.inventory_json import Json, inventory_json, problems_json
+from devherd.inventory_json import Json, inventory_json
 from devherd.proto import health_pb2, spool_pb2
+from devherd.served import Address
 from devherd.settings import Settings
 from devherd.spool.listing import listed
 from devherd.standby_file import Waiting
@@ -57,6 +58,18 @@ class Herd:
     """None before the supervisor has written it."""
     standby: Waiting | None = None
     """Who waits for its end, to take over."""
+
+    served: Sequence[Address] | None = None
+    """Where the exporter serves and where not, as it says itself; None where it has not said so."""
+
+    def addresses(self) -> Sequence[Address]:
+        """Where HTTP is configured, and whether it is served there; none where that is not known."""
+        exporter = self.children.get("exporter")
+        if exporter is None or exporter.state in {RUNNING, "STARTING"}:
+            return self.served or ()
+        configured = self.head.listen.split(",") if self.head and self.head.listen else ()
+        cure = "devherd ctl start exporter" if exporter.state == STOPPED else "devherd ctl tail exporter"
+        return [Address(address=each, refusal=f"its process is {exporter.state}", cure=cure) for each in configured]
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None when the supervisor does not list one."""
@@ -126,6 +139,7 @@ def read(settings: Settings) -> Herd:
         ],
         head=head.read(settings.instance_file),
         standby=standby_file.read(settings.standby_file),
+        served=served.read(settings.served_file),
     )
 
 
@@ -144,10 +158,10 @@ def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
     What is unknown is null. `since` is the Unix second from which on a device has been Unhealthy or warned of.
     """
     summary = herd.scan or spool_pb2.ScanSummary()
-    inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds)
-    inventory["notices"] = problems_json(summary.notices)
+    inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds, summary.notices)
     inventory["scanned_at"] = summary.timestamp_seconds or None
     inventory["instance"] = asdict(herd.head) if herd.head else None
+    inventory["http"] = [_address(each) for each in herd.addresses()]
     inventory["standby"] = asdict(herd.standby) if herd.standby else None
     by_name = {resource.name: resource for resource in herd.resources}
     for resource in inventory["resources"]:
@@ -165,6 +179,15 @@ def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
                 else [dict(holder) for holder in allocations.get((resource["name"], device["id"]), [])]
             )
     return inventory
+
+
+def _address(known: Address) -> Json:
+    return {
+        "address": known.address,
+        "is_served": not known.refusal,
+        "refusal": known.refusal or None,
+        "cure": known.cure or None,
+    }
 
 
 def _why_not_running(child: spool_pb2.Child | None) -> str:

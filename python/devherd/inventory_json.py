@@ -16,20 +16,23 @@ Json = dict[str, Any]
 
 
 def inventory_json(
-    resources: Iterable[spool_pb2.Resource], problems: Iterable[spool_pb2.Problem], duration_seconds: float
+    resources: Iterable[spool_pb2.Resource],
+    problems: Iterable[spool_pb2.Problem],
+    duration_seconds: float,
+    notices: Iterable[spool_pb2.Problem] = (),
 ) -> Json:
-    """Resources sorted by name, each with its devices in the order given, and what a scan of them could not do."""
+    """Resources sorted by name, each with its devices in the order given; what a scan could not do; what it notes."""
     return {
         "devherd": version(),
         "host": host_name(),
         "duration_seconds": round(duration_seconds, 6),
         "resources": [_resource(resource) for resource in sorted(resources, key=lambda resource: resource.name)],
-        "problems": problems_json(problems),
+        "problems": _problems(problems),
+        "notices": _problems(notices),
     }
 
 
-def problems_json(problems: Iterable[spool_pb2.Problem]) -> list[Json]:
-    """Each with its vendor, path, words and device."""
+def _problems(problems: Iterable[spool_pb2.Problem]) -> list[Json]:
     return [_problem(problem) for problem in problems]
 
 

@@ -6,6 +6,8 @@ import sys
 import time
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_LIBRARIES = ("asyncio", "grpc")
+"""They log each turn of their loops at debug, which is for devherd's own lines."""
 
 
 class _TextFormatter(logging.Formatter):
@@ -49,6 +51,9 @@ def configure(process: str, level: str, log_format: str) -> None:
     root.handlers[:] = [handler]
     if root.level != LEVELS[level]:  # setting it touches every logger, and a forked process shares those until then
         root.setLevel(LEVELS[level])
+    if level == "debug":
+        for library in _LIBRARIES:
+            logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def about(**fields: str) -> None:

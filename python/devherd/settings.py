@@ -143,6 +143,16 @@ class Settings:
         return self.run_dir / "allocatable"
 
     @property
+    def http_directory(self) -> Path:
+        """What the exporter says of itself."""
+        return self.run_dir / "http"
+
+    @property
+    def served_file(self) -> Path:
+        """Where it serves, and where not (devherd/served.py)."""
+        return self.http_directory / "addresses.json"
+
+    @property
     def history_directory(self) -> Path:
         """What has happened, a directory for each process that tells of it (devherd/history)."""
         return self.run_dir / "history"
@@ -221,6 +231,7 @@ class Settings:
             self.history_directory,
             self.verdicts_file,
             self.allocatable_directory,
+            self.http_directory,
             self.scan_file,
             self.doubts_file,
             self.resolved_config_file,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::health::finding::Finding;
 
@@ -298,8 +299,8 @@ pub struct NotExamined {
 /// What one vendor found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// In natural order of id.
-    pub devices: Vec<Device>,
+    /// In natural order of id. Those of a card that is as it was are the same as before, and not copied.
+    pub devices: Vec<Arc<Device>>,
     /// In the order met.
     pub problems: Vec<Problem>,
     /// Where it could not look.

@@ -110,7 +110,7 @@ fn victims(tree: &Tree) -> Vec<PathBuf> {
 }
 
 /// The untouched card's devices, in every mode.
-fn healthy_devices(tree: &Tree) -> Vec<Device> {
+fn healthy_devices(tree: &Tree) -> Vec<Arc<Device>> {
     let scans = [Af, Region, RegionDevel].map(|mode| tree.scan(mode).devices);
     scans.into_iter().flatten().filter(|device| HEALTHY.contains(&device.id.as_str())).collect()
 }

@@ -376,7 +376,7 @@ fn what_a_card_shows_of_its_health_is_looked_at_in_every_mode() {
         let found = tree.scan(mode);
         assert_eq!(found.problems, []);
         let mut poller = Poller::new(tree.host(), Arc::new(Fence::new(Duration::from_secs(20))));
-        poller.watch(&found.devices);
+        poller.watch(found.devices.iter().map(AsRef::as_ref));
         assert_eq!(poller.poll(&Occasion::Anything, &|| {}), []);
         let id = &found.devices[0].id;
         for (file, good, bad, source, reason) in &of_card {
@@ -500,6 +500,9 @@ proptest! {
                 prop_assert_eq!(remembering.scan(&host, &fence), tree.scan(mode));
             }
             let all = everything_below(&tree, "sys");
+            if all.is_empty() {
+                break;
+            }
             let path = which.get(&all);
             make_happen(&tree, path, what);
             prop_assert_eq!(remembering.scan(&host, &fence), tree.scan(mode), "{:?} {}", what, path);

@@ -168,7 +168,7 @@ def test_fish_gets_a_line_for_each_command_and_option():
     assert "complete -c devherd -n '__fish_use_subcommand' -f -a scan -d '" in script
     assert "complete -c devherd -n '__fish_seen_subcommand_from scan' -l output -x -a 'table json yaml' -d '" in script
     assert "-f -a node -d 'write a simulated host tree'" in script
-    assert "another plugin\\'s configuration" in script
+    assert "another device plugin\\'s configuration" in script
     assert all(line.startswith("complete -c devherd -n ") for line in script.splitlines()[1:])
 
 

@@ -47,7 +47,7 @@ def test_json_has_the_contracts_form(config):
     assert gpus == [f"gpu-{number}" for number in range(9)]
     assert [device["id"] for device in inventory["resources"][2]["devices"]] == ["gpu-9::0", "gpu-9::1"]
     assert [problem["vendor"] for problem in inventory["problems"]] == ["generic"]
-    assert list(inventory) == ["devherd", "host", "duration_seconds", "resources", "problems"]
+    assert list(inventory) == ["devherd", "host", "duration_seconds", "resources", "problems", "notices"]
 
 
 def test_what_a_device_lists_is_what_it_gives_a_container(config):
@@ -176,6 +176,38 @@ def test_a_host_without_devices_is_told_where_was_looked(tmp_path):
     assert "    NVIDIA GPUs in /proc/driver/nvidia/gpus\n" in outcome.stdout
     assert "    AMD GPUs: switched off\n" in outcome.stdout
     assert "0 resources, 0 devices (0 unhealthy), 0 problems" in outcome.stdout
+
+
+def test_devices_of_which_none_is_advertised_are_not_passed_over(tmp_path):
+    """`0 resources, 0 devices` was all, as if nothing were there."""
+    config = tmp_path / "config.yaml"
+    config.write_text("simulated: [{name: a.example/b, count: 3}]\nresources: [{match: {}, advertise: false}]\n")
+    (tmp_path / "host").mkdir()
+    outcome = devherd("scan", "--host-root", tmp_path / "host", "--config", config)
+    assert outcome.stdout.startswith(
+        "Found 3 devices, none of which is advertised: `devherd scan --explain` says why.\n\n0 resources, 0 devices"
+    )
+
+
+@pytest.mark.parametrize("strategy", ["none", "mixed"])
+def test_mig_devices_that_the_strategy_leaves_out_are_noted_with_the_cure(tmp_path, strategy):
+    """Whole GPUs were shown of a node in MIG mode, and not a word of its MIG devices; it is no problem all the same."""
+    node, config = tmp_path / "node", tmp_path / "config.yaml"
+    devherd("sim", "node", node, "--spec", "nvidia-mig")
+    config.write_text(f"vendors: {{nvidia: {{mig_strategy: {strategy}}}}}\n")
+    words = ("scan", "--host-root", node, "--config", config)
+
+    outcome = devherd(*words, "--fail-on-problem")
+    [*notices] = json.loads(devherd(*words, "--output", "json").stdout)["notices"]
+    said = (
+        "6 MIG devices of 2 GPUs left out, because `vendors.nvidia.mig_strategy` is `none`: set it to `mixed` or"
+        " `single` to advertise MIG devices, or turn MIG mode off (`nvidia-smi -mig 0`)"
+    )
+    place = "/proc/driver/nvidia/capabilities"
+    noted = [{"vendor": "nvidia", "path": place, "error": said, "device": None}] if strategy == "none" else []
+    assert (outcome.code, notices) == (0, noted)
+    assert (f"\nnote: {place}: {said}\n" in outcome.stdout) is (strategy == "none")
+    assert ("note: " in devherd(*words, "--vendor", "amd").stdout) is False
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,16 @@ import socket
 import subprocess
 import termios
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 import scratch
 from command_line import COMMAND, devherd
+from hypothesis import given
+from hypothesis import strategies as st
 
-from devherd import head, spool, standby_file
+from devherd import head, served, spool, standby_file
 from devherd.config.resolved import Config
 from devherd.proto.health_pb2 import UNHEALTHY, Held, Verdict, Verdicts
 from devherd.proto.spool_pb2 import Child, Children, Device, Problem, Resource, ResourceState, ScanSummary
@@ -189,6 +192,56 @@ def test_what_is_no_problem_and_still_to_be_said_is_a_note(run_dir):
     assert (told["problems"], [each["path"] for each in told["notices"]]) == ([], ["/dev/kmsg"])
 
 
+def test_an_address_that_is_not_served_is_said_with_the_reason_and_the_cure(run_dir):
+    """The exporter tries again and again, and `HTTP on 127.0.0.1:9478` was all that status said."""
+    children = [Child(name=name, state="RUNNING") for name in ("exporter", "resource:example.com_gpu")]
+    spool.write(run_dir / "children.pb", Children(children=children))
+    there = served.Address(address="unix:/run/devherd.sock")
+    taken = served.Address(address="127.0.0.1:9478", refusal="Address already in use", cure="end the other")
+    usual = head.read(run_dir / "instance.json")
+    head.write(run_dir / "instance.json", replace(usual, listen="127.0.0.1:9478,unix:/run/devherd.sock"))
+    served.write(Settings(run_dir=run_dir).served_file, [taken, there])
+
+    shown = table_of(run_dir)
+    assert "\nnot serving 127.0.0.1:9478: Address already in use — end the other\n" in shown
+    assert "; HTTP on 127.0.0.1:9478 (not serving),unix:/run/devherd.sock\n" in shown
+    assert json.loads(devherd("status", "--output", "json", *options(run_dir)).stdout)["http"] == [
+        {
+            "address": "127.0.0.1:9478",
+            "is_served": False,
+            "refusal": "Address already in use",
+            "cure": "end the other",
+        },
+        {"address": "unix:/run/devherd.sock", "is_served": True, "refusal": None, "cure": None},
+    ]
+    chosen = ("--resource", GPU.name)
+    spool.write(run_dir / "scan.pb", ScanSummary())
+    well = Resource(name=GPU.name, devices=[Device(id="0")])
+    spool.write(spool.path_of(run_dir / "offers/device-plugin", spool.key_of(GPU.name)), well)
+    assert devherd("status", "--fail-on-problem", *chosen, *options(run_dir)).code == 1
+    served.write(Settings(run_dir=run_dir).served_file, [there])
+    assert devherd("status", "--fail-on-problem", *chosen, *options(run_dir)).code == 0
+
+
+def test_a_configuration_that_is_bad_by_now_does_not_hide_the_instance(run_dir, tmp_path):
+    """It goes on with the old one, and `devherd status` is where an operator is told so: it ended with exit code 2."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("simulatde: []\n")
+    outcome = devherd("status", "--config", bad, *options(run_dir))
+    assert (outcome.code, outcome.stdout.splitlines()[1:4]) == (0, table_of(run_dir).splitlines()[1:4])
+    assert outcome.stderr.startswith(f"devherd: warning: bad configuration in {bad}:1:1 — simulatde: unknown key")
+    elsewhere = devherd("status", "--config", bad, "--run-dir", tmp_path)
+    assert (elsewhere.code, elsewhere.stdout) == (2, "")
+    assert elsewhere.error_line.startswith(f"devherd: bad configuration in {bad}:1:1")
+
+
+def test_an_exporter_that_does_not_run_serves_nothing(run_dir):
+    """Whatever it said last."""
+    served.write(Settings(run_dir=run_dir).served_file, [served.Address(address="127.0.0.1:9478")])
+    spool.write(run_dir / "children.pb", Children(children=[Child(name="exporter", state="STOPPED")]))
+    assert "not serving 127.0.0.1:9478: its process is STOPPED — devherd ctl start exporter\n" in table_of(run_dir)
+
+
 def test_it_fails_on_a_problem_only_when_asked_and_only_for_what_was_chosen(run_dir):
     """For scripts: a problem of the scan, a program that does not run, an unhealthy device."""
     assert devherd("status", "--fail-on-problem", *options(run_dir)).code == 1
@@ -262,6 +315,36 @@ def test_a_watch_fits_the_screen_with_what_is_wrong_on_it():
     assert [f"line {number}" in shown for number in range(9)] == [True] * 4 + [False] * 5
     assert "… 5 more lines" in shown
     assert "more" not in few.file.getvalue()
+
+
+@given(width=st.integers(22, 200))
+def test_a_watch_cuts_no_name_and_no_reason_and_says_which_columns_have_no_room(width):
+    """They were cut at the right edge: at 80 columns `SIN`, and nothing of who holds the device."""
+    from rich.console import Console
+
+    from devherd.cli import inventory_table
+    from devherd.cli.watch import Fitted
+
+    ill = Device(id="GPU-152e1962-7e62-50b6-a86c-9e5e011e97a2", reasons=["port-error", "xid"], numa_nodes=[7])
+    ill.edits.nodes.add(host_path="/dev/x", container_path="/dev/x")
+    table = inventory_table.devices([Resource(name="nvidia.com/gpu", devices=[ill])])
+    terminal = Console(width=width, height=60, file=io.StringIO(), highlight=False)
+    terminal.print(Fitted(table), height=60)
+    shown, _, said = terminal.file.getvalue().partition("…")
+
+    assert max(map(len, (shown + said).splitlines())) <= width
+    columns = {
+        "RESOURCE": "nvidia.com/gpu",
+        "DEVICE": ill.id,
+        "HEALTH": "Unhealthy: port-error, xid",
+        "NUMA": "7",
+        "WHAT A CONTAINER GETS": "/dev/x",
+    }
+    left_out = [heading for heading in reversed(columns) if heading in " ".join(said.split())]
+    whole = "".join(heading + columns[heading] for heading in columns if heading not in left_out)
+    assert Counter("".join(shown.split())) == Counter(whole.replace(" ", ""))
+    assert left_out == list(reversed(columns))[: len(left_out)]
+    assert " ".join(said.split()) == ("the screen is too narrow for " if left_out else "") + ", ".join(left_out)
 
 
 def test_no_name_is_cut_on_a_narrow_terminal(run_dir):

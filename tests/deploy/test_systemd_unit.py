@@ -7,7 +7,7 @@ import pytest
 from unshared import unshared
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "devherd.service"
-PROGRAMS = ("opt/devherd/bin/devherd", "bin/mkdir", "bin/kill")
+PROGRAMS = ("opt/devherd/bin/devherd", "bin/mkdir")
 TARGETS = ("sysinit", "basic", "shutdown", "local-fs", "multi-user")
 
 

@@ -13,7 +13,7 @@ from devherd.config import Config
 from devherd.config.warnings import warnings_of
 
 NOT_RUN = tomllib.loads(Path(__file__).with_name("not_run.toml").read_text("utf-8"))
-RUN = {"cat", "curl", "devherd", "echo", "export", "mkdir", "printf", "kill", "rm", "sed", "sleep", "wait"}
+RUN = {"cat", "curl", "devherd", "echo", "export", "mkdir", "printf", "kill", "rm", "sed", "sleep", "unset", "wait"}
 READ = {"sh", "console", "yaml", "json", "python", "toml", "ini", "promql", "go", "text", "{toctree}", "{image}"}
 NOT_OURS = {"apiVersion", "image", "jobs", "pools", "scrape_configs", "tls_config", "tls_server_config"}
 """Keys of others: Kubernetes', kustomize's, the chart's, Prometheus', CI's; and of exporters' web configuration."""

@@ -23,6 +23,7 @@ from devherd.doctor.runtime import Runtime
 from devherd.doctor.web import Certificate, WebFiles
 from devherd.instance import Herd
 from devherd.proto.spool_pb2 import Child, Configuration, Device, Edits, Problem, Resource
+from devherd.served import Address
 from devherd.settings import Settings
 
 
@@ -360,20 +361,22 @@ def test_the_files_of_a_web_configuration_are_looked_at(tool, tmp_path):
 
 
 def test_a_running_instance_is_examined_too():
-    """Programs that do not run, a refused configuration, resources that are not registered."""
+    """Programs that do not run, a refused configuration, an address not served, resources that are not registered."""
     herd = Herd(
         resources=[Resource(name="a.b/c", devices=[Device(id="0"), Device(id="1", reasons=["xid", "ecc"])])],
         children={"resource:a.b_c": Child(name="resource:a.b_c", state="STOPPED")},
         configuration=Configuration(refusal="bad key"),
+        served=[Address(address="127.0.0.1:9478", refusal="Address already in use", cure="end the other")],
     )
     lines = troubles(running.judge(Instance(settings=Settings(), is_running=True, herd=herd)))
 
-    assert lines[:2] == [
+    assert lines[:3] == [
         ("problem", "the configuration was not reloaded, the old one stays: bad key"),
+        ("problem", "not serving 127.0.0.1:9478: Address already in use"),
         ("problem", "resource:a.b_c is STOPPED"),
     ]
-    assert lines[2][1].startswith("a.b/c is not registered: ")
-    assert lines[3:] == [("problem", "a.b/c: 1 is Unhealthy: xid, ecc")]
+    assert lines[3][1].startswith("a.b/c is not registered: ")
+    assert lines[4:] == [("problem", "a.b/c: 1 is Unhealthy: xid, ecc")]
 
 
 def test_a_port_that_somebody_has_is_taken(tmp_path):

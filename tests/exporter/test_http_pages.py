@@ -116,6 +116,7 @@ def test_inventory_is_the_scans_json_with_registration_and_holders(instance):
         "duration_seconds": 0.0042,
         "scanned_at": 1_700_000_000.5,
         "instance": None,
+        "http": [{"address": "127.0.0.1:0", "is_served": True, "refusal": None, "cure": None}],
         "standby": None,
         "notices": [],
         "resources": [

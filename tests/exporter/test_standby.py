@@ -25,6 +25,18 @@ def test_it_is_alive_and_ready_and_has_nothing_else_to_show(path, status, body):
     assert (answer.status, answer.body.decode()) == (status, body)
 
 
+def test_one_that_still_rehearses_is_alive_and_not_ready():
+    """The kubelet must not start it again, and the roll-out must not end the other one."""
+    said = f"not ready to take over: the rehearsal is not done; {WHY}\n"
+    answers = [standing_by(path, WHY, is_ready=False) for path in ("/healthz", "/readyz", "/")]
+
+    assert [(answer.status, answer.body.decode()) for answer in answers] == [
+        (HTTPStatus.OK, "ok\n"),
+        (HTTPStatus.SERVICE_UNAVAILABLE, said),
+        (HTTPStatus.SERVICE_UNAVAILABLE, said),
+    ]
+
+
 def test_scrapers_find_its_version_and_nothing_of_the_other_ones_devices():
     """No target is down in a roll-out, and no series is there twice."""
     answer = standing_by("/metrics", WHY)

@@ -14,8 +14,10 @@ from certificates import Authority
 from exporter_instance import eventually
 from not_tested import not_tested
 
+from devherd import served
 from devherd.config.web import Tls, Web
 from devherd.exporter.connections import MOST_HANDSHAKES
+from devherd.settings import Settings
 
 PASSWORD = "correct horse"
 USERS = {"prometheus": bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4, prefix=b"2a")).decode()}
@@ -97,7 +99,7 @@ def test_without_its_certificate_nothing_is_served_until_it_is_there(make_instan
     """Never the pages without what is to protect them."""
     away = tls.key_file.rename(tls.key_file.with_suffix(".away"))
     instance = serving(make_instance, Web(tls=tls))
-    said = f"cannot use the certificates: [Errno 2] No such file or directory: '{tls.key_file}'"
+    said = f"cannot use the certificates: {tls.key_file}: No such file or directory"
     eventually(lambda: said in instance.log, "it is said")
     time.sleep(1.5)
     assert "serving" not in instance.log.replace("nothing is served", "")
@@ -330,6 +332,42 @@ def test_an_address_that_cannot_be_bound_is_said_once_while_the_certificate_is_u
     path.unlink()
     eventually(lambda: f"serving unix:{path}" in instance.log, "it serves there, too")
     assert instance.log.count("cannot listen on") == 1
+
+
+def test_the_run_directory_says_where_nothing_is_served_and_why_until_it_is(make_instance, tls):
+    """`devherd status` and the page showed the address as if it were served: a taken port, a key that is not there."""
+    away = tls.key_file.rename(tls.key_file.with_suffix(".away"))
+    instance = make_instance()
+    told = Settings(run_dir=instance.run_dir).served_file
+    path = instance.run_dir / "http.sock"
+    path.touch()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        instance.configure(f"{taken},unix:{path}", Web(tls=tls))
+        instance.start()
+        eventually(lambda: served.read(told), "it is said")
+        refusals = {each.address: (each.refusal, each.cure) for each in served.read(told)}
+        assert refusals == {
+            taken: (
+                f"the certificates cannot be used: {tls.key_file}: No such file or directory",
+                "mend the file that it names",
+            ),
+            f"unix:{path}": (
+                "Address already in use",
+                "remove what is there, or name another address with `listen`",
+            ),
+        }
+        away.rename(tls.key_file)
+        path.unlink()
+        cure = "end the program that listens there (`ss -lptn` names it), or name another address with `listen`"
+        still = (
+            served.Address(address=taken, refusal="Address already in use", cure=cure),
+            served.Address(address=f"unix:{path}"),
+        )
+        eventually(lambda: served.read(told) == still, "the one is served, and the other has another reason")
+    told.unlink()
+    both = (served.Address(address=taken), served.Address(address=f"unix:{path}"))
+    eventually(lambda: served.read(told) == both, "both are served, and a file that somebody removes is written again")
 
 
 def test_a_unix_socket_needs_no_password(make_instance, curl, tls):

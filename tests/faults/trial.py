@@ -37,7 +37,7 @@ HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]
 
 LEFT_IN_THE_RUN_DIRECTORY = {
     "allocatable", "config.json", "counts.pb", "devices.pb", "doubts.pb", "facts", "findings", "history",
-    "instance.json", "lock", "logs", "offers", "requests", "scan.pb", "scanner.pb", "standby.json", "state",
+    "http", "instance.json", "lock", "logs", "offers", "requests", "scan.pb", "scanner.pb", "standby.json", "state",
     "supervisord.conf", "verdicts.pb",
 }  # fmt: skip
 PATIENCE_SECONDS = 40.0

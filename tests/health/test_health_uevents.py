@@ -8,7 +8,8 @@ from devherd.config import Config, resolve
 from devherd.health.policy import FINE, Verdict
 from devherd.health.seen import Now, Seen
 from devherd.scanner.host_events import Happened
-from devherd.scanner.pipeline import Pipeline, now
+from devherd.scanner.moment import now
+from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec

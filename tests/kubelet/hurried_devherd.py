@@ -13,7 +13,7 @@ from devherd import _native
 from devherd.cli import clear
 from devherd.health.sources import order
 from devherd.health.sources.nvml import watcher
-from devherd.scanner import pipeline
+from devherd.scanner import moment, pipeline
 
 forward = Path(sys.argv[1])
 restrict = _native.restrict
@@ -28,7 +28,7 @@ def restrict_but_for_the_clock(*, write, **access):
 
 
 _native.restrict = restrict_but_for_the_clock
-pipeline.time = clear.time = SimpleNamespace(time=time.time, monotonic=ahead)
+pipeline.time = moment.time = clear.time = SimpleNamespace(time=time.time, monotonic=ahead)
 order._INTERVAL = watcher.LOOK_SECONDS = 1.0
 
 from devherd.cli import main  # noqa: E402 - after the clock is ahead

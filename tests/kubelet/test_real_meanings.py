@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 from meaning_rows import PLAYED_ELSEWHERE, ROWS, missing
-from meanings_bed import FILE, GPU, SHARED, Bed
+from meanings_bed import FILE, GPU, PATIENCE_SECONDS, SHARED, Bed
 from nvml_stub import Stub, compiled
 
 from devherd.health.clears import Quiet
 from devherd.health.registry import MEANINGS
 from devherd_sim.monitors import MonitorServer
-from devherd_sim.node import nvml_script
+from devherd_sim.node import listeners, nvml_script
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.fpga_card import AFU_IDS
 from devherd_sim.node.intel_gpu import IntelGpuSpec
@@ -54,7 +54,11 @@ def config_of(directory, shared):
 
 @pytest.fixture
 def bed(herd_node, tool, tmp_path, monkeypatch):
-    """All vendors' devices, NVML, an MPS daemon and both monitors."""
+    """All vendors' devices, NVML, an MPS daemon and both monitors.
+
+    Many events come at once. The kernel has room for thousands, a simulated node's listener for ten: it is waited for.
+    """
+    monkeypatch.setattr(listeners, "SEND_SECONDS", PATIENCE_SECONDS)
     made = Bed(herd_node, NODE)
     root = made.node.root
     stub = Stub(compiled(tool("cc"), tmp_path / "libnvidia-ml.so.1"), root / nvml_script.SCRIPT)

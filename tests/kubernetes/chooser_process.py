@@ -17,5 +17,5 @@ if __name__ == "__main__":
     chooser.PERIOD_SECONDS = 0.2
     heartbeats = Heartbeats(1)
     child = Child("kubernetes:config", Settings(run_dir=Path(run_dir)), heartbeats, heartbeats.claim())
-    api = Api(Access("127.0.0.1", int(port), Path(service_account))) if port != "0" else None
+    api = Api(Access("127.0.0.1", int(port), Path(service_account)), child.beat) if port != "0" else None
     sys.exit(chooser.Chooser(child, api).run())

@@ -20,6 +20,9 @@ class ObjectsApi(SmallApi):
             NODE: {"metadata": {"name": "node-1", "labels": {}, "annotations": {}, "resourceVersion": "1"}},
             POD: {"metadata": {"name": "devherd-x", "ownerReferences": [DAEMON_SET | {"controller": True}]}},
         }
+        self.remembered: dict[str, dict] = {}
+        """What is answered from memory, by path, where that is older than what there is."""
+        self.asked_of_memory = 0
         self.has_features = True
         """Whether Node Feature Discovery is installed."""
         self.refuses_events = False
@@ -29,9 +32,13 @@ class ObjectsApi(SmallApi):
         super().__init__(directory)
 
     def answer(self, method: str, path: str, body: dict) -> tuple[int, dict]:
-        path = path.partition("?")[0]
+        path, _, query = path.partition("?")
         if self.refusal:
             return self.refusal[0], {"kind": "Status", "message": self.refusal[1]}
+        if query == "resourceVersion=0":
+            self.asked_of_memory += 1
+            if path in self.remembered:
+                return 200, self.remembered[path]
         if method != "GET":
             self.writes.append(f"{method} {path}")
         if method == "POST":

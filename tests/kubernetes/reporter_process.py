@@ -17,4 +17,5 @@ if __name__ == "__main__":
     heartbeats = Heartbeats(1)
     settings = Settings(run_dir=Path(run_dir), kubelet_dir=Path(run_dir) / "kubelet")
     child = Child("kubernetes:events", settings, heartbeats, heartbeats.claim())
-    sys.exit(Reporter(child, Api(Access("127.0.0.1", int(port), Path(service_account)))).run())
+    access = Access("127.0.0.1", int(port), Path(service_account))
+    sys.exit(Reporter(child, Api(access, child.beat)).run())

@@ -1,5 +1,7 @@
 """Process `kubernetes:config` before a small API server: what the node's label says, and what is refused."""
 
+import contextlib
+import copy
 import os
 import subprocess
 import sys
@@ -12,7 +14,10 @@ from objects_api import NODE
 from devherd import spool
 from devherd.config import load, resolve
 from devherd.configurations import DEFAULT_LABEL, told_in
+from devherd.kubernetes.access import Access
+from devherd.kubernetes.api import Api
 from devherd.kubernetes.complaints import complaints_in
+from devherd.kubernetes.node_label import label_of
 from devherd.kubernetes.request import requests_for
 from devherd.proto import spool_pb2
 
@@ -102,6 +107,39 @@ def test_what_the_label_said_is_known_after_a_boot(instance, tmp_path):
     assert load(options, after_boot).settings().config_label_value == "mig"
     assert load({**options, "config_label": "example.com/other"}, after_boot).settings().config_label_value == ""
     assert load(options, after_boot, "").settings().config_label_value == "", "what the API server says counts first"
+
+
+def test_an_older_label_in_the_memory_of_an_api_server_is_not_followed(instance, objects_api):
+    """Defect: one that has just started answered for the others, and the node had the configuration of before."""
+    instance.label("default")
+    older = copy.deepcopy(objects_api.objects[NODE])
+    instance.label("mig")
+    objects_api.remembered[NODE] = older  # before the start, too
+    instance.start()
+    instance.until_told("mig")
+    asked = objects_api.asked_of_memory
+    instance.until(lambda: objects_api.asked_of_memory >= asked + 3, "it is asked again")
+    said = instance.log.read_text()
+    instance.label("absent")
+    instance.until_told("absent")
+
+    assert "`mig`" in said
+    assert "`default`" not in said
+
+
+def test_an_api_server_answers_from_memory_for_as_long_as_nothing_changes(objects_api):
+    """A node asks every ten seconds, and a cluster has thousands: what is kept is read where there is something new."""
+    objects_api.objects[NODE]["metadata"]["labels"]["a/b"] = "old"
+    remembered = copy.deepcopy(objects_api.objects[NODE])
+    objects_api.objects[NODE]["metadata"]["labels"]["a/b"] = "new"
+    objects_api.remembered[NODE] = remembered
+    with contextlib.closing(Api(Access("127.0.0.1", objects_api.port, objects_api.directory))) as api:
+        seen = [label_of(api, "node-1", "a/b", believed) for believed in (None, "old", "new", "")]
+        objects_api.remembered.clear()
+        seen += [label_of(api, "node-1", "a/b", "new"), label_of(api, "node-1", "none", "")]
+
+    assert seen == ["new", "old", "new", "new", "new", ""]
+    assert objects_api.asked_of_memory == 5
 
 
 def test_a_state_directory_that_takes_nothing_is_said_and_the_label_is_followed(instance, tmp_path):

@@ -93,3 +93,21 @@ def test_there_is_access_in_a_pod_with_a_token_only(api_server, monkeypatch):
     assert outside is None
     assert (inside.host, inside.port) == ("10.0.0.1", 6443)
     assert Access.of_this_pod() is None
+
+
+def test_an_answer_of_brackets_alone_is_an_error(api, api_server):
+    """As deep as Python follows nobody."""
+    api_server.raw = b"[" * 1_000_000
+
+    with pytest.raises(ApiError, match=r"^200: \[+$"):
+        api.get("/x/y/z")
+
+
+@pytest.mark.parametrize("said", [b"{}", b'{"error": "log in first"}', b'{"metadata": null}'])
+def test_an_object_that_is_none_of_kubernetes_is_an_error(api, api_server, said):
+    """Of a proxy: nothing is looked for in it."""
+    api_server.raw = said
+
+    with pytest.raises(ApiError) as caught:
+        api.get("/api/v1/nodes/node-1")
+    assert str(caught.value) == f"200: no object of Kubernetes: {said.decode()}"

@@ -1,5 +1,6 @@
 """Every label is one that Kubernetes takes, whatever a host says; devherd's own; those that are left out."""
 
+import json
 import re
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from devherd.inventory import Entry
 from devherd.node_labels import counts
 from devherd.node_labels.labels import Labels, is_name, is_value
 from devherd.node_labels.node import Node, node_of
+from devherd.node_labels.nvml_facts import facts_in
 from devherd.node_labels.of_node import labels_of
 from devherd.offers.rules import Offer, Offered
 
@@ -27,6 +29,10 @@ FACTS = {
 }
 
 
+NUMBERS = {"nvidia": ("memory_bytes",), "amd": ("vram_bytes",), "intel-gpu": ()}
+"""Facts that are numbers: whoever reads the host refuses another text."""
+
+
 @st.composite
 def entries(draw) -> list[Entry]:
     """Devices whose files say anything at all."""
@@ -34,6 +40,11 @@ def entries(draw) -> list[Entry]:
     for number in range(draw(st.integers(1, 4))):
         vendor = draw(st.sampled_from(sorted(FACTS)))
         facts = {name: SimpleNamespace(text=draw(TEXT)) for name in FACTS[vendor] if draw(st.booleans())}
+        facts |= {
+            name: SimpleNamespace(text=str(draw(st.integers(0, 1 << 63))))
+            for name in NUMBERS[vendor]
+            if draw(st.booleans())
+        }
         facts["pci_address"] = SimpleNamespace(text=f"0000:0{number}:00.0")
         made.append(Entry(SimpleNamespace(vendor=vendor, card=f"c{number}", id=f"d{number}", facts=facts), "a.b/c"))
     return made
@@ -42,11 +53,42 @@ def entries(draw) -> list[Entry]:
 RESOURCE_NAMES = st.from_regex(r"[a-z]([-a-z.]{0,50}[a-z])?/[A-Za-z]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
 
 
-@given(entries(), RESOURCE_NAMES, TEXT, st.sampled_from(["none", "single", "mixed"]))
-def test_whatever_a_host_says_names_and_values_are_legal(devices, name, machine, strategy):
+NUMBER = st.integers(0, 1 << 64)
+MIG_DEVICES = st.fixed_dictionaries(
+    {},
+    optional={"uuid": TEXT, "engines": st.dictionaries(TEXT, NUMBER, max_size=3)}
+    | dict.fromkeys(("gpu_slices", "compute_slices", "multiprocessors"), NUMBER),
+)
+GPUS = st.fixed_dictionaries(
+    {"pci_address": st.sampled_from([f"0000:0{number}:00.0" for number in range(5)])},
+    optional={
+        "model": TEXT,
+        "memory_bytes": NUMBER,
+        "compute_capability": st.lists(NUMBER, min_size=2, max_size=2),
+        "mig_mode": st.sampled_from([None, False, True]),
+        "fabric_clique": TEXT,
+        "mig_devices": st.lists(MIG_DEVICES, max_size=3),
+    },
+)
+
+
+@st.composite
+def answers(draw, devices):
+    """What NVML says of these devices and of others; MIG devices of both are the same ones now and then."""
+    gpus = draw(st.lists(GPUS, max_size=4))
+    uuids = [entry.device.facts["uuid"].text for entry in devices if "uuid" in entry.device.facts]
+    for mig in (mig for gpu in gpus for mig in gpu.get("mig_devices", ())):
+        if uuids and draw(st.booleans()):
+            mig["uuid"] = draw(st.sampled_from(uuids))
+    return json.dumps({"facts": {"gpus": gpus}}).encode()
+
+
+@given(st.data(), entries(), RESOURCE_NAMES, TEXT, st.sampled_from(["none", "single", "mixed"]))
+def test_whatever_host_and_nvml_say_names_and_values_are_legal(data, devices, name, machine, strategy):
     """One that is not would have the API server refuse them all."""
     offer = Offer(name, "nvidia", [Offered(device) for device in devices])
-    labels = labels_of(Node(entries=devices, offers=[offer], mig_strategy=strategy, machine=machine), [])
+    nvml = facts_in(data.draw(answers(devices)))
+    labels = labels_of(Node(entries=devices, offers=[offer], mig_strategy=strategy, machine=machine, nvml=nvml), [])
 
     for label, value in labels.values.items():
         prefix, _, rest = label.partition("/")

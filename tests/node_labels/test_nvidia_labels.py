@@ -9,6 +9,7 @@ from devherd.inventory import Entry
 from devherd.node_labels.node import Node
 from devherd.node_labels.nvidia import family_of, labels_of, sanitised
 from devherd.node_labels.nvidia_gpu import gpus_of
+from devherd.node_labels.nvml_facts import NvmlFacts, NvmlGpu
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 OF_EVERY_NODE = {
@@ -95,16 +96,16 @@ CLUSTER = "8f5c1e6a-9d3b-4c53-a3f5-0f6b1c2d3e4f"
     ("cliques", "said"),
     [
         ([f"{CLUSTER}.4"] * 2, f"{CLUSTER}.4"),
-        ([f"{CLUSTER}.4", None], f"{CLUSTER}.4"),
+        ([f"{CLUSTER}.4", ""], f"{CLUSTER}.4"),
         ([f"{CLUSTER}.4", f"{CLUSTER}.5"], "its GPUs are in 2 cliques of the NVLink fabric"),
-        ([None, None], "no GPU has joined an NVLink fabric"),
+        (["", ""], "no GPU has joined an NVLink fabric"),
     ],
 )
 def test_the_clique_is_that_of_all_gpus_in_the_fabric(cliques, said):
     """Pods of one job are sent to nodes of one clique, which NVIDIA's IMEX domains need."""
     device = SimpleNamespace(vendor="nvidia", card="0000:3b:00.0", id="GPU-1", facts={})
     entry = Entry(device, "nvidia.com/gpu")
-    labels = labels_of(Node(entries=[entry], nvml_gpus=[{"fabric_clique": each} for each in cliques]))
+    labels = labels_of(Node(entries=[entry], nvml=NvmlFacts(tuple(NvmlGpu(fabric_clique=each) for each in cliques))))
     name = "nvidia.com/gpu.clique"
     assert labels.values.get(name, labels.missing.get(name)) == said
 
@@ -182,9 +183,9 @@ def test_a_gpu_that_only_an_old_answer_of_nvml_has_is_not_counted():
         vendor="nvidia", card="c", id="d", facts={name: SimpleNamespace(text=text) for name, text in facts.items()}
     )
     answer = [
-        {"pci_address": "0000:01:00.0", "model": "A"},
-        {"pci_address": "0000:02:00.0", "model": "A", "mig_mode": False},
-        {"pci_address": "0000:03:00.0", "model": "A", "mig_mode": True},
+        NvmlGpu(pci_address="0000:01:00.0", model="A"),
+        NvmlGpu(pci_address="0000:02:00.0", model="A", mig_mode=False),
+        NvmlGpu(pci_address="0000:03:00.0", model="A", mig_mode=True),
     ]
 
     found = list(gpus_of([Entry(device, "nvidia.com/gpu")], answer))

@@ -223,6 +223,11 @@ async def test_a_restarted_instance_knows_at_once_what_nvml_said_before(
         await testbed.kubelet.until_allocatable(PARTS, 1, within=60)
 
 
+def is_running(testbed: Testbed, name: str) -> bool:
+    child = testbed.children().get(name)
+    return child is not None and child.state == "RUNNING"
+
+
 async def test_nvml_has_a_process_only_while_the_driver_has_gpus(
     directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ):
@@ -237,7 +242,7 @@ async def test_nvml_has_a_process_only_while_the_driver_has_gpus(
         assert "source:nvml" not in testbed.children()
         testbed.node.nvidia.bind(address)
         await testbed.until(lambda: answer(testbed).facts, "NVML has answered", 60)
-        await testbed.until(lambda: testbed.children()["source:nvml"].state == "RUNNING", "it is seen to run")
+        await testbed.until(lambda: is_running(testbed, "source:nvml"), "it is seen to run", 60)
         testbed.node.nvidia.unbind(address)
         await testbed.until(lambda: "source:nvml" not in testbed.children(), "its process is gone", 60)
     assert askers(stub) == []

@@ -229,13 +229,16 @@ def test_a_crash_is_the_process_s_own(stub):
 def test_a_gpu_that_has_joined_a_fabric_says_which_clique_of_which_cluster(stub):
     """One that is still joining, one that could not and one without a cluster say none."""
     cluster = "8f5c1e6a9d3b4c53a3f50f6b1c2d3e4f"
-    for number in range(4):
+    for number in range(6):
         stub.gpu(number)
     stub.say("fabric", gpu=0, state=3, status=0, summary=1, cluster=cluster, clique=32766)
+    for gpu, version in ((4, 2), (5, 1)):  # drivers that know no newer one
+        stub.say("fabric", gpu=gpu, state=3, status=0, cluster=cluster, clique=7, version=version)
     stub.say("fabric", gpu=1, state=2, status=0, summary=1, cluster=cluster, clique=1)
     stub.say("fabric", gpu=2, state=3, status=6, summary=1, cluster=cluster, clique=1)
     stub.say("fabric", gpu=3, state=3, status=0, summary=1, clique=1)
     told = facts(stub.write())
-    expected = ["8f5c1e6a-9d3b-4c53-a3f5-0f6b1c2d3e4f.32766", None, None, None]
+    uuid = "8f5c1e6a-9d3b-4c53-a3f5-0f6b1c2d3e4f"
+    expected = [f"{uuid}.32766", None, None, None, f"{uuid}.7", f"{uuid}.7"]
     assert [gpu["fabric_clique"] for gpu in told["gpus"]] == expected
     assert told["problems"] == []

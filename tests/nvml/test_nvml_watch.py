@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import pytest
 from nvml_readings import NOTHING
 from nvml_stub import address
 
@@ -58,6 +59,15 @@ def test_a_gpu_of_which_nothing_is_supported_is_no_trouble(stub):
     stub.gpu(0).write()
     with watching(stub, 0) as do:
         assert do("look", [address(0)]) == [reading(0)]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_driver_that_knows_an_older_version_of_the_fabric_is_asked_for_that(stub, version):
+    """Its health is unknown then, and that is no failure."""
+    stub.gpu(0).say("fabric", gpu=0, state=2, status=27, summary=3, version=version).write()
+    with watching(stub, 0) as do:
+        [told] = do("look", [address(0)])
+    assert (told["fabric"], told["failures"]) == ({"state": 2, "status": 27, "summary": 0}, [])
 
 
 def test_a_look_tells_every_field_by_its_name(stub):

@@ -29,6 +29,7 @@ from devherd.proto.spool_pb2 import (
     ResourceState,
     ScanSummary,
 )
+from devherd.served import Address
 
 
 class Beating(Heartbeats):
@@ -205,6 +206,13 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
             ),
         ),
         (
+            replace(WELL, served=[Address(address="[::]:80", refusal="Permission denied", cure="name another")]),
+            (
+                "Unhealthy: all resources registered, 2 of 2 devices healthy"
+                "not serving [::]:80: Permission denied — name another"
+            ),
+        ),
+        (
             replace(WELL, sources=[SourceState(source="nvml", failed="no library")]),
             "Warning: all resources registered, 2 of 2 devices healthysource nvml cannot look: no library",
         ),
@@ -221,6 +229,7 @@ REFUSED = Configuration(refusal="simulatde: unknown key")
         "problem",
         "process",
         "configuration",
+        "address",
         "source",
         "no devices",
         "no scan",
@@ -242,6 +251,16 @@ def test_the_head_says_which_instance_runs_and_since_when():
         "1.2.3 (0123abc)Process id4711Running since2001-09-09 01:46:40Z"
         "Configuration/etc/devherd/config.yaml, loaded 2001-09-09 01:47:40Z"
         "Kubelet/var/lib/kubelet (kubelet_socket)Last scan2001-09-09 01:48:40Z"
+    )
+
+
+def test_a_note_of_the_last_scan_is_shown_and_makes_nothing_unhealthy():
+    """Notes were in the JSON and in `devherd status` alone."""
+    notice = Problem(vendor="nvidia", path="/proc/driver/nvidia/capabilities", error="6 MIG devices left out: <cure>")
+    page = page_of(replace(WELL, scan=ScanSummary(notices=[notice])))
+    assert page.of_sections["verdict"].strip() == "Healthy: all resources registered, 2 of 2 devices healthy"
+    assert (
+        page.of_sections["notes"].split() == f"Notes {notice.path}: {notice.error}".replace("Notes /", "Notes/").split()
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from devherd import spool
 from devherd.config import load, resolve
 from devherd.proto import spool_pb2
-from devherd.scanner import pipeline
+from devherd.scanner import moment
 from devherd.scanner.round import Round
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -86,7 +86,7 @@ def test_a_port_that_has_begun_to_be_down_goes_on_with_that_in_the_next_scanner(
 def test_a_boot_says_nothing_of_the_ports_before_it(ports, monkeypatch):
     """A cable may have been moved meanwhile."""
     ports.set(PORT, "1: DOWN\n")
-    monkeypatch.setattr(pipeline, "_boot_id", lambda _root: "another")
+    monkeypatch.setattr(moment, "_boot_id", lambda _root: "another")
 
     assert ports.start().words() == []
 
@@ -121,7 +121,7 @@ def test_links_that_went_down_in_an_earlier_boot_are_a_base(tmp_path, monkeypatc
     """Its card and its driver began anew."""
     node = Node(tmp_path, "rdma-2").start()
     node.set(LINK, "9\n")
-    monkeypatch.setattr(pipeline, "_boot_id", lambda _root: "another")
+    monkeypatch.setattr(moment, "_boot_id", lambda _root: "another")
 
     assert node.start().words() == []
 

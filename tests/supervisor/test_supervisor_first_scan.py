@@ -35,7 +35,7 @@ from devherd.supervisor.first_scan import FirstScan
 first_scan = FirstScan(lambda: Config(common=Settings()), lambda config: time.sleep(600), lambda config: time.sleep(1))
 assert first_scan.config() is not None
 first_scan.rehearse()
-first_scan.rehearsed(0.1)
+assert not first_scan.rehearsed(0.1)
 first_scan.begin()
 first_scan.wait(3.0)
 print(os.WTERMSIG(os.wait()[1]))

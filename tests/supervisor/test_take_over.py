@@ -7,6 +7,8 @@ import signal
 import pytest
 from instance import is_alive, until
 
+from devherd import standby_file
+
 RESOURCE = "resource:example.com_first"
 STANDBY = r"\nstandby (\d+): another instance runs here"
 
@@ -110,6 +112,66 @@ def test_one_that_could_not_do_its_work_does_not_take_over(make_instance):
     assert "devherd: this instance cannot take over — its rehearsal failed, as logged above — " in second.stderr()
     assert "standby " not in second.stderr()
     assert first.children() == before
+
+
+def rehearsing(make_instance):
+    """One that runs, one that stands beside it with a rehearsal that takes long, and the order that keeps it so."""
+    first = make_instance().up()
+    order = first.order("slow-rehearsal")
+    second = make_instance().start(takes_over=True)
+    until(lambda: re.search(r"\nrehearsing \d+: another instance runs here", second.stderr()), "one that is not ready")
+    return first, second, order
+
+
+def test_one_whose_rehearsal_takes_long_is_not_ready_before_its_end(make_instance):
+    """Defect: after half a minute it was, untried, and the roll-out ended the other one for it."""
+    first, second, order = rehearsing(make_instance)
+    before = first.children()
+    assert "the rehearsal takes longer than 0 s: another instance runs here" in second.stderr()
+    assert "standing by: " not in second.stderr()
+    assert not re.search(STANDBY, second.stderr())
+    assert standby_file.read(first.settings.standby_file) is None
+    order.unlink()
+    until(lambda: re.search(STANDBY, second.stderr()), "a standby")
+    until(lambda: standby_file.read(first.settings.standby_file), "it says that it stands by")
+    [unready] = map(int, re.findall(r"\nrehearsing (\d+):", second.stderr()))
+    assert not is_alive(unready)
+    assert first.children() == before
+    os.kill(first.process.pid, signal.SIGTERM)
+    second.running(RESOURCE)
+    assert not is_alive(standby_of(second))
+
+
+def test_one_whose_rehearsal_takes_long_takes_over_when_the_other_one_ends_before(make_instance):
+    """Pods want their devices: nobody else has them."""
+    first, second, order = rehearsing(make_instance)
+    os.kill(first.process.pid, signal.SIGKILL)
+    until(lambda: "taking over after " in second.stderr(), "it takes over")
+    order.unlink()
+    second.running(RESOURCE)
+    assert not re.search(STANDBY, second.stderr())
+
+
+def test_one_whose_rehearsal_fails_after_long_does_not_take_over(make_instance):
+    """As one whose rehearsal fails at once."""
+    first, second, order = rehearsing(make_instance)
+    before = first.children()
+    first.order("bad-rehearsal")
+    order.unlink()
+    assert second.ended() == 1
+    assert "devherd: this instance cannot take over — its rehearsal failed, as logged above — " in second.stderr()
+    assert not re.search(STANDBY, second.stderr())
+    assert first.children() == before
+
+
+def test_one_that_is_to_end_while_it_rehearses_does(make_instance):
+    """The roll-out was taken back."""
+    first, second, _ = rehearsing(make_instance)
+    [unready] = map(int, re.findall(r"\nrehearsing (\d+):", second.stderr()))
+    os.kill(second.process.pid, signal.SIGTERM)
+    assert second.ended() == 0
+    until(lambda: not is_alive(unready), "the end of its process")
+    assert first.children()
 
 
 def test_one_that_cannot_write_to_the_run_directory_does_not_take_over(make_instance):

@@ -4,8 +4,9 @@ Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
 `crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it). `bad-config`, `killed-load`,
-`bad-rehearsal`, `slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady`, `swallows-the-end`
-(an import that catches whatever is raised) and `sources` (two more programs) are for the supervisor itself.
+`bad-rehearsal`, `slow-rehearsal` (until it is gone), `slow-scan`, `no-forks`, `subreaper`, `four-slots` (for
+heartbeats), `soon-steady`, `swallows-the-end` (an import that catches whatever is raised) and `sources` (two more
+programs) are for the supervisor itself.
 """
 
 import contextlib
@@ -54,14 +55,16 @@ def first_scan(_config: Config) -> None:
 def rehearse(_config: Config) -> None:
     """What the first scan does before its turn."""
     print(f"rehearsed beside {sorted(path.name for path in RUN_DIR.glob('offers/device-plugin/*'))}", file=sys.stderr)
+    while ORDERS.joinpath("slow-rehearsal").exists():
+        time.sleep(0.01)
     if ORDERS.joinpath("bad-rehearsal").exists():
         raise RuntimeError("a rehearsal that goes wrong")
 
 
-def stand_by(_config: Config, why: str, announce: Callable[[], bool]) -> None:
+def stand_by(_config: Config, why: str, announce: Callable[[], bool], is_ready: bool) -> None:
     """Until it is killed."""
     announce()
-    print(f"standby {os.getpid()}: {why}", file=sys.stderr, flush=True)
+    print(f"{'standby' if is_ready else 'rehearsing'} {os.getpid()}: {why}", file=sys.stderr, flush=True)
     while True:
         time.sleep(60)
 
@@ -70,10 +73,12 @@ def preload() -> None:
     """What the supervisor itself meets."""
     from supervisor import options
 
-    from devherd.supervisor import process
+    from devherd.supervisor import process, standby
 
     options.ServerOptions.fork = fork_if_possible
     options.ServerOptions.kill = signal_who_is_awake
+    if ORDERS.joinpath("slow-rehearsal").exists():
+        standby.REHEARSAL_SECONDS = 0.2
     if ORDERS.joinpath("four-slots").exists():
         heartbeat.Heartbeats.__init__.__defaults__ = (4,)
     if ORDERS.joinpath("soon-steady").exists():

@@ -1,5 +1,6 @@
 """Who reads the configuration, when, and what stays in force while the file is bad."""
 
+import asyncio
 import os
 import re
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from outside import supervisorctl
+from outside import devherd, supervisorctl
 
 from devherd_sim.node.presets import preset
 from devherd_sim.testbed import Testbed
@@ -140,6 +141,26 @@ async def test_a_resolved_configuration_that_is_removed_is_there_again(testbed):
 
     assert testbed.settings.resolved_config_file.read_bytes() == before
     assert testbed.kubelet.events.since(mark, resource="example.com/a") == []
+
+
+@pytest.mark.on("generic", A)
+async def test_the_command_reload_waits_and_fails_when_the_configuration_is_refused(testbed):
+    """`systemctl reload` and a script were told that all is well while the old one stayed."""
+    await testbed.kubelet.until_allocatable("example.com/a", 1)
+    words = ("reload", "--run-dir", str(testbed.settings.run_dir), "--config", str(testbed.settings.config_path))
+    testbed.configure({"simulatde": []})
+    refused = await asyncio.to_thread(devherd, *words)
+    testbed.configure(B)
+    taken = await asyncio.to_thread(devherd, *words)
+    await testbed.kubelet.until_allocatable("example.com/b", 1)
+    both = await asyncio.gather(*(asyncio.to_thread(devherd, *words) for _ in range(2)))
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("devherd: configuration not reloaded, the old one stays — bad configuration in ")
+    assert "simulatde: unknown key — did you mean `simulated`? — mend it, and reload again\n" in refused.stderr
+    for each in (taken, *both):
+        assert (each.returncode, each.stderr) == (0, "")
+        assert each.stdout.startswith("configuration reloaded from /")
 
 
 @pytest.mark.on("generic", A)

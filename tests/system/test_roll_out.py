@@ -4,8 +4,11 @@ import asyncio
 import json
 import re
 import signal
+import sys
+import urllib.error
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -99,6 +102,35 @@ async def test_a_new_one_that_ends_while_it_stands_by_disturbs_nobody(testbed):
 
     assert testbed.kubelet.events.since(mark, resource=FPGA) == []
     assert testbed.kubelet.allocatable(FPGA) == 1
+
+
+async def test_one_whose_rehearsal_takes_long_is_alive_and_not_ready_before_its_end(testbed):
+    """Defect: after half a minute it was ready, and the DaemonSet's controller ended the old one for it.
+
+    With `maxSurge` that controller ends a pod when the other one on its node is Ready.
+    """
+    await testbed.kubelet.until_allocatable(FPGA, 1)
+    old, mark = testbed.herd, testbed.kubelet.events.mark()
+    goes_on = testbed.directory / "goes-on"
+    goes_on.touch()
+    testbed.settings = replace(testbed.settings, listen=f"127.0.0.1:{free_port()}")
+    testbed.command = (sys.executable, str(Path(__file__).with_name("slow_rehearsal.py")), str(goes_on))
+    await testbed.start_herd("--take-over")
+    serving = f"standby: serving http://{testbed.settings.listen}"
+    await testbed.until(lambda: serving in testbed.log, "it answers")
+    assert await page(testbed, "/healthz") == "ok\n"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        await page(testbed, "/readyz")
+    said = f"not ready to take over: the rehearsal is not done; another instance runs here, process {old.pid}\n"
+    assert (caught.value.code, caught.value.read().decode()) == (503, said)
+    assert instance.read(testbed.settings).standby is None
+
+    goes_on.unlink()
+    await testbed.until(lambda: testbed.log.count(serving) == 2, "it answers anew")
+    assert await page(testbed, "/readyz") == f"standing by: another instance runs here, process {old.pid}\n"
+    assert testbed.kubelet.events.since(mark, resource=FPGA) == []
+    assert await end(old) == 0
+    await testbed.kubelet.until_registered(FPGA, since=mark)
 
 
 async def test_one_that_could_not_serve_the_kubelet_never_takes_over(testbed):

@@ -63,7 +63,9 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
     report = look(config)
     console = inventory_table.console()
     console.print(f"{config.source or 'The default configuration'} is valid. On this host it results in:\n")
-    console.print(inventory_table.scan(report.resources, report.problems, report.duration_seconds))
+    inventory_table.show(
+        console, inventory_table.scan(report.resources, report.problems, report.duration_seconds, report.notices)
+    )
     sys.stdout.flush()
     for key, origin in overruled.items():
         print(f"devherd: {config.source}: {key}: overruled here by {origin}", file=sys.stderr)

@@ -119,7 +119,7 @@ COMMANDS = {
     ),
     "import-config": Command(
         "devherd.cli.import_config",
-        "print another plugin's configuration as one for devherd",
+        "convert another device plugin's configuration to devherd's",
         "devherd import-config nvidia-config.yaml > /etc/devherd/config.yaml",
         (),
     ),
@@ -128,6 +128,12 @@ COMMANDS = {
         "write the Kubernetes manifests, the Helm chart, the systemd unit and the alert rules",
         "devherd deploy-files /usr/local/share/devherd",
         (),
+    ),
+    "reload": Command(
+        "devherd.cli.reload",
+        "have the running instance read its configuration again, and wait for the answer",
+        "devherd reload",
+        OF_A_RUN_DIRECTORY,
     ),
     "ctl": Command(
         "devherd.cli.ctl",

@@ -9,8 +9,7 @@ import difflib
 from collections.abc import Collection, Sequence
 
 from devherd.cli import common_options
-from devherd.cli.common_options import load_config
-from devherd.cli.instance import require_running
+from devherd.cli.instance import reaching_settings, require_running
 from devherd.cli.parser import Parser
 from devherd.errors import ExitCode, UsageError
 
@@ -35,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     if given[:1] == ["fg"]:  # it would end in an error of supervisorctl's own
         cure = f"devherd ctl tail -f {' '.join(given[1:]) or 'scanner'}"
         raise UsageError("`fg` is not possible", "no program of devherd reads from a terminal", cure)
-    settings = load_config(arguments).settings()
+    settings = reaching_settings(arguments)
     require_running(settings)
     from supervisor import supervisorctl
 

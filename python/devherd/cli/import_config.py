@@ -1,4 +1,4 @@
-"""Print another plugin's configuration as one for devherd.
+"""Convert another device plugin's configuration to devherd's, and print it.
 
 FILE is a configuration file of NVIDIA's plugin (v1), of generic-device-plugin or of an RDMA plugin, a list of flags of
 any plugin, a manifest (DaemonSet, Pod, ConfigMap, a patch, an operator's object) that holds one of them, or the values

@@ -4,11 +4,12 @@ import argparse
 import asyncio
 import os
 import socket
+import sys
 from dataclasses import replace
 
-from devherd.cli.common_options import load_config
+from devherd.cli.common_options import given_options, load_config
 from devherd.config import resolved_file
-from devherd.errors import UnreachableError
+from devherd.errors import DevherdError, UnreachableError
 from devherd.instance import Allocations
 from devherd.settings import Settings
 
@@ -17,13 +18,31 @@ PATIENCE_SECONDS = 5.0
 
 def instance_settings(arguments: argparse.Namespace) -> Settings:
     """The options of a command; its kubelet and its state directory are the instance's to say, unless said here."""
-    settings = load_config(arguments).settings()
+    settings = reaching_settings(arguments)
     of_instance = _settings_in_force(settings)
     if not (arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR")):
         settings = replace(settings, kubelet_dir=of_instance.kubelet_dir)
     if not (arguments.state_dir or os.environ.get("DEVHERD_STATE_DIR")):
         settings = replace(settings, state_dir=of_instance.state_dir)
     return settings
+
+
+def reaching_settings(arguments: argparse.Namespace, *, is_warned: bool = True) -> Settings:
+    """Those by which an instance is found. A file that is bad by now does not hide one that goes on with its old one.
+
+    Raises ConfigError or UsageError where no instance runs at the place that options and environment name.
+    """
+    from devherd.config import COMMON_OPTIONS, without_a_file
+
+    try:
+        return load_config(arguments).settings()
+    except DevherdError as error:
+        settings = without_a_file(given_options(arguments, COMMON_OPTIONS), os.environ).settings()
+        if not settings.control_socket.exists():
+            raise
+        if is_warned:
+            print(f"devherd: warning: {error}", file=sys.stderr)
+        return settings
 
 
 def allocations_of(settings: Settings) -> Allocations | None:

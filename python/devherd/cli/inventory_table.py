@@ -1,13 +1,14 @@
 """Devices and problems as tables for people."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleDimensions, Group, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from devherd.amounts import amount
@@ -15,6 +16,7 @@ from devherd.inventory_json import health_of
 from devherd.proto import spool_pb2
 from devherd.spool.listing import listed, size_of
 
+_STYLE: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 3, 0, 0), "header_style": "bold"}
 UNLIMITED_WIDTH = 100_000
 """A file or a pipe has no width: nothing is wrapped or cut there."""
 
@@ -33,7 +35,36 @@ def show(terminal: Console, content: RenderableType) -> None:
 
 
 class _Table(Table):
-    """Names in it can be copied: only the last column is folded."""
+    """Names in it can be copied: only the last column is folded. `dispensable` are headings, the first to go first.
+
+    Where a screen is narrower than that, as under `--watch`, those columns go, and then all are folded: none is cut.
+    """
+
+    dispensable: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Rich's name for what draws it."""
+        left_out: list[str] = []
+        shown = self._of(self.columns)
+        for heading in self.dispensable:
+            if _fits(shown, console, options):
+                break
+            left_out.append(heading)
+            shown = self._of([column for column in self.columns if column.header not in left_out])
+        if not _fits(shown, console, options):
+            for column in shown.columns:
+                column.no_wrap, column.min_width = False, None
+        yield shown
+        if left_out:
+            yield Text(f"… the screen is too narrow for {', '.join(left_out)}", "dim")
+
+    def _of(self, columns: Sequence[Column]) -> Table:
+        """With these columns, of which the last may be folded."""
+        shown = Table(**_STYLE)
+        shown.rows, shown.columns = self.rows, [replace(column, no_wrap=True) for column in columns]
+        last = shown.columns[-1]
+        last.no_wrap, last.min_width = False, cell_len(str(last.header))
+        return shown
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         """A row, for which each column but the last has room."""
@@ -43,9 +74,15 @@ class _Table(Table):
             column.min_width = max(column.min_width or 0, cell_len(text))
 
 
-def table(*headings: str) -> Table:
-    """An empty table in the house's style."""
-    made = _Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+def _fits(shown: Table, console: Console, options: ConsoleOptions) -> bool:
+    least = Measurement.get(console, options.update(max_width=UNLIMITED_WIDTH), shown).minimum
+    return least <= options.max_width
+
+
+def table(*headings: str, dispensable: Sequence[str] = ()) -> Table:
+    """An empty table in the house's style; `dispensable` headings are left out of a screen that is too narrow."""
+    made = _Table(**_STYLE)
+    made.dispensable = dispensable
     for heading in headings:
         made.add_column(heading, overflow="fold", min_width=cell_len(heading))
     return made
@@ -62,9 +99,12 @@ def absent(names: Iterable[str]) -> Iterator[Text]:
         yield Text(plain(f"{name}: not there at present"), "red")
 
 
+_CONTENT = "WHAT A CONTAINER GETS"
+
+
 def devices(resources: Iterable[spool_pb2.Resource]) -> Table:
     """A row for each device; its replicas are the same one."""
-    made = table("RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT A CONTAINER GETS")
+    made = table("RESOURCE", "DEVICE", "HEALTH", "NUMA", _CONTENT, dispensable=(_CONTENT, "NUMA"))
     for resource in resources:
         for device in resource.devices:
             numa = ",".join(map(str, device.numa_nodes))
@@ -80,16 +120,25 @@ def device_name(device: spool_pb2.Device) -> str:
 
 def problems(found: Iterable[spool_pb2.Problem]) -> Table:
     """A row for each problem."""
-    made = table("VENDOR", "DEVICE", "PATH", "PROBLEM")
+    made = table("VENDOR", "DEVICE", "PATH", "PROBLEM", dispensable=("VENDOR",))
     for problem in found:
         made.add_row(problem.vendor, plain(problem.device), plain(problem.path), Text(plain(problem.error), "red"))
     return made
 
 
+def notes(notices: Iterable[spool_pb2.Problem]) -> Iterator[Text]:
+    """A line for each."""
+    for notice in notices:
+        yield Text(plain(f"note: {notice.path}: {notice.error}"), "dim")
+
+
 def scan(
-    resources: list[spool_pb2.Resource], found_problems: list[spool_pb2.Problem], duration_seconds: float
+    resources: list[spool_pb2.Resource],
+    found_problems: list[spool_pb2.Problem],
+    duration_seconds: float,
+    notices: Iterable[spool_pb2.Problem] = (),
 ) -> Group:
-    """A whole scan: devices, problems, and a line that sums them up."""
+    """A whole scan: devices, problems, notes, and a line that sums them up."""
     count = sum(map(size_of, resources))
     unhealthy = sum(bool(device.reasons) for resource in resources for _, device in listed(resource))
     summary = (
@@ -99,6 +148,8 @@ def scan(
     parts: list[RenderableType] = [devices(resources), ""] if resources else []
     if found_problems:
         parts += [problems(found_problems), ""]
+    if noted := list(notes(notices)):
+        parts += [*noted, ""]
     return Group(*parts, summary)
 
 

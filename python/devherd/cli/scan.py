@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from devherd.amounts import amount
 from devherd.cli import choice
 from devherd.cli.common_options import load_config
 from devherd.errors import ExitCode, UsageError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from devherd.config import Config
     from devherd.health.held import Held
+    from devherd.proto.spool_pb2 import Problem
     from devherd.scanner.scan_once import ScanReport
 
 
@@ -82,8 +84,13 @@ def _only(report: "ScanReport", chosen: choice.Choice) -> "ScanReport":
         resources=resources,
         vendors=[],
         rules={key: rule for key, rule in report.rules.items() if key in keys},
-        problems=[one for one in report.problems if not chosen.vendors or fits_any(one.vendor, chosen.vendors)],
+        problems=_of_vendors(report.problems, chosen),
+        notices=_of_vendors(report.notices, chosen),
     )
+
+
+def _of_vendors(problems: "list[Problem]", chosen: choice.Choice) -> "list[Problem]":
+    return [one for one in problems if not chosen.vendors or fits_any(one.vendor, chosen.vendors)]
 
 
 def _seen(report: "ScanReport", chosen: choice.Choice, *, explain: bool) -> "RenderableType":
@@ -121,7 +128,7 @@ def _print(report: "ScanReport", output: str, *, explain: bool) -> None:
 
 def inventory_of(report: "ScanReport", *, explain: bool) -> Json:
     """The scan's JSON; `explain` adds `rule`, `sources` and `findings` to each device."""
-    inventory = inventory_json(report.resources, report.problems, report.duration_seconds)
+    inventory = inventory_json(report.resources, report.problems, report.duration_seconds, report.notices)
     if explain:
         for resource, shown in zip(report.resources, inventory["resources"], strict=True):
             for (_, device), entry in zip(listed(resource), shown["devices"], strict=True):
@@ -137,12 +144,17 @@ def _table(report: "ScanReport", *, explain: bool) -> "RenderableType":
 
     from devherd.cli import inventory_table
 
-    shown = inventory_table.scan(report.resources, report.problems, report.duration_seconds)
+    shown = inventory_table.scan(report.resources, report.problems, report.duration_seconds, report.notices)
     if not report.resources and not report.vendors:
         return Group("No device fits.", "", shown)
     if not report.rules:
         return Group(*_where_it_looked(report.vendors), shown)
-    return Group(*_explanations(report), shown) if explain else shown
+    if explain:
+        return Group(*_explanations(report), shown)
+    if not report.resources:
+        found = amount(len(report.rules), "device")
+        return Group(f"Found {found}, none of which is advertised: `devherd scan --explain` says why.", "", shown)
+    return shown
 
 
 def _where_it_looked(asked: Collection[str]) -> Iterator[str]:

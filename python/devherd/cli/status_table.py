@@ -30,7 +30,7 @@ def parts(
     names = {resource.name for resource in noted}
     resources = [resource for resource in named if resource.name in names] if choice.unhealthy else named
     if herd.head:
-        yield from _head(herd.head)
+        yield from _head(herd.head, _http(herd))
         if herd.standby:
             waits = amounts.duration(time.time() - herd.standby.since)
             what = f"devherd {herd.standby.version} ({herd.standby.revision}) stands by to take over, up {waits}"
@@ -44,6 +44,7 @@ def parts(
         *inventory_table.absent(choice.absent(herd.resources)),
         *_about_registration(herd, named),
         *_about_the_configuration(herd),
+        *_about_http(herd),
     ]
     if complaints:
         yield from complaints
@@ -65,8 +66,7 @@ def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
     if scan.problems:
         yield inventory_table.problems(scan.problems)
         yield ""
-    for notice in scan.notices:
-        yield Text(plain(f"note: {notice.path}: {notice.error}"), "dim")
+    yield from inventory_table.notes(scan.notices)
     if scan.notices:
         yield ""
 
@@ -83,20 +83,28 @@ def has_problem(herd: Herd, resources: list[spool_pb2.Resource]) -> bool:
         or any(child.state != RUNNING for child in herd.children.values())
         or bool(herd.configuration.refusal)
         or bool(herd.scan and herd.scan.problems)
+        or any(each.refusal for each in herd.addresses())
     )
 
 
-def _head(head: Head) -> Iterator[Text]:
+def _head(head: Head, http: str) -> Iterator[Text]:
     up = amounts.duration(time.time() - head.started)
     yield Text(plain(f"devherd {head.version} ({head.revision}), process {head.pid}, up {up}"), "bold")
-    http = f"HTTP on {head.listen}" if head.listen else "no HTTP"
     yield Text(plain(f"configuration {head.config or 'from options and environment'}; run directory {head.run_dir}"))
     yield Text(plain(f"kubelet {head.kubelet_dir}, registration {head.registration}; {http}"))
 
 
+def _http(herd: Herd) -> str:
+    if not (herd.head and herd.head.listen):
+        return "no HTTP"
+    refused = {each.address for each in herd.addresses() if each.refusal}
+    addresses = (f"{each} (not serving)" if each in refused else each for each in herd.head.listen.split(","))
+    return f"HTTP on {','.join(addresses)}"
+
+
 def _devices(herd: Herd, noted: list[spool_pb2.Resource], allocations: Allocations | None) -> Table:
     """A row for each device, not for each replica."""
-    made = table("RESOURCE", "DEVICE", "HEALTH", "SINCE", "HELD BY")
+    made = table("RESOURCE", "DEVICE", "HEALTH", "SINCE", "HELD BY", dispensable=("HELD BY", "SINCE"))
     for resource in noted:
         for device in resource.devices:
             since = herd.since(device)
@@ -121,8 +129,15 @@ def _about_the_configuration(herd: Herd) -> Iterator[Text]:
         yield Text(plain(f"configuration: {warning}"), "yellow")
 
 
+def _about_http(herd: Herd) -> Iterator[Text]:
+    for address in herd.addresses():
+        if address.refusal:
+            yield Text(plain(address.complaint()), "red")
+
+
 def _resources(herd: Herd, resources: list[spool_pb2.Resource], allocations: Allocations | None) -> Table:
-    made = table("RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", *_OF_A_PROCESS)
+    least = (*_DISPENSABLE, "ALLOCATED", "STATE")
+    made = table("RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", *_OF_A_PROCESS, dispensable=least)
     for resource in resources:
         healthy, total = sum(not device.reasons for _, device in listed(resource)), size_of(resource)
         registration = herd.registration(resource.name)
@@ -138,13 +153,14 @@ def _resources(herd: Herd, resources: list[spool_pb2.Resource], allocations: All
 
 
 def _others(children: list[spool_pb2.Child]) -> Table:
-    made = table("PROCESS", *_OF_A_PROCESS)
+    made = table("PROCESS", *_OF_A_PROCESS, dispensable=_DISPENSABLE)
     for child in children:
         made.add_row(child.name, *_process(child))
     return made
 
 
 _OF_A_PROCESS = ("STATE", "UPTIME", "RESTARTS", "LAST EXIT")
+_DISPENSABLE = ("UPTIME", "RESTARTS", "LAST EXIT")
 
 
 def _process(child: spool_pb2.Child | None) -> tuple[RenderableType, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from devherd.config.errors import ConfigError
-    from devherd.config.loader import COMMON_OPTIONS, judge, load, reload
+    from devherd.config.loader import COMMON_OPTIONS, judge, load, reload, without_a_file
     from devherd.config.model import Config, ResourceRule, Sharing
     from devherd.config.resolution import resolve
     from devherd.config.sources import DEFAULT_PATH, file_of
@@ -31,11 +31,12 @@ __all__ = [
     "parse_duration",
     "reload",
     "resolve",
+    "without_a_file",
 ]
 
 _NAMES = {
     "errors": ("ConfigError",),
-    "loader": ("COMMON_OPTIONS", "judge", "load", "reload"),
+    "loader": ("COMMON_OPTIONS", "judge", "load", "reload", "without_a_file"),
     "model": ("Config", "ResourceRule", "Sharing"),
     "resolution": ("resolve",),
     "sources": ("DEFAULT_PATH", "file_of"),

@@ -36,6 +36,11 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str], label_va
     return _load(options, environ, source)
 
 
+def without_a_file(options: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
+    """What options and environment alone make. Raises ConfigError."""
+    return valid("the options", "", given_values(options, environ))
+
+
 def _load(options: Mapping[str, str | None], environ: Mapping[str, str], source: Source) -> Config:
     given = given_values(options, environ)
     path = source.file

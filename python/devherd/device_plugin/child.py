@@ -27,7 +27,6 @@ NAME_PREFIX = "resource:"
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM, or until it has outgrown its sandbox."""
-    logging.getLogger("grpc").setLevel(logging.WARNING)  # at debug it logs each turn of the loop
     return asyncio.run(ResourceChild(child).run())
 
 

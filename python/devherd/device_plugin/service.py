@@ -1,6 +1,8 @@
 """The five RPCs of the device plugin API. They answer from memory and never wait."""
 
+import logging
 import time
+from collections.abc import Sequence
 
 import grpc
 import grpc.aio
@@ -13,6 +15,8 @@ from devherd.device_plugin.stream import Streams
 from devherd.history.record import History
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer
+
+log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext
 
@@ -55,6 +59,13 @@ class DevicePlugin(DevicePluginServicer):
                 container.available_deviceIDs, container.must_include_deviceIDs, max(0, container.allocation_size)
             )
             response.container_responses.add(deviceIDs=chosen)
+            log.debug(
+                "GetPreferredAllocation: %d of %d%s: %s",
+                container.allocation_size,
+                len(container.available_deviceIDs),
+                _including(container.must_include_deviceIDs),
+                ", ".join(chosen),
+            )
         self._counters.observe(counted.PREFERRED_ALLOCATION_DURATION, time.perf_counter() - began, snapshot.name)
         return response
 
@@ -69,6 +80,7 @@ class DevicePlugin(DevicePluginServicer):
         except RefusedError as refusal:
             self._counters.add(counted.ALLOCATION_FAILURES, snapshot.name)
             self._history.note("allocation", f"refused: {refusal}", resource_name=snapshot.name)
+            log.debug("Allocate: refused: %s", refusal)
             await context.abort(refusal.status, str(refusal))
         else:
             self._counters.add(counted.ALLOCATIONS, snapshot.name, amount=len(responses))
@@ -80,6 +92,7 @@ class DevicePlugin(DevicePluginServicer):
 
     def _note_allocation(self, resource_name: str, device_ids: list[str]) -> None:
         alone = device_ids[0] if len(device_ids) == 1 else ""
+        log.debug("Allocate: %s", ", ".join(device_ids))
         message = f"allocated {', '.join(device_ids)}" if not alone else "allocated"
         self._history.note("allocation", message, resource_name=resource_name, device_id=alone)
 
@@ -91,3 +104,7 @@ class DevicePlugin(DevicePluginServicer):
         """Nothing to do before a container starts."""
         del request, context
         return v1beta1.PreStartContainerResponse()
+
+
+def _including(ids: Sequence[str]) -> str:
+    return f" with {', '.join(ids)}" if ids else ""

@@ -1,13 +1,18 @@
 """The ListAndWatch streams of one server: each starts with the complete list and follows what changes."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from devherd import counted
+from devherd.amounts import amount
 from devherd.counters import Counters
 from devherd.device_plugin.snapshot import Offered
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from devherd.spool import HEALTHY
+
+log = logging.getLogger(__name__)
 
 REST_SECONDS = 0.25
 """Between two lists on a stream. A device that fails and recovers within it is not worth a message."""
@@ -58,6 +63,9 @@ class Streams:
                     await send(snapshot.device_list)
                     pacing.sent(snapshot.device_list, clock())
                     self._counters.add(counted.LISTS_SENT, snapshot.name)
+                    if log.isEnabledFor(logging.DEBUG):  # ten thousand devices are not counted for nobody
+                        whom = "the kubelet" if is_kubelet else "another client"
+                        log.debug("sent a list to %s: %s", whom, _told(snapshot.device_list))
                 else:
                     await self._resource.changed.wait(due)
 
@@ -93,6 +101,11 @@ class Streams:
         else:
             self._all_closed.set()
         self._count_changed(self._count)
+
+
+def _told(device_list: v1beta1.ListAndWatchResponse) -> str:
+    unhealthy = sum(device.health != HEALTHY for device in device_list.devices)
+    return f"{amount(len(device_list.devices), 'device')}, {unhealthy} unhealthy"
 
 
 class Pacing:

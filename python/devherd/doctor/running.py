@@ -86,6 +86,9 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
     if herd.configuration.refusal:
         what = f"the configuration was not reloaded, the old one stays: {herd.configuration.refusal}"
         yield problem(TOPIC, what, "mend the file (`devherd check-config FILE`) and reload: `devherd ctl update`")
+    for address in herd.addresses():
+        if address.refusal:
+            yield problem(TOPIC, f"not serving {address.address}: {address.refusal}", address.cure)
     for name, child in sorted(herd.children.items()):
         if child.state != instance.RUNNING:
             why = f", last exit: {child.last_exit}" if child.last_exit else ""

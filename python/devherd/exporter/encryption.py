@@ -32,6 +32,11 @@ class Encryption:
         self._complaint = ""
 
     @property
+    def refusal(self) -> str:
+        """Why there is no TLS where there is to be; empty otherwise."""
+        return self._complaint if self.is_missing else ""
+
+    @property
     def is_missing(self) -> bool:
         """Whether there is to be TLS, and is none."""
         return self._tls is not None and self.context is None
@@ -52,12 +57,13 @@ class Encryption:
         try:
             self.context = context_of(self._tls)
         except OSError as error:  # ssl.SSLError is one
-            if str(error) != self._complaint:
+            reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            if reason != self._complaint:
                 stays = (
                     "the old ones stay in use" if self.context else "nothing is served over TCP until they are right"
                 )
-                log.error("cannot use the certificates: %s; %s", error, stays)
-            self._complaint = str(error)
+                log.error("cannot use the certificates: %s; %s", reason, stays)
+            self._complaint = reason
         else:
             self._complaint = ""
             if not is_first:

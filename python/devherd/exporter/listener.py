@@ -1,7 +1,9 @@
 """The listening sockets: bound to the configured addresses, again when these change, retried while one is in use."""
 
 import asyncio
+import errno
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from devherd.exporter.binding import BACKLOG, bind, printed, unbind
 from devherd.exporter.connections import Connections
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.http_message import HEAD_BYTES, Handler
+from devherd.served import Address
 from devherd.settings import UNIX
 
 log = logging.getLogger(__name__)
@@ -26,13 +29,15 @@ class _Unbound:
     address: str
     retries: Backoff = field(default_factory=lambda: Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS))
     retry_at: float = 0.0
-    refusal: str = ""
+    refusal: str = "not tried yet"
+    cure: str = "wait for a moment"
 
-    def is_refused(self, refusal: str) -> None:
+    def is_refused(self, error: OSError) -> None:
         """Said once, and again when it is refused for something else."""
+        refusal, cure = _why(error), _cure(error, self.address)
         if refusal != self.refusal:
-            log.warning("cannot listen on %s: %s; trying again", self.address, refusal)
-        self.refusal = refusal
+            log.warning("cannot listen on %s: %s; trying again — %s", self.address, refusal, cure)
+        self.refusal, self.cure = refusal, cure
         self.retry_at = time.monotonic() + self.retries.seconds()
 
 
@@ -55,9 +60,23 @@ class Listener:
             try:
                 await self._serve(each.address)
             except OSError as error:
-                each.is_refused(error.strerror or str(error))
+                each.is_refused(error)
             else:
                 self._to_bind.remove(each)
+
+    def addresses(self) -> list[Address]:
+        """Where it serves, and where not."""
+        waiting = {each.address: each for each in self._to_bind}
+        return [
+            self._unserved(waiting[address]) if address in waiting else Address(address=address)
+            for address in self._addresses
+        ]
+
+    def _unserved(self, waiting: _Unbound) -> Address:
+        if self._encryption.is_missing and not waiting.address.startswith(UNIX):
+            refusal = f"the certificates cannot be used: {self._encryption.refusal}"
+            return Address(address=waiting.address, refusal=refusal, cure="mend the file that it names")
+        return Address(address=waiting.address, refusal=waiting.refusal, cure=waiting.cure)
 
     def move_to(self, addresses: Sequence[str], *, anew: bool = False) -> None:
         """Listen at these from the next `tend` on. When they are others, or `anew`, all connections end."""
@@ -86,3 +105,19 @@ class Listener:
             )
             self._servers.append(server)
             log.info("serving %s", printed(listening, is_encrypted=self._encryption.context is not None))
+
+
+def _why(error: OSError) -> str:
+    """`socket.create_server` adds the address to what the system says."""
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else error.strerror or str(error)  # getaddrinfo's are below 0
+
+
+def _cure(error: OSError, address: str) -> str:
+    """What an operator can do about it."""
+    other = "name another address with `listen`"
+    if error.errno != errno.EADDRINUSE:
+        return other
+    if address.startswith(UNIX):
+        return f"remove what is there, or {other}"
+    return f"end the program that listens there (`ss -lptn` names it), or {other}"

@@ -9,6 +9,7 @@ import logging
 import signal
 from typing import TYPE_CHECKING
 
+from devherd import served
 from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child, take_reloads
 from devherd.config import resolved_file
 from devherd.exporter.allocatable import AllocatableWriter
@@ -26,8 +27,6 @@ log = logging.getLogger(__name__)
 
 def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM."""
-    logging.getLogger("grpc").setLevel(logging.WARNING)  # at debug it logs each turn of the loop
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
     return asyncio.run(Exporter(child).run())
 
 
@@ -76,7 +75,17 @@ class Exporter:
                 self._reload()
             self._encryption.tend()
             await self._listener.tend()
+            self._tell()
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
+
+    def _tell(self) -> None:
+        """Say in the run directory where it serves; again where somebody has removed that."""
+        if self._web is None:
+            return
+        try:
+            served.write(self._child.settings.served_file, self._listener.addresses())
+        except OSError as error:  # a full disk: the next beat tries again
+            log.debug("cannot write %s: %s", self._child.settings.served_file, error)
 
     def _reload(self) -> None:
         """Serve as the configuration in force says, which the supervisor writes again if it is removed."""

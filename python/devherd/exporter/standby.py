@@ -1,4 +1,4 @@
-"""What an instance says that stands by: it is alive, it is ready to take over, and it has nothing to show.
+"""What an instance says that stands by: it is alive, whether it is ready to take over, and it has nothing to show.
 
 Whose devices these are says the instance that still runs. Scrapers find the version of this one, so that no target is
 down in a roll-out.
@@ -28,18 +28,18 @@ _TEND_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
-def serve(config: Config, why: str, announce: Callable[[], bool]) -> None:
+def serve(config: Config, why: str, announce: Callable[[], bool], *, is_ready: bool) -> None:
     """Answer on the configuration's addresses until the process is killed. `why` is what is waited for.
 
-    `announce` is called until it returns True: for the status of the one that is waited for.
+    `announce` is called until it returns True: for the status of the one that is waited for. One that is not ready
+    still rehearses.
     """
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
-    asyncio.run(_serve(config, why, announce))
+    asyncio.run(_serve(config, why, announce, is_ready=is_ready))
 
 
-async def _serve(config: Config, why: str, announce: Callable[[], bool]) -> None:
+async def _serve(config: Config, why: str, announce: Callable[[], bool], *, is_ready: bool) -> None:
     async def answer(request: Request) -> Answer:
-        return standing_by(request.path, why)
+        return standing_by(request.path, why, is_ready=is_ready)
 
     gate, encryption = Gate(answer), Encryption()
     gate.guard(config.web)
@@ -56,16 +56,19 @@ async def _serve(config: Config, why: str, announce: Callable[[], bool]) -> None
         await asyncio.sleep(_TEND_SECONDS)
         if (now := time.monotonic()) - reminded >= REMIND_SECONDS:
             reminded = now
-            log.warning("still standing by after %s: %s", duration(now - since), why)
+            doing = "standing by" if is_ready else "rehearsing"
+            log.warning("still %s after %s: %s", doing, duration(now - since), why)
 
 
-def standing_by(path: str, why: str) -> Answer:
+def standing_by(path: str, why: str, *, is_ready: bool = True) -> Answer:
     """The answer to a request for a path."""
-    said = f"standing by: {why}\n"
+    said = f"standing by: {why}\n" if is_ready else f"not ready to take over: the rehearsal is not done; {why}\n"
     if path == "/metrics":
         return Answer(HTTPStatus.OK, exposition.TEXT, exposition.text([build_info()]).encode())
-    if path in {"/healthz", "/readyz"}:
-        return _text(HTTPStatus.OK, "ok\n" if path == "/healthz" else said)
+    if path == "/healthz":
+        return _text(HTTPStatus.OK, "ok\n")
+    if path == "/readyz" and is_ready:
+        return _text(HTTPStatus.OK, said)
     return _text(HTTPStatus.SERVICE_UNAVAILABLE, said)
 
 

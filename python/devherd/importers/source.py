@@ -167,7 +167,7 @@ def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> Usa
         return UsageError(what, f"nothing in it is of {plugin}", "say whose it is with --plugin")
     if all(document in (None, "") for document in documents):
         return UsageError(what, "it is empty", "give the plugin's file, its flags, its manifest or its chart's values")
-    known = " or ".join(PLUGINS)
+    known = ", ".join(sorted(PLUGINS))
     return UsageError(
-        what, f"it is not a configuration, flag list or manifest of {known}", "say whose it is with --plugin"
+        what, f"known are configurations, flag lists and manifests of {known}", "say whose it is with --plugin"
     )

@@ -6,17 +6,21 @@
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from devherd.kubernetes.access import Access
+from devherd.kubernetes.connection import TimedConnection
+from devherd.kubernetes.deadline import Deadline
 
-TIMEOUT_SECONDS = 2.0
-"""Of each step of a call, of which there are four: below the silence that a process may keep."""
+CALL_SECONDS = 5.0
+"""Of a whole call, from the look-up of a name to the last byte: half the silence that a process may keep."""
+LARGEST_ANSWER_BYTES = 4 << 20
+"""The API server itself keeps no object of more than 3 MiB (`MaxRequestBodyBytes` of k8s.io/apiserver)."""
 
 Json = dict[str, Any]
 
-_LONGEST_MESSAGE = 200
+_LONGEST_MESSAGE = 500
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>"""
@@ -30,16 +34,30 @@ class ApiError(Exception):
         self.status = status
 
 
-class Api:
-    """Calls, one after the other, over a connection that is kept. A token that is renewed is read again."""
+def _nothing() -> None:
+    pass
 
-    def __init__(self, access: Access) -> None:
+
+class Api:
+    """Calls, one after the other, over a connection that is kept. A token that is renewed is read again.
+
+    `before_each` is called before each of them, which takes `seconds` at most.
+    """
+
+    def __init__(
+        self, access: Access, before_each: Callable[[], None] = _nothing, *, seconds: float = CALL_SECONDS
+    ) -> None:
         self._access = access
-        self._connection: http.client.HTTPSConnection | None = None
+        self._before_each = before_each
+        self._seconds = seconds
+        self._connection: TimedConnection | None = None
 
     def get(self, path: str, *, metadata_alone: bool = False) -> Json:
         """An object, or its metadata: a node's status is large. Raises ApiError."""
-        return self._call("GET", path, accept=_METADATA if metadata_alone else _JSON)
+        said = self._call("GET", path, accept=_METADATA if metadata_alone else _JSON)
+        if not isinstance(said.get("metadata"), dict):
+            raise ApiError(http.client.OK, f"no object of Kubernetes: {json.dumps(said)[:_LONGEST_MESSAGE]}")
+        return said
 
     def create(self, path: str, body: Json) -> Json:
         """Create an object in a collection. Raises ApiError."""
@@ -74,40 +92,49 @@ class Api:
             self.close()  # a call that gets no answer over a kept connection is made once more: two Events would be two
         was_kept = self._connection is not None
         headers = {"Accept": accept, "Content-Type": kind}
+        self._before_each()
+        deadline = Deadline(self._seconds)
         try:
-            return self._ask(method, path, body, headers)
+            return self._ask(method, path, body, headers, deadline)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not was_kept or isinstance(error, TimeoutError):
                 raise ApiError(0, str(error) or type(error).__name__) from error
         try:  # the server may have closed a connection on which nothing was said for long
-            return self._ask(method, path, body, headers)
+            return self._ask(method, path, body, headers, deadline)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ApiError(0, str(error) or type(error).__name__) from error
 
-    def _ask(self, method: str, path: str, body: Json | None, headers: Mapping[str, str]) -> Json:
+    def _ask(self, method: str, path: str, body: Json | None, headers: Mapping[str, str], deadline: Deadline) -> Json:
         token = (self._access.service_account / "token").read_text().strip()
         connection = self._connected()
+        connection.within(deadline)
         content = None if body is None else json.dumps(body)
         connection.request(method, path, content, {"Authorization": f"Bearer {token}", **headers})
         answer = connection.getresponse()
-        text = answer.read()
+        text = self._whole(answer)
         try:
             said = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             said = None
         if not isinstance(said, dict):  # of a proxy, say
             raise ApiError(answer.status, text[:_LONGEST_MESSAGE].decode(errors="replace"))
         if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
-            raise ApiError(answer.status, str(said.get("message", "")))
+            raise ApiError(answer.status, str(said.get("message", ""))[:_LONGEST_MESSAGE])
         return said
 
-    def _connected(self) -> http.client.HTTPSConnection:
+    def _whole(self, answer: http.client.HTTPResponse) -> bytes:
+        text = answer.read(LARGEST_ANSWER_BYTES + 1)
+        if len(text) > LARGEST_ANSWER_BYTES:
+            self.close()
+            raise ApiError(answer.status, f"the answer has more than {LARGEST_ANSWER_BYTES >> 20} MiB")
+        if answer.length:
+            raise http.client.IncompleteRead(text, answer.length)
+        return text
+
+    def _connected(self) -> TimedConnection:
         if self._connection is None:
             trusted = ssl.create_default_context(cafile=str(self._access.service_account / "ca.crt"))
-            access = self._access
-            self._connection = http.client.HTTPSConnection(
-                access.host, access.port, timeout=TIMEOUT_SECONDS, context=trusted
-            )
+            self._connection = TimedConnection(self._access.host, self._access.port, trusted)
         return self._connection

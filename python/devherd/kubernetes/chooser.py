@@ -1,7 +1,7 @@
 """Process `kubernetes:config`: reads the label of the node that chooses the configuration; the supervisor loads it.
 
-It asks again and again, each time for the metadata of one node, from the API server's memory. A configuration that was
-refused is an Event of the node.
+It asks again and again, each time for the metadata of one node, from the API server's memory; another value than the
+last is asked for once more, where it is kept. A configuration that was refused is an Event of the node.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def main(child: Child) -> int:
     """The child's main function: runs until SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     access = Access.of_this_pod()
-    return Chooser(child, Api(access) if access else None).run()
+    return Chooser(child, Api(access, child.beat) if access else None).run()
 
 
 class Chooser:
@@ -90,7 +90,7 @@ class Chooser:
     def _read(self, key: str) -> str:
         if self._api is None:
             raise ApiError(0, "there is no API server to talk to, or the pod has no token")
-        return label_of(self._api, host_name(), key)
+        return label_of(self._api, host_name(), key, self._value)
 
     def _has_written(self, told: Told) -> bool:
         try:
@@ -126,7 +126,6 @@ class Chooser:
         return spool.read_or_empty(self._settings.children_file, spool_pb2.Children).configuration.refusal
 
     def _tell(self, api: Api, refusal: str) -> None:
-        self._child.beat()
         try:
             event = objects.configuration_event(refusal, host_name(), time.time())
             api.create("/api/v1/namespaces/default/events", event)

@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,7 @@ class Ways:
     """How a way that was asked for is gone; `access` None: there is no API server to talk to."""
 
     access: Access | None
+    before_each_call: Callable[[], None]
 
     def way(self, write: str, feature_file: Path) -> LabelsWay:
         """Raises CannotLabelError."""
@@ -70,7 +72,7 @@ class Ways:
                 "there is no API server to talk to: give the pod its token, or use `node_labels: {write: feature_file}`"
             )
             raise CannotLabelError("node labels", why)
-        api = Api(self.access)
+        api = Api(self.access, self.before_each_call)
         return NodeFeature(api, self.access, host_name()) if write == "node_feature" else NodePatch(api, host_name())
 
 
@@ -80,7 +82,7 @@ class Labeller:
     def __init__(self, child: Child, access: Access | None) -> None:
         self._child = child
         self._settings = child.settings
-        self._ways = Ways(access)
+        self._ways = Ways(access, child.beat)
         self._request_file = child.settings.requests_directory / LABELS
         self._written_file = written_labels_file(child.settings)
         self._complaints = Complaints(child.settings.told_directory, "labels")

@@ -45,7 +45,7 @@ def main(child: Child) -> int:
         child.beat()
         time.sleep(BEAT_PERIOD_SECONDS)
         access = Access.of_this_pod()
-    return Reporter(child, Api(access)).run()
+    return Reporter(child, Api(access, child.beat)).run()
 
 
 class Reporter:
@@ -118,7 +118,6 @@ class Reporter:
                 self._tell_pod(change, namespace, pod, devices)
 
     def _tell_pod(self, change: Change, namespace: str, name: str, devices: list[str]) -> None:
-        self._child.beat()
         try:
             pod = self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
             self._create(objects.pod_event(change, devices, pod, host_name(), time.time()))
@@ -126,7 +125,6 @@ class Reporter:
             log.warning("cannot tell of pod %s/%s: %s", namespace, name, error)
 
     def _create(self, event: Json) -> None:
-        self._child.beat()
         self._api.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
 
     def _holders(self, change: Change) -> dict[tuple[str, str], list[str]]:

@@ -1,12 +1,12 @@
 """What labels are made of: the devices, what is offered of them, and what is known of the node besides."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from devherd.config.resolved import Config
 from devherd.inventory import Entry
+from devherd.node_labels.nvml_facts import NvmlFacts, facts_in
 from devherd.offers import rules
 from devherd.offers.rules import Offer, Offered
 
@@ -19,8 +19,8 @@ class Node:
     """Its devices, without those that are gone."""
     offers: list[Offer] = field(default_factory=list)
     mig_strategy: str = "none"
-    nvml_gpus: list[Mapping[str, Any]] = field(default_factory=list)
-    """What NVML says of each GPU: `Gpu` in rust/src/nvml/facts.rs; empty where it was not asked."""
+    nvml: NvmlFacts = field(default_factory=NvmlFacts)
+    """What NVML says of each GPU."""
     machine: str = ""
     """What the firmware calls it: sys/class/dmi/id/product_name; empty when that is unknown."""
 
@@ -45,7 +45,7 @@ def node_of(config: Config, entries: Iterable[Entry], nvml_answer: bytes, machin
         entries=present,
         offers=rules.arrange(config, present).offers,
         mig_strategy=options.get("mig_strategy", "none"),
-        nvml_gpus=_gpus_in(nvml_answer),
+        nvml=facts_in(nvml_answer),
         machine=machine,
     )
 
@@ -54,11 +54,3 @@ def fact(entry: Entry, name: str) -> str:
     """A fact of a device as text; empty when it is unknown."""
     found = entry.device.facts.get(name)
     return found.text if found is not None else ""
-
-
-def _gpus_in(nvml_answer: bytes) -> list[Mapping[str, Any]]:
-    try:
-        facts = json.loads(nvml_answer)["facts"] or {}
-        return [gpu for gpu in facts.get("gpus", []) if isinstance(gpu, dict)]
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return []

@@ -11,6 +11,7 @@ from devherd.inventory import Entry
 from devherd.node_labels.labels import Labels
 from devherd.node_labels.node import Node, fact
 from devherd.node_labels.nvidia_gpu import MEBIBYTE, Gpu, gpus_of
+from devherd.node_labels.nvml_facts import NvmlMig
 
 _GPU = "nvidia.com/gpu"
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
@@ -29,7 +30,7 @@ _FAMILIES = {
 }
 """By the major number of the compute capability, where that decides."""
 _OF_MIG = {"slices.gi": "gpu_slices", "slices.ci": "compute_slices", "multiprocessors": "multiprocessors"}
-"""What NVML says of a MIG device: `MigDevice` in rust/src/nvml/facts.rs."""
+"""What NVML says of a MIG device, by the label's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +48,9 @@ def labels_of(node: Node) -> Labels:
     labels, entries = Labels(), node.of("nvidia")
     if not entries:
         return labels
-    gpus = list(gpus_of(entries, node.nvml_gpus))
+    gpus = list(gpus_of(entries, node.nvml.gpus))
     _say_machine(labels, node.machine)
-    _say_versions(labels, entries)
+    _say_versions(labels, node, entries)
     _say_mig(labels, node, gpus)
     _say_mode(labels, gpus)
     shares_by_mps = any(one.by_mps for _, one in node.offered(entries))
@@ -91,7 +92,7 @@ def _say_machine(labels: Labels, machine: str) -> None:
         labels.leave_out("the host has no sys/class/dmi/id/product_name", f"{_GPU}.machine")
 
 
-def _say_versions(labels: Labels, entries: list[Entry]) -> None:
+def _say_versions(labels: Labels, node: Node, entries: list[Entry]) -> None:
     driver = next(filter(None, (fact(entry, "driver_version") for entry in entries)), "")
     if _VERSION.fullmatch(driver):
         major, minor, revision = (*driver.split("."), "")[:3]
@@ -109,20 +110,18 @@ def _say_versions(labels: Labels, entries: list[Entry]) -> None:
             labels.say(f"nvidia.com/cuda.runtime-version.{name}", value)
             labels.say(f"nvidia.com/cuda.runtime.{name}", value)
     else:
-        labels.leave_out(
-            "NVML alone knows it, and has not been asked or has not answered", "nvidia.com/cuda.runtime-version.full"
-        )
+        labels.leave_out(node.nvml.why_none, "nvidia.com/cuda.runtime-version.full")
 
 
 def _say_mig(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
     if node.mig_strategy != "none":
         labels.say("nvidia.com/mig.strategy", node.mig_strategy)
-    modes = [gpu.get("mig_mode") for gpu in node.nvml_gpus]
+    modes = [gpu.mig_mode for gpu in node.nvml.gpus]
     if modes or any(gpu.migs for gpu in gpus):
         is_capable = any(gpu.in_mig_mode for gpu in gpus) or any(mode is not None for mode in modes)
         labels.say("nvidia.com/mig.capable", str(is_capable).lower())
     else:
-        labels.leave_out("NVML alone knows it, and has not been asked or has not answered", "nvidia.com/mig.capable")
+        labels.leave_out(node.nvml.why_none, "nvidia.com/mig.capable")
 
 
 def _say_mode(labels: Labels, gpus: list[Gpu]) -> None:
@@ -135,16 +134,16 @@ def _say_mode(labels: Labels, gpus: list[Gpu]) -> None:
 
 def _say_clique(labels: Labels, node: Node) -> None:
     """That of all GPUs which have joined an NVLink fabric; the others have none."""
-    cliques = {gpu["fabric_clique"] for gpu in node.nvml_gpus if gpu.get("fabric_clique")}
+    cliques = {gpu.fabric_clique for gpu in node.nvml.gpus if gpu.fabric_clique}
     label = f"{_GPU}.clique"
     if len(cliques) == 1:
         labels.say(label, cliques.pop())
     elif cliques:
         labels.leave_out(f"its GPUs are in {len(cliques)} cliques of the NVLink fabric", label)
-    elif node.nvml_gpus:
+    elif node.nvml.gpus:
         labels.leave_out("no GPU has joined an NVLink fabric", label)
     else:
-        labels.leave_out("NVML alone knows it, and has not been asked or has not answered", label)
+        labels.leave_out(node.nvml.why_none, label)
 
 
 def _say_gpus(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
@@ -164,19 +163,18 @@ def _say_gpus(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
     if one.memory_mebibytes:
         labels.say(f"{_GPU}.memory", one.memory_mebibytes)
     else:
-        labels.leave_out("NVML alone knows it, and has not been asked or has not answered", f"{_GPU}.memory")
-    _say_architecture(labels, one.compute_capability)
+        labels.leave_out(node.nvml.why_none, f"{_GPU}.memory")
+    _say_architecture(labels, node, one.compute_capability)
 
 
-def _say_architecture(labels: Labels, capability: str) -> None:
+def _say_architecture(labels: Labels, node: Node, capability: str) -> None:
     major, _, minor = capability.partition(".")
     if major.isdecimal() and minor.isdecimal():
         labels.say(f"{_GPU}.family", family_of(int(major), int(minor)))
         labels.say(f"{_GPU}.compute.major", major)
         labels.say(f"{_GPU}.compute.minor", minor)
     else:
-        why = "NVML alone knows the compute capability, and has not been asked or has not answered"
-        labels.leave_out(why, f"{_GPU}.family", f"{_GPU}.compute.major", f"{_GPU}.compute.minor")
+        labels.leave_out(node.nvml.why_none, f"{_GPU}.family", f"{_GPU}.compute.major", f"{_GPU}.compute.minor")
 
 
 def _say_product(labels: Labels, prefix: str, product: list[str], count: int, shared: _Shared) -> None:
@@ -227,16 +225,15 @@ def _say_migs(labels: Labels, node: Node, prefix: str, migs: list[Entry]) -> Non
     first = migs[0]
     profile = fact(first, "mig_profile").replace("+", ".")
     _say_product(labels, prefix, [fact(first, "model"), "MIG", profile], len(migs), _shared(node, migs))
-    asked = {one.get("uuid"): one for gpu in node.nvml_gpus for one in gpu.get("mig_devices", ())}
-    one = asked.get(fact(first, "uuid"), {})
+    asked = {one.uuid: one for gpu in node.nvml.gpus for one in gpu.mig_devices}
+    one = asked.get(fact(first, "uuid"), NvmlMig())
     memory = fact(first, "memory_bytes")
     if memory:
         labels.say(f"{prefix}.memory", int(memory) // MEBIBYTE)
-    if not one.get("gpu_slices"):
-        why = "NVML alone knows it, and has not answered"
-        labels.leave_out(why, *(f"{prefix}.{name}" for name in (*_OF_MIG, "engines.*")))
+    if not one.gpu_slices:
+        labels.leave_out(node.nvml.why_none, *(f"{prefix}.{name}" for name in (*_OF_MIG, "engines.*")))
         return
     for name, known in _OF_MIG.items():
-        labels.say(f"{prefix}.{name}", one.get(known, 0))
-    for kind, count in one.get("engines", {}).items():
+        labels.say(f"{prefix}.{name}", getattr(one, known))
+    for kind, count in one.engines.items():
         labels.say(f"{prefix}.engines.{kind}", count)

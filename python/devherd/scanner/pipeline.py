@@ -1,36 +1,29 @@
 """The scanner's way of the data in one place: scan → inventory → findings → policy → rules. No loop, no spool."""
 
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 
 from devherd._native import Device, Edits, Finding, Look, Scan
-from devherd.cdi import spec
-from devherd.cdi.directory import CdiDirectory
 from devherd.config.resolved import Config
 from devherd.health.findings_files import FindingsFiles, take_in
 from devherd.health.policy import Earlier, Policy
-from devherd.health.registry import (
-    CDI,
-    CDI_UNWRITABLE,
-    EVENT_SOURCES,
-    FIRST_SIGHT_SOURCES,
-    GONE,
-    INVENTORY,
-    OF_OPERATORS,
-)
+from devherd.health.registry import EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, INVENTORY, OF_OPERATORS
 from devherd.health.remembered import Memory
 from devherd.health.rules import Rules
-from devherd.health.seen import ANY_SOURCE, Now, Seen
+from devherd.health.seen import ANY_SOURCE, Seen
 from devherd.health.sources import EXTERNAL, device_dump, devlink, mps, uevents
 from devherd.health.sources.order import left_to_others, requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
-from devherd.offers import device_plugin, doubts, rules
+from devherd.offers import device_plugin
 from devherd.proto import health_pb2, spool_pb2
+from devherd.scanner.arrangement import Arrangement, arrange
+from devherd.scanner.cdi_specs import CdiSpecs
 from devherd.scanner.devlink import DevlinkReader
 from devherd.scanner.host_events import ANYTHING, Happened
+from devherd.scanner.made_again import MadeAgain
+from devherd.scanner.moment import now
 from devherd.scanner.scan_core import edits_by, native_scanner, refusals, vendor_options
 
 
@@ -71,15 +64,11 @@ class Pipeline:
         self._findings = findings
         self._findings_files = FindingsFiles(findings)
         self.devlink = DevlinkReader(self.simulated_node, config.scan.probe_timeout)
-        self._is_devlink_there = False
-        self._devlink_for = -1  # no version of the inventory
+        self._devlink_cards = MadeAgain[bool]()
         self.requests: dict[str, str] = {}
         """What each source that is a process of its own is to be asked, by source."""
-        self._standing: list[tuple[Entry, list[Finding]]] = []
-        self._standing_for = -1  # no version of the inventory
-        self._cdi = CdiDirectory(config.cdi_directory, config.host_root)
-        self._cdi_for = -1  # no version of the inventory
-        self._unwritable: dict[str, OSError] = {}
+        self._standing = MadeAgain[list[tuple[Entry, list[Finding]]]]()
+        self._cdi = CdiSpecs(config)
         self._strange: set[DeviceKey] = set(self.inventory.entries)
         """Devices that not every source has looked at of those whose first look is a base to compare with."""
         self._reconfigured = _differing(self.inventory.vendor_options, vendor_options(config))
@@ -87,13 +76,7 @@ class Pipeline:
         """What neither the scan nor the naming of resources meets: CDI specs that cannot be written, and cards that
         could not be looked at.
         """
-        self._arranged = device_plugin.Resources()
-        self._arranged_for: tuple[int, int] | None = None
-        self._doubts: list[str] = []
-        self._doubted_for: tuple[int, int] | None = None
-        self._offers = rules.Offers()
-        self._by_mps: dict[str, list[DeviceKey]] = {}
-        """By resource: the devices that it shares through NVIDIA's MPS control daemon."""
+        self._arranged = MadeAgain[Arrangement]()
 
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next scan on; what it does not change is left alone."""
@@ -103,8 +86,7 @@ class Pipeline:
             with refusals():
                 self._native.reconfigure(settings)
         if config.cdi_directory != self.config.cdi_directory:
-            self._cdi = CdiDirectory(config.cdi_directory, config.host_root)
-            self._cdi_for = -1
+            self._cdi = CdiSpecs(config)
         self._reconfigured |= changed
         self._judge_by(config)
         self.config = config
@@ -129,13 +111,11 @@ class Pipeline:
             self._reconfigured = set()
             for key in before.keys() - self.inventory.entries.keys():
                 if before[key].gone_since is not None:  # otherwise pods may hold it: the configuration let go of it
-                    self._cdi.withdraw(
-                        _specs(edits_by(self._native, platforms)(before[key], before[key].resource_name))
-                    )
+                    self._cdi.withdraw(before[key], edits_by(self._native, platforms))
             self._strange = {key for key in self.inventory.entries if key in self._strange or key not in before}
             self._native.watch_also(self._left_to_polls())
             self.policy.forget_all_but(self.inventory.entries, now(self.config))
-        self._unwritable = self._publish_cdi()
+        self._cdi.publish(self.inventory, self._edits_of)
         self.policy.note(self._seen_without_looking(), now(self.config))
         return scan
 
@@ -203,11 +183,11 @@ class Pipeline:
 
     def _has_devlink(self) -> bool:
         """Whether a card is there of which it may speak."""
-        if self._devlink_for != self.inventory.version:
-            entries = self.inventory.entries.values()
-            self._is_devlink_there = any(entry.gone_since is None and devlink.may_speak_of(entry) for entry in entries)
-            self._devlink_for = self.inventory.version
-        return self._is_devlink_there
+        entries = self.inventory.entries.values()
+        return self._devlink_cards.of(
+            self.inventory.version,
+            lambda: any(entry.gone_since is None and devlink.may_speak_of(entry) for entry in entries),
+        )
 
     def _looks(self, *, periodic: bool, happened: Happened) -> list[Look]:
         if periodic:
@@ -219,29 +199,17 @@ class Pipeline:
         return self._native.poll_named(happened.places, happened.nodes, self._beat)
 
     def resources(self) -> device_plugin.Resources:
-        """The resources that result under the configuration. Health changes often, the rest seldom."""
-        return self._arrange().judged(self.policy.verdicts())
-
-    def _arrange(self) -> device_plugin.Resources:
-        arranged_for = self.known
-        if arranged_for != self._arranged_for:
-            self._offers = offers = rules.arrange(self.config, self.inventory.entries.values())
-            self._arranged = device_plugin.resources(offers, self._edits_of, self.config.mps_root or "")
-            self._by_mps = {
-                offer.name: keys
-                for offer in offers.offers
-                if (keys := [one.entry.key for one in offer.devices if one.by_mps])
-            }
-            self._arranged_for = arranged_for
-        return self._arranged
+        """The resources that result under the configuration."""
+        return self._arrangement().resources.judged(self.policy.verdicts())
 
     def doubts(self) -> list[str]:
         """What the configuration does on this node that nobody can have meant."""
-        self._arrange()
-        if self._doubted_for != self._arranged_for:
-            self._doubts = doubts.doubts(self.config, self.inventory.entries.values(), self._offers)
-            self._doubted_for = self._arranged_for
-        return self._doubts
+        return self._arrangement().doubts
+
+    def _arrangement(self) -> Arrangement:
+        return self._arranged.of(
+            self.known, lambda: arrange(self.config, self.inventory.entries.values(), self._edits_of)
+        )
 
     @property
     def known(self) -> tuple[int, int]:
@@ -282,16 +250,11 @@ class Pipeline:
                 seen.not_looked[entry.key] = {ANY_SOURCE: "the last scan could not examine it"}
             elif entry.gone_since is not None:
                 seen.not_looked[entry.key] = dict.fromkeys(EVENT_SOURCES, "it is gone")
-        self.problems = []
         entries = self.inventory.entries.values()
-        for entry in entries if self._unwritable else ():
-            errors = [self._unwritable[name] for name in self._specs_of(entry) if name in self._unwritable]
-            if errors:
-                seen.add(entry.key, [_cdi_finding(errors[0])])
-                self.problems.append(_cdi_problem(entry, errors[0]))
+        self.problems = self._cdi.take_in(seen)
         if self.config.mps_root is not None:
-            self._arrange()
-            self.problems += mps.take_in(seen, self._by_mps, self.config.host_root, self.config.mps_root)
+            shared = self._arrangement().shared_by_mps
+            self.problems += mps.take_in(seen, shared, self.config.host_root, self.config.mps_root)
         device_dump.take_in(seen, entries, self.config.host_root)
         devlink.take_in(seen, self.devlink.reporters, entries, self.devlink.failed)
         self.problems += self.devlink.problems()
@@ -301,85 +264,24 @@ class Pipeline:
 
     def _noted_by_the_scan(self) -> list[tuple[Entry, list[Finding]]]:
         """The devices that the last scan found something wrong with, did not find or could not examine."""
-        if self._standing_for != self.inventory.version:
-            found = ((entry, entry.findings) for entry in self.inventory.entries.values())
-            self._standing = [
-                (entry, findings if entry.gone_since is None else [_gone()])
-                for entry, findings in found
-                if findings or entry.gone_since is not None or entry.unseen is not None
-            ]
-            self._standing_for = self.inventory.version
-        return self._standing
-
-    def _publish_cdi(self) -> dict[str, OSError]:
-        """Bring the CDI specs up to date: which names' specs cannot be written, and why."""
-        if self._cdi_for != self.inventory.version:
-            entries = sorted(self.inventory.entries.values(), key=lambda entry: bool(entry.findings))
-            known: dict[str, spec.ContainerEdits] = {}
-            self._cdi.want(
-                [self._brought(entry, known) for entry in entries if entry.gone_since is None],
-                [self._brought(entry, known) for entry in entries if entry.gone_since is not None],
-            )
-            self._cdi_for = self.inventory.version
-        return self._cdi.publish()
-
-    def _brought(self, entry: Entry, known: dict[str, spec.ContainerEdits]) -> dict[str, spec.ContainerEdits]:
-        """What a device brings by CDI; what it has in common with those before it is made once."""
-        specs = self._specs_of(entry)
-        for name, edits in specs.items():
-            if name not in known:
-                known[name] = spec.container_edits(edits)
-        return {name: known[name] for name in specs}
+        return self._standing.of(
+            self.inventory.version,
+            lambda: [
+                (entry, entry.findings if entry.gone_since is None else [_gone()])
+                for entry in self.inventory.entries.values()
+                if not entry.is_found or entry.findings
+            ],
+        )
 
     def _edits_of(self, entry: Entry, resource_name: str) -> Edits | None:
         if self._beat:
             self._beat()
         return edits_by(self._native, self.inventory.platforms)(entry, resource_name)
 
-    def _specs_of(self, entry: Entry) -> Mapping[str, Edits]:
-        return _specs(self._edits_of(entry, entry.resource_name))
-
-
-def now(config: Config) -> Now:
-    """This moment on the host."""
-    return Now(time.time(), time.monotonic(), _boot_id(config.host_root))
-
-
-@functools.cache
-def _boot_id(host_root: Path) -> str:
-    """Empty where the host has none: a simulated node."""
-    try:
-        return (host_root / "proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _specs(edits: Edits | None) -> Mapping[str, Edits]:
-    return edits.specs if edits else {}
-
 
 def _gone() -> Finding:
     return Finding(
         source=INVENTORY, reason=GONE, detail="no scan finds the device any more; it is listed until it is forgotten"
-    )
-
-
-def _cdi_finding(error: OSError) -> Finding:
-    return Finding(
-        source=CDI,
-        reason=CDI_UNWRITABLE,
-        detail="the CDI spec that names the device cannot be written",
-        file=str(error.filename or ""),
-        value=error.strerror or str(error),
-    )
-
-
-def _cdi_problem(entry: Entry, error: OSError) -> spool_pb2.Problem:
-    return spool_pb2.Problem(
-        vendor=entry.vendor,
-        path=str(error.filename or ""),
-        error=f"the CDI spec cannot be written: {error.strerror or error}",
-        device=entry.device.id,
     )
 
 

@@ -2,9 +2,12 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from devherd import counted, spool
+from devherd.amounts import amount
 from devherd.config.resolved import Config
 from devherd.counters import Counters
 from devherd.health.remembered import NOTHING, Remembered
@@ -22,14 +25,22 @@ from devherd.scanner.devices_file import DevicesFile
 from devherd.scanner.doubts import Doubts
 from devherd.scanner.host_events import ANYTHING, Happened
 from devherd.scanner.kernel_log import KernelLogReader
-from devherd.scanner.pipeline import Pipeline, now
+from devherd.scanner.left_out import left_out
+from devherd.scanner.moment import now
+from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.publisher import Publisher
 from devherd.scanner.requests import Requests
 from devherd.scanner.scan_core import problem_messages
 from devherd.settings import Settings
 from devherd.spool.listing import listed
 
+if TYPE_CHECKING:
+    from devherd._native import Scan
+
 log = logging.getLogger(__name__)
+
+LONG_SCAN_SECONDS = 1.0
+"""One that takes longer is logged at debug also where nothing has changed."""
 
 KEEP_COUNTERS_SECONDS = 1.0
 """Between two times that what was counted is written."""
@@ -112,11 +123,16 @@ class Round:
         if scan.changed or self._problems_for != self.pipeline.known:
             self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
             self._problems_for = self.pipeline.known
+        if scan.changed or scan.duration_seconds > LONG_SCAN_SECONDS:
+            log.debug("%s", _told(scan))
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
         self.kernel_log.open()
         self._kernel_log_problems = self._why_less_is_heard(self.kernel_log.problems())
-        self._notices = self._why_less_is_heard(self.kernel_log.notices())
+        self._notices = [
+            *self._why_less_is_heard(self.kernel_log.notices()),
+            *left_out(self.pipeline.config, self.pipeline.inventory.entries.values()),
+        ]
         return scan.look_again
 
     def poll(self, *, periodic: bool, happened: Happened = ANYTHING) -> None:
@@ -276,3 +292,12 @@ def _health_of(resources: Iterable[spool_pb2.Resource]) -> dict[tuple[str, str],
         for resource in resources
         for device_id, device in listed(resource)
     }
+
+
+def _told(scan: "Scan") -> str:
+    """For the log: how long, what was found, what was not."""
+    of_vendors = Counter(device.vendor for device in scan.devices)
+    found = ", ".join(f"{count} {vendor}" for vendor, count in sorted(of_vendors.items())) or "no devices"
+    parts = [amount(len(scan.problems), "problem"), *([f"{len(scan.unseen)} not examined"] if scan.unseen else [])]
+    change = "something changed" if scan.changed else "nothing changed"
+    return f"scanned in {scan.duration_seconds * 1000:.1f} ms: {found}; {', '.join(parts)}; {change}"

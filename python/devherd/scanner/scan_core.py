@@ -67,7 +67,7 @@ def _absences(config: Config, heard_of: Collection[str]) -> Iterator[spool_pb2.P
     for section, options in config.vendors.items():
         vendor = section.replace("_", "-")
         if options.enabled is True and vendor not in heard_of:
-            error = f"no device is found, and `vendors.{section}.enabled` is true: check that its driver is loaded"
+            error = f"`vendors.{section}.enabled` is true, but no device was found: check that its driver is loaded"
             yield spool_pb2.Problem(vendor=vendor, path="/sys", error=error)
 
 

@@ -11,7 +11,8 @@ from devherd.health.seen import Seen
 from devherd.inventory import DeviceKey, Inventory
 from devherd.offers import device_plugin, doubts, rules
 from devherd.proto import spool_pb2
-from devherd.scanner.pipeline import now
+from devherd.scanner.left_out import left_out
+from devherd.scanner.moment import now
 from devherd.scanner.scan_core import edits_by, native_scanner, problem_messages, settled_looks
 
 
@@ -31,6 +32,8 @@ class ScanReport:
     inventory: Inventory = field(default_factory=Inventory)
     nvml_answer: bytes = b""
     """What NVML said, where it was asked: an answer file (rust/src/nvml/answer.rs)."""
+    notices: list[spool_pb2.Problem] = field(default_factory=list)
+    """What is no problem and still to be said."""
     doubts: list[str] = field(default_factory=list)
     """What the configuration does on this node that nobody can have meant."""
 
@@ -66,5 +69,6 @@ def scan_once(config: Config) -> ScanReport:
         vendors=scan.vendors,
         inventory=inventory,
         nvml_answer=nvml_answer,
+        notices=left_out(config, inventory.entries.values()),
         doubts=doubts.doubts(config, inventory.entries.values(), offers),
     )

@@ -1,9 +1,11 @@
 """How supervisorctl reaches the supervisor: the control socket, the file for `supervisorctl -c`, the calls."""
 
+import json
 import os
 import socket
 from typing import Any
 
+from supervisor.http import NOT_DONE_YET
 from supervisor.rpcinterface import SupervisorNamespaceRPCInterface
 
 from devherd import spool
@@ -47,6 +49,21 @@ class Control(SupervisorNamespaceRPCInterface):
         self._update("reloadConfig")
         self.supervisord.reload()
         return [[[], [], []]]
+
+    def reloadAndWait(self) -> Any:  # noqa: N802 - as supervisord names its own
+        """For `devherd reload`: as `restart`, answered when it is done: why it was refused, empty where it was not.
+
+        As JSON, which is ASCII: supervisord's HTTP server takes characters for bytes.
+        """
+        self._update("reloadAndWait")
+        number = self.supervisord.reload()
+
+        def answer() -> Any:
+            outcome = self.supervisord.outcome_of(number)
+            return NOT_DONE_YET if outcome is None else json.dumps(outcome)
+
+        answer.delay = WAIT_SECONDS  # type: ignore[attr-defined] # where supervisord looks for it
+        return answer
 
     def stopProcess(self, name: str, wait: bool = True) -> Any:  # noqa: N802 - supervisord's name
         """Stop a program. supervisord looks without a pause whether it has stopped; a short one saves a core."""

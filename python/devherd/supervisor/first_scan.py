@@ -61,14 +61,18 @@ class FirstScan:
         with contextlib.suppress(BrokenPipeError):  # it has died: `rehearsed` says so
             os.write(self._orders, _REHEARSE)
 
-    def rehearsed(self, seconds: float) -> None:
-        """Wait so long for the end of the rehearsal. Raises DevherdError when it went wrong, which is logged."""
+    def rehearsed(self, seconds: float) -> bool:
+        """Wait so long for the end of the rehearsal, to be called until it came: whether it has come.
+
+        Raises DevherdError when it went wrong, which is logged.
+        """
         if not select.select([self._answers], [], [], seconds)[0]:
-            log.warning("the rehearsal of the first scan takes longer than %.0f s; going on without its end", seconds)
-        elif self._answers.read(len(_REHEARSED)) != _REHEARSED:
+            return False
+        if self._answers.read(len(_REHEARSED)) != _REHEARSED:
             raise DevherdError(
                 "this instance cannot take over", "its rehearsal failed, as logged above", "the one that runs goes on"
             )
+        return True
 
     def begin(self) -> None:
         """Let it scan and write the spool."""

@@ -115,10 +115,14 @@ class Herd(Supervisor):
     def ordered_stop_groups_phase_2(self) -> None:
         """Nothing: `ordered_stop_groups_phase_1` has no queue."""
 
-    def reload(self) -> None:
-        """Have the configuration read again."""
+    def reload(self) -> int:
+        """Have the configuration read again; the number of the request, for `outcome_of`."""
         log.info("reloading the configuration")
-        self._loader.request()
+        return self._loader.request()
+
+    def outcome_of(self, reload: int) -> str | None:
+        """Why a reload was refused, empty where the configuration is in force; None while it is being read."""
+        return self._loader.outcome_of(reload)
 
     def _pass_on_configuration(self) -> None:
         for process in self._readers_of_the_configuration():

@@ -62,17 +62,24 @@ class Loader:
         self._complaints = -1
         self._kill_at = 0.0
         self._counts = self._asked_again = False
+        self._decides = self._decided = 0
+        """The last request that the process answers, and the last that is answered."""
         self._again_at: float | None = None
         self._unwritable = False
 
-    def request(self) -> None:
-        """Load the configuration."""
+    def outcome_of(self, request: int) -> str | None:
+        """Why a request left the old one in force, empty where it did not; None while it is not decided."""
+        return self.refusal if self._decided >= request else None
+
+    def request(self) -> int:
+        """Load the configuration; the number of the request."""
         self.reloads += 1
         self._again_at = None
         if self._pid:
             self._asked_again = True
         else:
             self._start(counts=True)
+        return self.reloads
 
     def tend(self, readers: Collection[int]) -> None:
         """Once a second: kill a loader that hangs, put the file back, load for a reader that was started again.
@@ -127,6 +134,7 @@ class Loader:
             self._try_again()
         self.refusal = "" if code == 0 else complaint or f"{NAME} ended with exit code {code}"
         is_good = code == 0 and self._take()
+        self._decided = self._decides
         if self._counts and not is_good:
             self._count_failure()
         if is_good:
@@ -150,7 +158,7 @@ class Loader:
         return identity_of(path, follow_symlinks=True) if path else None
 
     def _start(self, *, counts: bool) -> None:
-        self._counts = counts
+        self._counts, self._decides = counts, self.reloads
         self._looked_at = self._version()
         try:
             complaints, complain_to = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -173,7 +181,7 @@ class Loader:
         self._options.pidhistory[pid] = self  # where supervisord looks up the process it has reaped
 
     def _cannot_start(self, what: str, error: OSError) -> None:
-        self.refusal = f"{what}: {error.strerror}"
+        self.refusal, self._decided = f"{what}: {error.strerror}", self._decides
         log.error("%s: %s", _NOT_RELOADED, self.refusal)
         self._try_again()
         if self._counts:

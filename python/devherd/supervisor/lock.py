@@ -43,6 +43,10 @@ class RunDirectoryLock:
             )
         self._descriptor = descriptor
 
+    def is_free(self) -> bool:
+        """Whether no other instance has it. Raises OSError when it cannot be made or written."""
+        return _is_free(self._opened())
+
     def wait(self) -> None:
         """Lock it as soon as no other instance has it. Raises OSError when it cannot be made or written."""
         while True:
@@ -99,6 +103,13 @@ class KubeletDirectoryLock:
         except OSError as error:
             self._complain(error)
 
+    def is_free(self) -> bool:
+        """Whether no other instance has it, or it cannot be told."""
+        try:
+            return _is_free(self._opened())
+        except OSError:
+            return True
+
     def wait(self) -> None:
         """Lock it as soon as no other instance has it, if it exists."""
         try:
@@ -153,8 +164,10 @@ class Locks:
         self._kubelet_directory = KubeletDirectoryLock(settings.plugin_directory)
         self._run_directory = RunDirectoryLock(settings)
 
-    def take(self, stand_by: Callable[[AlreadyRunningError], None] | None = None) -> None:
+    def take(self, stand_by: Callable[[AlreadyRunningError, Callable[[], bool]], None] | None = None) -> None:
         """Have them, if need be with a wait for the end of who has one: `stand_by` is called first, and may be again.
+
+        It is told who has one, and may ask whether nobody has it any more.
 
         Raises AlreadyRunningError when another instance has one, without `stand_by`; OSError when the run directory
         cannot be made or written.
@@ -165,7 +178,7 @@ class Locks:
             except AlreadyRunningError as refusal:
                 if stand_by is None:
                     raise
-                stand_by(refusal)
+                stand_by(refusal, lock.is_free)
                 lock.wait()
 
     def renew(self) -> None:
@@ -210,6 +223,14 @@ def _lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _is_free(descriptor: int) -> bool:
+    """Of a file opened for this."""
+    try:
+        return _lock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -57,10 +57,11 @@ class Programs:
     """Imports what resource children and the exporter need, in the supervisor."""
     rehearse: Callable[[Config], None] = _nothing
     """What the first scan's process can do while it has to wait; raises when this instance could not do its work."""
-    stand_by: Callable[[Config, str, Callable[[], bool]], None] = _nothing
+    stand_by: Callable[[Config, str, Callable[[], bool], bool], None] = _nothing
     """Runs in a process of its own while another instance is waited for; the text is why. Killed at the end of it.
 
-    The last argument tells operators that this one waits, to be called until it returns True: another may say so.
+    The function tells operators that this one waits, to be called until it returns True: another may say so. The last
+    argument: whether this one is ready to take over.
     """
 
 
@@ -114,12 +115,12 @@ def _rehearse(config: Config) -> None:
     rehearsal.rehearse(config, _rehearsal_access(config.settings()))
 
 
-def _stand_by(config: Config, why: str, announce: Callable[[], bool]) -> None:
+def _stand_by(config: Config, why: str, announce: Callable[[], bool], is_ready: bool) -> None:
     from devherd.exporter.standby import serve  # noqa: PLC0415 - nobody else needs it
     from devherd.supervisor.sandbox import Sandbox  # noqa: PLC0415 - likewise
 
     Sandbox(_standby_access(config)).enter()
-    serve(config, why, announce)
+    serve(config, why, announce, is_ready=is_ready)
 
 
 def _preload() -> None:
@@ -165,9 +166,16 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
             Path("/run/systemd/resolve"),
             *certificates,
         ),
-        write=(settings.allocatable_directory,),
+        write=(settings.allocatable_directory, settings.http_directory),
         sockets=sockets,
-        follows=(settings.run_dir, settings.allocatable_directory, *certificates, *sockets),
+        made=(settings.http_directory,),
+        follows=(
+            settings.run_dir,
+            settings.allocatable_directory,
+            settings.http_directory,
+            *certificates,
+            *sockets,
+        ),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
         listens=True,
         capabilities=(Capability.NET_BIND_SERVICE,),

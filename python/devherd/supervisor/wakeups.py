@@ -46,6 +46,7 @@ class SpoolWatch:
     def __init__(self, directories: Iterable[Path]) -> None:
         self._directories = [str(directory) for directory in directories]
         self._watch: _native.DirectoryWatch | None = None
+        self._complained_of: set[str] = set()
         self.changed = True
         try:
             self._watch = _native.DirectoryWatch()
@@ -63,8 +64,14 @@ class SpoolWatch:
         for directory in self._directories:
             try:
                 self._watch.add(directory)
+            except FileNotFoundError:
+                pass  # it is not needed yet; those that are there are watched
             except OSError as error:
-                log.debug("cannot watch %s: %s", directory, error)
+                if directory not in self._complained_of:
+                    log.warning("cannot watch %s: %s; it is looked at now and then", directory, error)
+                self._complained_of.add(directory)
+            else:
+                self._complained_of.discard(directory)
 
     def readable(self) -> bool:
         """Always of interest."""

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{lstat, stat};
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
 /// Kernels before 6.13 give all that changes within a tick, 10 ms at most, the same time.
@@ -18,19 +19,30 @@ const TICK: Duration = Duration::from_millis(20);
 
 thread_local! {
     /// What this thread has read since it began to note it.
-    static NOTES: RefCell<Option<Reads>> = const { RefCell::new(None) };
+    static NOTES: RefCell<Option<Notes>> = const { RefCell::new(None) };
 }
 
-/// What was read, and how each looked before the first read.
+/// What is being read, and how each looked before the first read.
+struct Notes {
+    is_sysfs: bool,
+    began: SystemTime,
+    looks: BTreeMap<(PathBuf, Follows), Seen>,
+}
+
+/// What was read, and how each looked.
 #[derive(Debug)]
 pub struct Reads {
     is_sysfs: bool,
     began: SystemTime,
-    looks: BTreeMap<(PathBuf, Follows), Result<Look, Errno>>,
+    /// The directory that all of it is in: what is looked at again is looked for from there, which is a shorter way.
+    within: PathBuf,
+    looks: Vec<(PathBuf, Follows, Seen)>,
 }
 
 /// Whether what a link leads to is meant, and not the link.
 type Follows = bool;
+
+type Seen = Result<Look, Errno>;
 
 /// All that tells one state of a file from another without reading it.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,38 +56,66 @@ struct Look {
 
 /// Does the work, and notes what this thread reads for it, through `attribute` and `directory`.
 pub fn noted<R>(is_sysfs: bool, work: impl FnOnce() -> R) -> (R, Reads) {
-    let nothing = || Reads { is_sysfs, began: SystemTime::now(), looks: BTreeMap::new() };
+    let nothing = || Notes { is_sysfs, began: SystemTime::now(), looks: BTreeMap::new() };
     NOTES.set(Some(nothing()));
     let result = work();
-    (result, NOTES.take().unwrap_or_else(nothing))
+    (result, NOTES.take().unwrap_or_else(nothing).into())
 }
 
 /// A file is about to be read, or looked for.
 pub(super) fn note_file(path: &Path) {
-    note(|reads| match path.parent() {
-        Some(directory) if reads.is_sysfs => reads.look_at(directory, true),
-        _ => reads.look_at(path, true),
+    note(|notes| match path.parent() {
+        Some(directory) if notes.is_sysfs => notes.look_at(directory, true),
+        _ => notes.look_at(path, true),
     });
 }
 
 /// A directory is about to be opened.
 pub(super) fn note_directory(path: &Path) {
-    note(|reads| reads.look_at(path, true));
+    note(|notes| notes.look_at(path, true));
 }
 
 /// A link is about to be read.
 pub(super) fn note_link(path: &Path) {
-    note(|reads| reads.look_at(path, false));
+    note(|notes| notes.look_at(path, false));
 }
 
-fn note(work: impl FnOnce(&mut Reads)) {
+fn note(work: impl FnOnce(&mut Notes)) {
     NOTES.with_borrow_mut(|notes| notes.as_mut().map(work));
 }
 
-impl Reads {
+impl Notes {
     fn look_at(&mut self, path: &Path, follows: Follows) {
         let key = (path.to_path_buf(), follows);
-        self.looks.entry(key).or_insert_with(|| look_at(path, follows));
+        self.looks.entry(key).or_insert_with(|| look_at(CWD, path, follows));
+    }
+}
+
+impl From<Notes> for Reads {
+    fn from(notes: Notes) -> Self {
+        let within = directory_of_all(notes.looks.keys().map(|(path, _)| path.as_path()));
+        let below = |path: PathBuf| path.strip_prefix(&within).map(Path::to_path_buf).unwrap_or(path);
+        let looks = notes.looks.into_iter().map(|((path, follows), look)| (below(path), follows, look)).collect();
+        Self { is_sysfs: notes.is_sysfs, began: notes.began, within, looks }
+    }
+}
+
+/// The lowest directory that all these paths are in, none of which is it itself.
+fn directory_of_all<'p>(mut paths: impl Iterator<Item = &'p Path>) -> PathBuf {
+    let within = |path: &'p Path| path.parent().unwrap_or(path);
+    let first = paths.next().map_or(Path::new("/"), within);
+    let common = |so_far: &'p Path, path| {
+        let holds_both = so_far.ancestors().find(|above| within(path).starts_with(above));
+        holds_both.unwrap_or(Path::new("/"))
+    };
+    paths.fold(first, common).to_path_buf()
+}
+
+impl Reads {
+    /// Whether what a file says is told by its look, too: of sysfs it is not.
+    #[must_use]
+    pub fn tell_contents(&self) -> bool {
+        !self.is_sysfs
     }
 
     /// Whether a change since then would show: all could be looked at, and nothing had changed just before.
@@ -84,7 +124,7 @@ impl Reads {
         let before = self.began.checked_sub(TICK).and_then(|before| before.duration_since(UNIX_EPOCH).ok());
         let Some(before) = before else { return false };
         let before = (i64::try_from(before.as_secs()).unwrap_or(i64::MAX), u64::from(before.subsec_nanos()));
-        self.looks.values().all(|look| match look {
+        self.looks.iter().all(|(_, _, look)| match look {
             Ok(look) => look.changed < before,
             Err(errno) => matches!(*errno, Errno::NOENT | Errno::NOTDIR),
         })
@@ -93,12 +133,14 @@ impl Reads {
     /// Whether all of it looks as it did.
     #[must_use]
     pub fn still_hold(&self) -> bool {
-        self.looks.iter().all(|((path, follows), look)| look_at(path, *follows) == *look)
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(within) = openat(CWD, &self.within, flags, Mode::empty()) else { return false };
+        self.looks.iter().all(|(path, follows, look)| look_at(&within, path, *follows) == *look)
     }
 }
 
-fn look_at(path: &Path, follows: Follows) -> Result<Look, Errno> {
-    let found = if follows { stat(path) } else { lstat(path) }?;
+fn look_at(below: impl AsFd, path: &Path, follows: Follows) -> Seen {
+    let found = statat(below, path, if follows { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW })?;
     let links = found.st_nlink;
     #[allow(clippy::useless_conversion, reason = "it is a smaller number on other architectures")]
     let links = links.into();
@@ -187,5 +229,28 @@ mod tests {
         let ((), reads) = noted(false, || {});
         assert!(Attribute::read(root.path().join("file")).is_ok());
         assert!(reads.looks.is_empty() && NOTES.with_borrow(Option::is_none));
+    }
+
+    #[test]
+    fn what_is_looked_at_again_is_looked_for_from_the_directory_that_all_of_it_is_in() {
+        for (paths, expected) in [
+            (&["/sys/a/b/c", "/sys/a/b/d/e"][..], "/sys/a/b"),
+            (&["/sys/a/b", "/sys/a/b/c", "/sys/a/b/c/d"], "/sys/a"),
+            (&["/sys/a/b", "/sys/a/bc"], "/sys/a"),
+            (&["/sys/a", "/dev/a"], "/"),
+            (&["/"], "/"),
+            (&[], "/"),
+        ] {
+            assert_eq!(directory_of_all(paths.iter().map(Path::new)), Path::new(expected), "{paths:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_another_one_by_now_shows() {
+        let (root, reads) = read(false);
+        let moved = root.path().with_extension("moved");
+        rename(root.path(), &moved).unwrap();
+        assert!(!reads.still_hold());
+        rename(&moved, root.path()).unwrap();
     }
 }

@@ -1,23 +1,35 @@
-//! A GPU's place in the `NVLink` fabric: `nvmlGpuFabricInfo_v3_t`.
+//! A GPU's place in the `NVLink` fabric: `nvmlGpuFabricInfo_v3_t`, and what older drivers know of it.
 
 use nvml_wrapper_sys::bindings::{
-    NVML_GPU_FABRIC_STATE_COMPLETED, nvmlDevice_t as Handle, nvmlGpuFabricInfo_v3_t as Info,
+    NVML_GPU_FABRIC_STATE_COMPLETED, nvmlDevice_t as Handle, nvmlGpuFabricInfo_t as First,
+    nvmlGpuFabricInfo_v2_t as Second, nvmlGpuFabricInfo_v3_t as Info,
 };
 
-use super::library::{Answer, Library, code, version};
+use super::library::{Answer, Failure, Library, code, version};
 
-/// What the driver knows of it.
+/// What the driver knows of it; its health is 0, which is "not supported", where it says nothing of that.
+///
+/// A driver refuses a version that is newer than itself; the second has no summary of the health, the first no health at all.
 pub(super) fn info(library: &Library, gpu: Handle) -> Answer<Info> {
-    let asked = Info {
-        version: version::<Info>(3),
-        clusterUuid: [0; 16],
-        status: 0,
-        cliqueId: 0,
-        state: 0,
-        healthMask: 0,
-        healthSummary: 0,
-    };
-    library.filled_of(&["nvmlDeviceGetGpuFabricInfoV"], gpu, asked)
+    const VERSIONED: &[&str] = &["nvmlDeviceGetGpuFabricInfoV"];
+    let (uuid, third) = ([0; 16], version::<Info>(3));
+    let nothing =
+        Info { version: third, clusterUuid: uuid, status: 0, cliqueId: 0, state: 0, healthMask: 0, healthSummary: 0 };
+    let newest = library.filled_of(VERSIONED, gpu, nothing);
+    if !newest.as_ref().is_err_and(Failure::is_of_another_version) {
+        return newest;
+    }
+    let second = version::<Second>(2);
+    let asked = Second { version: second, clusterUuid: uuid, status: 0, cliqueId: 0, state: 0, healthMask: 0 };
+    if let Ok(Second { clusterUuid, status, cliqueId, state, healthMask, .. }) =
+        library.filled_of(VERSIONED, gpu, asked)
+    {
+        return Ok(Info { clusterUuid, status, cliqueId, state, healthMask, ..nothing });
+    }
+    let asked = First { clusterUuid: uuid, status: 0, cliqueId: 0, state: 0 };
+    let First { clusterUuid, status, cliqueId, state } =
+        library.filled_of(&["nvmlDeviceGetGpuFabricInfo"], gpu, asked)?;
+    Ok(Info { clusterUuid, status, cliqueId, state, ..nothing })
 }
 
 /// Cluster and clique of a GPU that has joined one: `8f5c…-…-….32766`.
@@ -38,7 +50,8 @@ mod tests {
 
     #[test]
     fn its_layout_is_that_of_the_interface() {
-        assert_eq!(version::<Info>(3), 0x0300_0028);
+        assert_eq!((version::<Info>(3), version::<Second>(2)), (0x0300_0028, 0x0200_0024));
+        assert_eq!(size_of::<First>(), 28);
     }
 
     #[test]

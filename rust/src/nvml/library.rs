@@ -12,8 +12,9 @@ use std::path::Path;
 
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlDeviceAttributes_t, nvmlEccSramErrorStatus_v1_t, nvmlEventData_t, nvmlEventSet_t,
-    nvmlFieldValue_t, nvmlGpuFabricInfo_v3_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstanceProfileInfo_t,
-    nvmlMemory_t, nvmlPciInfo_t, nvmlRepairStatus_v1_t, nvmlReturn_t,
+    nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlGpuInstance_t,
+    nvmlGpuInstanceInfo_t, nvmlGpuInstanceProfileInfo_t, nvmlMemory_t, nvmlPciInfo_t, nvmlRepairStatus_v1_t,
+    nvmlReturn_t,
 };
 
 /// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `NVML_DEVICE_UUID_V2_BUFFER_SIZE`; version texts have 80.
@@ -22,6 +23,7 @@ const TEXT_SIZE: usize = 96;
 /// Values of `nvmlReturn_t` that make a difference here.
 pub(super) mod code {
     pub(in crate::nvml) use nvml_wrapper_sys::bindings::{
+        nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH as ARGUMENT_VERSION_MISMATCH,
         nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED as DRIVER_NOT_LOADED,
         nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND as FUNCTION_NOT_FOUND,
         nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT as INVALID_ARGUMENT,
@@ -63,6 +65,10 @@ unsafe impl Plain for nvmlGpuInstanceProfileInfo_t {}
 // SAFETY: `repr(C)`, of integers and a pointer.
 unsafe impl Plain for nvmlEventData_t {}
 // SAFETY: `repr(C)`, of integers and arrays of them.
+unsafe impl Plain for nvmlGpuFabricInfo_t {}
+// SAFETY: `repr(C)`, of integers and arrays of them.
+unsafe impl Plain for nvmlGpuFabricInfo_v2_t {}
+// SAFETY: `repr(C)`, of integers and arrays of them.
 unsafe impl Plain for nvmlGpuFabricInfo_v3_t {}
 // SAFETY: `repr(C)`, of integers.
 unsafe impl Plain for nvmlEccSramErrorStatus_v1_t {}
@@ -102,7 +108,14 @@ pub(super) struct Failure {
 impl Failure {
     /// Whether this driver or GPU does not support it, which is not a problem.
     pub(super) fn is_unsupported(&self) -> bool {
-        self.code.is_none_or(|it| matches!(it, code::NOT_SUPPORTED | code::FUNCTION_NOT_FOUND))
+        let is_unknown = |it| matches!(it, code::NOT_SUPPORTED | code::FUNCTION_NOT_FOUND);
+        self.code.is_none_or(is_unknown) || self.is_of_another_version()
+    }
+
+    /// Whether the driver knows the function and not the version of what it was to fill in; also where it has only the
+    /// function of an earlier version.
+    pub(super) fn is_of_another_version(&self) -> bool {
+        self.code.is_none_or(|it| matches!(it, code::ARGUMENT_VERSION_MISMATCH | code::FUNCTION_NOT_FOUND))
     }
 
     /// Whether this process has no right to know it.

@@ -41,7 +41,7 @@ impl Answer {
 impl From<Found> for Answer {
     fn from(found: Found) -> Self {
         Self {
-            devices: found.devices.into_iter().map(Arc::new).collect(),
+            devices: found.devices,
             platform: found.platform.map(Arc::new),
             problems: found.problems,
             unseen: found.unseen,

@@ -31,16 +31,22 @@ impl Driverless {
     /// A problem for each function without a driver whose vendor is one of these. A virtual function may be meant for a
     /// virtual machine, so it is left out.
     pub(super) fn problems(&mut self, host: &Host, vendors: &[&'static str]) -> Vec<Problem> {
-        let bus = host.sys("bus/pci/devices");
-        let mut addresses = Directory::open(&bus).and_then(|open| open.names()).unwrap_or_default();
+        let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else {
+            self.functions.clear();
+            return Vec::new();
+        };
+        let mut addresses = bus.names().unwrap_or_default();
         addresses.sort_unstable();
         self.functions.retain(|address, _| addresses.binary_search(address).is_ok());
         let mut problems = Vec::new();
         for address in addresses.iter().filter(|address| pci::is_address(address)) {
-            let function = bus.join(address);
-            let known = self.functions.entry(address.clone()).or_insert_with(|| candidate(&function));
-            let asked = known.filter(|candidate| vendors.contains(&candidate.vendor) && lacks_a_driver(&function));
-            problems.extend(asked.map(|candidate| candidate.problem(host, &function, address)));
+            let function = || bus.path().join(address);
+            let known = match self.functions.get(address) {
+                Some(known) => *known,
+                None => *self.functions.entry(address.clone()).or_insert(candidate(&function())),
+            };
+            let asked = known.filter(|candidate| vendors.contains(&candidate.vendor) && lacks_a_driver(&bus, address));
+            problems.extend(asked.map(|candidate| candidate.problem(host, &function(), address)));
         }
         problems
     }
@@ -54,8 +60,8 @@ impl Candidate {
     }
 }
 
-fn lacks_a_driver(function: &Path) -> bool {
-    directory::exists(function) && directory::link(&function.join("driver")).is_err_and(|error| error.is_absent())
+fn lacks_a_driver(bus: &Directory, address: &str) -> bool {
+    bus.link(&format!("{address}/driver")).is_err_and(|error| error.is_absent()) && bus.has(address)
 }
 
 fn candidate(function: &Path) -> Option<Candidate> {

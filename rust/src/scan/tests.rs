@@ -48,7 +48,7 @@ impl Vendor for Rigged {
             Does::Panics => panic!("nobody expects this"),
             Does::Works => {}
         }
-        found.devices.push(Device { vendor: self.name.into(), id: self.name.to_owned(), ..Device::default() });
+        found.devices.push(Device { vendor: self.name.into(), id: self.name.to_owned(), ..Device::default() }.into());
         found
     }
 }

@@ -24,10 +24,10 @@ fn temperatures(host: &Host, device: &Directory) -> Vec<Reading> {
     sensors.filter_map(|sensor| below_critical(host, device, sensor)).collect()
 }
 
-/// Both are in millidegrees Celsius.
+/// Both are in millidegrees Celsius. Firmware that knows no limit has zero.
 fn below_critical(host: &Host, device: &Directory, sensor: &str) -> Option<Reading> {
     let number = |name: &str| device.attribute(name).and_then(|number: Attribute| number.decimal()).ok();
-    let limit = number(&format!("{sensor}_crit"))?;
+    let limit = number(&format!("{sensor}_crit")).filter(|limit| *limit > 0)?;
     let input = host.own_path(device.path().join(format!("{sensor}_input")));
     Some(temperature::of_gpu(input, limit, number(&format!("{sensor}_crit_hyst"))))
 }

@@ -43,7 +43,7 @@ impl Vendor for Simulated {
     fn scan(&self, _host: &Host, _fence: &Fence) -> Found {
         let mut found = Found::default();
         for resource in &self.resources {
-            found.devices.extend((0..resource.count).map(|number| device(resource, number)));
+            found.devices.extend((0..resource.count).map(|number| device(resource, number).into()));
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
@@ -97,7 +97,7 @@ mod tests {
             resource_name: Some("example.com/gpu".into()),
             ..Device::default()
         };
-        assert_eq!(scan(vec![resource("example.com/gpu", 1, 0)]).devices, [expected]);
+        assert_eq!(scan(vec![resource("example.com/gpu", 1, 0)]).devices, [expected.into()]);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 """The programs and images of a real cluster, made once, and clusters with them."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import scratch
+from chosen import cgroup_driver, older_containerd
 from figures import FIGURES, table
 from go_program import GoProgram
 from images import Images
@@ -17,11 +17,6 @@ from real_cluster import RealCluster
 from real_machine import RealMachine
 
 ROOT = Path(__file__).parents[3]
-_OLDER = os.environ.get("DEVHERD_TEST_CONTAINERD", "")
-"""An older containerd that has its files in runtime/releases, such as "2.0"; empty for the one of go.mod."""
-_CGROUP_DRIVER = os.environ.get("DEVHERD_TEST_CGROUP_DRIVER", "cgroupfs")
-"""Who makes the cgroups of pods: "cgroupfs", the kubelet and runc themselves, or "systemd"."""
-
 RUNTIME = GoProgram(
     Path(__file__).with_name("runtime"),
     "runtime",
@@ -30,11 +25,12 @@ RUNTIME = GoProgram(
         f"github.com/containerd/containerd/v2/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")
     ),
     "no_btrfs,no_devmapper,no_zfs,no_tracing",
-    f"releases/v{_OLDER}.mod" if _OLDER else "",
+    f"releases/v{older_containerd()}.mod" if older_containerd() else "",
 )
 
 
 def pytest_collection_finish(session):
+    cgroup_driver()  # before minutes go by
     RUNTIME.build_before(session)
 
 
@@ -96,11 +92,11 @@ def make_cluster(programs, runtime, images, tool, kubectl):
         directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
         made.append(lambda: shutil.rmtree(directory))
         try:
-            machine = RealMachine(directory, preset, systemd=_CGROUP_DRIVER == "systemd")
+            machine = RealMachine(directory, preset, systemd=cgroup_driver() == "systemd")
         except OSError as error:
             not_tested(f"a machine of its own takes root, namespaces and cgroups: {error}")
         made.append(machine.close)
-        cluster = RealCluster(machine, programs, runtime, Path(tool("runc")), kubectl, cgroup_driver=_CGROUP_DRIVER)
+        cluster = RealCluster(machine, programs, runtime, Path(tool("runc")), kubectl, cgroup_driver=cgroup_driver())
         cluster.start(images)
         return cluster
 

@@ -14,7 +14,8 @@
  *                                told once to each event set in which the GPU was registered before; NUMBER grows
  *   events gpu=N types=BITS      which events the GPU has, all unless said
  *   field gpu=N id=N value=N [type=N] [link=N] [return=CODE]       others are not supported
- *   fabric gpu=N state=N status=N summary=N cluster=HEX(32) clique=N
+ *   fabric gpu=N state=N status=N summary=N cluster=HEX(32) clique=N version=N
+ *     (version: the newest that the driver knows; 3 without it)
  *   clocks gpu=N reasons=BITS
  *   sram gpu=N exceeded=0|1 | repair gpu=N channel=0|1 cluster=0|1 | unrepairable gpu=N flag=0|1
  *   lost gpu=N                   every call on the GPU answers that it is lost, also later, until the library is initialised again
@@ -26,6 +27,7 @@
  */
 #include <linux/capability.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -498,18 +500,38 @@ int nvmlDeviceGetFieldValues(device_t *device, int count, field_t *values) {
     return SUCCESS;
 }
 
-int nvmlDeviceGetGpuFabricInfoV(device_t *device, fabric_t *fabric) {
-    FATE(device->gpu);
-    if (fabric->version != (sizeof *fabric | 3u << 24)) return VERSION_MISMATCH;
-    const char *told = line_of("fabric", device->gpu);
+static unsigned fabric_version(const char *told) {
+    return told && text(told, "version") ? number(told, "version") : 3;
+}
+
+static int fill_fabric(const char *told, fabric_t *fabric) {
     if (!told) return NOT_SUPPORTED;
     fabric->state = number(told, "state");
     fabric->status = number(told, "status");
-    fabric->summary = number(told, "summary");
     fabric->clique = number(told, "clique");
     for (int byte = 0; text(told, "cluster") && byte < 16; byte++)
         sscanf(text(told, "cluster") + 2 * byte, "%2hhx", &fabric->cluster[byte]);
     return SUCCESS;
+}
+
+/* The second version ends before `summary`. */
+int nvmlDeviceGetGpuFabricInfoV(device_t *device, fabric_t *fabric) {
+    FATE(device->gpu);
+    const char *told = line_of("fabric", device->gpu);
+    unsigned known = fabric_version(told), asked = fabric->version >> 24;
+    unsigned size = asked == 3 ? sizeof *fabric : offsetof(fabric_t, summary);
+    if (asked < 2 || asked > 3 || asked > known || fabric->version != (size | asked << 24)) return VERSION_MISMATCH;
+    if (asked == 3 && told) fabric->summary = number(told, "summary");
+    return fill_fabric(told, fabric);
+}
+
+/* The first version begins behind `version`, and ends with `state`. */
+int nvmlDeviceGetGpuFabricInfo(device_t *device, void *first) {
+    FATE(device->gpu);
+    fabric_t fabric = {0};
+    int returned = fill_fabric(line_of("fabric", device->gpu), &fabric);
+    memcpy(first, &fabric.cluster, 28);
+    return returned;
 }
 
 int nvmlDeviceGetCurrentClocksEventReasons(device_t *device, unsigned long long *reasons) {

@@ -72,7 +72,7 @@ class MadePages:
         That time is in a header as well. Raises OSError when the run directory is closed.
         """
         scan = spool.read_or_empty(self._settings.scan_file, spool_pb2.ScanSummary)
-        state = [allocations, *scan.problems, *self._state()]
+        state = [allocations, *scan.problems, *scan.notices, *self._state()]
         made = self._made.pop(view, None)
         if made is None or made.state != state or (made.scanned != scan.timestamp_seconds and not may_lag):
             page = self._render(allocations, view)
@@ -89,7 +89,7 @@ class MadePages:
         return render(instance.read(self._settings), allocations, latest, self._heartbeats, view)
 
     def _state(self) -> Iterator[object]:
-        """Equal, with the kubelet's answer and the problems of the last scan, when the page is."""
+        """Equal, with the kubelet's answer and what the last scan says, when the page is."""
         settings = self._settings
         for directory in (settings.resources_directory, settings.state_directory):
             for key in sorted(spool.keys_in(directory)):
@@ -98,6 +98,7 @@ class MadePages:
         yield identity_of(settings.doubts_file)
         yield identity_of(settings.children_file)
         yield identity_of(settings.instance_file)
+        yield identity_of(settings.served_file)
         yield history.stamp(settings.run_dir)
         herd = instance.read_children(settings)
         yield list(health.reasons_not_alive(herd, self._heartbeats))

@@ -7,6 +7,7 @@ from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.table import MOST_ROWS, table
 from devherd.exporter.status_page.trouble import (
     CONFIGURATION,
+    NOTES,
     PROBLEMS,
     PROCESSES,
     SOURCES,
@@ -32,7 +33,7 @@ def verdict(herd: Herd, found: Sequence[Trouble]) -> Html:
 
 
 def overview(herd: Herd, heartbeats: Heartbeats) -> Iterator[Html]:
-    """What there is to say, in this order; of problems, warnings and sources only where there are some."""
+    """What there is to say, in this order; of problems, warnings, sources and notes only where there are some."""
     problems = herd.scan.problems if herd.scan else ()
     if problems:
         yield _section(
@@ -48,6 +49,8 @@ def overview(herd: Herd, heartbeats: Heartbeats) -> Iterator[Html]:
     if failed:
         head = ("Source", "Why it cannot look")
         yield _section(SOURCES, "Health sources", table("Health sources that cannot look", head, failed))
+    if herd.scan and herd.scan.notices:
+        yield _section(NOTES, "Notes", element("ul", *map(_note, herd.scan.notices)))
     yield _processes(herd, heartbeats)
 
 
@@ -67,6 +70,10 @@ def _section(place: str, title: str, *content: Html) -> Html:
 
 def _problem(problem: spool_pb2.Problem) -> Sequence[str]:
     return problem.vendor, problem.device, problem.path, element("span", problem.error, class_="warn")
+
+
+def _note(notice: spool_pb2.Problem) -> Html:
+    return element("li", f"{notice.path}: {notice.error}")
 
 
 def _configuration(configuration: spool_pb2.Configuration) -> Html:

@@ -9,7 +9,7 @@ from devherd.instance import RUNNING, Herd
 from devherd.proto import spool_pb2
 from devherd.spool.listing import size_of
 
-PROBLEMS, SOURCES, CONFIGURATION = "problems", "sources", "configuration"
+PROBLEMS, SOURCES, CONFIGURATION, NOTES = "problems", "sources", "configuration", "notes"
 PROCESSES, RESOURCES = "processes", "resources"
 """Places on the page. A resource's is its name."""
 
@@ -89,6 +89,9 @@ def _of_the_instance(herd: Herd, heartbeats: Heartbeats) -> Iterator[Trouble]:
             yield Trouble(f"{name}: {child.state}{last_exit}", PROCESSES)
         if is_silent(child, heartbeats):
             yield Trouble(f"{name}: no heartbeat for more than {health.STALE_SECONDS:.0f} s", PROCESSES)
+    for address in herd.addresses():
+        if address.refusal:
+            yield Trouble(address.complaint(), PROCESSES)
     if herd.configuration.refusal:
         yield Trouble(f"configuration not reloaded, the old one stays: {herd.configuration.refusal}", CONFIGURATION)
     if herd.configuration.warnings:

@@ -12,14 +12,15 @@ use crate::host::Host;
 
 const POWER_THROTTLED: &str = "power-throttled";
 
-/// What the port does by itself comes and goes with load from here on; AP1 is a notice.
-const AP2: i64 = 2;
+/// Half of the clock is left at AP1, a tenth at AP2 (`temp1_max_policy` of
+/// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-fme>).
+const AP1: i64 = 1;
 
 static ABOUT: About = About {
     name: "fpga-power",
     reads: Class::DeviceRegisters,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-port",
-    meanings: &[Meaning::warning(POWER_THROTTLED, "power_state of a port is 2 (AP2) or more: its clocks are lowered")],
+    meanings: &[Meaning::warning(POWER_THROTTLED, "power_state of a port is 1 (AP1) or more: its clocks are lowered")],
 };
 
 /// The drivers write numbers and nothing else.
@@ -41,7 +42,7 @@ impl Source for FpgaPower {
 
 /// `power_state` of a port.
 pub fn of_port(attribute: impl Into<PathBuf>) -> Reading {
-    let limit = Limit::Below { limit: AP2, well_below: AP2 };
+    let limit = Limit::Below { limit: AP1, well_below: AP1 };
     Reading { source: ABOUT.name, reason: POWER_THROTTLED, attribute: attribute.into(), limit }
 }
 
@@ -59,7 +60,7 @@ mod tests {
         let mut watching = tree.watch(&FpgaPower, &device);
         assert_eq!(watching.sight(), Sight::Nothing);
         for (state, is_throttled) in
-            [("0x0\n", false), ("0x1\n", false), ("0x2\n", true), ("0x6\n", true), ("0x1\n", false)]
+            [("0x0\n", false), ("0x1\n", true), ("0x2\n", true), ("0x6\n", true), ("0x0\n", false)]
         {
             tree.write(&attribute, state);
             let sight = watching.sight();

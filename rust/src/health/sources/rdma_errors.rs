@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rdma_ports::{DOCUMENT, Ports, Whose};
+use super::rdma_ports::{DOCUMENT, Ports, Whose, full_counter};
 use crate::device::Device;
 use crate::health::count::Count;
 use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
@@ -20,8 +20,13 @@ const QUIET: u32 = 600;
 /// The word of their metric.
 const METRIC: &str = "rdma-errors";
 
+/// The counters that warn have 4 bits (`PORT_PMA_ATTR` of the kernel's `drivers/infiniband/core/sysfs.c`) and stay at the last
+/// number.
+const MOST: u64 = 15;
+
 /// Counters below `ports/<port>/`. Links of many lanes and steps always have symbol errors, and what is repaired or sent again
-/// is no fault: of those that do not warn a rate would have to be judged by somebody who knows the network.
+/// is no fault: of those that do not warn a rate would have to be judged by somebody who knows the network. A receiver that
+/// is not ready in time (`rnr_nak_retry_err`) is a program's doing.
 const COUNTERS: [Counter; 10] = [
     Counter::counted("counters", "link_downed"),
     Counter::counted("counters", "link_error_recovery"),
@@ -30,7 +35,7 @@ const COUNTERS: [Counter; 10] = [
     Counter::counted("counters", "port_xmit_discards"),
     Counter::warning("counters", "excessive_buffer_overrun_errors"),
     Counter::warning("counters", "local_link_integrity_errors"),
-    Counter::warning("hw_counters", "rnr_nak_retry_err"),
+    Counter::counted("hw_counters", "rnr_nak_retry_err"),
     Counter::counted("hw_counters", "local_ack_timeout_err"),
     Counter::counted("hw_counters", "roce_slow_restart"),
 ];
@@ -41,8 +46,7 @@ static ABOUT: About = About {
     document: DOCUMENT,
     meanings: &[Meaning::warning(
         LINK_ERRORS,
-        "excessive_buffer_overrun_errors, local_link_integrity_errors or rnr_nak_retry_err of a port has risen since it \
-         was first read",
+        "excessive_buffer_overrun_errors or local_link_integrity_errors of a port has risen since it was first read",
     )
     .until_quiet_for(QUIET)],
 };
@@ -75,8 +79,9 @@ impl Source for RdmaErrors {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        let subject =
-            |(file, ports)| Subject::new(file, Errors { ports, known: BTreeMap::new(), risen: None, events: 0 });
+        let subject = |(file, ports)| {
+            Subject::new(file, Errors { ports, known: BTreeMap::new(), is_there: false, risen: None, events: 0 })
+        };
         Ports::of(host, device, Whose::Own).map(subject).into_iter().collect()
     }
 }
@@ -90,6 +95,8 @@ struct Errors {
     ports: Ports,
     /// What was read last.
     known: BTreeMap<Place, u64>,
+    /// Whether that is what the ports count: they may have gone since.
+    is_there: bool,
     /// What rose last of what should not.
     risen: Option<Place>,
     /// How many of those were seen here. Never falls, so that none is lost when the answer of a look is.
@@ -101,18 +108,18 @@ impl Examination for Errors {
         if let Some(asleep) = self.ports.asleep(here.keeping) {
             return Sight::NotLooked(asleep);
         }
-        match self.numbers() {
+        let numbers = self.numbers();
+        self.is_there = numbers.is_ok();
+        match numbers {
             Ok(numbers) => self.take_in(numbers),
             Err(error) if self.events == 0 => return no_statement(&error.cause),
             Err(_) => {}
         }
-        let Some(place) = &self.risen else {
-            return if self.known.is_empty() { Sight::Nothing } else { Sight::Fine };
-        };
+        let Some(place) = &self.risen else { return self.well() };
         let (port, directory, name) = place;
         let number = self.known.get(place).copied().unwrap_or_default();
         let detail = format!(
-            "port {port}: {name} counts {number}; {} errors of the device since devherd first looked",
+            "port {port}: {name} counts {number}; {} errors of the device since this process began to look",
             self.events
         );
         let finding = ABOUT.finding(LINK_ERRORS).at(format!("{}/{port}/{directory}/{name}", here.file));
@@ -141,11 +148,21 @@ impl Examination for Errors {
             kind: (*kind).into(),
             number: *number,
         };
-        self.known.iter().map(count).collect()
+        self.known.iter().filter(|_| self.is_there).map(count).collect()
     }
 }
 
 impl Errors {
+    /// What is said while nothing rose that should not.
+    fn well(&self) -> Sight {
+        let full = self.known.iter().find(|((_, _, name), number)| warns(name) && **number >= MOST);
+        match full {
+            Some(((port, _, name), _)) => Sight::NotLooked(full_counter(port, name, MOST)),
+            None if self.known.is_empty() => Sight::Nothing,
+            None => Sight::Fine,
+        }
+    }
+
     /// Of the counters that are there and have a number.
     fn numbers(&self) -> Result<BTreeMap<Place, u64>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
@@ -160,15 +177,18 @@ impl Errors {
     /// A counter that falls is one that was set back: its number is another base.
     fn take_in(&mut self, numbers: BTreeMap<Place, u64>) {
         for (place, number) in &numbers {
-            let warns = COUNTERS.iter().any(|counter| counter.warns && counter.name == place.2);
             let news = number.saturating_sub(self.known.get(place).copied().unwrap_or(*number));
-            if warns && news > 0 {
+            if warns(place.2) && news > 0 {
                 self.events = self.events.saturating_add(news);
                 self.risen = Some(place.clone());
             }
         }
         self.known = numbers;
     }
+}
+
+fn warns(name: &str) -> bool {
+    COUNTERS.iter().any(|counter| counter.warns && counter.name == name)
 }
 
 #[cfg(test)]
@@ -199,25 +219,25 @@ mod tests {
         let mut watching = watched(&tree);
         assert_eq!(watching.sight(), Sight::Nothing, "no ports");
         for counter in COUNTERS {
-            tree.write(&format!("{}/{}/{}", port(), counter.directory, counter.name), "17\n");
+            tree.write(&format!("{}/{}/{}", port(), counter.directory, counter.name), "7\n");
         }
         assert_eq!(watching.sight(), Sight::Fine, "what was counted before is no event");
         let mut expected = 0;
         for counter in COUNTERS {
             let file = format!("{}/{}/{}", port(), counter.directory, counter.name);
-            tree.write(&file, "19\n");
+            tree.write(&file, "9\n");
             expected += if counter.warns { 2 } else { 0 };
             match watching.sight() {
                 Sight::Seen(finding) if counter.warns => {
-                    assert_eq!((finding.file, &*finding.value, finding.count), (file, "19", expected));
+                    assert_eq!((finding.file, &*finding.value, finding.count), (file, "9", expected));
                 }
                 Sight::Seen(finding) => assert_eq!(finding.count, expected, "{file}"),
                 other => assert_eq!((other, expected), (Sight::Fine, 0), "{file}"),
             }
         }
-        assert_eq!(expected, 6);
+        assert_eq!(expected, 4);
         assert_eq!(told(&watching).len(), COUNTERS.len());
-        assert!(told(&watching).contains(&"0000:81:00.0 mlx5_0 1 symbol_error 19".to_owned()));
+        assert!(told(&watching).contains(&"0000:81:00.0 mlx5_0 1 symbol_error 9".to_owned()));
     }
 
     #[test]
@@ -240,7 +260,22 @@ mod tests {
         tree.set("power/runtime_status", "suspended\n");
         assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
         tree.set("power/runtime_status", "active\n");
+        assert_eq!((watching.sight(), told(&watching).len()), (Sight::Fine, 1));
         std::fs::remove_dir_all(tree.path(&format!("{FUNCTION}/infiniband"))).unwrap();
-        assert_eq!(watching.sight(), Sight::Nothing);
+        assert_eq!((watching.sight(), told(&watching).len()), (Sight::Nothing, 0));
+    }
+
+    #[test]
+    fn a_counter_that_can_rise_no_further_is_not_taken_for_a_link_without_errors() {
+        let tree = Tree::new();
+        let file = format!("{}/counters/local_link_integrity_errors", port());
+        tree.write(&file, "15\n");
+        let blind = "local_link_integrity_errors of port 1 is at 15 and cannot rise; `perfquery -R` sets it back";
+        let mut watching = watched(&tree);
+        assert_eq!(watching.sight(), Sight::NotLooked(blind.to_owned()));
+        tree.write(&file, "0\n");
+        assert_eq!(watching.sight(), Sight::Fine);
+        tree.write(&file, "15\n");
+        assert_eq!(watching.finding().count, 15);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::rdma_ports::{DOCUMENT, Ports, Whose};
+use super::rdma_ports::{DOCUMENT, Ports, Whose, full_counter};
 use crate::device::Device;
 use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
 use crate::host::Host;
@@ -19,6 +19,9 @@ const LINK_FLAPPING: &str = "link-flapping";
 
 /// After so many seconds without a further one, it is over.
 const QUIET: u32 = 600;
+
+/// The counter has 8 bits (`PORT_PMA_ATTR` of the kernel's `drivers/infiniband/core/sysfs.c`) and stays at the last number.
+const MOST: u64 = 255;
 
 /// So many seconds make an hour, within which a link may go down once or twice.
 const HOUR: u64 = 3600;
@@ -104,14 +107,14 @@ impl Examination for Links {
             Err(_) => {}
         }
         let Some((port, link)) = self.lost.as_ref().and_then(|port| self.known.get_key_value(port)) else {
-            return if self.known.is_empty() { Sight::Nothing } else { Sight::Fine };
+            return self.well();
         };
-        let detail = format!(
-            "port {port}: link_downed counts {}; {} since devherd first looked {}",
-            link.total,
-            self.events,
-            if self.least > 1 { "came too often within an hour" } else { "are new" }
-        );
+        let news = if self.least > 1 {
+            format!("it rose by {} or more within an hour", self.least)
+        } else {
+            format!("the device's ports lost their links {} times since this process began to look", self.events)
+        };
+        let detail = format!("port {port}: link_downed counts {}; {news}", link.total);
         let finding = self.about.finding(self.reason).at(format!("{}/{port}/counters/link_downed", here.file));
         Sight::Seen(finding.reading(&link.total.to_string()).because(&detail).counted(self.events))
     }
@@ -134,6 +137,16 @@ impl Examination for Links {
 }
 
 impl Links {
+    /// What is said while no link was seen to go down.
+    fn well(&self) -> Sight {
+        let full = self.known.iter().find(|(_, link)| link.total >= MOST);
+        match full {
+            Some((port, _)) => Sight::NotLooked(full_counter(port, "link_downed", MOST)),
+            None if self.known.is_empty() => Sight::Nothing,
+            None => Sight::Fine,
+        }
+    }
+
     /// Of the ports that count.
     fn totals(&self) -> Result<Vec<(String, u64)>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
@@ -211,7 +224,8 @@ mod tests {
         tree.write(&counter(2), "1\n");
         let finding = watching.finding();
         assert_eq!((finding.file.as_str(), &*finding.value, finding.count), (counter(2).as_str(), "1", 1));
-        assert_eq!(finding.detail, "port 2: link_downed counts 1; 1 since devherd first looked are new");
+        let news = "the device's ports lost their links 1 times since this process began to look";
+        assert_eq!(finding.detail, format!("port 2: link_downed counts 1; {news}"));
         tree.write(&counter(1), "252\n");
         assert_eq!((watching.finding().file, watching.finding().count), (counter(1), 3));
     }
@@ -239,6 +253,21 @@ mod tests {
         assert_eq!(at_once.sight(), Sight::Fine);
         tree.write(&counter(1), "10\n");
         assert_eq!((&*at_once.finding().reason, at_once.finding().count), ("link-flapping", 3));
+        assert_eq!(at_once.finding().detail, "port 1: link_downed counts 10; it rose by 3 or more within an hour");
+    }
+
+    #[test]
+    fn a_counter_that_can_rise_no_further_is_not_taken_for_a_link_that_stays() {
+        let tree = Tree::new();
+        let mut watching = watched(&tree, &RdmaLink::DOWNED, "255\n", "7\n");
+        let blind = "link_downed of port 1 is at 255 and cannot rise; `perfquery -R` sets it back";
+        assert_eq!(watching.sight(), Sight::NotLooked(blind.to_owned()));
+        tree.write(&counter(2), "8\n");
+        assert_eq!(watching.finding().file, counter(2), "the other port's still counts");
+        let mut last = watched(&tree, &RdmaLink::DOWNED, "254\n", "7\n");
+        assert_eq!(last.sight(), Sight::Fine);
+        tree.write(&counter(1), "255\n");
+        assert_eq!(last.finding().count, 1);
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl Ports {
     }
 }
 
+/// Why a counter at the end of its range tells nothing.
+pub(super) fn full_counter(port: &str, name: &str, most: u64) -> String {
+    format!("{name} of port {port} is at {most} and cannot rise; `perfquery -R` sets it back")
+}
+
 fn physical_ports(host: &Host, own: &Path) -> Option<PathBuf> {
     let physical = pci::physical_function(host, pci::function_of(own)?)?;
     let devices = physical.join("infiniband");

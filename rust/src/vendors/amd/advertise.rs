@@ -52,7 +52,7 @@ impl<'a> Advertiser<'a> {
                 if part.nodes.render.is_none() {
                     found.problems.push(self.no_render_node(&mut device, part));
                 }
-                found.devices.push(device);
+                found.devices.push(device.into());
             }
         }
     }

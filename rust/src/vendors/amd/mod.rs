@@ -82,7 +82,8 @@ impl Amd {
             given.extend(functions);
             found.problems.extend(problems);
         }
-        found.devices = passthrough::devices(host, given, mode, self.options.naming);
+        let devices = passthrough::devices(host, given, mode, self.options.naming);
+        found.devices = devices.into_iter().map(Arc::new).collect();
     }
 }
 

@@ -201,7 +201,7 @@ fn look(host: &Host, groups: &[Arc<Group>]) -> Seen {
 
 /// Returns the requests that nothing matched.
 fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String, String)> {
-    found.devices.extend(seen.devices);
+    found.devices.extend(seen.devices.into_iter().map(Arc::new));
     found.problems.extend(seen.problems);
     if seen.is_partial {
         found.unseen.extend(groups.iter().map(|group| group.unseen(None)));
@@ -210,7 +210,7 @@ fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String,
 }
 
 /// A problem for each resource without any device because nothing matches: it would not be visible otherwise.
-fn without_devices(unmatched: Vec<(String, String)>, devices: &[Device]) -> Vec<Problem> {
+fn without_devices(unmatched: Vec<(String, String)>, devices: &[Arc<Device>]) -> Vec<Problem> {
     let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (resource_name, what) in unmatched {
         let all = wanted.entry(resource_name).or_default();
@@ -246,7 +246,7 @@ fn place<'a>(host: &Host, device: &mut Device, nears: impl Iterator<Item = &'a N
 
 /// Keeps the first device of each id in a resource: the id is derived from the paths alone, and the kubelet must not see one
 /// twice. Two resources may have the same paths, as while a cluster moves from one name to another.
-fn drop_collisions(devices: &mut Vec<Device>) -> Vec<Problem> {
+fn drop_collisions(devices: &mut Vec<Arc<Device>>) -> Vec<Problem> {
     let mut owners = HashMap::new();
     let mut problems: Vec<Problem> = Vec::new();
     devices.retain(|device| {

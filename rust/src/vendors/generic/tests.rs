@@ -79,9 +79,9 @@ fn usb_group(count: u32, serials: &[Option<&str>]) -> GenericGroup {
 }
 
 /// What a poll of these devices finds: the path of each, and the files that are missing.
-fn missing(host: Host, devices: &[Device]) -> Vec<(String, Vec<String>)> {
+fn missing(host: Host, devices: &[Arc<Device>]) -> Vec<(String, Vec<String>)> {
     let mut poller = Poller::new(host, Arc::new(Fence::new(Duration::from_secs(10))));
-    poller.watch(devices);
+    poller.watch(devices.iter().map(AsRef::as_ref));
     let path = |id: &str| devices.iter().find(|device| device.id == id).and_then(|device| device.text("path"));
     let files = |look: Look| {
         assert!(look.findings.iter().all(|finding| finding.reason == "node-missing"), "{look:?}");
@@ -126,7 +126,7 @@ fn a_device_is_described_whole() {
     };
     let groups = vec![group(1, vec![camera, socket])];
     let edits = edits::edits(&expected, &groups[0]);
-    assert_eq!(tree.scan(groups), Found { devices: vec![expected], ..Found::default() });
+    assert_eq!(tree.scan(groups), Found { devices: vec![expected.into()], ..Found::default() });
     let node = Node { container_path: "/dev/cameras/video0".into(), ..Node::same("/dev/video0", "rw") };
     assert_eq!(edits, Edits { nodes: vec![node], mounts: vec![Mount::same("/run/x.sock")], ..Edits::default() });
 }

@@ -11,7 +11,7 @@ use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
 use crate::host::attribute::Cause;
-use crate::host::directory::{self, Directory};
+use crate::host::directory::Directory;
 
 /// What is probed as one and hangs as one.
 #[derive(Debug, PartialEq, Eq)]
@@ -104,8 +104,8 @@ fn add(
 /// Name and link target of every card of a class directory; `None` for an entry that is a plain directory.
 fn class_entries(host: &Host, driver: Driver, found: &mut Found) -> Vec<(String, Option<PathBuf>)> {
     let path = class_directory(host, driver);
-    let names = match Directory::open(&path).and_then(|directory| directory.names()) {
-        Ok(names) => names,
+    let (directory, names) = match Directory::open(&path).and_then(|open| open.names().map(|names| (open, names))) {
+        Ok(listed) => listed,
         // The driver is not loaded.
         Err(error) if error.cause == Cause::System(Errno::NOENT) => return Vec::new(),
         Err(error) => {
@@ -116,7 +116,7 @@ fn class_entries(host: &Host, driver: Driver, found: &mut Found) -> Vec<(String,
     };
     let mut entries = Vec::new();
     for name in names.into_iter().filter(|name| driver.is_card(name)) {
-        match directory::link(&path.join(&name)) {
+        match directory.link(&name) {
             Ok(target) => entries.push((name, Some(host.behind_link(&path, &target)))),
             Err(error) if error.cause == Cause::System(Errno::INVAL) => entries.push((name, None)),
             Err(error) => found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause)),

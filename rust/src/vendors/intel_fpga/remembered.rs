@@ -23,7 +23,7 @@ pub(super) struct Remembered(Mutex<HashMap<String, Arc<Known>>>);
 struct Known {
     card: Card,
     reads: Reads,
-    devices: Vec<Device>,
+    devices: Vec<Arc<Device>>,
     at: Instant,
 }
 
@@ -34,13 +34,14 @@ impl Remembered {
         host: &Host,
         card: Card,
         look: impl FnOnce(&Card) -> (Vec<Device>, Vec<Problem>),
-    ) -> (Vec<Device>, Vec<Problem>) {
+    ) -> (Vec<Arc<Device>>, Vec<Problem>) {
         let known = self.lock().get(&card.key).cloned();
         if let Some(known) = known.filter(|known| known.card == card && known.still_holds(host)) {
             return (known.devices.clone(), Vec::new());
         }
         let at = Instant::now();
         let ((devices, problems), reads) = noted(host.has_kernel_sysfs(), || look(&card));
+        let devices: Vec<Arc<Device>> = devices.into_iter().map(Arc::new).collect();
         let is_well = problems.is_empty() && devices.iter().all(|device| device.findings.is_empty());
         if is_well && reads.are_settled() {
             let key = card.key.clone();
@@ -71,7 +72,7 @@ impl Known {
     fn still_holds(&self, host: &Host) -> bool {
         self.at.elapsed() < LONGEST
             && self.reads.still_hold()
-            && self.devices.iter().all(|device| has_loaded(host, device))
+            && (self.reads.tell_contents() || self.devices.iter().all(|device| has_loaded(host, device)))
     }
 }
 
@@ -114,7 +115,7 @@ mod tests {
         }
 
         /// What is found of the card, and whether that took a look; some time after the last change.
-        fn again(&self, entries: Vec<Entry>, is_well: bool) -> (Vec<Device>, bool) {
+        fn again(&self, entries: Vec<Entry>, is_well: bool) -> (Vec<Arc<Device>>, bool) {
             std::thread::sleep(Duration::from_millis(50));
             let host = Host::new(self.root.path());
             let before = self.times.get();

@@ -20,6 +20,8 @@ mod locate;
 mod monitoring;
 mod options;
 
+use std::sync::Arc;
+
 use super::Vendor;
 use super::per_card::per_card;
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
@@ -65,7 +67,7 @@ impl Vendor for IntelGpu {
         let work = move |card| look_at(&behind_fence, card, &options, &by_path);
         let mut watched = Vec::new();
         for seen in per_card(VENDOR, &mut found, fence, cards, work) {
-            found.devices.extend(seen.devices);
+            found.devices.extend(seen.devices.into_iter().map(Arc::new));
             found.problems.extend(seen.problems);
             found.unseen.extend(seen.unseen);
             watched.extend(seen.watched);
@@ -73,7 +75,7 @@ impl Vendor for IntelGpu {
         if !found.unseen.is_empty() {
             found.unseen.extend(monitoring::unseen(self.options.monitoring));
         }
-        found.devices.extend(monitoring::devices(watched));
+        found.devices.extend(monitoring::devices(watched).into_iter().map(Arc::new));
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
     }

@@ -112,7 +112,7 @@ impl<'a> Advertiser<'a> {
         if self.options.asks_for_cdi() {
             self.installation.add_graphics(self.host, &mut device);
         }
-        self.found.devices.push(device);
+        self.found.devices.push(device.into());
     }
 
     fn add_partitions(&mut self, parent: &Parent, minor: u32) {
@@ -166,7 +166,7 @@ impl<'a> Advertiser<'a> {
         if self.options.asks_for_cdi() && mig.profile_suffixes.iter().any(|suffix| suffix == "+gfx") {
             self.installation.add_graphics(self.host, &mut device);
         }
-        self.found.devices.push(device);
+        self.found.devices.push(device.into());
         true
     }
 
@@ -181,7 +181,7 @@ impl<'a> Advertiser<'a> {
         let mut device = self.partition(parent, &id, "gpu", minor, instance);
         self.kinds.insert("MIG devices".to_owned());
         self.installation.require(self.host, &mut device, &part.nodes);
-        self.found.devices.push(device);
+        self.found.devices.push(device.into());
         true
     }
 

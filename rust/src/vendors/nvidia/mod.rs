@@ -101,12 +101,12 @@ impl Nvidia {
         let models = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.model.as_deref());
         if wsl::is_here(host, &self.options) {
             wsl::add_driver_store(host, &mut installation.platform);
-            found.devices.push(wsl::device(host, &self.options, &installation, &nvml_facts));
+            found.devices.push(wsl::device(host, &self.options, &installation, &nvml_facts).into());
         } else if tegra::is_here(host, &self.options, models) {
             if self.options.asks_for_cdi() {
                 found.problems.extend(tegra::add_listed(host, &mut installation.platform));
             }
-            found.devices.push(tegra::device(host));
+            found.devices.push(tegra::device(host).into());
         } else {
             let mut advertiser =
                 Advertiser::new(host, &self.options, &installation, &nvml_facts, self.nvml.is_needed(), cards);

@@ -21,6 +21,8 @@ mod origin;
 mod pool;
 mod required_nodes;
 
+use std::sync::Arc;
+
 use super::Vendor;
 use super::per_card::per_card;
 use crate::device::{Device, Found, Platform};
@@ -62,10 +64,10 @@ impl Vendor for Rdma {
             RdmaMode::Device => {
                 let devices =
                     cards.iter().flat_map(|facts| advertise::devices(host, facts, self.options.shared_devices));
-                found.devices.extend(devices);
+                found.devices.extend(devices.map(Arc::new));
             }
             RdmaMode::Shared => pool::add(host, &self.options.pools, &cards, &mut found),
-            RdmaMode::Sriov => found.devices.extend(advertise::functions(host, &cards)),
+            RdmaMode::Sriov => found.devices.extend(advertise::functions(host, &cards).into_iter().map(Arc::new)),
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found

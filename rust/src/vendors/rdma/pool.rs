@@ -18,7 +18,7 @@ pub(super) fn add(host: &Host, pools: &[RdmaPool], cards: &[Facts], found: &mut 
         let members: Vec<&Facts> = cards.iter().filter(|facts| is_member(&pool.selectors, facts)).collect();
         if !members.is_empty() {
             let whole = whole_pool(host, pool, &members);
-            let id = |number: u32| Device { id: number.to_string(), ..whole.clone() };
+            let id = |number: u32| Device { id: number.to_string(), ..whole.clone() }.into();
             found.devices.extend((0..pool.rdma_hca_max).map(id));
         } else if let Some(unseen) = &unseen {
             found.unseen.push(NotExamined { card: Some(pool.name.clone()), ..unseen.clone() });

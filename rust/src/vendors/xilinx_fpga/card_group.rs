@@ -1,6 +1,7 @@
 //! A U30 card has several devices, which have its serial number in common and go to one container together.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::VENDOR;
 use super::advertise::Advertised;
@@ -14,7 +15,7 @@ pub(super) fn add_cards(mut advertised: Vec<Advertised>, found: &mut Found) {
     for Advertised { device, u30_serial_number, .. } in advertised {
         match u30_serial_number {
             Some(serial_number) => cards.entry(serial_number).or_default().push(device),
-            None => found.devices.push(device),
+            None => found.devices.push(device.into()),
         }
     }
     let unseen = found.unseen.first().map(|unseen| unseen.finding.clone());
@@ -25,7 +26,7 @@ pub(super) fn add_cards(mut advertised: Vec<Advertised>, found: &mut Found) {
                 let (card, finding) = (Some(alone.card.clone()), finding.clone());
                 found.unseen.push(NotExamined { vendor: VENDOR, card, finding });
             }
-            _ => found.devices.extend(devices.into_iter().reduce(together)),
+            _ => found.devices.extend(devices.into_iter().reduce(together).map(Arc::new)),
         }
     }
 }
@@ -53,7 +54,7 @@ mod tests {
     fn added(advertised: Vec<Advertised>, unseen: Vec<NotExamined>) -> (Vec<String>, Vec<Option<String>>) {
         let mut found = Found { unseen, ..Found::default() };
         add_cards(advertised, &mut found);
-        let ids = found.devices.into_iter().map(|device| device.id).collect();
+        let ids = found.devices.into_iter().map(|device| device.id.clone()).collect();
         (ids, found.unseen.into_iter().map(|unseen| unseen.card).collect())
     }
 

@@ -85,7 +85,7 @@ impl Vendor for XilinxFpga {
         }
         match self.options.u30_alloc_unit {
             U30AllocUnit::Card => card_group::add_cards(advertised, &mut found),
-            U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device)),
+            U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device.into())),
         }
         found.unseen.append(&mut guesses); // of cards that perhaps never were: no reason to leave half a card out
         transcoder::add(host, fence, &mut found);

@@ -37,7 +37,7 @@ pub(super) fn add(host: &Host, fence: &Fence, found: &mut Found) {
     {
         match answer {
             Ok((device, problem)) => {
-                found.devices.push(device);
+                found.devices.push(device.into());
                 found.problems.extend(problem);
             }
             Err(error) => {

@@ -1,0 +1,60 @@
+"""Have the running instance read its configuration again, and wait for what becomes of it.
+
+Exit code 1 when it is refused: the old one stays in force. SIGHUP and `devherd ctl update` ask for the same and do not
+wait.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from devherd.cli.instance import reaching_settings, require_running
+from devherd.config import resolved_file
+from devherd.errors import DevherdError, ExitCode, UnreachableError
+from devherd.settings import Settings
+
+PATIENCE_SECONDS = 120.0
+"""A configuration that cannot be read is given up after 30 s, and another request may come before this one."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It has none of its own."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask, and say what came of it. Raises UnreachableError, and DevherdError where the configuration is refused."""
+    settings = reaching_settings(arguments, is_warned=False)  # the instance says it itself
+    require_running(settings)
+    refusal = _ask(settings.control_socket)
+    if refusal:
+        raise DevherdError("configuration not reloaded, the old one stays", refusal, "mend it, and reload again")
+    _report(settings)
+    return ExitCode.DONE
+
+
+def _ask(control_socket: Path) -> str:
+    """Why it is refused; empty where it is in force. Raises UnreachableError."""
+    import socket
+    import xmlrpc.client
+
+    from supervisor.xmlrpc import SupervisorTransport
+
+    socket.setdefaulttimeout(PATIENCE_SECONDS)
+    transport = SupervisorTransport(serverurl=f"unix://{control_socket}")
+    try:
+        with xmlrpc.client.ServerProxy("http://devherd", transport=transport) as supervisor:
+            return str(json.loads(str(supervisor.supervisor.reloadAndWait())))
+    except xmlrpc.client.Fault as fault:
+        why = f"the instance does not know the question: {fault.faultString}"
+        raise UnreachableError("cannot wait for the reload", why, "use `devherd ctl update`") from fault
+    except (OSError, xmlrpc.client.ProtocolError) as error:
+        cure = "see `devherd status`"
+        raise UnreachableError("the instance did not answer", f"{control_socket}: {error}", cure) from error
+
+
+def _report(settings: Settings) -> None:
+    config = resolved_file.read(settings.resolved_config_file)
+    print(f"configuration reloaded from {config.source or 'options and environment'}")
+    for warning in config.warnings:
+        print(f"devherd: warning: {warning}", file=sys.stderr)

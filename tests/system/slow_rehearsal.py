@@ -1,0 +1,28 @@
+"""devherd whose rehearsal takes as long as a file is there, and for which half a second of it is long.
+
+Usage: slow_rehearsal.py FILE ARGS….
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from devherd.device_plugin import rehearsal
+from devherd.supervisor import standby
+
+file = Path(sys.argv[1])
+rehearse = rehearsal.rehearse
+
+
+def rehearse_slowly(resources, settings):
+    while file.exists():
+        time.sleep(0.01)
+    rehearse(resources, settings)
+
+
+rehearsal.rehearse = rehearse_slowly
+standby.REHEARSAL_SECONDS = 0.5
+
+from devherd.cli import main  # noqa: E402 - after the rehearsal is slow
+
+sys.exit(main(sys.argv[2:]))
