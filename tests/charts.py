@@ -21,8 +21,17 @@ class Helm:
 
     def manifests(self, values, chart=CHART, release="devherd", namespace="devherd"):
         """What an installation with these values would send. Raises ValueError with Helm's words."""
-        made = self._with_values("template", values, chart, release, namespace)
+        made = self._with_values("template", values, chart, release, namespace, "--no-hooks")
         return list(filter(None, yaml.safe_load_all(made)))
+
+    def hooks(self, values, release="devherd", namespace="devherd"):
+        """What it sends later, by its hooks."""
+        made = self._with_values("template", values, CHART, release, namespace)
+        return [
+            each
+            for each in filter(None, yaml.safe_load_all(made))
+            if "helm.sh/hook" in each["metadata"].get("annotations", {})
+        ]
 
     def by_kind(self, values):
         """The same, where each kind is there once."""

@@ -46,6 +46,12 @@ The first rule that matches a record decides; only records of the kernel count (
 switched on by name in `health.kernel_log.optional`; your own are in `health.kernel_log.rules`, and raise `kernel-log`.
 """
 
+NOT_READ = """\
+## What is not read
+
+What devices, drivers and the kernel tell besides, and why no source looks at it.
+"""
+
 AFTER_RULES = """\
 ## What others do
 
@@ -56,7 +62,8 @@ NVIDIA's plugin 0.20, gpud of August 2026 and NVSentinel of July 2026, by their 
 def page() -> str:
     """The whole page."""
     data = tomllib.loads((HERE / "health.toml").read_text("utf-8"))
-    parts = [HEAD, "## Sources\n", *_sources(data["source"]), AFTER_SOURCES, _rules(shipped()), AFTER_RULES]
+    parts = [HEAD, "## Sources\n", *_sources(data["source"]), AFTER_SOURCES, _rules(shipped())]
+    parts += [NOT_READ, _not_read(data["not_read"]), AFTER_RULES]
     parts += [_ways(data["way"]), _elsewhere(data["elsewhere"])]
     return "\n".join(parts)
 
@@ -112,6 +119,10 @@ def _effect(rule: Rule) -> str:
     if rule.takes_back:
         return f"takes `{rule.takes_back}` back"
     return "is counted" if "(?P<xid>" in rule.pattern else "tells the UUID of an address"
+
+
+def _not_read(rows: Iterable[Mapping[str, str]]) -> str:
+    return table(("of", "not read", "because"), [(row["of"], row["what"], row["because"]) for row in rows])
 
 
 def _ways(ways: Iterable[Mapping[str, str]]) -> str:

@@ -81,6 +81,10 @@ class ControlPlane:
         """Have an object."""
         self._ask(collection, "POST", manifest)
 
+    def made(self, path, body, method="POST"):
+        """What the API server answers."""
+        return json.loads(self._ask(path, method, body))
+
     def label(self, name, value):
         """Put a label on the node; None removes it."""
         self._ask(f"/api/v1/nodes/{NAME}", "PATCH", {"metadata": {"labels": {name: value}}})

@@ -56,9 +56,12 @@ def start(cluster) -> ConfigMap:
 
 
 def grant(cluster) -> None:
-    role, binding = yaml.safe_load_all(RBAC.read_text())
-    cluster.make(f"{ROLES}/clusterroles", role)
-    cluster.make(f"{ROLES}/clusterrolebindings", binding)
+    for right in yaml.safe_load_all(RBAC.read_text()):
+        if right["metadata"]["name"] == "devherd-node-events" and "roleRef" in right:  # as the chart binds it
+            right["kind"], right["metadata"]["namespace"] = "RoleBinding", "default"
+            cluster.make(f"{ROLES}/namespaces/default/rolebindings", right)
+        else:
+            cluster.make(f"{ROLES}/{right['kind'].lower()}s", right)
 
 
 def events(cluster) -> list[tuple[str, str]]:

@@ -13,33 +13,56 @@ from control_plane import ControlPlane
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tools"}}
 DAEMON_SETS = "/apis/apps/v1/namespaces/tools/daemonsets"
 CONFIG_MAPS = "/api/v1/namespaces/tools/configmaps"
+JOBS = "/apis/batch/v1/namespaces/tools/jobs"
 OF_A_RELEASE = (
     DAEMON_SETS,
     CONFIG_MAPS,
     "/api/v1/namespaces/tools/serviceaccounts",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+    JOBS,
 )
+
+JOB = "devherd-clean-nodes"
+_TIME = "2026-01-01T00:00:00Z"
+ENDED_WELL = {
+    "startTime": _TIME,
+    "completionTime": _TIME,
+    "succeeded": 1,
+    "conditions": [
+        {"type": kind, "status": "True", "lastTransitionTime": _TIME} for kind in ("SuccessCriteriaMet", "Complete")
+    ],
+}
+"""A Job's status, as its controller would write it."""
 
 
 class Release:
     """Helm in the private machine of a control plane; its release `devherd` is in the namespace `tools`."""
 
     def __init__(self, program, control_plane, directory):
-        self._program, self._control_plane, self._directory = program, control_plane, directory
+        self._program, self.control_plane, self._directory = program, control_plane, directory
 
     def __call__(self, command, *options, values=None):
         """What Helm prints. Raises ValueError with its words when it fails."""
+        return self.end(self.begin(command, *options, values=values))
+
+    def begin(self, command, *options, values=None):
+        """Helm, which goes on."""
         if values is not None:
             file = self._directory / "values.yaml"
             file.write_text(yaml.safe_dump(values))
             options = (*options, f"--values={file}")
         homes = {f"HELM_{each}_HOME": str(self._directory / each) for each in ("CACHE", "CONFIG", "DATA")}
-        inside = self._control_plane.node.machine.start(
+        return self.control_plane.node.machine.start(
             *(self._program, "helm", command, "devherd", *options),
             *("--namespace=tools", "--kubeconfig=/run/kubeconfig"),
             env=os.environ | homes, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+
+    @staticmethod
+    def end(inside):
+        """Wait for it: what it prints. Raises ValueError with its words when it fails."""
         out, errors = inside.popen.communicate(timeout=100)
         if inside.popen.returncode:
             raise ValueError(errors)
@@ -49,18 +72,18 @@ class Release:
         """What of it the API server has: kind of object and name."""
         found = set()
         for collection in OF_A_RELEASE:
-            for each in self._control_plane.get(collection)["items"]:
+            for each in self.control_plane.get(collection)["items"]:
                 if each["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == "devherd":
                     found.add((collection.rpartition("/")[2], each["metadata"]["name"]))
         return found
 
     def template(self, pool=""):
         """The pods of a DaemonSet, as their hash sees them."""
-        return self._control_plane.get(f"{DAEMON_SETS}/devherd{pool}")["spec"]["template"]
+        return self.control_plane.get(f"{DAEMON_SETS}/devherd{pool}")["spec"]["template"]
 
     def config(self):
         """The configuration that the ConfigMap has."""
-        return yaml.safe_load(self._control_plane.get(f"{CONFIG_MAPS}/devherd")["data"]["config.yaml"])
+        return yaml.safe_load(self.control_plane.get(f"{CONFIG_MAPS}/devherd")["data"]["config.yaml"])
 
 
 @pytest.fixture
@@ -107,4 +130,22 @@ def test_a_release_is_installed_changed_taken_back_and_removed(release, chart):
     assert {name for kind, name in release.objects() if kind == "daemonsets"} == pools
 
     release("uninstall")
+    assert release.objects() == set()
+
+
+def test_an_uninstallation_cleans_the_nodes_and_leaves_nothing(release, chart, whole_node):
+    """The Job comes when devherd is gone, with an account and rights that go with it; nobody but the test runs it."""
+    control_plane = release.control_plane
+    release("install", chart, values={"components": ["events", "labels-node", "config-by-label"]})
+    assert not {("jobs", JOB), ("clusterroles", f"tools-{JOB}")} & release.objects()
+    assert ("rolebindings", "tools-devherd-node-events") in release.objects()
+
+    helm = release.begin("uninstall")
+    whole_node.eventually(lambda: ("jobs", JOB) in release.objects(), "the Job is there")
+    rights = {(kind, f"tools-{JOB}") for kind in ("clusterroles", "clusterrolebindings")}
+    assert release.objects() == {("jobs", JOB), ("serviceaccounts", JOB), *rights}
+    assert control_plane.get(f"{JOBS}/{JOB}")["spec"]["template"]["spec"]["serviceAccountName"] == JOB
+    control_plane.made(f"{JOBS}/{JOB}/status", {"status": ENDED_WELL}, "PATCH")
+
+    release.end(helm)
     assert release.objects() == set()

@@ -13,6 +13,7 @@ COLLECTIONS = {
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "ConfigMap": "/api/v1/namespaces/devherd/configmaps",
+    "Job": "/apis/batch/v1/namespaces/devherd/jobs",
     "DaemonSet": "/apis/apps/v1/namespaces/devherd/daemonsets",
     "Namespace": "/api/v1/namespaces",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/devherd/networkpolicies",
@@ -28,13 +29,14 @@ OF_THE_OPERATOR = {"PodMonitor", "PrometheusRule"}
 def made(kubectl, helm, tmp_path_factory):
     """Every object that the directories, each component and each example make, once."""
     directories = [KUBERNETES, *KUBERNETES.glob("overlays/*")]
-    directories += [KUBERNETES / name for name in ("network-policy", "podmonitor", "resource-quota")]
+    directories += [KUBERNETES / name for name in ("clean-nodes", "network-policy", "podmonitor", "resource-quota")]
     manifests = [manifest for directory in directories for manifest in built(kubectl, directory)]
     for component in sorted((KUBERNETES / "components").iterdir()):
         manifests += with_components(kubectl, tmp_path_factory.mktemp("component"), component.name)
     manifests.append(yaml.safe_load((KUBERNETES / "network-policy/api-server.yaml").read_text()))
     for example in EXAMPLES:
-        manifests += helm.manifests(yaml.safe_load(example.read_text()))
+        values = yaml.safe_load(example.read_text())
+        manifests += helm.manifests(values) + helm.hooks(values)
     return list({json.dumps(manifest, sort_keys=True): manifest for manifest in manifests}.values())
 
 
@@ -45,7 +47,8 @@ def test_a_real_api_server_takes_every_object_and_knows_each_field(whole_node, m
     control_plane.make(COLLECTIONS["Namespace"], namespace)
     for manifest in made:
         if manifest is not namespace and manifest["kind"] not in OF_THE_OPERATOR:
-            control_plane.make(f"{COLLECTIONS[manifest['kind']]}?dryRun=All&fieldValidation=Strict", manifest)
+            place = COLLECTIONS[manifest["kind"]].replace("/devherd/", f"/{manifest['metadata'].get('namespace')}/")
+            control_plane.make(f"{place}?dryRun=All&fieldValidation=Strict", manifest)
 
     wrong = next(each for each in made if each["kind"] == "DaemonSet")
     wrong["spec"]["template"]["spec"]["priorityClasName"] = "x"

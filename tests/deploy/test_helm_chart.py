@@ -42,9 +42,9 @@ def pod_of(manifests):
 
 
 def rights_of(manifests):
-    """Kind and rules of each role, and what each binding binds."""
+    """Kind and rules of each role, and what each binding binds, but for Events about nodes: where is tested apart."""
     roles = [each for each in manifests if "rules" in each]
-    bindings = [each for each in manifests if "roleRef" in each]
+    bindings = [each for each in manifests if "roleRef" in each and "node-events" not in each["metadata"]["name"]]
     return (
         sorted((each["kind"], each["metadata"]["name"], json.dumps(each["rules"])) for each in roles),
         sorted((each["kind"], json.dumps(each["roleRef"]), json.dumps(each["subjects"])) for each in bindings),
@@ -284,7 +284,78 @@ def test_configurations_are_chosen_by_a_label(helm):
     chosen_from = configurations_of({}, environment)
     assert (str(chosen_from.directory), chosen_from.label, chosen_from.default) == (place, "devherd.io/config", "mig")
     assert {"name": "devherd-configs"} in [each.get("configMap") for each in pod["volumes"]]
-    assert [each["metadata"]["name"] for each in of_kind("ClusterRole", manifests)] == ["devherd-config-by-label"]
+    roles = [each["metadata"]["name"] for each in of_kind("ClusterRole", manifests)]
+    assert roles == ["devherd-config-by-label", "devherd-node-events"]
+
+
+def test_the_right_to_write_events_about_nodes_is_bound_in_their_namespace_alone(helm):
+    """`default`; kustomize, which would move the binding, binds it in all."""
+    manifests = helm.manifests({"components": ["config-by-label"]}, namespace="tools")
+
+    [binding] = of_kind("RoleBinding", manifests)
+    [role] = [
+        each for each in of_kind("ClusterRole", manifests) if each["metadata"]["name"] == "tools-devherd-node-events"
+    ]
+    assert (binding["metadata"]["name"], binding["metadata"]["namespace"]) == (role["metadata"]["name"], "default")
+    assert binding["roleRef"] == {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": role["metadata"]["name"],
+    }
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "tools"}]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}]
+    bound = {each["roleRef"]["name"] for each in of_kind("ClusterRoleBinding", manifests)}
+    assert bound == {"tools-devherd-config-by-label"}
+
+
+ON_NODES = {"components": ["events", "labels-node"]}
+
+
+@pytest.mark.parametrize("components", [["events", "labels-node"], ["events", "node-condition"]])
+def test_what_is_written_on_nodes_is_taken_back_after_an_uninstallation(helm, kubectl, components):
+    """By the Job of deploy/kubernetes/clean-nodes, with its rights, in this release's names."""
+    hooks = helm.hooks({"components": components, "imagePullSecrets": [{"name": "mine"}], "image": {"tag": "7"}})
+    by_kustomize = [each for each in built(kubectl, KUBERNETES / "clean-nodes") if each["kind"] != "Namespace"]
+
+    assert rights_of(hooks) == rights_of(by_kustomize)
+    [job], [other] = of_kind("Job", hooks), of_kind("Job", by_kustomize)
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert container.pop("imagePullPolicy") == "IfNotPresent"
+    assert container["image"] == "registry.example.com/devherd:7"
+    assert job["spec"]["template"]["spec"].pop("imagePullSecrets") == [{"name": "mine"}]
+    container["image"] = "registry.example.com/devherd:0.1.0"
+    assert job["spec"] == other["spec"]
+    assert {each["metadata"]["name"] for each in hooks} == {"devherd-clean-nodes"}
+    assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in hooks} == {"post-delete"}
+    weights = {each["kind"]: int(each["metadata"]["annotations"].get("helm.sh/hook-weight", 0)) for each in hooks}
+    assert weights.pop("Job") > max(weights.values())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"components": ["events", "config-by-label", "labels-node-feature"]},
+        ON_NODES | {"cleanNodes": False},
+        ON_NODES | {"rbac": {"create": False}},
+    ],
+)
+def test_an_uninstallation_runs_nothing_where_there_is_nothing_to_take_back(helm, values):
+    """Or where that is not wanted, or the rights are somebody else's."""
+    assert helm.hooks(values) == []
+
+
+def test_the_objects_of_an_uninstallation_have_names_of_their_own(helm):
+    """Of one release in each of two namespaces, and of two in one."""
+    places = [
+        {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in hooks}
+        for hooks in (
+            helm.hooks(ON_NODES, namespace="a"),
+            helm.hooks(ON_NODES, namespace="b"),
+            helm.hooks(ON_NODES, release="gpu", namespace="a"),
+        )
+    ]
+    assert sum(map(len, places)) == len(set().union(*places)) == 12
 
 
 def test_an_affinity_of_ones_own_leaves_the_processors_as_they_are(helm):

@@ -275,11 +275,14 @@ def test_events_take_a_token_and_the_rights_to_tell_and_nothing_else(pod_with, p
 
 def rights_of(component: str) -> set[tuple[str, ...]]:
     """Kind, resources and verbs of a component's rules, bound to devherd's service account."""
-    role, binding = yaml.safe_load_all((KUBERNETES / "components" / component / "rbac.yaml").read_text())
-    assert binding["kind"] == f"{role['kind']}Binding"
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
-    return {(role["kind"], *rule["resources"], *rule["verbs"]) for rule in role["rules"]}
+    found = list(yaml.safe_load_all((KUBERNETES / "components" / component / "rbac.yaml").read_text()))
+    rights = set()
+    for role, binding in zip(found[::2], found[1::2], strict=True):
+        assert binding["kind"] == f"{role['kind']}Binding"
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "devherd"}]
+        rights |= {(role["kind"], *rule["resources"], *rule["verbs"]) for rule in role["rules"]}
+    return rights
 
 
 def test_labels_by_a_file_need_its_directory_and_no_right(pod_with, pod):

@@ -171,6 +171,17 @@ def test_what_ports_and_blocks_count_is_shown_by_these_and_for_no_other_device_o
     }
 
 
+def test_a_function_that_devices_of_two_vendors_are_on_counts_once():
+    """Each of them is looked at, and both see the same number."""
+    error = health_pb2.Count(pci_address="0000:3b:00.0", part="port", name="pci-errors", kind="fatal", number=2)
+    device = Device(id="mlx5_0", attributes={"pci_address": "0000:3b:00.0", "ibdev": "mlx5_0"})
+    herd = Herd([Resource(name="rdma/hca", vendor="rdma", devices=[device])], counts=[error, error])
+    samples = [family.samples for family in families(herd, None, "all") if family.name == "devherd_device_pci_errors"]
+    assert samples == [
+        [("_total", {"resource_name": "rdma/hca", "device_id": "mlx5_0", "end": "port", "kind": "fatal"}, 2)]
+    ]
+
+
 def test_numbers_of_a_source_that_fails_or_of_another_boot_are_not_shown(tmp_path):
     """They would look like those of today."""
     settings = Settings(run_dir=tmp_path)

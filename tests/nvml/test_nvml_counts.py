@@ -61,6 +61,15 @@ def test_a_storm_that_nvml_tells_of_is_one():
     assert found(health) == [("ecc-storm", "storm", 2)]
 
 
+def test_a_poison_error_that_is_not_fatal_is_a_warning_and_one_that_is_says_nothing_by_itself():
+    """What a fatal one needs is the driver's recovery action."""
+    health = looked({})
+    poison = {"pci_address": GPU, "kind": 0x1000, "data": 0, "gpu_instance": None, "compute_instance": None}
+    health.heard([poison, poison | {"kind": 0x2000}, poison], 9.0)
+    assert found(health) == [("memory-poison", "", 2)]
+    assert MEANINGS["nvml", "memory-poison"].action == "warn"
+
+
 @given(some.lists(some.integers(0, 200), min_size=1, max_size=20))
 def test_a_storm_is_told_where_one_minute_had_more_errors_than_there_may_be_and_nowhere_else(steps):
     """Looks are half a minute apart: two steps are a minute."""
@@ -113,6 +122,8 @@ def test_numbers_are_told_by_name_and_kind():
         (GPU, "ecc-errors", "uncorrected"): 2,
         (GPU, "remapped-rows", "corrected"): 3,
         (GPU, "remapped-rows", "uncorrected"): 1,
+        (GPU, "inactive-remapped-rows", "corrected"): 1,
+        (GPU, "inactive-remapped-rows", "uncorrected"): 0,
         (GPU, "retired-pages", ""): 62,
         (GPU, "pcie-replays", ""): 5,
         (GPU, "nvlinks", "up"): 1,

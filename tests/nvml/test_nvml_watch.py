@@ -74,6 +74,7 @@ def test_a_look_tells_every_field_by_its_name(stub):
     """Each by a value of its own, in several types; only of the GPU that has it."""
     stub.gpu(0).gpu(1).say("fabric", gpu=1, state=2, status=27, summary=3).say("clocks", gpu=1, reasons=0x41)
     told = {230: 2, 145: 1, 144: 0, 31: 1, 29: 40, 30: 23, 142: 11, 143: 12, 3: 13, 6: 14, 5: 15, 94: 16}
+    told |= {301: 17, 302: 18}
     for number, value in told.items():
         stub.field(1, number, value)
     stub.field(1, 4, 5_000_000_000, type=3)
@@ -85,7 +86,8 @@ def test_a_look_tells_every_field_by_its_name(stub):
             reading(0),
             reading(
                 1, recovery_action=2, remap_failed=True, remap_pending=False, retirement_pending=True,
-                retired_pages=63, remapped_corrected=11, remapped_uncorrected=12, uncorrected_errors=5_000_000_000,
+                retired_pages=63, remapped_corrected=11, remapped_uncorrected=12,
+                inactive_remapped_corrected=17, inactive_remapped_uncorrected=18, uncorrected_errors=5_000_000_000,
                 corrected_errors=13, lifetime_uncorrected_errors=14, lifetime_corrected_errors=15, pcie_replays=16,
                 sram_threshold_exceeded=True, repair_pending=True, unrepairable_memory=False, fabric=fabric,
                 clock_reasons=0x41,

@@ -97,7 +97,14 @@ async def without_data(monitoring, asked):
 
 
 CARDS = NodeSpec(nvidia=NvidiaSpec(gpus=1), amd=[AmdSpec(cards=1)], rdma=[RdmaSpec(cards=1)])
-NVML_FIELDS = {"ECC": 6, "retired pages": 29, "remapped rows": 142, "PCI Express replays": 94, "NVLink replays": 161}
+NVML_FIELDS = {
+    "ECC": 6,
+    "retired pages": 29,
+    "remapped rows": 142,
+    "rows not in use": 301,
+    "PCI Express replays": 94,
+    "NVLink replays": 161,
+}
 """By `nvml.h`: what rises."""
 
 
@@ -113,6 +120,7 @@ def count_more(node, turn):
     faults.inject(node, "nvml", gpu, "clocks reasons=4")
     faults.inject(node, "nvml", gpu, "event kind=8 data=31")
     faults.inject(node, "ras", amd, "umc")
+    faults.inject(node, "aer", amd, "correctable")
     for counter in ("link_downed", "symbol_error"):
         faults.inject(node, "rdma-counter", "mlx5_0", counter)
 

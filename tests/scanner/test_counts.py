@@ -48,7 +48,7 @@ def test_each_counter_of_each_port_is_there_after_the_first_look(rdma):
     """What the card counted before devherd looked included."""
     faults.inject(rdma.node, "rdma-counter", "mlx5_1", "symbol_error 40")
     rdma.look()
-    counts = rdma.counts()
+    counts = {key: number for key, number in rdma.counts().items() if key[2] == "rdma-errors"}
     assert counts.keys() == {
         (device, "1", "rdma-errors", kind)
         for device in ("mlx5_0", "mlx5_1")
@@ -83,6 +83,32 @@ def test_nothing_is_written_while_nothing_else_is_counted(rdma):
         rdma.round.poll(periodic=True)
         rdma.round.publish()
     assert rdma.counts()["mlx5_1", "1", "rdma-errors", "symbol_error"] == 40
+
+
+def test_both_ends_of_a_link_tell_their_pci_errors_and_a_poll_without_another_writes_nothing(rdma):
+    """Fatal ones are read with each poll, and nearly always say what they said before."""
+    function = min(each.name for each in (rdma.node.root / "sys/bus/pci/drivers/mlx5_core").glob("*:*:*.*"))
+    port = rdma.node.functions.path_of(function).parent.name
+    for place, kind in ((function, "fatal 2"), (port, "correctable 3")):
+        faults.inject(rdma.node, "aer", place, kind)
+    rdma.look()
+    told = spool.read(rdma.settings.counts_file, health_pb2.Counts).counts
+    errors = {
+        (one.part, one.kind): one.number for one in told if (one.pci_address, one.name) == (function, "pci-errors")
+    }
+    kinds = ("correctable", "nonfatal", "fatal")
+    expected = {(end, kind): 0 for end in ("device", "port") for kind in kinds}
+    assert errors == expected | {("device", "fatal"): 2, ("port", "correctable"): 3}
+    rdma.settings.counts_file.unlink()
+    for _ in range(3):
+        rdma.round.poll(periodic=True)
+        rdma.round.publish()
+    assert not rdma.settings.counts_file.exists()
+    faults.inject(rdma.node, "aer", function, "fatal")
+    rdma.round.poll(periodic=True)
+    rdma.round.publish()
+    told = spool.read(rdma.settings.counts_file, health_pb2.Counts).counts
+    assert [one.number for one in told if (one.pci_address, one.part, one.kind) == (function, "device", "fatal")] == [3]
 
 
 def test_an_amd_gpu_has_those_of_its_blocks(tmp_path):

@@ -88,6 +88,12 @@ COMMANDS = {
         "devherd labels --output json",
         OF_A_HOST,
     ),
+    "clean-nodes": Command(
+        "devherd.cli.clean_nodes",
+        "take back labels and condition of nodes, for an uninstallation",
+        "devherd clean-nodes --dry-run",
+        (),
+    ),
     "check-config": Command(
         "devherd.cli.check_config",
         "validate a configuration and print the resources that result",

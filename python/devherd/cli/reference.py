@@ -84,7 +84,7 @@ def _option(action: argparse.Action, *, is_common: bool) -> Option:
     choices = tuple(map(str, action.choices)) if action.choices else of_common
     name = str(action.metavar or "|".join(choices) or action.dest.upper()) if takes_value else ""
     if not action.option_strings and action.nargs in ("?", "*"):
-        name = f"[{name}]"
+        name = f"[{name}{'…' * (action.nargs == '*')}]"
     return Option(tuple(action.option_strings), name, action.help or "", choices, is_common)
 
 

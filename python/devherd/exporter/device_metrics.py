@@ -98,13 +98,13 @@ def allocated(herd: Herd, allocations: Allocations | None, of_devices: DeviceMet
 
 def counts(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
     """What sources have counted of the card that each device is on; nothing of what nobody counts."""
-    by_address: dict[str, list[health_pb2.Count]] = {}
-    for count in herd.counts:
-        by_address.setdefault(count.pci_address, []).append(count)
+    by_address: dict[str, dict[tuple[str, ...], health_pb2.Count]] = {}
+    for each in herd.counts:  # of a function that devices of two vendors are on, once
+        by_address.setdefault(each.pci_address, {})[each.name, each.ibdev, each.part, each.kind] = each
     families = {name: kind.family() for name, kind in observed.DEVICE_COUNTS.items()}
     for resource in herd.resources if by_address else ():
         for device_id, device in shown(resource, of_devices):
-            for one in by_address.get(device.attributes.get("pci_address", ""), ()):
+            for one in by_address.get(device.attributes.get("pci_address", ""), {}).values():
                 if one.name in families and one.ibdev in ("", device.attributes.get("ibdev")):
                     own = observed.DEVICE_COUNTS[one.name].labels[len(observed.DEVICE) :]
                     labels = {label: one.kind if label == "kind" else one.part for label in own}

@@ -78,6 +78,11 @@ DEVICE_COUNTS = {
         "Number of rows of the card's memory that were replaced, by the kind of the errors in them.",
         _KIND,
     ),
+    "inactive-remapped-rows": Observed(
+        "devherd_device_inactive_remapped_rows",
+        "Number of replacements of rows of the card's memory that are not in use, by the kind of the errors in them.",
+        _KIND,
+    ),
     "retired-pages": Observed("devherd_device_retired_pages", "Number of pages of the card's memory retired.", DEVICE),
     "pcie-replays": Observed(
         "devherd_device_pcie_replays", "Number of replays on the card's PCI Express link.", DEVICE, "counter"
@@ -97,6 +102,13 @@ DEVICE_COUNTS = {
         "devherd_device_clocks_lowered",
         "1 for each kind of reason for which the GPU's clocks were lowered at the last look, 0 for each other.",
         _KIND,
+    ),
+    "pci-errors": Observed(
+        "devherd_device_pci_errors",
+        "Number of PCI Express errors that the kernel has counted at either end of the device's link, by kind: "
+        "correctable, nonfatal, fatal.",
+        (*DEVICE, "end", "kind"),
+        "counter",
     ),
     "rdma-errors": Observed(
         "devherd_device_rdma_errors",

@@ -40,6 +40,7 @@ WEDGED = "wedged"
 KERNEL_LOG = "kernel-log"
 MPS = "mps"
 DEVLINK = "devlink"
+DEVICE_DUMP = "device-dump"
 FIRMWARE = "firmware"
 GPU_RESET = "gpu-reset"
 LATCHED = "error, with no way to recover"
@@ -151,6 +152,11 @@ _OURS = {
         "NVML tells of a storm of corrected memory errors, or more than 60 were counted within a minute",
         Quiet(EVENT_SECONDS),
     ),
+    (NVML, "memory-poison"): Meaning(
+        "warn",
+        "NVML tells of a poison error of the GPU's memory that is not fatal",
+        Quiet(EVENT_SECONDS),
+    ),
     (NVML, "sram-threshold"): Meaning(
         "warn", "the GPU's SRAM had more uncorrected errors than NVIDIA's threshold: ask for another card"
     ),
@@ -221,6 +227,11 @@ _OURS = {
         "unhealthy",
         "a health reporter of the card's firmware (`fw_fatal`, `fw`) is in state error",
         by_value={LATCHED: Meaning("warn", "such a reporter has seen an error, and its driver knows no way back")},
+    ),
+    (DEVICE_DUMP, DEVICE_DUMP): Meaning(
+        "warn",
+        "the device's driver has dumped its state, as drivers do when a card hangs, and the dump is still there",
+        is_damped=False,
     ),
     (MPS, MPS_DAEMON): Meaning(
         "unhealthy", "no MPS control daemon listens for the resource that shares the GPU", is_damped=False

@@ -5,13 +5,13 @@ Labels stay when devherd ends, because pods choose their node by them; they go w
 """
 
 import contextlib
-import http
 import logging
 import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from devherd import spool
@@ -24,6 +24,7 @@ from devherd.inventory_json import host_name
 from devherd.kubernetes.access import Access
 from devherd.kubernetes.api import Api, ApiError
 from devherd.kubernetes.complaints import Complaints
+from devherd.kubernetes.conflicts import past_conflicts
 from devherd.kubernetes.feature_file import FeatureFile
 from devherd.kubernetes.labels_way import CannotLabelError, LabelsWay
 from devherd.kubernetes.node_feature import NodeFeature
@@ -41,7 +42,6 @@ from devherd.spool.identity import identity_of
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_SECONDS = 600.0
-_CONFLICTS = 3
 _NVML_REQUEST = "nvml.json"
 """What the scanner asks process `source:nvml` for."""
 _CURES = {
@@ -141,7 +141,7 @@ class Labeller:
         self._note(request)  # first: what is written must be found again
         if self._way is None:
             self._way = self._ways.way(request.write, Path(request.feature_file))
-        left = _written(self._way, labels)
+        left = past_conflicts(partial(self._way.write, labels))
         if labels != self._last:
             log.info("labels of the node: %d by %s", len(labels), request.write)
         self._last = labels
@@ -159,17 +159,6 @@ class Labeller:
             why = f"labels cannot be written: {error}: {_CURES.get(error.status, 'it is tried again')}"
         if self._complaints.say(place, why):
             log.warning("labels of the node: %s: %s", place, why)
-
-
-def _written(way: LabelsWay, labels: dict[str, str]) -> str:
-    """What could not be done. Others change a busy node between a look at it and a change of it."""
-    for _ in range(_CONFLICTS):
-        try:
-            return way.write(labels)
-        except ApiError as error:
-            if error.status != http.HTTPStatus.CONFLICT:
-                raise
-    return way.write(labels)
 
 
 def _labels(config: Config, settings: Settings, request: LabelsRequest) -> dict[str, str] | None:

@@ -32,8 +32,8 @@ class NodePatch:
     def write(self, labels: Mapping[str, str]) -> str:
         """Have these labels on it, others' being left alone: those are answered. Raises ApiError."""
         metadata = self._api.get(self._path, metadata_alone=True)["metadata"]
-        change = difference(metadata.get("labels", {}), _owned(metadata), labels)
-        if change.labels or set(change.owned) != set(_owned(metadata)):
+        change = difference(metadata.get("labels", {}), owned(metadata), labels)
+        if change.labels or set(change.owned) != set(owned(metadata)):
             self._api.patch(self._path, patch(change, metadata["resourceVersion"]))
         return complaint(change.foreign)
 
@@ -69,5 +69,6 @@ def complaint(foreign: list[str]) -> str:
     )
 
 
-def _owned(metadata: Json) -> list[str]:
+def owned(metadata: Json) -> list[str]:
+    """The names of the labels that devherd has put on a node, by the node's metadata."""
     return [name for name in metadata.get("annotations", {}).get(ANNOTATION, "").split(",") if name]

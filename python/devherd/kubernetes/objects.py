@@ -54,6 +54,11 @@ def condition(reasons: Reasons, now: float) -> Json:
     return {"status": {"conditions": [made]}}
 
 
+def no_condition() -> Json:
+    """What takes the condition from the node's status."""
+    return {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
+
+
 def _node(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
 

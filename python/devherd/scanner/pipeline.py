@@ -13,7 +13,7 @@ from devherd.health.registry import EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, IN
 from devherd.health.remembered import Memory
 from devherd.health.rules import Rules
 from devherd.health.seen import ANY_SOURCE, Seen
-from devherd.health.sources import EXTERNAL, devlink, mps, uevents
+from devherd.health.sources import EXTERNAL, device_dump, devlink, mps, uevents
 from devherd.health.sources.order import left_to_others, requests_for
 from devherd.inventory import DeviceKey, Entry, Inventory
 from devherd.offers import device_plugin
@@ -255,6 +255,7 @@ class Pipeline:
         if self.config.mps_root is not None:
             shared = self._arrangement().shared_by_mps
             self.problems += mps.take_in(seen, shared, self.config.host_root, self.config.mps_root)
+        device_dump.take_in(seen, entries, self.config.host_root)
         devlink.take_in(seen, self.devlink.reporters, entries, self.devlink.failed)
         self.problems += self.devlink.problems()
         said = self._findings_files.read([*OF_OPERATORS, *sorted(self.requests)], now(self.config))

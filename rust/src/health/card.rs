@@ -104,6 +104,8 @@ impl Standing {
 struct Member {
     vendor: String,
     id: String,
+    /// As its attribute has it; several where it has several functions.
+    pci_address: String,
     /// Places in the card's subjects.
     subjects: Vec<usize>,
 }
@@ -130,7 +132,8 @@ impl Card {
                 source.subjects(host, device).into_iter().map(move |subject| (about, subject)).collect::<Vec<_>>()
             };
             let subjects = sources.iter().flat_map(of_source).map(|(about, subject)| place(about, subject)).collect();
-            Member { vendor: device.vendor.to_string(), id: device.id.clone(), subjects }
+            let pci_address = device.text("pci_address").unwrap_or_default();
+            Member { vendor: device.vendor.to_string(), id: device.id.clone(), pci_address, subjects }
         };
         let functions = devices.iter().flat_map(|device| &device.functions);
         let functions = functions.map(|function| function.path.to_string_lossy().into_owned()).collect();
@@ -172,18 +175,38 @@ impl Card {
         self.has_counted.swap(false, Ordering::Relaxed)
     }
 
-    /// The numbers that sources have read that are no findings, but for those of these sources. Those of what is being looked
-    /// at are left for later.
+    /// The numbers that sources have read that are no findings, but for those of these sources, in order: of the functions of a
+    /// device together. Those of what is being looked at are left for later.
     pub(super) fn counts(&self, left_alone: &BTreeSet<String>) -> Vec<Count> {
-        let mut counts = Vec::new();
-        let counting = |watched: &&Arc<Watched>| watched.is_counting && !left_alone.contains(watched.source.name);
-        for watched in self.watched.iter().filter(counting) {
-            match watched.counts() {
-                Ok(more) => counts.extend(more),
-                Err(Busy) => self.may_have_counted(),
+        let mut numbers: BTreeMap<Count, u64> = BTreeMap::new();
+        for (place, watched) in self.watched.iter().enumerate() {
+            if !watched.is_counting || left_alone.contains(watched.source.name) {
+                continue;
+            }
+            let Ok(counts) = watched.counts() else {
+                self.may_have_counted();
+                continue;
+            };
+            for one in counts {
+                let number = one.number;
+                for of_device in self.of_devices(place, Count { number: 0, ..one }) {
+                    let sum = numbers.entry(of_device).or_default();
+                    *sum = sum.saturating_add(number);
+                }
             }
         }
-        counts
+        numbers.into_iter().map(|(one, number)| Count { number, ..one }).collect()
+    }
+
+    /// What a subject counts under an address: its own, or that of each device for which it is looked at.
+    fn of_devices(&self, place: usize, count: Count) -> Vec<Count> {
+        if !count.pci_address.is_empty() {
+            return vec![count];
+        }
+        let looks_at_it = |member: &&Member| member.subjects.contains(&place) && !member.pci_address.is_empty();
+        let addresses = self.devices.iter().filter(looks_at_it).map(|member| member.pci_address.as_str());
+        let addresses: BTreeSet<&str> = addresses.collect();
+        addresses.into_iter().map(|address| Count { pci_address: address.to_owned(), ..count.clone() }).collect()
     }
 
     /// How many descriptors it keeps open at most: for what is urgent, or for all else.
@@ -241,7 +264,7 @@ impl Card {
             if news.memory {
                 self.may_have_news();
             }
-            if watched.is_counting {
+            if news.counts {
                 self.may_have_counted();
             }
         }

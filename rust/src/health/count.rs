@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// What was counted of the devices at a PCI address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count {
-    /// Of the PCI function.
+    /// Of the PCI function; where a source leaves it empty, that of each device for which it looks at the subject.
     pub pci_address: String,
     /// Which RDMA device it is, of several at that address: `mlx5_0`. Empty for all devices there.
     pub ibdev: String,

@@ -304,6 +304,11 @@ pub trait Examination: Debug + Send {
         false
     }
 
+    /// Whether that may be other numbers than when this was asked last.
+    fn takes_other_counts(&mut self) -> bool {
+        true
+    }
+
     /// What it has read on its way that is no finding, as it was last.
     fn counts(&self) -> Vec<Count> {
         Vec::new()

@@ -56,6 +56,8 @@ pub(super) struct News {
     pub(super) sight: bool,
     /// A later process has to know something else.
     pub(super) memory: bool,
+    /// It may have counted something else.
+    pub(super) counts: bool,
 }
 
 impl Watched {
@@ -79,6 +81,7 @@ impl Watched {
         let news = News {
             sight: state.last.as_ref().is_none_or(|(before, _)| *before != sight),
             memory: state.examination.memory() != state.told,
+            counts: self.is_counting && state.examination.takes_other_counts(),
         };
         state.was_there |= sight != Sight::Nothing;
         state.last = Some((sight, moment));

@@ -25,13 +25,19 @@ use super::fabric;
 use super::library::{Answer, Failure, Library, Names, Plain, UnrepairableMemory, code, version};
 use super::reading::{Fabric, Reading};
 
+/// `NVML_FI_DEV_REMAPPED_ROWS_COR_INACTIVE` and `_UNC_INACTIVE`, since driver 580; the bindings end before them.
+const REMAPPED_ROWS_COR_INACTIVE: c_uint = 301;
+const REMAPPED_ROWS_UNC_INACTIVE: c_uint = 302;
+
 /// What is read of a GPU with one call.
-const FIELDS: [c_uint; 14] = [
+const FIELDS: [c_uint; 16] = [
     field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
     field_id::NVML_FI_DEV_REMAPPED_FAILURE,
     field_id::NVML_FI_DEV_REMAPPED_PENDING,
     field_id::NVML_FI_DEV_REMAPPED_COR,
     field_id::NVML_FI_DEV_REMAPPED_UNC,
+    REMAPPED_ROWS_COR_INACTIVE,
+    REMAPPED_ROWS_UNC_INACTIVE,
     field_id::NVML_FI_DEV_RETIRED_PENDING,
     field_id::NVML_FI_DEV_RETIRED_SBE,
     field_id::NVML_FI_DEV_RETIRED_DBE,
@@ -81,6 +87,8 @@ impl Gpu {
         reading.remap_pending = is_set(field_id::NVML_FI_DEV_REMAPPED_PENDING);
         reading.remapped_corrected = number(field_id::NVML_FI_DEV_REMAPPED_COR);
         reading.remapped_uncorrected = number(field_id::NVML_FI_DEV_REMAPPED_UNC);
+        reading.inactive_remapped_corrected = number(REMAPPED_ROWS_COR_INACTIVE);
+        reading.inactive_remapped_uncorrected = number(REMAPPED_ROWS_UNC_INACTIVE);
         reading.retirement_pending = is_set(field_id::NVML_FI_DEV_RETIRED_PENDING);
         reading.retired_pages = single.map_or(double, |single| Some(single.saturating_add(double.unwrap_or_default())));
         reading.uncorrected_errors = number(field_id::NVML_FI_DEV_ECC_DBE_VOL_TOTAL);

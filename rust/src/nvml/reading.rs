@@ -23,6 +23,10 @@ pub struct Reading {
     pub remapped_corrected: Option<u64>,
     /// `NVML_FI_DEV_REMAPPED_UNC`: how many because of uncorrected ones.
     pub remapped_uncorrected: Option<u64>,
+    /// `NVML_FI_DEV_REMAPPED_ROWS_COR_INACTIVE`: how many such remappings because of corrected errors are not in use.
+    pub inactive_remapped_corrected: Option<u64>,
+    /// `NVML_FI_DEV_REMAPPED_ROWS_UNC_INACTIVE`: how many because of uncorrected ones.
+    pub inactive_remapped_uncorrected: Option<u64>,
     /// `NVML_FI_DEV_ECC_DBE_VOL_TOTAL`: uncorrected memory errors since the driver initialised the GPU.
     pub uncorrected_errors: Option<u64>,
     /// `NVML_FI_DEV_ECC_SBE_VOL_TOTAL`: corrected ones.

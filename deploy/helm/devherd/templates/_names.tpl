@@ -45,6 +45,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/* An object of a file of rights as one of this release, in place; its account is the release's, or the one of `account`. */}}
+{{- define "devherd.nameRight" -}}
+{{- $object := .object }}{{ $namespace := include "devherd.namespace" .root }}
+{{- $ofCluster := not (hasKey $object.metadata "namespace") }}
+{{- $prefix := ternary (include "devherd.clusterName" .root) (include "devherd.fullname" .root) $ofCluster }}
+{{- $_ := set $object.metadata "name" ($object.metadata.name | replace "devherd" $prefix) }}
+{{- $_ := set $object.metadata "labels" (include "devherd.labels" .root | fromYaml) }}
+{{- if not $ofCluster }}{{ $_ := set $object.metadata "namespace" $namespace }}{{ end }}
+{{- if hasKey $object "roleRef" }}
+{{- $_ := set $object.roleRef "name" ($object.roleRef.name | replace "devherd" $prefix) }}
+{{- $account := default (include "devherd.serviceAccount" .root) .account }}
+{{- $_ := set $object "subjects" (list (dict "kind" "ServiceAccount" "name" $account "namespace" $namespace)) }}
+{{- end }}
+{{- end }}
+
 {{- define "devherd.image" -}}
 {{- $image := .Values.image }}
 {{- if $image.digest }}{{ printf "%s@%s" $image.repository $image.digest }}

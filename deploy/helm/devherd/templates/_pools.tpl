@@ -2,7 +2,7 @@
 
 {{/* All pools, as JSON: each with the values that it does not have itself from the top. */}}
 {{- define "devherd.pools" -}}
-{{- $common := omit .Values "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "namespaceOverride" "commonLabels" "serviceAccount" "rbac" "pools" "podMonitor" "prometheusRule" "dashboard" "networkPolicy" "resourceQuota" "global" }}
+{{- $common := omit .Values "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "namespaceOverride" "commonLabels" "serviceAccount" "rbac" "pools" "podMonitor" "prometheusRule" "dashboard" "networkPolicy" "resourceQuota" "cleanNodes" "global" }}
 {{- $common = merge $common (include "devherd.nothing" . | fromYaml) }}
 {{- $pools := list }}
 {{- range default (list dict) .Values.pools }}
@@ -15,6 +15,13 @@
 {{- end }}
 {{- include "devherd.checkPools" .Values.pools }}
 {{- toJson $pools }}
+{{- end }}
+
+{{/* Those of all pools, as JSON. */}}
+{{- define "devherd.components" -}}
+{{- $components := list }}
+{{- range include "devherd.pools" . | fromJsonArray }}{{ $components = concat $components .components | uniq }}{{ end }}
+{{- toJson $components }}
 {{- end }}
 
 {{/* A value that is there without anything, `tolerations:`, is one that is not set. */}}

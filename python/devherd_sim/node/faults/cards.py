@@ -1,12 +1,15 @@
 """Faults that are seen in the tree: attributes, nodes, drivers, cards."""
 
+import itertools
 from pathlib import Path
 
 from devherd.errors import UsageError
 from devherd_sim.node import pci
+from devherd_sim.node.entry import Entry, File
 from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, attribute_fault
+from devherd_sim.node.link import link
 from devherd_sim.node.simulated_node import SimulatedNode
-from devherd_sim.node.tree import rewrite
+from devherd_sim.node.tree import rewrite, write_tree
 
 PORT = "port or management engine"
 NODE = "node below /dev"
@@ -108,6 +111,27 @@ def _rdma_device(node: SimulatedNode, at: str) -> Path:
     if not place.exists():
         raise UsageError(f"no RDMA device {at} on {node.root}", "nothing in sys/class/infiniband", "name another")
     return place.resolve()
+
+
+def _dump(node: SimulatedNode, at: str, _value: str) -> None:
+    function = node.functions.path_of(at).relative_to(node.root.resolve())
+    if (node.root / function / "devcoredump").is_symlink():
+        raise UsageError(f"there is a dump of {at} already", "the kernel keeps one of a device", "take it back first")
+    number = itertools.count(1)
+    place = next(dump for dump in map("sys/devices/virtual/devcoredump/devcd{}".format, number) if _is_free(node, dump))
+    entries: list[Entry] = [
+        link(f"{place}/subsystem", "sys/class/devcoredump"),
+        link(f"{place}/failing_device", str(function)),
+        File(f"{place}/data", b"the driver's dump\n"),
+        link(f"sys/class/devcoredump/{Path(place).name}", place),
+        link(f"{function}/devcoredump", place),
+    ]
+    with node.uevents.of_changes():
+        write_tree(entries, node.root)
+
+
+def _is_free(node: SimulatedNode, place: str) -> bool:
+    return not (node.root / place).exists()
 
 
 def _unbind(node: SimulatedNode, at: str, _value: str) -> None:
@@ -217,6 +241,11 @@ FAULTS = {
         value_help="the line; without one the file is removed",
         inject=_any_file,
         scope=_file,
+    ),
+    "device-dump": Fault(
+        summary="the driver of a function dumps its state, as when a card hangs; the kernel removes the dump later",
+        at=FUNCTION,
+        inject=_dump,
     ),
     "unbind": Fault(summary="a function loses its driver", at=FUNCTION, inject=_unbind),
     "flash": Fault(

@@ -416,6 +416,42 @@ fn what_a_later_process_has_to_know_is_said_once_until_it_is_something_else() {
 }
 
 #[test]
+fn pci_errors_are_told_of_each_device_with_those_of_all_its_functions_and_of_the_port_that_it_shares() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    let port = FUNCTION.rsplit_once('/').unwrap().0;
+    let function = |number: u8| format!("{port}/0000:81:00.{number}");
+    for (place, errors) in [(port.to_owned(), 9), (function(0), 1), (function(1), 2), (function(2), 4)] {
+        tree.write(&format!("{place}/aer_dev_fatal"), format!("TOTAL_ERR_FATAL {errors}"));
+    }
+    let on = |id: &str, functions: &[u8]| {
+        let function = |&number: &u8| PciFunction { path: function(number).into(), driver: None };
+        let functions = functions.iter().map(function).collect();
+        let mut device = Device { functions, ..device("card", id, Vec::new()) };
+        device.note("pci_address", id, "");
+        device
+    };
+    poller.watch(&[on("0000:81:00.0", &[0, 1]), on("0000:81:00.2", &[2]), on("0000:81:00.2", &[2])]);
+    polled(&mut poller);
+    let told = |poller: &mut Poller| {
+        let of_one = |one: Count| (one.pci_address, one.part, one.kind.into_owned(), one.number);
+        poller.new_counts().map(|counts| counts.into_iter().map(of_one).collect::<Vec<_>>())
+    };
+    let expected = |own: u64| {
+        let rows = [("0000:81:00.0", "device", own), ("0000:81:00.0", "port", 9), ("0000:81:00.2", "device", 4)];
+        let rows = rows.into_iter().chain([("0000:81:00.2", "port", 9)]);
+        let row = |(address, end, number): (&str, &str, u64)| (address.into(), end.into(), "fatal".into(), number);
+        Some(rows.map(row).collect::<Vec<_>>())
+    };
+    assert_eq!(told(&mut poller), expected(3));
+    polled(&mut poller);
+    assert_eq!(told(&mut poller), None, "nothing else was counted");
+    tree.write(&format!("{}/aer_dev_fatal", function(1)), "TOTAL_ERR_FATAL 3");
+    polled(&mut poller);
+    assert_eq!(told(&mut poller), expected(4));
+}
+
+#[test]
 fn devices_that_are_watched_no_more_are_not_spoken_of() {
     let tree = Tree::new();
     let mut poller = poller(&tree);

@@ -1,13 +1,14 @@
 //! Counts of PCI errors: a rise is an event, and is counted from the first look on.
 //!
 //! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats>: an error of a function may be
-//! counted at the port above it, the other end of its link, instead. Both are read.
+//! counted at the port above it, the other end of its link, instead. Both are read, and both are told for metrics.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::bus::pci;
 use crate::device::Device;
+use crate::health::count::Count;
 use crate::health::kept_file::KeptFile;
 use crate::health::source::{
     About, Action, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
@@ -15,6 +16,9 @@ use crate::health::source::{
 use crate::host::Host;
 
 const PCI_AER: &str = "pci-aer";
+
+/// The word of their metric.
+const METRIC: &str = "pci-errors";
 
 /// After so many seconds without a further error, one is over.
 const QUIET: u32 = 600;
@@ -65,6 +69,10 @@ static CORRECTABLE_RATE: About = About {
     ],
 };
 
+/// The two ends of the link of a function.
+const DEVICE: &str = "device";
+const PORT: &str = "port";
+
 /// The source of one counter.
 #[derive(Debug)]
 pub(super) struct PciAer {
@@ -100,23 +108,27 @@ impl Source for PciAer {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        let subject = |function: &Path| {
+        let subject = |(end, function): (&'static str, &Path)| {
             let file = function.join(self.counter);
             let path = host.absolute(&file);
             let counter = Counter {
                 about: self.about,
+                end,
+                kind: self.counter.strip_prefix("aer_dev_").unwrap_or(self.counter),
                 free_a_minute: self.free_a_minute,
                 file: if self.is_shared { KeptFile::shared(path) } else { KeptFile::new(path) },
                 text: String::new(),
                 last: None,
                 begun: None,
                 events: 0,
+                is_other: false,
             };
             Subject::new(file.to_string_lossy(), counter)
         };
         let ends = |function: &Path| {
             let port = function.parent().filter(|port| pci::address_of(port).is_some());
-            [Some(function), port].into_iter().flatten().map(subject).collect::<Vec<_>>()
+            let both = [(DEVICE, Some(function)), (PORT, port)].into_iter();
+            both.filter_map(|(end, function)| Some(subject((end, function?)))).collect::<Vec<_>>()
         };
         device.functions.iter().flat_map(|function| ends(&function.path)).collect()
     }
@@ -125,6 +137,10 @@ impl Source for PciAer {
 #[derive(Debug)]
 struct Counter {
     about: &'static About,
+    /// At which end of the device's link the errors are counted.
+    end: &'static str,
+    /// `fatal`, `nonfatal`, `correctable`.
+    kind: &'static str,
     free_a_minute: u64,
     file: KeptFile,
     /// What the file said last: it nearly always says the same.
@@ -135,6 +151,8 @@ struct Counter {
     begun: Option<(Instant, u64)>,
     /// How many errors were seen here. Never falls, so that none is lost when the answer of a look is.
     events: u64,
+    /// Whether the kernel has counted something else since this was asked last.
+    is_other: bool,
 }
 
 impl Counter {
@@ -148,6 +166,7 @@ impl Counter {
 
     /// A total that falls is that of a function that was taken away and came back: it counts from zero again.
     fn take_in(&mut self, total: u64, now: Instant) {
+        self.is_other |= self.last != Some(total);
         let before = self.last.replace(total).unwrap_or(total);
         let news = total.saturating_sub(before);
         if self.free_a_minute == 0 {
@@ -198,6 +217,26 @@ impl Examination for Counter {
 
     fn has_counted(&self) -> bool {
         self.last.is_some()
+    }
+
+    fn is_counting(&self) -> bool {
+        self.free_a_minute == 0 // the other source of the same file tells it
+    }
+
+    fn takes_other_counts(&mut self) -> bool {
+        std::mem::take(&mut self.is_other)
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        let count = |number| Count {
+            pci_address: String::new(),
+            ibdev: String::new(),
+            part: self.end.to_owned(),
+            name: METRIC,
+            kind: self.kind.into(),
+            number,
+        };
+        self.last.map(count).into_iter().collect()
     }
 
     fn close(&mut self) {
@@ -297,6 +336,41 @@ mod tests {
         let sights = watching.sights();
         let [Sight::Fine, Sight::Seen(finding)] = sights.as_slice() else { panic!("{sights:?}") };
         assert_eq!((&*finding.reason, &finding.file, finding.count), ("pci-aer", &counter, 1));
+    }
+
+    #[test]
+    fn what_either_end_counts_is_told_once_and_asked_for_only_when_it_is_other() {
+        let tree = Tree::new();
+        let port = FUNCTION.rsplit_once('/').unwrap().0;
+        tree.write(&format!("{port}/aer_dev_correctable"), "TOTAL_ERR_COR 7");
+        let device = device("nvidia", Some("nvidia"));
+        let mut watching = tree.watch(&PciAer::CORRECTABLE, &device);
+        let mut told = |errors: Option<&str>| {
+            if let Some(errors) = errors {
+                tree.set("aer_dev_correctable", errors);
+            }
+            watching.sights();
+            let subjects = watching.subjects.iter_mut().map(|subject| &mut subject.examination);
+            let of_one = |examination: &mut Box<dyn Examination>| {
+                let is_other = examination.takes_other_counts();
+                let counts = examination.counts();
+                let count = counts.first().map(|one| format!("{} {} {}", one.part, one.kind, one.number));
+                (is_other, count)
+            };
+            subjects.map(of_one).collect::<Vec<_>>()
+        };
+        let of = |text: &str| Some(text.to_owned());
+        assert_eq!(told(None), [(false, None), (true, of("port correctable 7"))]);
+        for (text, is_other) in [("RxErr 3", true), ("RxErr 3", false), ("RxErr 1\nBadTLP 2", false)] {
+            assert_eq!(
+                told(Some(text)),
+                [(is_other, of("device correctable 3")), (false, of("port correctable 7"))],
+                "{text}"
+            );
+        }
+        assert_eq!(told(Some("TOTAL_ERR_COR 0"))[0], (true, of("device correctable 0")), "a function that came back");
+        let rate = tree.watch(&PciAer::CORRECTABLE_RATE, &device);
+        assert!(rate.subjects.iter().all(|subject| !subject.examination.is_counting()), "it is the same number");
     }
 
     #[test]

@@ -26,6 +26,8 @@ _COUNTS = (
     ("ecc-errors", "uncorrected", "lifetime_uncorrected_errors"),
     ("remapped-rows", "corrected", "remapped_corrected"),
     ("remapped-rows", "uncorrected", "remapped_uncorrected"),
+    ("inactive-remapped-rows", "corrected", "inactive_remapped_corrected"),
+    ("inactive-remapped-rows", "uncorrected", "inactive_remapped_uncorrected"),
     ("retired-pages", "", "retired_pages"),
     ("pcie-replays", "", "pcie_replays"),
 )

@@ -21,6 +21,7 @@ SETTLE_SECONDS = 1.0
 
 _XID_EVENT = 0x8
 _STORM_EVENT = 0x200
+_POISON_EVENT = 0x1000
 _UNAVAILABLE_EVENT = 0x4000
 
 _EVENTS = "nvmlEventSetWait_v2"
@@ -35,8 +36,9 @@ _GPU_LOST = "gpu-lost"
 _NEEDS_RESET = "needs-reset"
 _RECOVERY_ACTION = "recovery-action"
 _ECC_STORM = "ecc-storm"
+_POISON = "memory-poison"
 _NVLINK_ERRORS = "nvlink-errors"
-_HAPPENS = frozenset({XID, _ECC_STORM, _NVLINK_ERRORS})
+_HAPPENS = frozenset({XID, _ECC_STORM, _POISON, _NVLINK_ERRORS})
 """Reasons of events: they are counted, all others stand."""
 _SUSPECT = frozenset({_GPU_LOST, _NEEDS_RESET, _RECOVERY_ACTION})
 """Reasons of a GPU that has to be reset, or is gone."""
@@ -105,6 +107,9 @@ class Health:
                 self._count(_xid(event), monotonic)
             elif gpu and event["kind"] == _STORM_EVENT:
                 self._count(_finding(gpu, _ECC_STORM, "NVML tells of a storm of them", _EVENTS, "storm"), monotonic)
+            elif gpu and event["kind"] == _POISON_EVENT:
+                detail = "NVML tells of a poison error that is not fatal"
+                self._count(_finding(gpu, _POISON, detail, _EVENTS, ""), monotonic)
             elif gpu and event["kind"] == _UNAVAILABLE_EVENT:
                 lost = _finding(gpu, _GPU_LOST, "NVML says that the GPU is unavailable", _EVENTS, "unavailable")
                 others = [finding for finding in self._standing.get(gpu, []) if finding.reason != _GPU_LOST]
