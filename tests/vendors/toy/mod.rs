@@ -1,5 +1,7 @@
 //! Toys: a vendor that only a test adds. A directory below /sys/class/toy is a device.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use super::Vendor;
@@ -44,7 +46,7 @@ impl Vendor for Toy {
         let names = Directory::open(&class).and_then(|directory| directory.names()).unwrap_or_default();
         let cards = names.into_iter().map(|name| ((name.clone(), class.join(&name)), name)).collect();
         let (maker, behind_fence) = (self.0.maker.clone(), host.clone());
-        let work = move |name: String| device(&behind_fence, &maker, &name);
+        let work = move |name: String| Arc::new(device(&behind_fence, &maker, &name));
         found.devices = per_card(VENDOR, &mut found, fence, cards, work);
         found
     }
