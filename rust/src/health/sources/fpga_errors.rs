@@ -1,12 +1,16 @@
 //! The error registers of an Intel FPGA's ports and management engine (FME): bit masks that are zero when all is well.
+//!
+//! `inject_errors` beside the registers of an engine has what somebody injects to try what follows: that counts as an error
+//! does, and is said.
 
 use std::path::PathBuf;
 
 use super::scan::{FME_ERROR, PORT_ERROR};
 use crate::device::{Device, Limit, Reading};
 use crate::health::reading::{self, Manner};
-use crate::health::source::{About, Class, Meaning, Source, Subject};
+use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject};
 use crate::host::Host;
+use crate::host::attribute::Attribute;
 
 static ABOUT: About = About {
     name: "fpga-errors",
@@ -32,7 +36,42 @@ impl Source for FpgaErrors {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        reading::subjects(&ABOUT, MANNER, host, device)
+        let told_apart = |subject: Subject| {
+            let injected = host.absolute(&subject.file).with_file_name("inject_errors");
+            let examination = Box::new(ToldApart { examination: subject.examination, injected });
+            Subject { examination, ..subject }
+        };
+        reading::subjects(&ABOUT, MANNER, host, device).into_iter().map(told_apart).collect()
+    }
+}
+
+/// A register, and whether somebody injects errors.
+#[derive(Debug)]
+struct ToldApart {
+    examination: Box<dyn Examination>,
+    /// `inject_errors`, which is read when there are errors; a port has none.
+    injected: PathBuf,
+}
+
+impl Examination for ToldApart {
+    fn look(&mut self, here: Here<'_>) -> Sight {
+        let sight = self.examination.look(here);
+        let Sight::Seen(finding) = &sight else { return sight };
+        match Attribute::read(&self.injected) {
+            Ok(injected) if injected.hexadecimal().is_ok_and(|mask| mask != 0) => {
+                let on_purpose = format!("somebody injects errors: inject_errors is {}", injected.text());
+                Sight::Seen(finding.clone().because(&format!("{}; {on_purpose}", finding.detail)))
+            }
+            _ => sight,
+        }
+    }
+
+    fn most_open(&self) -> u64 {
+        self.examination.most_open()
+    }
+
+    fn close(&mut self) {
+        self.examination.close();
     }
 }
 
@@ -88,6 +127,26 @@ mod tests {
     fn a_register_that_is_no_number_is_a_fault() {
         assert_eq!(are_faults(&[Some("garbage"), Some(""), Some("0x0\0\n")]), [true, true, false]);
         assert_eq!(are_faults(&[Some(&"0".repeat(5000))]), [true]);
+    }
+
+    #[test]
+    fn errors_that_somebody_injects_are_told_apart() {
+        let tree = Tree::new();
+        let errors = format!("{FUNCTION}/fpga_region/region0/dfl-fme.0/errors");
+        let (register, injected) = (format!("{errors}/nonfatal_errors"), format!("{errors}/inject_errors"));
+        let device = Device { readings: vec![of_engine(&register)], ..Device::default() };
+        let mut watching = tree.watch(&FpgaErrors, &device);
+        let mut detail = |mask: &str, inject: &str| {
+            tree.write(&register, mask);
+            tree.write(&injected, inject);
+            if let Sight::Seen(finding) = watching.sight() { finding.detail } else { String::new() }
+        };
+        assert_eq!(detail("0x0\n", "0x0\n"), "");
+        assert_eq!(detail("0x40\n", "0x0\n"), "nonfatal_errors is not zero");
+        let told = "nonfatal_errors is not zero; somebody injects errors: inject_errors is 0x4";
+        assert_eq!(detail("0x40\n", "0x4\n"), told);
+        assert_eq!(detail("0x40\n", "garbage"), "nonfatal_errors is not zero");
+        assert_eq!(detail("0x0\n", "0x4\n"), "", "what is injected and not there yet is no error");
     }
 
     #[test]
