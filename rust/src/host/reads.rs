@@ -66,8 +66,18 @@ struct Look {
 pub fn noted<R>(is_sysfs: bool, work: impl FnOnce() -> R) -> (R, Reads) {
     let nothing = || Notes { is_sysfs, began: SystemTime::now(), looks: BTreeMap::new(), listings: BTreeMap::new() };
     NOTES.set(Some(nothing()));
+    let _ends = Ends;
     let result = work();
     (result, NOTES.take().unwrap_or_else(nothing).into())
+}
+
+/// Ends the noting also where the work panics: the thread goes on with other work.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        NOTES.set(None);
+    }
 }
 
 /// A file is about to be read, or looked for.
@@ -222,6 +232,13 @@ mod tests {
         });
         assert_eq!(text, (vec![], "1".to_owned()));
         (root, reads)
+    }
+
+    #[test]
+    fn after_work_that_panics_a_thread_notes_nothing() {
+        let panicked = std::panic::catch_unwind(|| noted(false, || panic!("as the work of a card may")).0);
+        assert!(panicked.is_err());
+        assert!(NOTES.with_borrow(Option::is_none));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(super) struct Remembered {
     located: Mutex<Option<Arc<Located>>>,
     cards: Mutex<HashMap<String, Arc<Known>>>,
+    /// How often all was forgotten: what a look that began before found, as one that hung, is not remembered after.
+    forgotten: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -49,11 +52,14 @@ impl Remembered {
         if let Some(known) = known.filter(|known| known.still_holds()) {
             return known.cards.clone();
         }
-        let at = Instant::now();
+        let (at, forgotten) = (Instant::now(), self.forgotten());
         let (cards, reads) = noted(host.has_kernel_sysfs(), || locate(found));
         let cards: Vec<Arc<Card>> = cards.into_iter().map(Arc::new).collect();
         let is_well = found.problems.is_empty() && found.unseen.is_empty() && reads.are_settled();
-        *lock(&self.located) = is_well.then(|| Arc::new(Located { reads, cards: cards.clone(), at }));
+        let mut located = lock(&self.located);
+        let is_kept = is_well && forgotten == self.forgotten();
+        *located = is_kept.then(|| Arc::new(Located { reads, cards: cards.clone(), at }));
+        drop(located);
         self.forget_others(&cards);
         cards
     }
@@ -69,15 +75,16 @@ impl Remembered {
         if let Some(known) = known.filter(|known| known.card == card && known.still_holds(host)) {
             return (known.devices.clone(), Vec::new());
         }
-        let at = Instant::now();
+        let (at, forgotten) = (Instant::now(), self.forgotten());
         let ((devices, problems), reads) = noted(host.has_kernel_sysfs(), || look(&card));
         let devices: Vec<Arc<Device>> = devices.into_iter().map(Arc::new).collect();
         let is_well = problems.is_empty() && devices.iter().all(|device| device.findings.is_empty());
-        if is_well && reads.are_settled() {
+        let mut cards = lock(&self.cards);
+        if is_well && reads.are_settled() && forgotten == self.forgotten() {
             let key = card.key.clone();
-            lock(&self.cards).insert(key, Arc::new(Known { card, reads, devices: devices.clone(), at }));
+            cards.insert(key, Arc::new(Known { card, reads, devices: devices.clone(), at }));
         } else {
-            lock(&self.cards).remove(&card.key);
+            cards.remove(&card.key);
         }
         (devices, problems)
     }
@@ -89,8 +96,13 @@ impl Remembered {
 
     /// Has all cards looked at again.
     pub(super) fn forget(&self) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
         *lock(&self.located) = None;
         lock(&self.cards).clear();
+    }
+
+    fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::SeqCst)
     }
 }
 
@@ -188,6 +200,29 @@ mod tests {
         assert_eq!(looked.again(Vec::new(), true), (found.clone(), true));
         let entry = Entry { driver: Driver::Dfl, class_path: "/a".into(), path: "/b".into(), function: None };
         assert_eq!(looked.again(vec![entry], true), (found, true), "the class directory has something else");
+    }
+
+    #[test]
+    fn what_was_looked_at_when_all_was_forgotten_is_not_remembered() {
+        let looked = Looked::new();
+        std::thread::sleep(Duration::from_millis(50));
+        let host = Host::new(looked.root.path());
+        let card = || Card { key: "card".to_owned(), function: None, entries: Vec::new(), fme_regions: Vec::new() };
+        let during = |happens: fn(&Remembered)| {
+            let mut found = Found::default();
+            looked.remembered.cards(&host, &mut found, |_| {
+                happens(&looked.remembered);
+                vec![card()]
+            });
+            looked.remembered.devices(&host, Arc::new(card()), |_| {
+                Attribute::read(looked.root.path().join("dev")).unwrap();
+                happens(&looked.remembered);
+                (vec![Device::default()], Vec::new())
+            });
+            (lock(&looked.remembered.located).is_some(), lock(&looked.remembered.cards).len())
+        };
+        assert_eq!(during(Remembered::forget), (false, 0), "as by an event, while a read hangs");
+        assert_eq!(during(|_| ()), (true, 1));
     }
 
     #[test]
