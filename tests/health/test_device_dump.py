@@ -96,6 +96,8 @@ def test_what_is_no_dump_and_one_that_goes_at_this_moment_say_nothing(host):
     (place / "devcd1").mkdir(parents=True)
     (place / "disabled").write_text("0\n")
     (place / "devcd2").symlink_to("../../devices/virtual/devcoredump/devcd2")
+    (place / "devcd3").mkdir()
+    (place / "devcd3/failing_device").symlink_to("/")  # no device of this host's
     host.poll()
     assert device_dump.dumps(host.node.root) == []
     assert host.verdicts() == [FINE] * 3

@@ -56,11 +56,12 @@ def _dump(host_root: Path, place: Path) -> Dump | None:
     link = _below(host_root, place) / "failing_device"
     try:
         device = link.resolve(strict=True)
-    except (OSError, RuntimeError):  # a loop of links: which of the two depends on Python's version
+        on_host = device.relative_to(host_root.resolve())
+    except (OSError, RuntimeError, ValueError):  # a loop of links is one of the first two; another place is no host's
         return None
     driver = device / "driver"
     name = driver.readlink().name if driver.is_symlink() else ""
-    return Dump(str(place), f"/{device.relative_to(host_root.resolve())}", name)
+    return Dump(str(place), f"/{on_host}", name)
 
 
 def _is_about(dump: Dump, functions: Iterable[str]) -> bool:
