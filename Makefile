@@ -13,6 +13,9 @@ ARCHITECTURE ?= $(shell uname -m)
 REVISION = $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null)
 OLDER_KUBERNETES := $(patsubst tests/kubelet/harness/releases/v%.mod,%,$(wildcard tests/kubelet/harness/releases/*.mod))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# maturin installs into the environment that is active, which may be another one's.
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+unexport CONDA_PREFIX
 
 all: build lint test ## build, lint and test
 
