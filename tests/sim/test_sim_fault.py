@@ -54,6 +54,7 @@ CASES = [
     Case("temperature", "fpga-1"),
     Case("firmware", "rdma-2"),
     Case("fpga-errors", "fpga-1"),
+    Case("device-dump", "amd-8"),
     Case("unbind", "nvidia-1", sent=[("unbind", "SUBSYSTEM", "pci")], unsent=[("bind", "DRIVER", "nvidia")]),
     Case("remove", "fpga-1", sent=[("remove", "SUBSYSTEM", "pci")], unsent=[("add", "SUBSYSTEM", "pci")]),
     Case("flash", "xilinx-2", sent=[("remove", "SUBSYSTEM", "pci")], unsent=[("add", "SUBSYSTEM", "pci")]),
