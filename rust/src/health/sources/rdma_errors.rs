@@ -119,7 +119,7 @@ impl Examination for Errors {
         let (port, directory, name) = place;
         let number = self.known.get(place).copied().unwrap_or_default();
         let detail = format!(
-            "port {port}: {name} counts {number}; {} errors of the device since this process began to look",
+            "port {port}: {name} counts {number}; errors of the device that were seen by this process: {}",
             self.events
         );
         let finding = ABOUT.finding(LINK_ERRORS).at(format!("{}/{port}/{directory}/{name}", here.file));

@@ -112,7 +112,7 @@ impl Examination for Links {
         let news = if self.least > 1 {
             format!("it rose by {} or more within an hour", self.least)
         } else {
-            format!("the device's ports lost their links {} times since this process began to look", self.events)
+            format!("links that the device was seen to lose by this process: {}", self.events)
         };
         let detail = format!("port {port}: link_downed counts {}; {news}", link.total);
         let finding = self.about.finding(self.reason).at(format!("{}/{port}/counters/link_downed", here.file));
@@ -224,7 +224,7 @@ mod tests {
         tree.write(&counter(2), "1\n");
         let finding = watching.finding();
         assert_eq!((finding.file.as_str(), &*finding.value, finding.count), (counter(2).as_str(), "1", 1));
-        let news = "the device's ports lost their links 1 times since this process began to look";
+        let news = "links that the device was seen to lose by this process: 1";
         assert_eq!(finding.detail, format!("port 2: link_downed counts 1; {news}"));
         tree.write(&counter(1), "252\n");
         assert_eq!((watching.finding().file, watching.finding().count), (counter(1), 3));
