@@ -1,20 +1,17 @@
 //! An open directory: lists its entries without a stat, reads attributes and links relative to itself.
 
 use std::ffi::OsString;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
 use crate::host::attribute::{Attribute, AttributeError, Cause};
+use crate::host::listing::{entries, listing, open_directory};
 use crate::host::reads;
 use crate::order::natural;
-
-/// The entries of a directory this large come in two calls of getdents64.
-const BUFFER: usize = 16 * 1024;
 
 /// An open directory and its path.
 #[derive(Debug)]
@@ -115,37 +112,6 @@ impl AsFd for Directory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
-}
-
-/// Calls `each` with name, inode number and kind of every entry but `.` and `..`, in the kernel's order.
-///
-/// # Errors
-/// The kernel's error.
-pub(super) fn entries(open: impl AsFd, mut each: impl FnMut(&str, u64, FileType)) -> Result<(), Errno> {
-    let mut buffer = [MaybeUninit::uninit(); BUFFER];
-    let mut entries = RawDir::new(open, &mut buffer);
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        match entry.file_name().to_str() {
-            Ok("." | "..") | Err(_) => {}
-            Ok(name) => each(name, entry.ino(), entry.file_type()),
-        }
-    }
-    Ok(())
-}
-
-/// Names and inode numbers of all entries but `.` and `..`, in the kernel's order.
-pub(super) type Listing = Vec<(String, u64)>;
-
-pub(super) fn listing(open: impl AsFd) -> Result<Listing, Errno> {
-    let mut listing = Listing::new();
-    entries(open, |name, inode, _| listing.push((name.to_owned(), inode)))?;
-    Ok(listing)
-}
-
-pub(super) fn open_directory(below: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::io::retry_on_intr(|| rustix::fs::openat(&below, path, flags, Mode::empty()))
 }
 
 /// Where a link points, as written in the link.

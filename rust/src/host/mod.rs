@@ -2,6 +2,7 @@
 
 pub mod attribute;
 pub mod directory;
+mod listing;
 pub mod mounts;
 pub mod node;
 pub mod reads;

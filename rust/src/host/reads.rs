@@ -18,7 +18,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
-use super::directory::{Listing, listing, open_directory};
+use super::listing::{Listing, listing, open_directory};
 
 /// Kernels before 6.13 give all that changes within a tick, 10 ms at most, the same time.
 const TICK: Duration = Duration::from_millis(20);

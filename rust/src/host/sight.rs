@@ -7,7 +7,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
 use rustix::io::Errno;
 
-use crate::host::directory::entries;
+use crate::host::listing::entries;
 use crate::host::mounts::Mounts;
 
 /// What was seen. Equal sights mean the same files: see [`Mounts::answers_from_memory`] for their numbers.
