@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build wheel chart proto docs-pages docs pictures demo test test-image-python skew image soak cluster lint format bench tools clean
+.PHONY: all help build wheel chart proto models docs-pages docs pictures demo test test-rest test-all skew image soak cluster lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -62,6 +62,9 @@ proto: $(INSTALLED) ## generate the protobuf modules from proto/
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --python_out=python --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --mypy_out=quiet:python proto/*.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=devherd/proto=proto --grpc_python_out=python --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc --mypy_grpc_out=quiet:python proto/deviceplugin_v1beta1.proto proto/pluginregistration_v1.proto proto/podresources_v1.proto
 
+models: $(INSTALLED) ## generate what follows from the models of the configuration, by python/generate.py
+	@$(BIN)/python python/generate.py .
+
 docs-pages: build ## generate the pages of docs/ that come from the program itself
 	@$(BIN)/python docs/generate
 
@@ -75,15 +78,19 @@ docs: docs-pages ## build the site in target/docs and check every link in it; li
 demo: build ## show discovery, registration, allocation, failure and recovery, without hardware or cluster
 	@$(BIN)/devherd demo
 
-test: build tools ## run all tests
+test: build tools ## run the tests that a change needs: minutes; pyproject.toml names them
 	@echo "== Rust: the scan core without Python =="
 	@cargo test --no-default-features --no-run
 	@cargo test --quiet --no-default-features
 	@echo "== Python =="
 	@$(BIN)/pytest
 
-test-image-python: build ## run the tests of the herd on the container image's Python
+test-rest: build tools ## run what `make test` leaves out
+	@$(BIN)/pytest --rest tests
 	@tests/image_python.sh
+	@tests/arm64.sh
+
+test-all: test test-rest skew ## run every test
 
 skew: build ## run the tests beside the kubelet's own code again with that of older Kubernetes releases
 	@for release in $(OLDER_KUBERNETES); do echo "== Kubernetes $$release =="; DEVHERD_TEST_KUBERNETES=$$release $(BIN)/pytest tests/kubelet || exit 1; done
@@ -98,14 +105,12 @@ soak: build ## play the fault matrix for long (tests/faults/soak.py names the se
 lint: build ## formatters, linters, type checkers, generated code
 	@cargo fmt --check
 	@cargo clippy --quiet --all-targets -- -D warnings
-	@cargo clippy --quiet --all-targets --no-default-features -- -D warnings
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m mypy.stubtest devherd._native
 	@$(BIN)/python tests/generated_code.py
-	@tests/arm64.sh
-	@if command -v gofmt >/dev/null; then test -z "$$(gofmt -l tests)" || { gofmt -d tests; exit 1; }; else echo "NOT LINTED: the Go code below tests needs gofmt"; test "$$CI" != true; fi
+	@if command -v gofmt >/dev/null; then test -z "$$(gofmt -l tests benches)" || { gofmt -d tests benches; exit 1; }; else echo "NOT LINTED: the Go code below tests and benches needs gofmt"; test "$$CI" != true; fi
 
 format: $(INSTALLED) ## format all code
 	@cargo fmt

@@ -1,4 +1,4 @@
-"""Every bench in turn: `make bench`. Exit code 1 when one of them failed; the others have run all the same."""
+"""Every bench in turn: `make bench`. Exit code 1 when one of them failed; the others run anyway."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from measure import machine, versions
 
 
 def main() -> int:
-    """Run them and say how long it took."""
+    """Run all benches and print the time."""
     print(f"{machine()}\n{versions()}", flush=True)
     began = time.monotonic()
     failed = [bench.name for bench in sorted(Path(__file__).parent.glob("bench_*.py")) if not _run(bench)]

@@ -37,10 +37,10 @@ _ANSWER = api.AllocateResponse(container_responses=[api.ContainerAllocateRespons
 
 
 class BarePlugin(DevicePluginServicer):
-    """Says the same to everybody."""
+    """Constant answers."""
 
     async def GetDevicePluginOptions(self, request: Any, context: Any) -> api.DevicePluginOptions:  # noqa: ARG002, N802
-        """None are set."""
+        """No options are set."""
         return _OPTIONS
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:  # noqa: ARG002, N802
@@ -53,20 +53,20 @@ class BarePlugin(DevicePluginServicer):
             changed.clear()
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> api.PreferredAllocationResponse:  # noqa: ARG002, N802
-        """None."""
+        """No preference."""
         return api.PreferredAllocationResponse()
 
     async def PreStartContainer(self, request: Any, context: Any) -> api.PreStartContainerResponse:  # noqa: ARG002, N802
-        """Nothing is to be done."""
+        """Do nothing."""
         return api.PreStartContainerResponse()
 
     async def Allocate(self, request: Any, context: Any) -> api.AllocateResponse:  # noqa: ARG002, N802
-        """A constant."""
+        """A constant answer."""
         return _ANSWER
 
 
 def socket_of(kubelet_dir: Path, resource: str) -> Path:
-    """Where the plugin of a resource serves."""
+    """The socket of a resource's plugin."""
     return kubelet_dir / "device-plugins" / f"bare-{resource.replace('/', '_')[-32:]}.sock"  # below 108 bytes
 
 

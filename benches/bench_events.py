@@ -1,4 +1,4 @@
-"""How long from an event to the kubelet's list: each source that tells by itself, and 1 000 devices that fail at once.
+"""Time from an event to the kubelet's list: each source that reports events, and 1 000 devices that fail at once.
 
 Each GPU is a resource of its own, so that no list waits for the pause after the one before it. The floor is a plugin of
 one process that sends another list at a signal.
@@ -14,10 +14,10 @@ import bare_plugin
 from herds import small_testbed
 from measure import figure, headline, milliseconds, percentile, timing, use_byte_code
 
-from devherd.health.sources.cordon import Cordons
+from devherd.health.cordon import Cordons
 from devherd.inventory import DeviceKey, key_of
 from devherd.proto import spool_pb2
-from devherd.spool import read_all
+from devherd.spool import read
 from devherd_sim.node import faults
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.spec import NodeSpec
@@ -25,7 +25,7 @@ from devherd_sim.testbed import Testbed
 
 GPUS = 16
 ROUNDS = 13
-"""So many times each GPU fails: 208 events a source."""
+"""Failures of each GPU: 208 events per source."""
 PAUSE_SECONDS = 0.3
 """A resource child rests for a quarter of a second between two lists."""
 HEALTH = {"poll": "250ms", "recover_after": 1, "flapping": False, "breaker": False}
@@ -54,7 +54,7 @@ async def _one_by_one() -> None:
         await herd.start_herd()
         for at in range(GPUS):
             await herd.kubelet.until_allocatable(_name(at), 1, within=60)
-        await _hears(herd)
+        await _until_scanner_listens(herd)
         keys = _keys(herd)
         cordons = Cordons(herd.settings.findings_directory)
 
@@ -125,8 +125,8 @@ async def _at_once() -> None:
         await herd.start_herd()
         for name in MANY:
             await herd.kubelet.until_allocatable(name, OF_EACH, within=60)
-        await _hears(herd)
-        keys = [key for _, resource in _resources(herd) for key in map(key_of, resource.devices)]
+        await _until_scanner_listens(herd)
+        keys = [key for offer in _offers(herd) for key in map(key_of, offer.devices)]
         cordons = Cordons(herd.settings.findings_directory)
         seconds, messages = [], []
         for _ in range(REPEATS):
@@ -146,8 +146,8 @@ async def _at_once() -> None:
         figure("  lists a resource", f"{max(messages):.2f}", "1")
 
 
-async def _hears(herd: Testbed) -> None:
-    """The first scan is the supervisor's: until the scanner runs, nobody listens."""
+async def _until_scanner_listens(herd: Testbed) -> None:
+    """Wait for the scanner: the first scan does not listen for events."""
     await herd.child("scanner")
     await asyncio.sleep(2)
 
@@ -156,12 +156,12 @@ def _name(at: int) -> str:
     return f"example.com/gpu-{at}"
 
 
-def _resources(herd: Testbed) -> list[tuple[str, spool_pb2.Resource]]:
-    return list(read_all(herd.settings.resources_directory, spool_pb2.Resource))
+def _offers(herd: Testbed) -> list[spool_pb2.Offer]:
+    return list(read(herd.settings.offers_file, spool_pb2.Offers).offers)
 
 
 def _keys(herd: Testbed) -> dict[str, DeviceKey]:
-    return {resource.name: key_of(resource.devices[0]) for _, resource in _resources(herd)}
+    return {offer.name: key_of(offer.devices[0]) for offer in _offers(herd)}
 
 
 def _cordon(cordons: Cordons, keys: Sequence[DeviceKey]) -> None:

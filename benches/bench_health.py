@@ -1,6 +1,7 @@
-"""What looking at health costs: a regular poll of FPGA cards and of many nodes, and a look at everything.
+"""The cost of health: a regular poll of FPGA cards and of many nodes, and a look at all devices.
 
-Simulated trees are plain files: each read is two system calls there, and one on sysfs, whose objects say when they go.
+Simulated trees are plain files: a read of them is two system calls, a read of sysfs one, because sysfs objects report
+their removal.
 """
 
 import os
@@ -14,7 +15,8 @@ from herds import directory
 from measure import figure, headline, milliseconds, use_byte_code
 
 from devherd._native import Scanner, health_sources
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
@@ -22,9 +24,9 @@ from devherd_sim.node.spec import FpgaSpec, NodeSpec
 CARDS = (64, 1024)
 NODES = 10_000
 MOST_TRACED = 64
-"""Devices: strace makes system calls slow."""
+"""Fewer devices under strace, which makes system calls slow."""
 POLLS = 60
-"""A multiple of what is between two looks at anything."""
+"""A multiple of the polls between two looks at any file."""
 LOOKS = 10
 REREADS = 1000
 NO_SOURCE = {"of nobody"}
@@ -75,7 +77,7 @@ def _measure(what: str, root: Path, devices: int, vendors: dict[str, object], ge
 
 
 def _by_class() -> dict[str, set[str]]:
-    """The sources that make a read of their own and not at each poll, by what kind that is."""
+    """The sources that read files, by the kind of file."""
     classes: dict[str, set[str]] = {}
     for source in health_sources():
         if source.reads not in ("none", "kernel memory"):
@@ -83,12 +85,17 @@ def _by_class() -> dict[str, set[str]]:
     return classes
 
 
+def _read_all(files: list[int], size: int) -> None:
+    for file in files:
+        os.pread(file, size, 0)
+
+
 def _floor() -> None:
-    """The machine's own sysfs, from files that are kept open, as the scan core keeps them."""
+    """The machine's own sysfs, from files that are kept open, as the native scanner keeps them."""
     for what, name, size in (("kernel memory", "power_state", 64), ("config space", "config", 4)):
         files = [os.open(path, os.O_RDONLY) for path in sorted(FUNCTIONS.glob(f"*/{name}"))]
         if files:
-            seconds = _cpu_seconds(lambda files=files, size=size: [os.pread(file, size, 0) for file in files], REREADS)
+            seconds = _cpu_seconds(partial(_read_all, files, size), REREADS)
             figure(f"floor: a read of this machine's {what}", f"{seconds / len(files) * 1e6:.2f} us")
         for file in files:
             os.close(file)

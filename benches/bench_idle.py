@@ -1,4 +1,4 @@
-"""What a herd of 64 FPGA ports costs while nothing happens: CPU time and wake-ups of each process."""
+"""The cost of an idle herd of 64 FPGA ports: CPU time and wake-ups of each process."""
 
 import asyncio
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def _processes(herd: Testbed) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Rate:
-    """What a process took in a second: time on a core, and wake-ups."""
+    """CPU time and wake-ups of a process per second."""
 
     cpu: float
     woken: float

@@ -1,4 +1,4 @@
-"""A storm in the kernel log: CPU time to take in 800 000 Xids, and as many lines of no interest, a part at a time.
+"""A storm in the kernel log: CPU time to read 800 000 Xids, and as many irrelevant lines, in parts.
 
 The log is a simulated node's: the device itself adds one read() a record, which is measured beside it by one of another
 device.
@@ -12,10 +12,9 @@ from pathlib import Path
 from measure import figure, headline
 
 from devherd._native import KernelLog
-from devherd.config.resolved import KernelLogOptions
-from devherd.health.kernel_log_rules import compiled_from, in_force
-from devherd.scanner.kernel_log import RECORDS_A_ROUND
-from devherd_sim.node.kernel_log import KernelLog as SimulatedLog
+from devherd.reasons.kernel_log_rules import compiled_from, in_force
+from devherd.scanner.host_events import RECORDS_A_ROUND
+from devherd_sim.node.kernel_events import KernelLog as SimulatedLog
 
 LINES = 800_000
 DISTINCT = 29
@@ -41,8 +40,8 @@ def main() -> None:
 
 
 def _taken_in(texts: list[str]) -> tuple[float, float]:
-    """CPU seconds in all, and of the longest part."""
-    rules = compiled_from(in_force(KernelLogOptions()).values())
+    """The total CPU seconds, and those of the longest part."""
+    rules = compiled_from(in_force((), ()).values())
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         node = SimulatedLog(Path(directory))
         node.begin()

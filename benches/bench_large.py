@@ -1,4 +1,4 @@
-"""10 000 devices on a node: the scan, the spool, and how long until the kubelet knows that one of them is gone."""
+"""10 000 devices on a node: the scan, the spool, and the time until the kubelet knows that one of them is gone."""
 
 import asyncio
 import json
@@ -11,10 +11,12 @@ from measure import figure, headline, median_seconds, megabytes, milliseconds, t
 
 from devherd import spool
 from devherd._native import Scanner
-from devherd.config import load, resolve
+from devherd.config.loader import load
+from devherd.config.resolution import resolve
 from devherd.device_plugin.snapshot import Snapshot
+from devherd.offers.device_plugin import resource_of
 from devherd.proto import spool_pb2
-from devherd.scanner.scan_once import scan_once
+from devherd.scanner.once import scan_once
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.testbed import Testbed
@@ -50,7 +52,7 @@ def _scan(path: Path, kind: str, options: dict[str, Any]) -> None:
     assert len(scanner.scan().devices) == DEVICES
     figure(f"scan, {kind}", milliseconds(median_seconds(scanner.scan, REPEATS)), "<= 300 ms", _floor(path, kind))
     figure(f"  health poll, {kind}", milliseconds(median_seconds(scanner.poll, REPEATS)))
-    figure("  scan to resources, in Python", milliseconds(median_seconds(lambda: scan_once(config), REPEATS)))
+    figure("  scan to offers, in Python", milliseconds(median_seconds(lambda: scan_once(config), REPEATS)))
 
 
 def _floor(path: Path, kind: str) -> str:
@@ -68,7 +70,7 @@ def _config(path: Path, options: dict[str, Any]) -> Any:
 
 
 def _resource(path: Path) -> spool_pb2.Resource:
-    return scan_once(_config(path, GENERIC)).resources[0]
+    return resource_of(scan_once(_config(path, GENERIC)).offers[0])
 
 
 def _spool(path: Path, resource: spool_pb2.Resource) -> None:

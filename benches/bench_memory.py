@@ -1,27 +1,33 @@
-"""Memory of a herd of 16 types, child by child, against bare plugins; and of nodes with one and with three vendors.
+"""Memory of nodes with one and with three vendors and with 16 types, process by process, against floors and peers.
 
-Proportional set size: pages that n processes share count 1/n for each. Private: pages that nobody else has. Herds and
-peers never run at the same time, so none lends pages to another; this process maps the same libraries and takes its
-small share from all alike. `--mappings` prints what the private memory of each kind of process is.
+Proportional set size within a herd: a page that n of its processes have counts 1/n for each, whatever else runs on the
+machine. Own: the pages that no other process of the herd has. The kubelet is a program in Go. Figures are taken after
+one Allocate of each resource and a scrape of /metrics. `--mappings` prints what the own memory of each process is.
 """
 
 import asyncio
 import contextlib
+import os
+import signal
 import statistics
+import subprocess
 import sys
+import urllib.request
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import bare_plugin
-from herds import TYPES, all_types, small_testbed
-from measure import figure, headline, megabytes, use_byte_code
-from processes import children, own_bytes, own_bytes_by_mapping, pss_bytes, threads
+from herds import TYPES, beside_go_kubelet
+from measure import figure, headline, machine, megabytes, use_byte_code
+from processes import Memory, children, memory_of, own_bytes_by_mapping, threads
 
 from devherd_sim.node.presets import preset
 from devherd_sim.node.spec import NodeSpec
 from devherd_sim.testbed import Testbed
 
 SETTLE_SECONDS = 3.0
-BARE_HERD = Path(__file__).with_name("bare_herd.py")
+FLOOR = Path(__file__).with_name("floor.py")
 ONE_VENDOR = "amd-8"
 THREE_VENDORS = ("amd-8", "rdma-2", "xilinx-2")
 _MAPPINGS = "--mappings" in sys.argv
@@ -30,90 +36,116 @@ _LARGEST = 8
 
 async def main() -> None:
     """Print the figures."""
-    headline(f"memory with {TYPES} resource types")
+    print(f"{machine()}, load {os.getloadavg()[0]:.1f}")
     use_byte_code()
-    async with small_testbed() as herd:
-        peers, forked = await _peers(herd), await _forked(herd)
-    async with small_testbed() as herd:
-        herd.command = (sys.executable, str(BARE_HERD))
-        floor = statistics.median(map(own_bytes, await _resources(herd, TYPES)))
-    async with small_testbed() as herd:
-        _print(herd, await _resources(herd, TYPES), floor)
-        figure("floor: bare grpcio plugin, forked, PSS", megabytes(statistics.median(forked)))
-        peer = megabytes(statistics.median(peers))
-        figure("peer: bare grpcio plugin by exec, PSS", peer, "", f"{TYPES} of them: {megabytes(sum(peers))}")
-    await _small("one vendor, one resource", preset(ONE_VENDOR), 1, "<= 45 MB")
     three = {
         key: value for name in THREE_VENDORS for key, value in preset(name).model_dump(exclude_defaults=True).items()
     }
-    await _small("three vendors", NodeSpec.model_validate(three), 4, "<= 39 to 84 MB, three plugins in Go")
+    async with beside_go_kubelet() as (herd, kubelet):  # not counted: it may have to compile
+        await herd.start_herd()
+        await kubelet.lists(TYPES)
+    await _node("a node with one vendor, one resource", preset(ONE_VENDOR), {}, 1, "<= 45 MB")
+    await _node("a node with three vendors, four resources", NodeSpec.model_validate(three), {}, 4)
+    await _node(f"{TYPES} resource types", preset("fpga-8"), None, TYPES)
+    await _bare()
 
 
-async def _peers(herd: Testbed) -> list[int]:
-    """The PSS of each of as many bare plugins."""
-    mark, names = herd.kubelet.events.mark(), [f"example.com/bare-{number}" for number in range(TYPES)]
-    with contextlib.ExitStack() as stack:
-        processes = [stack.enter_context(bare_plugin.started(herd.settings.kubelet_dir, name)) for name in names]
-        await all_types(herd, "list", mark)
+async def _node(title: str, node: NodeSpec, config: dict[str, Any] | None, types: int, aim: str = "") -> None:
+    headline(f"memory of {title}")
+    async with beside_go_kubelet(node, config) as (herd, kubelet):
+        await herd.start_herd()
+        await kubelet.lists(types)
         await asyncio.sleep(SETTLE_SECONDS)
-        return [pss_bytes(process.pid) for process in processes]
-
-
-async def _forked(herd: Testbed) -> list[int]:
-    """The PSS of each of as many bare plugins that share what was imported before the fork."""
-    mark, names = herd.kubelet.events.mark(), [f"example.com/bare-{number}" for number in range(TYPES)]
-    with bare_plugin.started(herd.settings.kubelet_dir, *names) as parent:
-        await all_types(herd, "list", mark)
+        _whole("the herd before anybody asks", _processes(herd).values())
+        await kubelet.allocate()
+        await asyncio.to_thread(_scrape, herd)
         await asyncio.sleep(SETTLE_SECONDS)
-        return [pss_bytes(pid) for pid in children(parent.pid)]
+        processes = _processes(herd)
+        _whole("the herd after an Allocate of each resource and a scrape", processes.values(), aim)
+        _print_each(processes)
+    with _asleep(len(processes)) as pids:
+        _whole(f"  floor: {len(pids)} processes with the same modules, asleep", pids)
 
 
-async def _resources(herd: Testbed, types: int) -> list[int]:
-    """The processes of the resources, once the kubelet has all of them and they rest."""
-    mark = herd.kubelet.events.mark()
-    await herd.start_herd()
-    await all_types(herd, "list", mark, types)
-    await asyncio.sleep(SETTLE_SECONDS)
-    found = [child.pid for name, child in herd.children().items() if name.startswith("resource:")]
-    if _MAPPINGS:
-        _print_mappings(f"{Path(herd.command[-1]).stem}'s resource child", found[0])
-    return found
+async def _bare() -> None:
+    headline("memory of the least that a plugin in Python can be")
+    names = [f"example.com/bare-{number}" for number in range(TYPES)]
+    async with beside_go_kubelet() as (herd, kubelet):
+        with bare_plugin.started(herd.settings.kubelet_dir, *names) as parent:
+            await kubelet.lists(TYPES)
+            await kubelet.allocate()
+            await asyncio.sleep(SETTLE_SECONDS)
+            _, *forks = memory_of([parent.pid, *children(parent.pid)])
+    _median(f"bare grpc.aio server, a fork of a fresh interpreter, {TYPES} of them", forks)
+    async with beside_go_kubelet() as (herd, kubelet):
+        with contextlib.ExitStack() as stack:
+            started = [stack.enter_context(bare_plugin.started(herd.settings.kubelet_dir, name)) for name in names]
+            await kubelet.lists(TYPES)
+            await kubelet.allocate()
+            await asyncio.sleep(SETTLE_SECONDS)
+            _whole(f"{TYPES} bare grpc.aio servers by exec", [process.pid for process in started])
+            _whole("one alone", [started[0].pid])
 
 
-def _print(herd: Testbed, resources: list[int], floor: float) -> None:
-    shares, private = [pss_bytes(pid) for pid in resources], statistics.median(map(own_bytes, resources))
-    extent = f"{megabytes(min(shares))} to {megabytes(max(shares))}"
-    figure("resource child, private", megabytes(private), "<= 1.3x", f"{private / floor:.2f}x the floor")
-    figure("  floor: bare grpc.aio server as its supervisor's child", megabytes(floor))
-    figure("  its PSS", megabytes(statistics.median(shares)), "", extent)
-    figure("  its threads", str(statistics.median(threads(pid) for pid in resources)))
-    _print_others(herd)
-
-
-def _print_others(herd: Testbed) -> None:
+def _processes(herd: Testbed) -> dict[str, int]:
     assert herd.herd is not None
-    pids = {"supervisor": herd.herd.pid} | {name: child.pid for name, child in herd.children().items()}
-    aims = {"scanner": "<= 10 MB", "exporter": "<= 9 MB"}
-    for name, pid in pids.items():
-        if not name.startswith("resource:"):
-            own = f"private {megabytes(own_bytes(pid))}, {threads(pid)} threads"
-            figure(f"{name}, PSS", megabytes(pss_bytes(pid)), aims.get(name, ""), own)
-            if _MAPPINGS:
-                _print_mappings(name, pid)
-    figure("the whole herd, PSS", megabytes(sum(map(pss_bytes, pids.values()))), "", f"{len(pids)} processes")
+    return {"supervisor": herd.herd.pid} | {name: child.pid for name, child in herd.children().items()}
 
 
-async def _small(title: str, node: NodeSpec, types: int, aim: str) -> None:
-    headline(f"memory of a node with {title}")
-    async with small_testbed(node, {}) as herd:
-        resources = await _resources(herd, types)
-        figure("aim for the whole herd, PSS", aim)
-        figure("resource child, PSS", megabytes(statistics.median(map(pss_bytes, resources))))
-        _print_others(herd)
+def _scrape(herd: Testbed) -> None:
+    with urllib.request.urlopen(f"http://{herd.settings.listen}/metrics", timeout=30) as answer:
+        answer.read()
+
+
+@contextlib.contextmanager
+def _asleep(processes: int) -> Iterator[list[int]]:
+    command = [sys.executable, str(FLOOR), str(processes)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        try:
+            assert parent.stdout is not None
+            parent.stdout.readline()
+            yield [parent.pid, *children(parent.pid)]
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+
+
+def _whole(name: str, pids: Iterable[int], aim: str = "") -> None:
+    memory = memory_of(pids)
+    figure(name, megabytes(sum(one.total for one in memory)), aim, f"{_parts(memory)}; {len(memory)} processes")
+
+
+def _print_each(processes: dict[str, int]) -> None:
+    by_name = dict(zip(processes, memory_of(processes.values()), strict=True))
+    resources = [name for name in processes if name.startswith("resource:")]
+    for name, memory in by_name.items():
+        if name not in resources:
+            _print(name, memory, f"{threads(processes[name])} threads")
+    _median(f"resource child ({threads(processes[resources[0]])} threads)", [by_name[name] for name in resources])
+    if _MAPPINGS:
+        for name in [*(name for name in processes if name not in resources), resources[0]]:
+            _print_mappings(name, processes[name])
+
+
+def _median(name: str, each: list[Memory]) -> None:
+    parts = [
+        statistics.median(part) for part in zip(*((one.anonymous, one.file, one.own) for one in each), strict=True)
+    ]
+    _print(name, Memory(*parts))
+
+
+def _print(name: str, memory: Memory, more: str = "") -> None:
+    notes = (_parts([memory]), f"own {megabytes(memory.own)}", more)
+    figure(f"  {name}", megabytes(memory.total), "", "; ".join(note for note in notes if note))
+
+
+def _parts(memory: Iterable[Memory]) -> str:
+    memory = list(memory)
+    anonymous, file = sum(one.anonymous for one in memory), sum(one.file for one in memory)
+    return f"{megabytes(anonymous)} anonymous, {megabytes(file)} of files"
 
 
 def _print_mappings(name: str, pid: int) -> None:
-    print(f"  private memory of {name}, by mapping:")
+    print(f"  own memory of {name}, by mapping:")
     by_mapping = sorted(own_bytes_by_mapping(pid).items(), key=lambda one: -one[1])
     for mapping, size in by_mapping[:_LARGEST]:
         print(f"    {size / 1e6:6.2f} MB  {mapping}")

@@ -1,4 +1,4 @@
-"""The status page of 44 and 10 000 devices: its size, what it costs, and when a browser shows it."""
+"""The status page of 44 and 10 000 devices: its size, its CPU time, and the time until a browser shows it."""
 
 import asyncio
 import gzip
@@ -64,7 +64,7 @@ def _ask(herd: Testbed, headers: dict[str, str]) -> tuple[bytes, str]:
 
 
 async def _first_paint(herd: Testbed) -> float:
-    """From the request on, in a browser that has nothing of it yet."""
+    """Seconds from the request, in a browser with an empty cache."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         page = await browser.new_page()

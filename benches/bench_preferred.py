@@ -35,7 +35,7 @@ class Host:
     peer_sizes: Sequence[int]
 
     def resource(self) -> spool_pb2.Resource:
-        """As the scanner writes it to the spool."""
+        """The resource as the scanner writes it to the spool."""
         resource = spool_pb2.Resource(name="example.com/gpu", preferred=spool_pb2.ALIGNED)
         for number, card in enumerate(self.cards):
             distances = {str(other): self.distance(card, other) for other in set(self.cards)}
@@ -43,7 +43,7 @@ class Host:
         return resource
 
     def for_peers(self) -> str:
-        """As rust/benches/vendor_policies.rs reads it."""
+        """The host as rust/benches/vendor_policies.rs reads it."""
         distances = [[self.distance(one, other) for other in self.cards] for one in self.cards]
         return json.dumps([self.policy, list(self.cards), distances, list(self.peer_sizes)])
 
@@ -108,7 +108,7 @@ def _hives(one: int, other: int) -> int:
 
 
 def _scattered(one: int, other: int) -> int:
-    """What no host is like; cards are closest to themselves."""
+    """Random distances, as on no host; cards are closest to themselves."""
     return 30 if one == other else random.Random(100 * min(one, other) + max(one, other)).randint(31, 1850)
 
 

@@ -1,4 +1,4 @@
-"""How long until the kubelet knows: after a start, after its own restart, after a child's death, after a device failed.
+"""Time until the kubelet knows: after a start, after its own restart, after a child's death, after a device failed.
 
 Each time ends when the kubelet has the devices, a moment after Register was answered. The kubelet is the embedded one,
 one thread of Python in this process: its own CPU time is part of every figure, and shown.
@@ -14,6 +14,7 @@ import bare_plugin
 from herds import SIMULATED, TYPES, all_types, small_testbed
 from measure import headline, ratio, timing, use_byte_code
 
+from devherd_sim.node import faults
 from devherd_sim.testbed import Testbed
 
 ROUNDS = 7
@@ -46,9 +47,9 @@ async def main() -> None:
         await one_round(times)
     timing("floor: exec of a bare grpcio plugin, one resource", times.floor)
     timing("start of `devherd run` to all registered", times.start, "<= 300 ms", _over(times.start, times))
-    timing("  of which the kubelet's own CPU", times.start_kubelet)
+    timing("  the kubelet's own CPU time in it", times.start_kubelet)
     timing("kubelet restarted at once, to all registered", times.restart, "<= 100 ms", _over(times.restart, times))
-    timing("  of which the kubelet's own CPU", times.restart_kubelet)
+    timing("  the kubelet's own CPU time in it", times.restart_kubelet)
     timing(
         f"kubelet back after {DOWN_SECONDS:.0f} s, to all registered", times.back, "<= 100 ms", _over(times.back, times)
     )
@@ -109,7 +110,7 @@ async def _kill(herd: Testbed, resource: str) -> float:
 
 async def _remove_node(herd: Testbed, port: str) -> float:
     mark, began = herd.kubelet.events.mark(), time.monotonic()
-    herd.node.remove_node(port)
+    faults.inject(herd.node, "node", port)
     return (await herd.kubelet.events.wait("list", since=mark)).at - began
 
 

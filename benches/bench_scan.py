@@ -84,7 +84,7 @@ def _rescan(root: Path) -> None:
 
 
 def _amd(root: Path, name: str) -> None:
-    """Links are read by the first scan alone."""
+    """Only the first scan reads links."""
     scanner = Scanner(str(root), settings("amd"))
     begin = time.perf_counter()
     devices = len(scanner.scan().devices)
@@ -139,7 +139,7 @@ def _read(path: Path) -> bytes:
 
 
 def _system_calls(root: Path, vendor: str, count: int) -> float | None:
-    """System calls for each device, or None where nothing counts them."""
+    """System calls per device, or None without strace."""
     calls = system_calls.of_scans(root, settings(vendor))
     if calls is None:
         print("  system calls: not counted, strace is not installed")

@@ -13,7 +13,8 @@ from measure import figure, headline, median_seconds, milliseconds
 from one_vendor import settings
 
 from devherd._native import Scanner
-from devherd.config import Config, Vendors
+from devherd.config.model import Config
+from devherd.config.vendors import Vendors
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec

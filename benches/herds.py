@@ -1,8 +1,11 @@
-"""The herds that are measured, each beside an embedded kubelet, which lives in the bench's own process."""
+"""The herds that are measured, beside an embedded kubelet in the bench's own process or one in another program."""
 
+import asyncio
 import contextlib
+import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ SIMULATED = [f"example.com/type-{number}" for number in range(14)]
 TYPES = 16
 """The simulated ones and the two accelerator functions of the preset `fpga-8`."""
 
+_PATIENCE_SECONDS = 60.0
 _SIXTEEN_TYPES = {"simulated": [{"name": name, "count": 4} for name in SIMULATED]}
 
 
@@ -29,6 +33,73 @@ def directory() -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path)
+
+
+class GoKubelet:
+    """The program in `kubelet/`: it has no page of a plugin in Python, and calls it by grpc-go, as the kubelet does."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.devices: dict[str, int] = {}
+        """The number of devices in the last list, by resource."""
+
+    async def ready(self) -> None:
+        """Wait until it listens."""
+        await self._event()
+
+    async def lists(self, resources: int) -> None:
+        """Wait until so many resources have sent a list with devices."""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while sum(1 for count in self.devices.values() if count) < resources:
+                await self._event()
+
+    async def allocate(self) -> None:
+        """Call Allocate once for each resource, for its first device."""
+        assert self._process.stdin is not None
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            for resource in list(self.devices):
+                self._process.stdin.write(f"allocate {resource}\n".encode())
+                while await self._event() != ("allocated", resource):
+                    pass
+
+    async def _event(self) -> tuple[str, str]:
+        assert self._process.stdout is not None
+        event = json.loads(await self._process.stdout.readline())
+        if event["kind"] == "list":
+            self.devices[event["resource"]] = event.get("devices", 0)
+        return event["kind"], event["resource"]
+
+
+@contextlib.asynccontextmanager
+async def beside_go_kubelet(
+    spec: str | NodeSpec = "fpga-8", config: dict[str, Any] | None = None
+) -> AsyncIterator[tuple[Testbed, GoKubelet]]:
+    """A herd that is yet to be started, and a kubelet in a program of its own. Raises RuntimeError without Go."""
+    program = _go_kubelet()
+    with directory() as path:
+        made = Testbed(
+            path, preset(spec) if isinstance(spec, str) else spec, _SIXTEEN_TYPES if config is None else config
+        )
+        process = await asyncio.create_subprocess_exec(
+            program, made.settings.kubelet_dir, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        try:
+            kubelet = GoKubelet(process)
+            await kubelet.ready()
+            yield made, kubelet
+        finally:
+            await made.stop_herd()
+            process.kill()
+            await process.wait()
+
+
+def _go_kubelet() -> Path:
+    go = shutil.which("go")
+    if go is None:
+        raise RuntimeError("NOT MEASURED: needs Go, for a kubelet that is another program")
+    program = Path(__file__).parents[1] / ".tools/benches/kubelet"
+    subprocess.run([go, "build", "-mod=readonly", "-o", program], cwd=Path(__file__).with_name("kubelet"), check=True)
+    return program
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def median_seconds(work: Callable[[], object], repeats: int) -> float:
-    """Median time of a call, after one that does not count."""
+    """Median time of a call, after a first call that does not count."""
     work()
     times = []
     for _ in range(repeats):
@@ -71,5 +71,5 @@ def machine() -> str:
 
 
 def versions() -> str:
-    """What is measured with what."""
+    """The versions of what is measured and of the tools."""
     return ", ".join(f"{name} {version(name)}" for name in ("devherd", "grpcio", "protobuf", "supervisor"))

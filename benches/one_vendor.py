@@ -3,11 +3,12 @@
 import json
 from collections.abc import Sequence
 
-from devherd.config import Vendors
+from devherd.config.model import Config
+from devherd.config.vendors import Vendors
 
 
 def settings(vendor: str = "", generic: Sequence[object] = ()) -> str:
     """Settings of the scan core for a simulated node with one vendor, or without any."""
     vendors = {name: {"enabled": name == vendor} for name in Vendors.model_fields}
-    settings = {"simulated_host": True, "probe_timeout": 2.0, "vendors": {**vendors, "generic": generic}}
-    return json.dumps(settings)
+    config = Config.model_validate({"vendors": vendors, "generic": generic})
+    return json.dumps(json.loads(config.native_json()) | {"simulated_host": True})

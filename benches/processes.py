@@ -1,16 +1,85 @@
-"""What a process costs, from /proc: memory, CPU time, wake-ups."""
+"""The cost of a process, from /proc: memory, CPU time, wake-ups."""
 
+import os
 import re
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PRESENT, _OF_FILE, _FRAME = 1 << 63, 1 << 61, (1 << 55) - 1
+"""Of an entry of /proc/PID/pagemap: https://docs.kernel.org/admin-guide/mm/pagemap.html."""
 
-def pss_bytes(pid: int) -> int:
-    """Proportional set size: its own pages, and its share of those it has in common with others."""
-    return _kibibytes(Path(f"/proc/{pid}/smaps_rollup").read_text(), "Pss")
+
+@dataclass(frozen=True)
+class Memory:
+    """The proportional set size of a process: a page that n processes have counts 1/n for each. In bytes."""
+
+    anonymous: float
+    """Anonymous pages: heap, stacks, written private pages of files."""
+    file: float
+    """Unmodified pages of files, and shared memory."""
+    own: float
+    """Pages in both parts that no other process has."""
+
+    @property
+    def total(self) -> float:
+        """The sum of both parts."""
+        return self.anonymous + self.file
+
+
+def memory_of(pids: Iterable[int]) -> list[Memory]:
+    """The memory of processes that stand for themselves: what others map of the same pages makes no share smaller.
+
+    So the sum is what they take together on a machine where nothing else runs. Page frames are for root to see: for
+    others it is what the kernel counts, smaller by what other processes share of interpreter and libraries.
+    """
+    frames = [[*_frames(pid)] for pid in pids]
+    if not all(any(frame for frame, _ in of_one) for of_one in frames):
+        return [_counted_by_the_kernel(pid) for pid in pids]
+    sharers = Counter(frame for of_one in frames for frame in {frame for frame, _ in of_one})
+    return [_memory(of_one, sharers) for of_one in frames]
+
+
+def _memory(frames: Iterable[tuple[int, bool]], sharers: Counter[int]) -> Memory:
+    sizes = {True: 0.0, False: 0.0}
+    own = 0
+    for frame, is_file in dict(frames).items():
+        sizes[is_file] += _PAGE / sharers[frame]
+        own += _PAGE if sharers[frame] == 1 else 0
+    return Memory(anonymous=sizes[False], file=sizes[True], own=own)
+
+
+def _frames(pid: int) -> Iterator[tuple[int, bool]]:
+    """The page frames that a process has, 0 where they are hidden, and whether a file's page is in it."""
+    with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
+        for start, end in _mappings(pid):
+            pagemap.seek(start // _PAGE * 8)
+            entries = array("Q", pagemap.read((end - start) // _PAGE * 8))
+            yield from ((entry & _FRAME, bool(entry & _OF_FILE)) for entry in entries if entry & _PRESENT)
+
+
+def _mappings(pid: int) -> Iterator[tuple[int, int]]:
+    """Start and end of what is mapped; not the kernel's own page at the end of the address space."""
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        start, end = (int(text, 16) for text in line.split()[0].split("-"))
+        if not line.endswith("[vsyscall]"):
+            yield start, end
+
+
+def _counted_by_the_kernel(pid: int) -> Memory:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    own = _kibibytes(rollup, "Private_Clean") + _kibibytes(rollup, "Private_Dirty")
+    file = _kibibytes(rollup, "Pss_File") + _kibibytes(rollup, "Pss_Shmem")
+    return Memory(anonymous=_kibibytes(rollup, "Pss_Anon"), file=file, own=own)
 
 
 def own_bytes(pid: int) -> int:
-    """The pages that nobody else has: what would be free without it."""
+    """The pages that no other process has: memory that its end frees."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return _kibibytes(rollup, "Private_Clean") + _kibibytes(rollup, "Private_Dirty")
 
@@ -28,12 +97,23 @@ def own_bytes_by_mapping(pid: int) -> dict[str, int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time on a CPU, of all threads, in nanosecond steps (utime has ticks of 10 ms)."""
-    return sum(int(task.joinpath("schedstat").read_text().split()[0]) for task in _tasks(pid)) / 1e9
+    """Time on a CPU, of all threads, those that have ended too, and of children that were waited for.
+
+    The process's own part is its CPU clock, in nanoseconds (utime and stime of /proc/PID/stat are the same in ticks of
+    10 ms); the children's part is in ticks.
+    """
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    fields = stat[stat.rindex(")") + 2 :].split()  # from field 3 on; cutime is field 16, cstime 17
+    return time.clock_gettime(_cpu_clock(pid)) + (int(fields[13]) + int(fields[14])) / _TICKS
+
+
+def _cpu_clock(pid: int) -> int:
+    """What clock_getcpuclockid(3) gives, which Python lacks: Linux makes it so (CPUCLOCK_SCHED of a process)."""
+    return (~pid << 3) | 2
 
 
 def wake_ups(pid: int) -> int:
-    """How often its threads have slept and were woken: their voluntary context switches."""
+    """How often the threads that it has now have slept and were woken: their voluntary context switches."""
     statuses = (task.joinpath("status").read_text() for task in _tasks(pid))
     return sum(int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)[0]) for status in statuses)
 

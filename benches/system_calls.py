@@ -11,7 +11,7 @@ from devherd._native import Scanner
 
 
 def of_scans(root: Path, settings: str) -> tuple[int, float] | None:
-    """How many the first scan of this host makes, and each further one; None without strace."""
+    """System calls of the first scan of this host and of each further scan; None without strace."""
     strace = shutil.which("strace")
     if strace is None:
         return None
@@ -33,7 +33,7 @@ def _count(strace: str, arguments: list[str]) -> int:
 
 
 def _counts(strace: str, arguments: list[str]) -> dict[str, int]:
-    """By name; `total` is their sum."""
+    """Calls by name; `total` is their sum."""
     with tempfile.NamedTemporaryFile("r") as summary:
         subprocess.run([strace, "-f", "-c", "-o", summary.name, sys.executable, __file__, *arguments], check=True)
         lines = re.findall(r"^\s*[\d.]+\s+\S+\s+\S+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", summary.read(), re.MULTILINE)

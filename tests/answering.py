@@ -1,13 +1,25 @@
 """The scan core, with what a container gets for each device, and what is wrong with it, beside the device."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devherd import config
 from devherd._native import Device, Edits, Finding, Scan, Scanner
-from devherd.health.registry import MEANINGS
-from devherd.scanner.scan_core import native_scanner, settled_looks
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.reasons.registry import MEANINGS
+from devherd.scanner.core import native_scanner, settled_looks
+
+
+def core_settings(host_root: Path | str, **sections: Mapping[str, Any]) -> str:
+    """The settings of the scan core by the default configuration, with these options of vendors as it has them."""
+    settings = json.loads(Config(host_root=Path(host_root)).native_json())
+    for section, options in sections.items():
+        settings["vendors"][section] |= options
+    return json.dumps(settings)
+
 
 PARTS = {"envs", "annotations", "nodes", "mounts", "hooks", "cdi_devices", "specs"}
 
@@ -27,11 +39,12 @@ class Answered:
 
 
 class AnsweredScan:
-    """A scan whose devices are answered."""
+    """A scan whose devices are answered; `left_out` are those that their vendor does not offer, with why."""
 
     def __init__(self, scanner: Scanner, scan: Scan) -> None:
         self.scan = scan
         polled = {(look.card, look.id): look.findings for look in settled_looks(scanner)}
+        self.left_out = {device.id: why for device in scan.devices if (why := scanner.left_out(device))}
         self.devices = [
             Answered(
                 device,
@@ -39,6 +52,7 @@ class AnsweredScan:
                 reasons_in([*device.findings, *polled.get((device.card, device.id), ())]),
             )
             for device in scan.devices
+            if device.id not in self.left_out
         ]
 
     def __getattr__(self, name: str) -> Any:
@@ -92,5 +106,5 @@ def edits_of(scanner: Scanner, scan: Scan, device: Device, way: str = "device-pl
 
 def scanner_of(root: Path, **settings: Any) -> tuple[Scanner, Scan]:
     """The scan core as a configuration makes it, and its first scan of a host."""
-    scanner = native_scanner(config.resolve(config.Config.model_validate({"host_root": root, **settings})))
+    scanner = native_scanner(resolve(Config.model_validate({"host_root": root, **settings})))
     return scanner, scanner.scan()

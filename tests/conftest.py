@@ -10,15 +10,34 @@ from charts import Helm
 from go_program import GoProgram
 from hypothesis import settings
 from not_tested import not_tested
+from seeds import IS_RANDOM, SEED
 
 FETCHED_TOOLS = Path(__file__).parents[1] / ".tools" / "bin"
 
 HELM_AND_KUBECTL = GoProgram(Path(__file__).parent / "deploy/programs", "helm_and_kubectl", "Helm and kubectl")
 
-settings.register_profile("devherd", deadline=None)  # a busy machine is no defect
-settings.load_profile("devherd")
+# A busy machine is no defect, so there is no deadline.
+settings.register_profile("devherd", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile("random" if IS_RANDOM else "devherd")
 
 tempfile.tempdir = str(scratch.place())  # also where pytest puts what tmp_path names
+
+
+def pytest_addoption(parser):
+    parser.addoption("--rest", action="store_true", help="what `make test` leaves out: all but `testpaths`")
+
+
+def pytest_report_header():
+    return f"seed: {SEED}; the same again: DEVHERD_TEST_SEED={SEED}, another: DEVHERD_TEST_SEED=random"
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("rest"):
+        played = [config.rootpath / path for path in config.getini("testpaths")]
+        left = [item for item in items if not any(item.path.is_relative_to(path) for path in played)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(left)])
+        items[:] = left
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from devherd.config import Config, resolve
-from devherd.inventory_json import inventory_json
-from devherd.scanner.scan_once import scan_once
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.instance.inventory_json import inventory_json
+from devherd.scanner.once import scan_once
 from devherd_sim.testbed import Testbed
 
 KVM, SERIAL, CAMERA = (f"devic.es/{name}" for name in ("kvm", "serial", "camera"))
@@ -48,7 +49,7 @@ Told = dict[str, dict[str, dict[str, Any]]]
 def scanned(root: Path, config: dict[str, Any] = CONFIG) -> Told:
     """What `devherd scan --output json` says, by resource and id; there is nothing that it could not do."""
     report = scan_once(resolve(Config.model_validate({"host_root": str(root), **config})))
-    told = inventory_json(report.resources, report.problems, report.duration_seconds)
+    told = inventory_json(report.offers, report.problems, report.duration_seconds)
     assert told["problems"] == []
     return {one["name"]: {device["id"]: device for device in one["devices"]} for one in told["resources"]}
 

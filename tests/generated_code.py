@@ -1,4 +1,4 @@
-"""Fails when the protobuf modules are not what proto/ makes today."""
+"""Fails when the protobuf modules are not what proto/ makes today, or the sections not what the models do."""
 
 import filecmp
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "python" / "devherd" / "proto"
+FROM_MODELS = ("python/devherd/config/sections.py", "rust/tests/settings/defaults.json")
 
 
 def generate(target: Path) -> None:
@@ -26,9 +27,15 @@ def main() -> int:
         made = Path(directory) / "devherd" / "proto"
         names = sorted(path.name for path in made.iterdir())
         stale = [name for name in names if not filecmp.cmp(made / name, COMMITTED / name, shallow=False)]
+        subprocess.run([sys.executable, ROOT / "python" / "generate.py", directory], check=True)
+        of_models = [
+            name for name in FROM_MODELS if not filecmp.cmp(Path(directory) / name, ROOT / name, shallow=False)
+        ]
     for name in stale:
         print(f"python/devherd/proto/{name} is not what proto/ makes: run `make proto`", file=sys.stderr)
-    return bool(stale) or not names
+    for name in of_models:
+        print(f"{name} is not what the models of the configuration make: run `make models`", file=sys.stderr)
+    return bool(stale or of_models) or not names
 
 
 if __name__ == "__main__":

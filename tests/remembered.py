@@ -1,12 +1,11 @@
 """What a scanner that is started again knows of what an earlier one left."""
 
 from devherd.health.policy import Earlier
-from devherd.health.verdicts_file import earlier_in
-from devherd.health.verdicts_file import message_of as verdicts_of
-from devherd.inventory import Inventory
+from devherd.health.verdicts import earlier_in
+from devherd.health.verdicts import message_of as verdicts_of
+from devherd.inventory import Inventory, inventory_of, message_of
 from devherd.proto import devices_pb2, health_pb2
-from devherd.scanner.devices_file import inventory_of, message_of
-from devherd.scanner.moment import now
+from devherd.scanner.core import now
 from devherd.scanner.pipeline import Pipeline
 
 

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from tables import table
 
-from devherd.config import COMMON_OPTIONS
-from devherd.config.examples import EXAMPLES
-from devherd.config.facts import EXAMPLES as FORMS
-from devherd.config.facts import OF_EVERY_DEVICE, OF_VENDOR
-from devherd.config.keys import REQUIRED, Key, keys_of
-from devherd.config.model import Config
-from devherd.config.selectors import Selector
+from devherd.config.checks import FACT_EXAMPLES as FORMS
+from devherd.config.checks import FACTS_OF_EVERY_DEVICE, FACTS_OF_VENDOR
+from devherd.config.describe import EXAMPLES, REQUIRED, Key, keys_of
+from devherd.config.model import Config, Selector
+from devherd.settings import COMMON_OPTIONS
 
 HEAD = """\
 # Configuration
@@ -111,8 +109,8 @@ def _options(name: str) -> str:
 
 def _facts() -> Iterator[str]:
     yield MATCH
-    rows = [("every device", _listed(OF_EVERY_DEVICE))]
-    rows += [(f"`{vendor}`", _listed(facts)) for vendor, facts in OF_VENDOR.items() if facts]
+    rows = [("every device", _listed(FACTS_OF_EVERY_DEVICE))]
+    rows += [(f"`{vendor}`", _listed(facts)) for vendor, facts in FACTS_OF_VENDOR.items() if facts]
     yield table(("vendor", "facts"), rows)
     yield AFTER_FACTS
     yield table(("fact", "looks like"), [(f"`{fact}`", _listed(forms)) for fact, forms in FORMS.items()])

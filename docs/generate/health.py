@@ -9,10 +9,10 @@ from typing import Any
 from tables import table
 
 from devherd._native import Finding, health_sources
-from devherd.health import words
+from devherd.health import verdicts
 from devherd.health.held import Held
-from devherd.health.kernel_log_rules import Rule, shipped
-from devherd.health.registry import MEANINGS, Meaning
+from devherd.reasons.kernel_log_rules import Rule, shipped
+from devherd.reasons.registry import MEANINGS, Meaning
 
 HERE = Path(__file__).parent
 UNKNOWN = "what health.toml does not say"
@@ -62,21 +62,19 @@ NVIDIA's plugin 0.20, gpud of August 2026 and NVSentinel of July 2026, by their 
 def page() -> str:
     """The whole page."""
     data = tomllib.loads((HERE / "health.toml").read_text("utf-8"))
-    parts = [HEAD, "## Sources\n", *_sources(data["source"]), AFTER_SOURCES, _rules(shipped())]
+    parts = [HEAD, "## Sources\n", *_sources(data["looks_at"]), AFTER_SOURCES, _rules(shipped())]
     parts += [NOT_READ, _not_read(data["not_read"]), AFTER_RULES]
     parts += [_ways(data["way"]), _elsewhere(data["elsewhere"])]
     return "\n".join(parts)
 
 
-def _sources(known: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    core = {source.name: source for source in health_sources()}
+def _sources(looks_at: Mapping[str, str]) -> Iterator[str]:
+    sources = {source.name: source for source in health_sources()}
     for name in sorted({source for source, _ in MEANINGS}):
-        about = known.get(name, {})
-        reads = core[name].reads if name in core else about.get("reads", UNKNOWN)
-        document = core[name].document if name in core else about.get("document", UNKNOWN)
+        source = sources[name]
         yield f"### `{name}`\n"
-        yield f"Looks at {about.get('looks_at', UNKNOWN)}. Read: {reads}. Documented: {document}.\n"
-        yield _reasons({reason: meaning for (source, reason), meaning in MEANINGS.items() if source == name}, name)
+        yield f"Looks at {looks_at.get(name, UNKNOWN)}. Read: {source.reads}. Documented: {source.document}.\n"
+        yield _reasons({reason: meaning for (of, reason), meaning in MEANINGS.items() if of == name}, name)
 
 
 def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:
@@ -92,7 +90,7 @@ def _by_meaning(by_value: Mapping[str, Meaning]) -> Iterator[tuple[str, Meaning]
     """Values that do the same in one row."""
     alike: dict[tuple[object, ...], dict[str, Meaning]] = {}
     for value, meaning in by_value.items():
-        same = meaning.action, meaning.clears, meaning.after, meaning.hold
+        same = meaning.action, meaning.clears, meaning.quiet_seconds, meaning.evidence, meaning.after, meaning.hold
         alike.setdefault(same, {})[value] = meaning
     for meanings in alike.values():
         thresholds = dict.fromkeys(meaning.threshold for meaning in meanings.values())
@@ -103,7 +101,7 @@ def _row(source: str, reason: str, meaning: Meaning) -> tuple[str, str, str]:
     held = Held(Finding(source=source, reason=reason), meaning, 0.0, 0.0, 0.0, 0.0, "")
     after = f", for {meaning.after:g} s" if meaning.after else ""
     new = "; a warning where it stood at the first look" if meaning.only_when_new else ""
-    return meaning.action, f"{meaning.threshold}{after}{new}", words.way_back(held, RECOVER_AFTER)
+    return meaning.action, f"{meaning.threshold}{after}{new}", verdicts.way_back(held, RECOVER_AFTER)
 
 
 def _rules(rules: Iterable[Rule]) -> str:

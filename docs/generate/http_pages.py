@@ -8,8 +8,8 @@ from typing import Any
 from tables import table
 
 from devherd.config.web_config import WebConfig
-from devherd.exporter import connections
 from devherd.exporter import main as exporter
+from devherd.exporter import server
 
 NAME = "http"
 """A module of this name would take the place of Python's own."""
@@ -57,8 +57,8 @@ basic_auth_users:
 ```
 
 * The file is read at the start and at each reload (SIGHUP); one that is wrong is refused as any configuration is, and
-  the one before stays in force. New certificates are served within a second without a reload. While there is no
-  certificate that can be used, nothing is served over TCP.
+  the one before stays in force. New certificates are served within a second without a reload. Without a usable
+  certificate, TCP is not served.
 * `/healthz` and `/readyz` answer everybody, because the kubelet's probes can bring neither password nor certificate.
   Everybody else without a certificate that is required gets 403.
 * Unix sockets are served without TLS and password. They have mode 0660, and the group of their directory where that has
@@ -153,16 +153,16 @@ def _not_supported() -> str:
 
 
 def _limits() -> str:
-    most, of_a_client = connections.MOST_CONNECTIONS, connections.MOST_OF_A_CLIENT
+    most, of_a_client = server.MOST_CONNECTIONS, server.MOST_OF_A_CLIENT
     rows = {
         "connections": f"{most}, and {of_a_client} from one address; then the longest that waits for its client ends",
         "handshakes of TLS that have begun": (
-            f"{connections.MOST_HANDSHAKES}, and {connections.MOST_HANDSHAKES_OF_A_CLIENT} from one address; "
-            f"each {connections.HANDSHAKE_SECONDS:.0f} s"
+            f"{server.MOST_HANDSHAKES}, and {server.MOST_HANDSHAKES_OF_A_CLIENT} from one address; "
+            f"each {server.HANDSHAKE_SECONDS:.0f} s"
         ),
-        "a request": f"{connections.REQUEST_SECONDS:.0f} s",
-        "reading an answer": f"{connections.ANSWER_SECONDS:.0f} s",
-        "between two requests": f"{connections.IDLE_SECONDS:.0f} s",
-        "unread answers": f"{connections.MOST_UNREAD_BYTES >> 20} MiB together; then the slowest reader's ends",
+        "a request": f"{server.REQUEST_SECONDS:.0f} s",
+        "reading an answer": f"{server.ANSWER_SECONDS:.0f} s",
+        "between two requests": f"{server.IDLE_SECONDS:.0f} s",
+        "unread answers": f"{server.MOST_UNREAD_BYTES >> 20} MiB together; then the slowest reader's ends",
     }
     return table(("what", "limit"), rows.items())

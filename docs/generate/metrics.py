@@ -7,11 +7,12 @@ from typing import Any, get_args
 
 from tables import table
 
-from devherd import counted
-from devherd.config.resolved import DeviceMetrics
+from devherd import counters
+from devherd.config.sections import DeviceMetrics
 from devherd.counters import Counter, Histogram
-from devherd.exporter import device_metrics, observed
-from devherd.instance import Herd
+from devherd.exporter import metrics
+from devherd.exporter.declarations import ALL, Observed
+from devherd.instance.read import Herd
 
 HERE = Path(__file__).parent
 
@@ -51,7 +52,7 @@ def page() -> str:
     return "\n".join([HEAD, *groups, SETTINGS, _settings(), EXAMPLES, *_examples(data["example"])])
 
 
-METRICS = {each.name: each for each in (*observed.ALL, *counted.BY_RESOURCE_CHILDREN, *counted.BY_THE_SCANNER)}
+METRICS = {each.name: each for each in (*ALL, *counters.BY_RESOURCE_CHILDREN, *counters.BY_THE_SCANNER)}
 
 
 def _group(group: Mapping[str, Any]) -> Iterator[str]:
@@ -72,7 +73,7 @@ def _group(group: Mapping[str, Any]) -> Iterator[str]:
 
 def _type(name: str) -> str:
     metric = METRICS[name]
-    if isinstance(metric, observed.Observed):
+    if isinstance(metric, Observed):
         return metric.type
     return "counter" if isinstance(metric, Counter) else "histogram"
 
@@ -93,8 +94,8 @@ def _settings() -> str:
 
 
 def _kept(setting: DeviceMetrics) -> set[str]:
-    gauges = {family.name for family in device_metrics.families(Herd(), None, setting)}
-    return gauges | {metric.name for metric in counted.OF_DEVICES if setting != "none"}
+    gauges = {family.name for family in metrics.device_families(Herd(), None, setting)}
+    return gauges | {metric.name for metric in counters.OF_DEVICES if setting != "none"}
 
 
 def _examples(examples: list[Mapping[str, str]]) -> Iterator[str]:

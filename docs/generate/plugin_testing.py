@@ -6,7 +6,7 @@ from pathlib import Path
 from tables import table
 
 from devherd_sim import pytest_plugin
-from devherd_sim.kubelet.check.finding import CURES
+from devherd_sim.kubelet.plugin_findings import CURES
 
 NAME = "test-your-plugin"
 """A page's name may have dashes, a module's may not."""

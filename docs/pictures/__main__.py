@@ -14,7 +14,7 @@ from playwright.async_api import async_playwright
 
 from devherd_sim.node import faults
 from devherd_sim.node.amd import AmdSpec
-from devherd_sim.node.fpga_card import AFU_IDS
+from devherd_sim.node.intel_fpga import AFU_IDS
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.rdma import RdmaSpec
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
@@ -50,7 +50,7 @@ async def _set_the_scene(testbed: Testbed) -> None:
     await kubelet.allocate("amd.com/gpu", 2, pod="render-7", namespace="studio")
     faults.inject(node, "xid", node.nvidia.addresses()[6])
     await kubelet.until_allocatable("nvidia.com/gpu", 7, within=60)
-    node.fail_port("dfl-port.0")
+    faults.inject(node, "fpga-errors", "dfl-port.0")
     await kubelet.until_allocatable("example.com/compression", 0, within=60)
 
 

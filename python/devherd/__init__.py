@@ -1,9 +1,9 @@
 """One supervisor for every FPGA, GPU and other device on a Kubernetes node.
 
-The way of the data, module by module:
+Data flow, module by module:
 
-    _native (Rust: sysfs, procfs, /dev)  →  inventory  →  health  →  resources  →  spool          [the scanner process]
-    spool  →  supervisor (forks one child per file)
-    spool  →  plugin (one process per resource type)  →  kubelet
+    _native (Rust: sysfs, procfs, /dev)  →  inventory  →  offers, health  →  spool                 [the scanner process]
+    spool  →  supervisor (forks one child per resource)
+    spool  →  device_plugin (one process per resource)  →  kubelet
     spool  →  exporter, cli
 """

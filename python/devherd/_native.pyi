@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, final
+from typing import Final, Literal, final
 
 __all__ = [
     "Device",
     "Devlink",
     "DirectoryWatch",
     "Edits",
+    "Evidence",
     "Fact",
     "Finding",
     "HealthReporter",
@@ -36,7 +37,6 @@ __all__ = [
     "check_kernel_log_rules",
     "die_with_parent",
     "health_sources",
-    "let_go_of_library_pages",
     "make_immortal",
     "nvml_facts",
     "restrict",
@@ -104,8 +104,7 @@ class Platform:
 class Finding:
     """What one source saw of one device; immutable, hashable, equal by value.
 
-    `detail` and `value` become one line of at most 200 and 100 characters. rust/src/health/finding.rs documents the
-    fields.
+    `detail` and `value` become one line of at most 200 and 100 characters. rust/src/finding.rs documents the fields.
     """
 
     def __new__(
@@ -127,6 +126,19 @@ class Finding:
     @property
     def count(self) -> int:
         """How many events the source has counted since it began; 0 for what holds as long as it is seen."""
+
+@final
+class Evidence:
+    """What shows that the cause of an event is gone. rust/src/health/source.rs documents the words."""
+
+    REBOUND: Final[str]
+    READDED: Final[str]
+    REBOOTED: Final[str]
+    RECOVERY_NONE: Final[str]
+    RECOVERY_UNASKED: Final[str]
+    SOURCE_CLEARED: Final[str]
+    OPERATOR: Final[str]
+    ALL: Final[frozenset[str]]
 
 @final
 class Meaning:
@@ -155,7 +167,10 @@ class Meaning:
         """Whether what stands at the first look at a device is a warning only."""
     @property
     def threshold(self) -> str:
-        """What it takes for the source to say it, for people."""
+        """When it is raised, for people."""
+    @property
+    def by_value(self) -> list[tuple[str, Meaning]]:
+        """Meanings of their own for certain values of the finding."""
 
 @final
 class HealthSource:
@@ -166,12 +181,15 @@ class HealthSource:
     @property
     def reads(self) -> str: ...
     @property
+    def is_of_scan_core(self) -> bool:
+        """Whether the scan core looks itself; for all others a process or module in Python does."""
+    @property
     def document(self) -> str: ...
     @property
     def meanings(self) -> list[Meaning]: ...
 
 def health_sources() -> list[HealthSource]:
-    """Every source of the scan core, in the order in which a device is looked at."""
+    """Every source: those of the scan core, in the order in which a device is looked at, then those of Python."""
 
 @final
 class Look:
@@ -188,7 +206,7 @@ class Look:
         """Sorted by source, reason and file."""
     @property
     def not_looked(self) -> dict[str, str]:
-        """Why a source did not look, by its name; what it said before still stands.
+        """Why a source did not look, by its name; its earlier findings stay in force.
 
         The name is empty where no source looked: the card does not answer, nobody was left to ask, or a look failed.
         """
@@ -212,6 +230,7 @@ class Device:
         card: str = ...,
         resource_name: str | None = None,
         first_sight_resource_name: str | None = None,
+        shares: Sequence[str] = ...,
         findings: Sequence[Finding] = ...,
         numa_nodes: Sequence[int] = ...,
         numa_source: str = ...,
@@ -229,6 +248,9 @@ class Device:
     def resource_name(self) -> str | None: ...
     @property
     def first_sight_resource_name(self) -> str | None: ...
+    @property
+    def shares(self) -> list[str]:
+        """The ids under which containers share it, its own id first; empty for a device that is not shared."""
     @property
     def findings(self) -> list[Finding]:
         """What the scan itself came across, sorted by source, reason and file."""
@@ -432,6 +454,12 @@ class Scanner:
 
     def watch_also(self, devices: list[Device]) -> None:
         """Keep an eye on devices that the last scan could not examine, in every poll until others are given."""
+    def device_dumps(self, beat: Callable[[], object] | None = None) -> list[tuple[str, Finding]]:
+        """All dumps that drivers have made of devices' states: path of the device on the host, and its finding.
+
+        Raises OSError with the reason where they cannot be listed, or a read has not come back in time.
+        """
+
     def leave_alone(self, sources: set[str]) -> None:
         """Look at nothing for these sources until others are given: what they last said stays."""
     def new_memories(self) -> list[tuple[tuple[str, str, str, str], str]] | None:
@@ -457,6 +485,9 @@ class Scanner:
 
         None for a device of a vendor that is not asked for. Device and platform may be of any scan, or restored.
         """
+
+    def left_out(self, device: Device) -> str | None:
+        """Why the options keep a device out of the offers; None if it is offered."""
 
     def watched_directories(self) -> list[str]: ...
 
@@ -554,19 +585,19 @@ class HealthReporter:
 class Devlink:
     """The health reporters of this network namespace, or of a simulated node.
 
-    `dump` asks for everything, and from then on `hear` takes in what was said since the last call, without waiting.
-    Where that is not enough to know how things are (`is_stale`), another `dump` is. It calls `beat` every half second
-    while it waits, and raises TimeoutError where the kernel does not answer in time. Both raise OSError.
+    `dump` asks for everything; from then on `receive` applies the notifications since the last call, without waiting.
+    If `is_stale`, another `dump` is needed: it calls `beat` every half second while it waits, and raises TimeoutError
+    if the kernel does not answer in time. Both raise OSError.
     """
 
     def __new__(cls, deadline_seconds: float, simulated_node: str | None = None) -> Devlink:
-        """Asks nobody yet. ValueError for a deadline that is none."""
+        """Sends no request yet. ValueError for a deadline that is not positive."""
     @property
     def is_open(self) -> bool:
         """Whether it listens: not before the first `dump`, and never where the kernel has no devlink."""
     def fileno(self) -> int:
         """ValueError while it is not open."""
-    def hear(self) -> None: ...
+    def receive(self) -> None: ...
     def dump(self, beat: Callable[[], object] | None = None) -> None: ...
     @property
     def is_stale(self) -> bool: ...
@@ -608,9 +639,6 @@ def check_kernel_log_rules(rules: Sequence[tuple[str, str, str]]) -> None:
     """Refuse a pattern that is none, or too large, with ValueError."""
 
 def die_with_parent(signal: int) -> None: ...
-def let_go_of_library_pages() -> None:
-    """Take what a start has read and run of libraries out of memory; what is needed again is in the page cache."""
-
 def make_immortal(objects: list[object]) -> int:
     """Has the interpreter count no more references to functions, their code, types, tuples and modules; how many.
 
@@ -635,7 +663,7 @@ class NvmlWatch:
         """
 
     def wait(self, milliseconds: int) -> str:
-        """What happens within so many milliseconds, at once when it does: JSON (`Waited` in nvml/reading.rs)."""
+        """What happens within so many milliseconds, at once when it does: JSON (`Waited` in nvml/watch.rs)."""
 
     def look(self, gpus: Sequence[str]) -> str:
         """The health of those of these GPUs that are open, as a JSON list (`Reading`)."""
@@ -658,7 +686,7 @@ def restrict(
 ) -> list[str]:
     """Give up everything but this, for good and for all that will be started; what the kernel cannot enforce, in words.
 
-    `devherd.supervisor.access.Access` documents the fields. For a process with one thread. Raises OSError.
+    `devherd.supervisor.sandbox.Access` documents the fields. For a process with one thread. Raises OSError.
     """
 
 def sandbox_missing() -> list[str]:

@@ -1,4 +1,4 @@
-"""Delays between attempts that keep failing: each twice as long as the last, up to a longest."""
+"""Delays between attempts that keep failing: each twice as long as the last, up to a limit."""
 
 import random
 
@@ -8,7 +8,8 @@ _DOUBLINGS = 32  # far beyond any longest delay, and far below what a float can 
 class Backoff:
     """Doubles from `first` to `longest` seconds until it is reset.
 
-    `jitter` is the share of a delay that chance takes off, so that processes which failed together do not try together.
+    `jitter` is the largest random fraction by which a delay is shortened, so that processes that failed together do not
+    try again together.
     """
 
     def __init__(self, first: float, longest: float, jitter: float = 0.0) -> None:
@@ -19,25 +20,25 @@ class Backoff:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no delay was given since the reset."""
+        """True if no delay was returned since the last reset."""
         return self._given == 0
 
     @property
     def is_longest(self) -> bool:
-        """Whether delays do not grow any more."""
+        """True if the delay has reached its limit."""
         return self._whole(self._given) == self._longest
 
     def seconds(self) -> float:
-        """The delay that is due now; the one after it will be twice as long."""
+        """The next delay in seconds; the one after it is twice as long."""
         self._given += 1
         return self.after(self._given - 1)
 
     def after(self, delays: int) -> float:
-        """The delay after this many others."""
+        """The delay in seconds that follows `delays` earlier ones."""
         return self._whole(delays) * (1 - self._jitter * random.random())  # noqa: S311 - chance, not secrecy
 
     def reset(self) -> None:
-        """All is well: the next delay is the first one again."""
+        """Start again with the first delay."""
         self._given = 0
 
     def _whole(self, delays: int) -> float:

@@ -1,33 +1,32 @@
-"""A directory of configurations, from which a label of the node chooses: a ConfigMap with a file for each kind of node.
+"""A directory of configurations, one for each kind of node; a node label selects one.
 
-The supervisor looks here once a second, so nothing is imported that it does not need.
+The supervisor uses it once a second; it imports nothing that the supervisor does not need.
 """
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from devherd.errors import UsageError
 
 DEFAULT_LABEL = "nvidia.com/device-plugin.config"
-"""That of NVIDIA's plugin, whose nodes have it already."""
+"""The label key of NVIDIA's device plugin, which many nodes already have."""
 FALLBACK = "default"
-"""The name that is looked for where nobody names a default."""
+"""The file used if neither a label nor the options name one."""
 _SUFFIXES = ("", ".yaml", ".yml")
 _LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Configurations:
-    """The directory, the label's key, and the name that counts where the node has no such label."""
+    """The directory, the label's key, and the name used if the node has no such label."""
 
     directory: Path
     label: str = DEFAULT_LABEL
     default: str = ""
-    """Empty: `default` if there is such a file, else the only file."""
+    """Empty: the only file, or `default` if there are several."""
 
     def file_of(self, value: str) -> Path:
-        """The file that the label's value names, empty being no label. Raises UsageError when there is none."""
+        """The file for a value of the label, empty for no label. Raises UsageError if there is no such file."""
         names = self.names()
         if value:
             return self._named(value, names, f"no configuration `{value}`", f"the node's label {self.label} names it")
@@ -39,7 +38,7 @@ class Configurations:
         return self._named(FALLBACK, names, f"no configuration `{FALLBACK}`", why)
 
     def names(self) -> list[str]:
-        """Of the files; those that Kubernetes keeps for itself begin with dots. Raises UsageError."""
+        """The names of the files, without Kubernetes' own, which begin with a dot. Raises UsageError if unreadable."""
         try:
             return sorted(
                 path.name for path in self.directory.iterdir() if not path.name.startswith(".") and path.is_file()
@@ -55,29 +54,5 @@ class Configurations:
         for suffix in _SUFFIXES:
             if f"{name}{suffix}" in names:
                 return self.directory / f"{name}{suffix}"
-        there = f"name one of those that are there: {', '.join(names[:_LISTED])}" if names else "put a file there"
+        there = f"name an existing one: {', '.join(names[:_LISTED])}" if names else "put a file there"
         raise UsageError(f"{what} in {self.directory}", why, there)
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the API server has said of the label."""
-
-    label: str
-    value: str
-    """Empty: the node has no such label."""
-    asked_timestamp_seconds: float
-    """Wall clock: it distinguishes the answer of this process from that of an earlier one."""
-
-
-def content_of(told: Told) -> bytes:
-    """Of the file that `told_in` reads."""
-    return json.dumps(asdict(told)).encode()
-
-
-def told_in(file: Path) -> Told | None:
-    """The last answer; None where there is none."""
-    try:
-        return Told(**json.loads(file.read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return None

@@ -1,9 +1,9 @@
-"""Errors for users: what failed, why, and what to do about it."""
+"""Errors for users: what failed, why, and the cure."""
 
 import re
 from enum import IntEnum
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")  # an error is one line, whatever a user has typed
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")  # escaped, so that an error is one line
 
 
 class ExitCode(IntEnum):
@@ -41,6 +41,6 @@ class AlreadyRunningError(DevherdError):
 
 
 class UnreachableError(DevherdError):
-    """The program to ask is not running."""
+    """The program that must answer is not running."""
 
     exit_code = ExitCode.UNREACHABLE

@@ -1,51 +1,66 @@
-"""What is known of the host's devices: the last scan, and what it must not forget.
+"""Known devices of the host: those of the last scan and those that are gone or cannot be examined now.
 
-A device keeps its resource while that is unknown (being reprogrammed, unreadable), stays in the list as
-`gone` for a while after it vanished, and stays as it was while its card cannot be looked at; from then on it can only
-get worse. A pure state machine: no I/O, and time is an argument.
+A device keeps its resource while that is unknown (reprogrammed, unreadable), is listed as `gone` for a while after it
+has vanished, and keeps its facts while its card cannot be examined; meanwhile its health can only get worse.
+`Inventory` is a pure state machine: no I/O, time is an argument. `DevicesFile` keeps it in `<run-dir>/devices.pb`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from devherd import spool
+from devherd._native import Device, Fact, HostPath, Platform
+from devherd.proto import devices_pb2
+
 if TYPE_CHECKING:
-    from devherd._native import Device, Finding, NotExamined, Platform, Scan
+    from google.protobuf.internal.containers import MessageMap
+
+    from devherd._native import Finding, NotExamined, Scan
     from devherd.proto import spool_pb2
 
 DeviceKey = tuple[str, str, str]
-"""Vendor, card and device id. Ids alone are not unique: two resources of one vendor may list the same paths."""
+"""Vendor, card and device id. Ids alone are not unique: two resources of a vendor may list the same paths."""
+
+Holder = Mapping[str, str]
+"""The container that holds a device: `namespace`, `pod`, `container`."""
+
+Allocations = Mapping[tuple[str, str], list[Holder]]
+"""Holders by resource name and device id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A device as it was last seen, and its vendor's name for its resource."""
+    """A device as last seen, and its vendor's name for its resource."""
 
     device: "Device"
     resource_name: str
     unseen: "NotExamined | None" = None
-    """Why the last scan has not looked at it, when it has not."""
+    """Why the last scan did not examine it; None if it did."""
     gone_since: float | None = None
-    """Monotonic second of the first scan that did not find it any more."""
+    """Monotonic second of the first scan that did not find it; None while it is found."""
+    left_out: str = ""
+    """Why it is not offered, regardless of the configuration's rules; empty if it may be offered."""
 
     @property
     def vendor(self) -> str:
-        """Who found it."""
+        """The vendor that found it."""
         return self.device.vendor
 
     @property
     def key(self) -> DeviceKey:
-        """Under which the inventory knows it."""
+        """Its key in the inventory."""
         return self.device.vendor, self.device.card, self.device.id
 
     @property
     def is_found(self) -> bool:
-        """Whether the last scan has found it."""
+        """True if the last scan found it."""
         return self.gone_since is None and self.unseen is None
 
     @property
     def findings(self) -> "list[Finding]":
-        """What the last scan found wrong with it, none of it while it is gone."""
+        """The findings of the last scan; none while it is gone."""
         if self.gone_since is not None:
             return []
         found = list(self.device.findings)
@@ -55,23 +70,28 @@ class Entry:
 
 
 class Inventory:
-    """Every device known, and what the devices of a vendor have in common, by vendor."""
+    """All known devices, and the facts that the devices of each vendor share."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries: dict[DeviceKey, Entry] = {entry.key: entry for entry in entries}
         self.platforms: dict[str, Platform] = {}
         self.vendor_options: dict[str, str] = {}
-        """By vendor, the options under which its devices were found."""
+        """The options under which devices were found, by vendor."""
         self.version = 0
-        """Raised by each observation: equal versions, equal entries."""
+        """Increased by each observation: equal versions have equal entries."""
 
     def observe(
-        self, scan: "Scan", now: float, forget_after: float, reconfigured: Collection[str] = frozenset()
+        self,
+        scan: "Scan",
+        now: float,
+        forget_after: float,
+        reconfigured: Collection[str] = frozenset(),
+        left_out: "Callable[[Device], str | None]" = lambda _: None,
     ) -> None:
-        """Take in a scan made at monotonic second `now`.
+        """Apply a scan of monotonic second `now`; `left_out` returns why a vendor does not offer a device.
 
         Devices absent from it are `gone` for `forget_after` seconds, except those of `reconfigured` vendors and of
-        vendors that were not asked for: the configuration dropped them, so they are forgotten at once.
+        vendors that were not scanned: the configuration dropped them, so they are forgotten at once.
         """
         found = {}
         for device in scan.devices:
@@ -87,7 +107,7 @@ class Inventory:
                 kept = _kept_gone(entry, now, forget_after)
             if kept is not None:
                 found[key] = kept
-        self.entries = found
+        self.entries = {key: _with_left_out(entry, left_out(entry.device) or "") for key, entry in found.items()}
         kept_vendors = set(scan.vendors) - set(reconfigured)
         known = {vendor: platform for vendor, platform in self.platforms.items() if vendor in kept_vendors}
         self.platforms = known | scan.platforms
@@ -95,12 +115,12 @@ class Inventory:
 
 
 def key_of(device: "spool_pb2.Device") -> DeviceKey:
-    """Under which the inventory knows a device of an offer."""
+    """The inventory's key of a device in an offer."""
     return device.vendor, device.card, device.id
 
 
 def _entry_of(device: "Device", known: Mapping[DeviceKey, Entry]) -> Entry | None:
-    """None for a device that nobody can name yet; the scan has a problem that says so."""
+    """The entry; None for a device without a resource name yet, which the scan reports as a problem."""
     name = device.resource_name
     if name is None:
         before = known.get((device.vendor, device.card, device.id))
@@ -108,8 +128,12 @@ def _entry_of(device: "Device", known: Mapping[DeviceKey, Entry]) -> Entry | Non
     return Entry(device, name) if name else None
 
 
+def _with_left_out(entry: Entry, why: str) -> Entry:
+    return entry if entry.left_out == why else replace(entry, left_out=why)
+
+
 def _kept_unseen(entry: Entry, unseen: "Mapping[tuple[str, str | None], NotExamined]") -> Entry | None:
-    """None for a device that a scan did not find before: that it is gone is known, and a scan has to find it again."""
+    """The entry of a device on an unexamined part; None for other devices, and for one that is known to be gone."""
     if entry.gone_since is None:
         for part in (entry.device.card, entry.device.id, None):
             if (entry.vendor, part) in unseen:
@@ -118,5 +142,126 @@ def _kept_unseen(entry: Entry, unseen: "Mapping[tuple[str, str | None], NotExami
 
 
 def _kept_gone(entry: Entry, now: float, forget_after: float) -> Entry | None:
-    since = now if entry.gone_since is None else min(now, entry.gone_since)  # a boot since then starts the clock anew
+    since = now if entry.gone_since is None else min(now, entry.gone_since)  # `now` is smaller after a boot
     return replace(entry, unseen=None, gone_since=since) if now - since < forget_after else None
+
+
+class DevicesFile:
+    """Writes the file, and reads it at the start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written: int | None = None
+
+    def read(self) -> Inventory:
+        """The inventory of an earlier scanner; empty if the file cannot be read."""
+        try:
+            message = spool.read(self._path, devices_pb2.Inventory)
+        except (FileNotFoundError, spool.SpoolError):
+            return Inventory()
+        return inventory_of(message)
+
+    def write(self, inventory: Inventory) -> None:
+        """Write the inventory, if it has changed. Raises OSError."""
+        if self._written != inventory.version:
+            spool.write(self._path, message_of(inventory))
+            self._written = inventory.version
+
+
+def message_of(inventory: Inventory) -> devices_pb2.Inventory:
+    """The whole inventory as a message."""
+    message = devices_pb2.Inventory()
+    for entry in inventory.entries.values():
+        known = message.devices.add(
+            resource_name=entry.resource_name, gone_since_seconds=entry.gone_since, left_out=entry.left_out
+        )
+        _fill_device(known.device, entry.device)
+    for vendor, platform in inventory.platforms.items():
+        _fill_facts(message.platforms[vendor].attributes, platform.facts)
+        message.platforms[vendor].paths.extend(map(_path_message, platform.paths))
+    message.vendor_options.update(inventory.vendor_options)
+    return message
+
+
+def inventory_of(message: devices_pb2.Inventory) -> Inventory:
+    """The inventory in a message."""
+    inventory = Inventory(_known_entry(known) for known in message.devices)
+    for vendor, platform in message.platforms.items():
+        inventory.platforms[vendor] = Platform(
+            facts=_facts_of(platform.attributes), paths=list(map(_path_of, platform.paths))
+        )
+    inventory.vendor_options.update(message.vendor_options)
+    return inventory
+
+
+def _known_entry(known: devices_pb2.KnownDevice) -> Entry:
+    device = known.device
+    return Entry(
+        Device(
+            vendor=device.vendor,
+            card=device.card,
+            id=device.id,
+            resource_name=device.resource_name or None,
+            first_sight_resource_name=device.first_sight_resource_name or None,
+            shares=device.shares,
+            numa_nodes=device.numa_nodes,
+            numa_source=device.numa_source,
+            paths=list(map(_path_of, device.paths)),
+            facts=_facts_of(device.attributes),
+            distances=dict(device.distances),
+        ),
+        known.resource_name,
+        gone_since=known.gone_since_seconds if known.HasField("gone_since_seconds") else None,
+        left_out=known.left_out,
+    )
+
+
+def _fill_device(message: devices_pb2.Device, device: Device) -> None:
+    message.vendor = device.vendor
+    message.card = device.card
+    message.id = device.id
+    message.resource_name = device.resource_name or ""
+    message.first_sight_resource_name = device.first_sight_resource_name or ""
+    message.shares.extend(device.shares)
+    message.numa_nodes.extend(device.numa_nodes)
+    message.numa_source = device.numa_source
+    message.paths.extend(map(_path_message, device.paths))
+    _fill_facts(message.attributes, device.facts)
+    message.distances.update(device.distances)
+
+
+def _fill_facts(attributes: "MessageMap[str, devices_pb2.Fact]", facts: Mapping[str, Fact]) -> None:
+    for name, fact in facts.items():
+        message = attributes[name]
+        message.source = fact.source
+        if fact.kind == "integer":
+            message.integer = int(fact.text)
+        elif fact.kind == "version":
+            message.version = fact.text
+        else:
+            message.text = fact.text
+
+
+def _facts_of(attributes: "MessageMap[str, devices_pb2.Fact]") -> dict[str, Fact]:
+    facts = {}
+    for name, message in attributes.items():
+        kind = message.WhichOneof("value") or "text"
+        facts[name] = Fact(kind, str(getattr(message, kind)), message.source)
+    return facts
+
+
+def _path_message(path: HostPath) -> devices_pb2.HostPath:
+    message = devices_pb2.HostPath(
+        path=path.path, role=path.role, is_node=path.is_node, is_required=path.is_required, target=path.target
+    )
+    if path.number is not None:
+        message.number.major, message.number.minor = path.number
+    if path.access is not None:
+        message.access.group, message.access.mode = path.access
+    return message
+
+
+def _path_of(message: devices_pb2.HostPath) -> HostPath:
+    number = (message.number.major, message.number.minor) if message.HasField("number") else None
+    access = (message.access.group, message.access.mode) if message.HasField("access") else None
+    return HostPath(message.path, message.role, message.is_node, number, message.is_required, message.target, access)

@@ -1,4 +1,4 @@
-"""Logging on stderr, as lines for people or as JSON, one object a line."""
+"""Logging to stderr, as text or as JSON, one object a line."""
 
 import json
 import logging
@@ -7,7 +7,7 @@ import time
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _LIBRARIES = ("asyncio", "grpc")
-"""They log each turn of their loops at debug, which is for devherd's own lines."""
+"""Libraries whose debug lines are left out."""
 
 
 class _TextFormatter(logging.Formatter):
@@ -29,7 +29,7 @@ class _JsonFormatter(logging.Formatter):
             "process": self._process,
             "message": record.getMessage(),
         }
-        # What the message is about, by `extra={"fields": …}`; parts that say nothing are left out.
+        # The subject of the message, by `extra={"fields": …}`, without empty fields.
         entry |= self.about | {name: value for name, value in getattr(record, "fields", {}).items() if value}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
@@ -37,13 +37,13 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Not that a call ended before grpc had begun to handle it, as at a stop: nobody can do anything about that."""
+    """False for calls that were cancelled before gRPC handled them, as at a shutdown: they need no action."""
     error = record.exc_info[0] if record.exc_info else None
     return not (record.name.startswith("grpc") and error is not None and error.__name__ == "CancelledError")
 
 
 def configure(process: str, level: str, log_format: str) -> None:
-    """Send this process's log to stderr; `process` is the name supervisorctl knows it by."""
+    """Send this process's log to stderr; `process` is its name in supervisorctl."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter(process) if log_format == "json" else _TextFormatter(process))
     handler.addFilter(_is_worth_a_line)
@@ -57,7 +57,7 @@ def configure(process: str, level: str, log_format: str) -> None:
 
 
 def about(**fields: str) -> None:
-    """What every line of this process is about from now on: fields of the JSON lines."""
+    """Set the fields that every further JSON line of this process contains."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, _JsonFormatter):
             handler.formatter.about = fields

@@ -1,19 +1,41 @@
-"""Where things are and how to log: the options that every command and every process shares."""
+"""Paths and the log: the options that every command and every process shares."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
 from devherd.configurations import Configurations
 
 RegistrationWay = Literal["kubelet_socket", "plugins_registry"]
-"""How resources come to the kubelet: by a call to its socket, or by sockets that it finds by itself."""
-
+"""How resources are registered: by a call to the kubelet's socket, or by sockets that the kubelet finds."""
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 DEFAULT_RUN_DIR, DEFAULT_STATE_DIR = Path("/run/devherd"), Path("/var/lib/devherd")
 
 UNIX = "unix:"
-"""What a path among the addresses of `listen` begins with."""
+"""Prefix of Unix socket paths among the addresses of `listen`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A common option as part of a command line: `--name METAVAR`, and its help text."""
+
+    metavar: str
+    text: str
+    """The help text; `{}` stands for the default."""
+    is_fixed: bool
+    """True if only a restart can change it."""
+
+    @property
+    def is_path(self) -> bool:
+        """True if its value is a path."""
+        return self.metavar in {"DIR", "FILE"}
+
+
+def _option(metavar: str, text: str, *, is_fixed: bool = True) -> dict[str, Option]:
+    """Metadata of a common option: it is a key of the file, an environment variable and a command-line option."""
+    return {"option": Option(metavar, text, is_fixed)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,94 +44,128 @@ class Settings:
 
     config_path: Path | None = None
     config_seen: tuple[int, int, int] | None = None
-    """Which version of that file was read (spool/identity.py)."""
+    """The version of that file that was read (spool.Identity)."""
     configurations: Configurations | None = None
-    """Where a label of the node has chosen that file, if one has."""
+    """The directory of that file, if a label of the node chooses it."""
     config_label_value: str = ""
-    """What the label said then; empty: the node has none, or nobody could tell."""
-    host_root: Path = Path("/")
-    kubelet_dir: Path = Path("/var/lib/kubelet")
-    registration: RegistrationWay = "kubelet_socket"
-    run_dir: Path = DEFAULT_RUN_DIR
-    state_dir: Path | None = None
-    """What outlives a boot; None: see `lasting_directory`."""
-    listen: str = "127.0.0.1:9478"
-    log_level: str = "info"
-    log_format: str = "text"
+    """The label's value at that time; empty if the node has no such label, or it could not be read."""
+    host_root: Path = field(
+        default=Path("/"), metadata=_option("DIR", "where the host's sys/, proc/ and dev/ are (default: {})")
+    )
+    kubelet_dir: Path = field(
+        default=Path("/var/lib/kubelet"), metadata=_option("DIR", "the kubelet's directory (default: {})")
+    )
+    registration: RegistrationWay = field(
+        default="kubelet_socket",
+        metadata=_option("WAY", "kubelet_socket, or plugins_registry, where the kubelet finds devherd (default: {})"),
+    )
+    run_dir: Path = field(
+        default=DEFAULT_RUN_DIR, metadata=_option("DIR", "sockets and state of the instance (default: {})")
+    )
+    state_dir: Path | None = field(
+        default=None,
+        metadata=_option(
+            "DIR", f"what outlives a boot: cordons (default: {DEFAULT_STATE_DIR}, and nowhere where --run-dir is given)"
+        ),
+    )
+    """The directory of files that outlive a boot; None: see `lasting_directory`."""
+    listen: str = field(
+        default="127.0.0.1:9478",
+        metadata=_option(
+            "ADDR:PORT",
+            "where the exporter serves; also unix:PATH, several with commas, empty = off (default: {})",
+            is_fixed=False,
+        ),
+    )
+    web_config: Path | None = field(
+        default=None,
+        metadata=_option(
+            "FILE", "TLS and passwords of the exporter, as Prometheus exporters have them", is_fixed=False
+        ),
+    )
+    log_level: LogLevel = field(
+        default="info", metadata=_option("LEVEL", "debug, info, warning or error (default: {})")
+    )
+    log_format: LogFormat = field(default="text", metadata=_option("FORMAT", "text or json, on stderr (default: {})"))
     kubelet_check: float = 30.0
-    """Seconds after which the kubelet is asked again whether it still has all devices; 0 = never."""
+    """Seconds between two checks that the kubelet still has all devices; 0: never."""
     given_options: tuple[tuple[str, str], ...] = ()
-    """What the command line gave, by option name: a reload must not lose it."""
+    """The options of the command line, which a reload keeps."""
 
     @property
     def listen_addresses(self) -> list[str]:
-        """Where the exporter serves: `ADDRESS:PORT`, or `unix:` and the path of a socket."""
+        """The exporter's addresses: `ADDRESS:PORT`, or `unix:` and the path of a socket."""
         return self.listen.split(",") if self.listen else []
 
     @property
     def listen_directories(self) -> list[Path]:
-        """Those of its Unix sockets."""
+        """The directories of the exporter's Unix sockets."""
         paths = (Path(each.removeprefix(UNIX)) for each in self.listen_addresses if each.startswith(UNIX))
         return [path.parent for path in paths]
 
     @property
     def plugin_directory(self) -> Path:
-        """Where device plugins put their sockets."""
+        """The kubelet's directory for the sockets of device plugins."""
         return self.kubelet_dir / "device-plugins"
 
     @property
     def plugins_registry(self) -> Path:
-        """Where the kubelet looks for plugins that wait to be found."""
+        """The kubelet's directory in which it finds plugins."""
         return self.kubelet_dir / "plugins_registry"
 
     @property
     def socket_directory(self) -> Path:
-        """Where sockets of resources are put."""
+        """The directory for the sockets of resources."""
         return self.plugin_directory if self.registration == "kubelet_socket" else self.plugins_registry
 
     @property
     def socket_directories(self) -> tuple[Path, Path]:
-        """Where sockets of a resource may lie, whichever way it was registered."""
+        """All directories that may have sockets of a resource, by either kind of registration."""
         return self.plugin_directory, self.plugins_registry
 
     @property
     def kubelet_socket(self) -> Path:
-        """Where the kubelet takes registrations."""
+        """The kubelet's registration socket."""
         return self.plugin_directory / "kubelet.sock"
 
     @property
     def pod_resources_socket(self) -> Path:
-        """The kubelet's PodResources socket: which pod holds which device."""
+        """The kubelet's PodResources socket."""
         return self.kubelet_dir / "pod-resources" / "kubelet.sock"
 
     @property
     def offers_directory(self) -> Path:
-        """What each front end offers, a directory each, written by the scanner."""
+        """The resources of each front end, one directory each, written by the scanner."""
         return self.run_dir / "offers"
 
     @property
+    def offers_file(self) -> Path:
+        """All offers with verdicts, written by the scanner (proto/spool.proto)."""
+        return self.run_dir / "offers.pb"
+
+    @property
     def resources_directory(self) -> Path:
-        """What the kubelet is offered by device plugins: one file per resource type."""
+        """The resources of the device plugin front end, one file each."""
         return self.offers_directory / "device-plugin"
 
     @property
     def devices_file(self) -> Path:
-        """What is known of the host's devices, written by the scanner."""
+        """The inventory of the host's devices, written by the scanner."""
         return self.run_dir / "devices.pb"
 
     @property
     def state_directory(self) -> Path:
-        """One file per resource type, written by its child."""
+        """The registration of each resource, one file each, written by its child."""
         return self.run_dir / "state"
 
     @property
     def requests_directory(self) -> Path:
-        """What each source is to be asked, written by the scanner: one file for each source that runs."""
+        """The scanner's requests to sources, one file for each source that runs."""
         return self.run_dir / "requests"
 
     @property
     def facts_directory(self) -> Path:
-        """What sources know of the devices, one file a source, written by its process."""
+        """Facts that sources report, one file per source, written by its process."""
         return self.run_dir / "facts"
 
     @property
@@ -119,97 +175,107 @@ class Settings:
 
     @property
     def findings_directory(self) -> Path:
-        """What sources see on the devices, one file a source, written by its process."""
+        """Findings of sources, one file per source, written by its process."""
         return self.run_dir / "findings"
 
     @property
     def lasting_directory(self) -> Path | None:
-        """What outlives a boot."""
+        """The directory of files that outlive a boot; None if no file is to outlive it."""
         return lasting_directory(self.state_dir, self.run_dir)
 
     @property
     def kept_cordons_file(self) -> Path | None:
-        """The cordoned devices, as the next boot finds them."""
+        """The cordoned devices, kept for the next boot."""
         return None if self.lasting_directory is None else self.lasting_directory / "cordons.pb"
 
     @property
     def verdicts_file(self) -> Path:
-        """What is held against devices, with the evidence, written by the scanner."""
+        """The verdicts with their evidence, written by the scanner."""
         return self.run_dir / "verdicts.pb"
 
     @property
     def allocatable_directory(self) -> Path:
-        """What the kubelet lists as allocatable, one file per resource type, written by the exporter."""
+        """The devices that the kubelet lists as allocatable, one file per resource, written by the exporter."""
         return self.run_dir / "allocatable"
 
     @property
     def http_directory(self) -> Path:
-        """What the exporter says of itself."""
+        """The exporter's status."""
         return self.run_dir / "http"
 
     @property
     def served_file(self) -> Path:
-        """Where it serves, and where not (devherd/served.py)."""
-        return self.http_directory / "addresses.json"
+        """The addresses at which the exporter serves, and those at which it cannot."""
+        return self.http_directory / "addresses.pb"
 
     @property
     def history_directory(self) -> Path:
-        """What has happened, a directory for each process that tells of it (devherd/history)."""
+        """The history, one directory per process that writes it (devherd/history.py)."""
         return self.run_dir / "history"
 
     @property
-    def told_directory(self) -> Path:
-        """What the API server was told, and what it said, written by the processes of the group `kubernetes`."""
-        return self.run_dir / "told"
+    def kubernetes_directory(self) -> Path:
+        """Data from and for the API server, written by the processes of the group `kubernetes`."""
+        return self.run_dir / "kubernetes"
+
+    @property
+    def kubernetes_problems_directory(self) -> Path:
+        """The problems of the processes of the group `kubernetes`, one file each."""
+        return self.kubernetes_directory / "problems"
+
+    @property
+    def written_labels_file(self) -> Path:
+        """How node labels were last written; outlives a boot if possible, because the labels do."""
+        return (self.lasting_directory or self.kubernetes_directory) / "labels.pb"
 
     @property
     def config_label_file(self) -> Path:
-        """What the node's label says that chooses the configuration (configurations.py)."""
+        """The answer of the API server on the label that chooses the configuration."""
         return label_file(self.run_dir)
 
     @property
     def scan_file(self) -> Path:
-        """The last scan, written by the scanner."""
+        """The summary of the last scan, written by the scanner."""
         return self.run_dir / "scan.pb"
 
     @property
-    def doubts_file(self) -> Path:
-        """What the configuration does on this node that nobody can have meant, written by the scanner."""
-        return self.run_dir / "doubts.pb"
+    def config_warnings_file(self) -> Path:
+        """Warnings on settings that are probably mistakes on this node, written by the scanner."""
+        return self.run_dir / "config-warnings.pb"
 
     @property
     def resolved_config_file(self) -> Path:
-        """The configuration in force (config/resolved_file.py)."""
+        """The configuration in force (config/resolved.py)."""
         return self.run_dir / "config.json"
 
     @property
     def children_file(self) -> Path:
-        """Every child, written by the supervisor."""
+        """The state of all children, written by the supervisor."""
         return self.run_dir / "children.pb"
 
     @property
     def instance_file(self) -> Path:
-        """Which devherd runs, written by the supervisor (devherd/head.py)."""
-        return self.run_dir / "instance.json"
+        """The running instance, written by the supervisor."""
+        return self.run_dir / "instance.pb"
 
     @property
     def counts_file(self) -> Path:
-        """What the scan core's sources have counted that is no finding."""
+        """Counts by the scan core's sources that are not findings."""
         return self.run_dir / "counts.pb"
 
     @property
     def scanner_state_file(self) -> Path:
-        """What a scanner leaves to its successor."""
+        """A scanner's data for its successor."""
         return self.run_dir / "scanner.pb"
 
     @property
     def logs_directory(self) -> Path:
-        """What each child wrote to stderr, for `supervisorctl tail`."""
+        """The stderr of each child, for `supervisorctl tail`."""
         return self.run_dir / "logs"
 
     @property
     def control_socket(self) -> Path:
-        """Where supervisorctl reaches the supervisor."""
+        """The supervisor's socket for supervisorctl."""
         return self.run_dir / "supervisor.sock"
 
     @property
@@ -219,21 +285,22 @@ class Settings:
 
     @property
     def own_names(self) -> set[str]:
-        """Everything that an instance puts into its run directory."""
+        """The names of all files and directories of an instance in its run directory."""
         paths = (
             self.offers_directory,
+            self.offers_file,
             self.devices_file,
             self.state_directory,
             self.requests_directory,
             self.facts_directory,
             self.findings_directory,
-            self.told_directory,
+            self.kubernetes_directory,
             self.history_directory,
             self.verdicts_file,
             self.allocatable_directory,
             self.http_directory,
             self.scan_file,
-            self.doubts_file,
+            self.config_warnings_file,
             self.resolved_config_file,
             self.children_file,
             self.instance_file,
@@ -249,37 +316,36 @@ class Settings:
 
     @property
     def standby_file(self) -> Path:
-        """Which instance waits for the end of the running one (devherd/standby_file.py)."""
-        return self.run_dir / "standby.json"
+        """The instance that waits for the end of the running one (devherd/instance/files.py)."""
+        return self.run_dir / "standby.pb"
 
     @property
     def lock_file(self) -> Path:
-        """Held by the running instance."""
+        """The lock of the running instance."""
         return self.run_dir / "lock"
 
 
 def lasting_directory(state_dir: Path | None, run_dir: Path) -> Path | None:
-    """What outlives a boot. An instance beside that of the host shares nothing with it unless it is asked to."""
+    """The directory of files that outlive a boot: `state_dir`, or its default if the run directory is the default.
+
+    An instance with another run directory thus shares no files with the host's instance unless `state_dir` is set.
+    """
     return DEFAULT_STATE_DIR if state_dir is None and run_dir == DEFAULT_RUN_DIR else state_dir
 
 
 def label_file(run_dir: Path) -> Path:
-    """That of an instance's `config_label_file`, for those who do not know its settings yet."""
-    return run_dir / "told" / "config-label.json"
+    """`Settings.config_label_file`, for callers that have no Settings yet."""
+    return run_dir / "kubernetes" / "config-label.pb"
 
 
-_FIXED = (
-    "host_root",
-    "kubelet_dir",
-    "registration",
-    "run_dir",
-    "state_dir",
-    "log_level",
-    "log_format",
-    "kubelet_check",
-)
+DEFAULTS = Settings()
+COMMON_OPTIONS: dict[str, Option] = {
+    each.name: each.metadata["option"] for each in fields(Settings) if "option" in each.metadata
+}
+"""The options that every command accepts besides `--config`, by key."""
+_FIXED = (*(name for name, option in COMMON_OPTIONS.items() if option.is_fixed), "kubelet_check")
 
 
 def changed_fixed_options(running: Settings, configured: Settings) -> list[str]:
-    """The options that the configuration has changed and that only a restart can change."""
+    """The names of changed options that take effect only after a restart."""
     return [name for name in _FIXED if getattr(configured, name) != getattr(running, name)]

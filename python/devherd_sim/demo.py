@@ -1,7 +1,7 @@
-"""The demo: devherd at work, act by act, each with the time that it took.
+"""The demo: plays acts on a testbed and prints how long each took.
 
-An act does one thing to the node, the herd or the kubelet, and waits until the kubelet knows. An act that does not get
-there within its time ends the demo with an error.
+An act changes the node, the herd or the kubelet and waits until the kubelet sees the effect. The demo fails when an act
+exceeds its timeout.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from rich.text import Text
 from devherd import spool
 from devherd.errors import DevherdError
 from devherd.proto import spool_pb2
-from devherd_sim.kubelet.allocation import Allocation
+from devherd_sim.kubelet.pod import Allocation
 from devherd_sim.node import faults
 from devherd_sim.node.amd import AmdSpec
-from devherd_sim.node.fpga_card import AFU_IDS
+from devherd_sim.node.intel_fpga import AFU_IDS
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.testbed import Testbed
@@ -45,12 +45,12 @@ NVIDIA_GPU = "nvidia.com/gpu"
 PORT = "dfl-port.0"
 WITHIN_SECONDS = 15.0
 READING_SECONDS = 1.5
-"""After each act, when a person is watching."""
+"""Pause after each act on a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The line of an act in the summary."""
+    """A row of the summary."""
 
     what: str
     seconds: float
@@ -68,7 +68,7 @@ class Demo:
         self._pause = READING_SECONDS if console.is_terminal else 0.0
 
     async def play(self) -> None:
-        """All acts, in order, and the summary. Raises DevherdError when one does not come to its end."""
+        """Play all acts in order and print the summary. Raises DevherdError when an act fails."""
         acts = (
             self._discover,
             self._allocate,
@@ -99,7 +99,7 @@ class Demo:
         registered = [await self._kubelet.until_registered(name, within=WITHIN_SECONDS) for name in names]
         await asyncio.gather(*(self._kubelet.events.wait("list", name, within=WITHIN_SECONDS) for name in names))
         self._show_resources()
-        self._tell(
+        self._report(
             "every resource is registered", max(event.at for event in registered) - started, "start to all registered"
         )
 
@@ -112,12 +112,12 @@ class Demo:
         self._say(f"pod compress gets {', '.join(compression.device_ids)}: {', '.join(_nodes(compression))}")
         nodes = {node for device in gpus.device_ids for node in self._kubelet.numa_nodes(gpus.resource, device)}
         self._say(f"pod train gets {', '.join(gpus.device_ids)}, all on NUMA node {', '.join(map(str, sorted(nodes)))}")
-        self._tell("the container has its device", took, "allocation")
+        self._report("the container has its device", took, "allocation")
 
     async def _fail(self) -> None:
         self._act("A device fails", f"{PORT} reports errors")
         await self._timed(
-            lambda: self._testbed.node.fail_port(PORT),
+            lambda: faults.inject(self._testbed.node, "fpga-errors", PORT),
             lambda: self._kubelet.until_allocatable(RESOURCE, 0, within=WITHIN_SECONDS),
             lambda: f"the kubelet sees {PORT} Unhealthy: {', '.join(self._reasons())}",
             "port error to Unhealthy at the kubelet (registers are read each 2.5 s)",
@@ -126,7 +126,7 @@ class Demo:
     async def _recover(self) -> None:
         self._act("It recovers", "the errors are cleared; three good polls are asked for, no restart")
         await self._timed(
-            lambda: self._testbed.node.heal_port(PORT),
+            lambda: faults.clear(self._testbed.node, "fpga-errors", PORT),
             lambda: self._kubelet.until_allocatable(RESOURCE, 1, within=WITHIN_SECONDS),
             lambda: f"the kubelet sees {PORT} Healthy again",
             "cleared to Healthy (the next read of the registers, and 2 polls of 250 ms)",
@@ -174,7 +174,7 @@ class Demo:
         start = time.monotonic()
         await self._kubelet.start()
         await self._registered_again(names, mark)
-        self._tell(
+        self._report(
             "every resource is registered again; pods keep their devices",
             time.monotonic() - start,
             "kubelet back to all registered",
@@ -185,12 +185,12 @@ class Demo:
             await self._kubelet.until_registered(name, since=mark, within=WITHIN_SECONDS)
 
     async def _timed(
-        self, do: Callable[[], None], done: Callable[[], Awaitable[object]], said: Callable[[], str], what: str
+        self, do: Callable[[], None], done: Callable[[], Awaitable[object]], text: Callable[[], str], what: str
     ) -> None:
         start = time.monotonic()
         do()
         await done()
-        self._tell(said(), time.monotonic() - start, what)
+        self._report(text(), time.monotonic() - start, what)
 
     async def _admit(self, resource: str, count: int, pod: str) -> Allocation:
         allocation = await self._kubelet.allocate(resource, count, pod=pod)
@@ -198,10 +198,8 @@ class Demo:
             raise DevherdError("the demo stopped", f"the kubelet does not know {resource}", "report this")
         return allocation
 
-    def _resources(self) -> list[spool_pb2.Resource]:
-        return [
-            resource for _, resource in spool.read_all(self._testbed.settings.resources_directory, spool_pb2.Resource)
-        ]
+    def _resources(self) -> list[spool_pb2.Offer]:
+        return list(spool.read_or_empty(self._testbed.settings.offers_file, spool_pb2.Offers).offers)
 
     def _reasons(self) -> list[str]:
         return [reason for one in self._resources() for device in one.devices for reason in device.reasons]
@@ -221,7 +219,7 @@ class Demo:
     def _say(self, text: str) -> None:
         self._console.print(Padding(Text(text), (0, 0, 0, 9), expand=False))
 
-    def _tell(self, text: str, seconds: float, what: str) -> None:
+    def _report(self, text: str, seconds: float, what: str) -> None:
         self._figures.append(Figure(what, seconds))
         line = Text.assemble(("✓ ", "green"), text, (f" ({seconds * 1000:.0f} ms)", "cyan"))
         self._console.print(Padding(line, (0, 0, 0, 7), expand=False))

@@ -1,6 +1,6 @@
-"""Servers in the place of vendors' monitors of GPUs: they say of a simulated node what is written for them in it.
+"""Servers that replace vendors' GPU monitors and report the health states in files of a simulated node.
 
-AMD's metrics exporter answers when it is asked, Intel's xpumd sends everything again whenever it has measured.
+AMD's metrics exporter answers requests; Intel's xpumd streams all health states after each measurement.
 """
 
 import time
@@ -12,16 +12,15 @@ from typing import Self
 
 import grpc
 
-from devherd.health.sources.amd_exporter import LIST
-from devherd.health.sources.xpumd import WATCH
 from devherd.kubelet.endpoint import target
 from devherd.proto import xpumd_pb2
 from devherd.proto.amd_exporter_pb2 import GPUState, GPUStateResponse
 from devherd.proto.xpumd_pb2 import DeviceHealth, DeviceHealthResponse, DeviceInformation, HealthStatus, PciInfo
-from devherd_sim.node.monitors import MONITORS, Monitor
+from devherd.sources.monitors import LIST, WATCH
+from devherd_sim.node.faults.services import MONITORS, Monitor
 
 MEASURE_SECONDS = 0.2
-"""Between two looks of xpumd at what it is to say."""
+"""Interval of xpumd's measurements."""
 _LISTENERS = 4
 _SEVERITIES = {
     "ok": xpumd_pb2.SEVERITY_LEVEL_OK,
@@ -33,7 +32,7 @@ _DOMAIN = "core_temperature"
 
 
 class MonitorServer:
-    """One of them, on its usual socket of the node below `root`, from `start` to `stop`."""
+    """A monitor that serves on its usual socket below `root`, from `start` to `stop`."""
 
     def __init__(self, root: Path, name: str) -> None:
         monitor = MONITORS[name]
@@ -42,11 +41,11 @@ class MonitorServer:
         self._server = grpc.server(ThreadPoolExecutor(_LISTENERS))
         method = LIST if "amdgpu" in monitor.drivers else WATCH
         service, _, call = method.strip("/").partition("/")
-        handler = self._answering(root, monitor) if method == LIST else self._sending(root, monitor)
+        handler = self._unary(root, monitor) if method == LIST else self._stream(root, monitor)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {call: handler}),))
 
     def start(self) -> Self:
-        """Listen. Raises OSError where that cannot be."""
+        """Start to listen. Raises OSError when that fails."""
         self.socket.parent.mkdir(parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
         try:
@@ -57,7 +56,7 @@ class MonitorServer:
         return self
 
     def stop(self) -> None:
-        """Hang up, and leave no socket behind."""
+        """End all calls and remove the socket."""
         self._is_over = True
         self._server.stop(0).wait()
         self.socket.unlink(missing_ok=True)
@@ -70,39 +69,39 @@ class MonitorServer:
     ) -> None:
         self.stop()
 
-    def _answering(self, root: Path, monitor: Monitor) -> "grpc.RpcMethodHandler[bytes, GPUStateResponse]":
+    def _unary(self, root: Path, monitor: Monitor) -> "grpc.RpcMethodHandler[bytes, GPUStateResponse]":
         def answer(_request: bytes, _context: grpc.ServicerContext) -> GPUStateResponse:
-            return gpu_states(monitor.said(root))
+            return gpu_states(monitor.health(root))
 
         return grpc.unary_unary_rpc_method_handler(answer, bytes, GPUStateResponse.SerializeToString)
 
-    def _sending(self, root: Path, monitor: Monitor) -> "grpc.RpcMethodHandler[bytes, DeviceHealthResponse]":
+    def _stream(self, root: Path, monitor: Monitor) -> "grpc.RpcMethodHandler[bytes, DeviceHealthResponse]":
         def send(_request: bytes, context: grpc.ServicerContext) -> Iterator[DeviceHealthResponse]:
-            return self._measurements(lambda: device_health(monitor.said(root)), context.is_active)
+            return self._measurements(lambda: device_health(monitor.health(root)), context.is_active)
 
         return grpc.unary_stream_rpc_method_handler(send, bytes, DeviceHealthResponse.SerializeToString)
 
     def _measurements(
-        self, measure: Callable[[], DeviceHealthResponse], is_heard: Callable[[], bool]
+        self, measure: Callable[[], DeviceHealthResponse], is_active: Callable[[], bool]
     ) -> Iterator[DeviceHealthResponse]:
-        while is_heard() and not self._is_over:
+        while is_active() and not self._is_over:
             yield measure()
             time.sleep(MEASURE_SECONDS)
 
 
-def gpu_states(said: dict[str, str]) -> GPUStateResponse:
-    """The answer of AMD's exporter."""
-    return GPUStateResponse(GPUState=[GPUState(Device=gpu, Health=word) for gpu, word in said.items()])
+def gpu_states(health: dict[str, str]) -> GPUStateResponse:
+    """The answer of AMD's exporter, from health words by PCI address."""
+    return GPUStateResponse(GPUState=[GPUState(Device=gpu, Health=word) for gpu, word in health.items()])
 
 
-def device_health(said: dict[str, str]) -> DeviceHealthResponse:
-    """A measurement of xpumd."""
+def device_health(health: dict[str, str]) -> DeviceHealthResponse:
+    """A measurement of xpumd, from health words by PCI address."""
     return DeviceHealthResponse(
         devices=[
             DeviceHealth(
                 info=DeviceInformation(pci=PciInfo(bdf=gpu)),
                 health=[HealthStatus(name=_DOMAIN, severity=_SEVERITIES[word], message=f"it is {word}")],
             )
-            for gpu, word in said.items()
+            for gpu, word in health.items()
         ]
     )

@@ -1,6 +1,6 @@
 """The pytest fixture `devherd_kubelet`, for the tests of any device plugin: docs/test-your-plugin.md.
 
-pytest finds it by itself where devherd is installed. It needs nothing of devherd before a test asks for it.
+pytest loads it automatically when devherd is installed. It imports nothing of devherd before a test uses it.
 """
 
 import contextlib
@@ -21,32 +21,32 @@ START_SECONDS = 30.0
 class Kubelet:
     """An embedded kubelet as a process of its own, on a directory of its own.
 
-    Answers are those of `devherd sim kubelet ACTION --output json`. A request that is refused raises
-    `devherd.errors.DevherdError`: what, why and what to do about it.
+    Methods return the JSON of `devherd sim kubelet ACTION --output json`. A refused request raises
+    `devherd.errors.DevherdError` with its cause and remedy.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        """What `--kubelet-dir` names."""
+        """The directory for `--kubelet-dir`."""
         self.plugin_directory = directory / "device-plugins"
-        """Where a plugin puts its socket, as in /var/lib/kubelet."""
+        """The directory for the plugin's socket, as in /var/lib/kubelet."""
         self.socket = self.plugin_directory / "kubelet.sock"
-        """Where a plugin calls Register."""
+        """The socket on which a plugin calls Register."""
         self.log = directory / "log"
-        """What has happened, a line each."""
+        """The kubelet's log, a line for each event."""
 
     def wait(self, resource: str, *, allocatable: int | None = None, timeout: float = 10.0) -> dict[str, Any]:
-        """Until a plugin has registered the resource and listed its devices, so many of them Healthy."""
+        """Wait until exactly `allocatable` devices are allocatable; None: until the plugin has sent a list."""
         answer: dict[str, Any] = self._ask("wait", resource=resource, allocatable=allocatable, seconds=timeout)
         return answer
 
     def check(self, *resources: str, restart: bool = True, timeout: float = 10.0) -> list[dict[str, str]]:
-        """What is amiss with plugins; `timeout` is for their return after a restart of the kubelet."""
+        """Check plugins and return their problems. `timeout`: seconds to register again after a kubelet restart."""
         answer: list[dict[str, str]] = self._ask("check", resources=list(resources), restart=restart, seconds=timeout)
         return answer
 
     def status(self) -> dict[str, Any]:
-        """Each resource, its plugin and its last error; who holds what."""
+        """The resources, with plugin and last error, and the allocations."""
         answer: dict[str, Any] = self._ask("status")
         return answer
 
@@ -57,28 +57,28 @@ class Kubelet:
     def allocate(
         self, resource: str, count: int = 1, *, pod: str = "pod", container: str = "main"
     ) -> dict[str, Any] | None:
-        """What a container gets; None when no plugin has registered the resource."""
+        """Allocate devices and return the container's edits; None if no plugin has registered the resource."""
         answer: dict[str, Any] | None = self._ask(
             "allocate", resource=resource, count=count, pod=pod, container=container
         )
         return answer
 
     def free(self, pod: str = "pod") -> list[dict[str, Any]]:
-        """A pod is over: what it held."""
+        """End a pod; returns the devices that it held."""
         answer: list[dict[str, Any]] = self._ask("free", pod=pod)
         return answer
 
     def restart(self) -> None:
-        """Stop and start: it removes all sockets, and every plugin must register again."""
+        """Stop and start the kubelet: it removes all sockets, and every plugin must register again."""
         self._ask("restart")
 
     def events(self) -> list[dict[str, Any]]:
-        """What has happened since the start."""
+        """The events since the start."""
         answer: list[dict[str, Any]] = self._ask("events", since=0)["events"]
         return answer
 
     def _ask(self, command: str, **words: Any) -> Any:
-        from devherd_sim.kubelet.control_client import ask  # noqa: PLC0415 - every run of pytest imports this module
+        from devherd_sim.kubelet.control import ask  # noqa: PLC0415 - every run of pytest imports this module
 
         return ask(self.directory, command, **words)
 
@@ -86,7 +86,7 @@ class Kubelet:
 @pytest.fixture
 def devherd_kubelet() -> Iterator[Kubelet]:
     """A kubelet's device manager that a device plugin may register with; it ends with the test."""
-    directory = Path(tempfile.mkdtemp(prefix="kubelet-"))  # a socket's path is short; tmp_path may not be
+    directory = Path(tempfile.mkdtemp(prefix="kubelet-"))  # the path of a socket is limited; tmp_path may be too long
     try:
         with _running(directory) as kubelet:
             yield kubelet

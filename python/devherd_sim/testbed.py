@@ -2,7 +2,7 @@
 
 async with Testbed(Path("/tmp/testbed"), preset("fpga-8")) as testbed:
     await testbed.kubelet.until_allocatable(name, 4)
-    testbed.node.fail_port("dfl-port.0")
+    faults.inject(testbed.node, "fpga-errors", "dfl-port.0")
 """
 
 import asyncio
@@ -29,9 +29,9 @@ STOP_SECONDS = 20.0
 
 
 class Testbed:
-    """In the directory: `node`, `kubelet`, `run`, `config.yaml`, `herd.log`. Its path must leave room for sockets."""
+    """Uses `node`, `kubelet`, `run`, `config.yaml`, `herd.log` in a directory, whose path must be short (sockets)."""
 
-    __test__ = False  # pytest would take it for a class of tests by its name
+    __test__ = False  # pytest would collect it because of its name
 
     def __init__(self, directory: Path, spec: NodeSpec, config: dict[str, Any] | None = None) -> None:
         self.directory = directory
@@ -61,16 +61,16 @@ class Testbed:
 
     @property
     def log(self) -> str:
-        """What the herd has written to stderr so far."""
+        """The herd's stderr so far."""
         path = self.directory / "herd.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def configure(self, config: dict[str, Any]) -> None:
-        """Write the configuration file; JSON is YAML."""
+        """Write the configuration file as JSON, which is YAML."""
         (self.directory / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
 
     async def start_herd(self, *more: str) -> float:
-        """Start `devherd run`, with more options; the monotonic second at which it was started."""
+        """Start `devherd run` with more options. Returns the monotonic time of the start in seconds."""
         settings = self.settings
         options = [
             f"--config={settings.config_path}",
@@ -87,7 +87,7 @@ class Testbed:
         return started
 
     async def stop_herd(self, number: int = signal.SIGTERM) -> int | None:
-        """Stop it, if it runs, and wait for its end; the exit code. SIGKILL follows when it does not end by itself."""
+        """Stop the herd and return its exit code; None if it was never started. Sends SIGKILL after STOP_SECONDS."""
         herd = self.herd
         if herd is None or herd.returncode is not None:
             return herd.returncode if herd else None
@@ -106,23 +106,23 @@ class Testbed:
         return {child.name: child for child in children}
 
     def runs(self, *names: str) -> bool:
-        """Whether each of these children is RUNNING, by what the supervisor wrote last; every child without names."""
+        """True if these children, or all without names, are RUNNING in the supervisor's last report."""
         children = self.children()
         return bool(children) and all(
             name in children and children[name].state == "RUNNING" for name in names or children
         )
 
     async def child(self, name: str) -> spool_pb2.Child:
-        """A child by its name, once the supervisor has written that it runs: the kubelet may see it earlier."""
+        """Wait until the supervisor reports a child as RUNNING and return it; the kubelet may see it earlier."""
         await self.until(lambda: self.runs(name), f"{name} runs")
         return self.children()[name]
 
     async def child_of(self, resource_name: str) -> spool_pb2.Child:
-        """The child that serves a resource, once the supervisor has written that it runs."""
+        """Wait until the supervisor reports the child of a resource as RUNNING and return it."""
         return await self.child(f"resource:{spool.key_of(resource_name)}")
 
     async def until(self, condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:  # noqa: ASYNC109
-        """Look every millisecond until something holds that is no event of the kubelet. Raises TimeoutError."""
+        """Poll a condition every millisecond until it is true. Raises TimeoutError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > deadline:
@@ -131,7 +131,7 @@ class Testbed:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that is free at this moment."""
+    """A free TCP port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,7 +1,7 @@
-//! How long the vendors' own policies take, as restated for the tests: `benches/bench_preferred.py` reads it.
+//! Durations of the vendors' own policies, as restated for the tests: `benches/bench_preferred.py` reads them.
 //!
-//! Standard input has one host a line, as JSON: `[policy, card of each device, distances, sizes]`, where the policy is `amd`
-//! or `nvidia`. Standard output has for each the list of seconds and sum of distances by size.
+//! Standard input has one host a line, as JSON: `[policy, card of each device, distances, sizes]`, where the policy is
+//! `amd` or `nvidia`. Standard output has, for each host, the list of seconds and sum of distances by size.
 #![expect(clippy::print_stdout, reason = "what a bench is for")]
 
 #[path = "../tests/allocation/peers/amd.rs"]
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 type Host = (String, Vec<usize>, Vec<Vec<u64>>, Vec<usize>);
 
-/// What a pair of GPUs can score at most.
+/// The highest score of a pair of GPUs.
 const MOST_SCORE: u64 = 1860;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,5 @@
-//! What a scan yields: facts of devices, and problems, as plain data. What follows from facts is made elsewhere.
+//! What a scan returns as plain data: devices with their facts, and problems. Conclusions from facts are drawn
+//! elsewhere.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,56 +7,56 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::health::finding::Finding;
+use crate::finding::Finding;
 
-/// A path of the host that belongs to a device, or to what its vendor has installed. A fact: whether a container gets it is
-/// decided where edits are made.
+/// A host path that belongs to a device or to its vendor's installation. It is a fact: the code that makes edits
+/// decides whether containers get it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostPath {
-    /// The host's own, without the host root.
+    /// Path on the host, without the host root.
     pub path: String,
-    /// What it is there for, in the vendor's words: `control`, `library`; empty where all of a device's paths are alike.
+    /// Purpose, in the vendor's words: `control`, `library`; empty if all paths of the device serve the same purpose.
     pub role: Cow<'static, str>,
-    /// Whether it is a device node, and no file, directory or socket.
+    /// True for a device node; false for a file, directory or socket.
     pub is_node: bool,
-    /// Major and minor number that the node must have; `None` where any will do.
+    /// Major and minor number that the node must have; `None` if any number will do.
     pub number: Option<(u32, u32)>,
-    /// Whether the device is nothing without it.
+    /// Whether the device cannot be used without it.
     pub is_required: bool,
-    /// Where a link points; empty for what is not a link.
+    /// Target of a link; empty if the path is not a link.
     pub target: String,
-    /// Who may open the node, where that is a group; `None` where everybody may or nobody but its owner.
+    /// The group that may open the node; `None` if everybody may, or only the owner.
     pub access: Option<Access>,
 }
 
-/// A group that may open a node that is not for everybody.
+/// A group that may open a node that is not open to everybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Its id.
+    /// Group id.
     pub group: u32,
-    /// Permission bits of the node, as of chmod(2).
+    /// Permission bits of the node, as in chmod(2).
     pub mode: u32,
 }
 
 impl HostPath {
-    /// A device node that the device is nothing without.
+    /// A device node that the device cannot be used without.
     pub fn node(path: impl Into<String>, number: Option<(u32, u32)>) -> Self {
         Self { path: path.into(), is_node: true, number, is_required: true, ..Self::default() }
     }
 
-    /// A file, directory or socket that may be there or not.
+    /// A file, directory or socket; not required.
     pub fn file(path: impl Into<String>) -> Self {
         Self { path: path.into(), ..Self::default() }
     }
 
-    /// The same in a role.
+    /// Sets the role.
     #[must_use]
     pub fn in_role(mut self, role: impl Into<Cow<'static, str>>) -> Self {
         self.role = role.into();
         self
     }
 
-    /// The same, needed or not.
+    /// Sets whether it is required.
     #[must_use]
     pub fn required(mut self, is_required: bool) -> Self {
         self.is_required = is_required;
@@ -63,28 +64,28 @@ impl HostPath {
     }
 }
 
-/// What is known of a device or of what its vendor has installed, and the file of the host that says so.
+/// A fact about a device or a vendor's installation, and the host file that it was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// What is known.
+    /// The value.
     pub value: Value,
-    /// The file, without the host root; what else says so where it is no file.
+    /// The file, without the host root; another name if the source is not a file.
     pub source: String,
 }
 
-/// The value of a fact, as JSON and rules have it when it is written as text.
+/// The value of a fact. `Display` writes it as JSON and rules have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Words, identifiers, lists with commas.
+    /// Words, identifiers, comma-separated lists.
     Text(String),
     /// A number or an amount.
     Integer(u64),
-    /// Numbers with dots between, the most important first.
+    /// Numbers separated by dots, the most significant first.
     Version(String),
 }
 
 impl Value {
-    /// The text of what is text.
+    /// The text of a text or version; `None` for an integer.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -133,52 +134,55 @@ impl From<u32> for Value {
     }
 }
 
-/// Facts by name, in the vendor's own words.
+/// Facts by name; the names are the vendor's own words.
 pub type Attributes = BTreeMap<String, Fact>;
 
-/// A PCI function, as far as health needs to know it.
+/// A PCI function, with what health sources need to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciFunction {
-    /// Its directory, `/sys/devices/…/0000:3b:00.0`, as the host itself names it.
+    /// Directory of the function, `/sys/devices/…/0000:3b:00.0`, without the host root.
     pub path: PathBuf,
     /// The driver that was bound to it.
     pub driver: Option<String>,
 }
 
-/// One device as its vendor's file found it.
+/// One device, as its vendor's code found it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Device {
-    /// `intel-fpga`, `generic`, `simulated`, …; owned when Python made the device.
+    /// `intel-fpga`, `generic`, `simulated`, …; owned if Python made the device.
     pub vendor: Cow<'static, str>,
-    /// What is probed as one and hangs as one: a PCI address, a group's name.
+    /// The unit that is probed together and hangs together: a PCI address, a group's name.
     pub card: String,
-    /// The id the kubelet knows it by, unique within its vendor.
+    /// The id that the kubelet sees, unique within its vendor.
     pub id: String,
-    /// Full resource name, or `None` while it is unknown (being reprogrammed, unreadable).
+    /// The ids under which containers share it, as its vendor's plugin numbers them; its own id is the first of them.
+    /// Empty if it is not shared.
+    pub shares: Vec<String>,
+    /// Full resource name; `None` while it is unknown (being reprogrammed, unreadable).
     pub resource_name: Option<String>,
-    /// The name to use while it is unknown and never was known.
+    /// The name to use if the resource name is unknown and has never been known.
     pub first_sight_resource_name: Option<String>,
-    /// What is the matter with it, as far as this scan came across it.
+    /// Faults that the scan itself came across.
     pub findings: BTreeSet<Finding>,
-    /// NUMA nodes it is close to; empty when unknown.
+    /// NUMA nodes close to it; empty if unknown.
     pub numa_nodes: Vec<u32>,
-    /// The file that names them, where no attribute has it for a source.
+    /// The file that `numa_nodes` were read from, if no attribute has it as its source.
     pub numa_source: String,
-    /// What of the host belongs to it, in the order in which containers get it.
+    /// Host paths that belong to it, in the order in which containers get them.
     pub paths: Vec<HostPath>,
-    /// What else is known of it.
+    /// All other facts.
     pub attributes: Attributes,
-    /// How far its card is from others of its vendor, by card: lower is closer, and a card that is not named is farthest.
-    /// Its own card is named where devices of one card are close to each other.
+    /// Distance of its card to other cards of its vendor, by card: lower is closer, and a card that is not listed is
+    /// farthest. Its own card is listed if devices of one card are close to each other.
     pub distances: BTreeMap<String, u32>,
-    /// The PCI functions that it is, or is a part of.
+    /// The PCI functions that the device consists of or is a part of.
     pub functions: Vec<PciFunction>,
-    /// Numbers of its card that say whether all is well.
+    /// Numbers of the card that health sources compare with a limit.
     pub readings: Vec<Reading>,
 }
 
 impl Device {
-    /// Notes a fact and the file of the host that says so.
+    /// Adds a fact and the host file that it was read from.
     pub fn note(&mut self, name: &str, value: impl Into<Value>, source: impl AsRef<Path>) {
         let source = source.as_ref().to_string_lossy().into_owned();
         self.attributes.insert(name.to_owned(), Fact { value: value.into(), source });
@@ -190,94 +194,111 @@ impl Device {
         self.attributes.get(name).map(|fact| fact.value.to_string())
     }
 
-    /// Notes that it is this PCI function, or a part of it.
+    /// All ids that the kubelet sees.
+    #[must_use]
+    pub fn ids(&self) -> &[String] {
+        if self.shares.is_empty() { std::slice::from_ref(&self.id) } else { &self.shares }
+    }
+
+    /// The same, shared under these ids; one id is no share.
+    #[must_use]
+    pub fn shared_as(mut self, ids: impl IntoIterator<Item = String>) -> Self {
+        let ids: Vec<String> = ids.into_iter().collect();
+        if let Some(first) = ids.first() {
+            self.id.clone_from(first);
+        }
+        self.shares = if ids.len() > 1 { ids } else { Vec::new() };
+        self
+    }
+
+    /// Adds a PCI function that the device consists of or is a part of; one that it already has is not added again.
     pub fn belongs_to(&mut self, function: PciFunction) {
         if !self.functions.iter().any(|known| known.path == function.path) {
             self.functions.push(function);
         }
     }
 
-    /// Its paths in a role.
+    /// The paths with this role.
     pub fn paths_in<'d>(&'d self, role: &'d str) -> impl Iterator<Item = &'d HostPath> {
         self.paths.iter().filter(move |path| path.role == role)
     }
 }
 
-/// What all devices of a vendor have in common on a host: where its driver is, and what it has installed.
+/// What all devices of a vendor on this host share: driver facts and installed files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Platform {
-    /// What is known of it.
+    /// Facts.
     pub attributes: Attributes,
-    /// What of the host belongs to it.
+    /// Host paths.
     pub paths: Vec<HostPath>,
 }
 
 impl Platform {
-    /// Notes a fact and the file of the host that says so; empty where it is no file.
+    /// Adds a fact and the host file that it was read from; the source is empty if it is not a file.
     pub fn note(&mut self, name: &str, value: impl Into<Value>, source: &str) {
         self.attributes.insert(name.to_owned(), Fact { value: value.into(), source: source.to_owned() });
     }
 
-    /// A fact as text; empty where it is not known.
+    /// A fact as text; empty if unknown.
     #[must_use]
     pub fn text(&self, name: &str) -> String {
         self.attributes.get(name).map(|fact| fact.value.to_string()).unwrap_or_default()
     }
 
-    /// Its paths in a role.
+    /// The paths with this role.
     pub fn paths_in<'p>(&'p self, role: &'p str) -> impl Iterator<Item = &'p HostPath> {
         self.paths.iter().filter(move |path| path.role == role)
     }
 }
 
-/// A number that a vendor found on a card, and which source looks at it.
+/// A number that a vendor found on a card, and the health source that reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reading {
-    /// The source's name.
+    /// Name of the health source.
     pub source: &'static str,
-    /// What a number beyond its limit means.
+    /// Reason of the finding if the number is beyond its limit.
     pub reason: &'static str,
-    /// The attribute, as the host itself names it.
+    /// The attribute, without the host root.
     pub attribute: PathBuf,
-    /// What the number must keep to.
+    /// The limit.
     pub limit: Limit,
 }
 
-/// What a number must keep to.
+/// The limit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// A bit mask or flag that is zero when all is well.
+    /// A bit mask or flag that must be zero.
     Zero,
-    /// In the attribute's own unit.
+    /// A maximum, in the attribute's own unit.
     Below {
-        /// The first value that is too much.
+        /// The first value that is too high.
         limit: i64,
-        /// What was too much has to fall below this to be all right again.
+        /// A value that was too high counts as normal again below this one.
         well_below: i64,
     },
 }
 
-/// Something a scan could not do. It is counted and shown, and never ends a scan.
+/// Something that a scan could not do. It is counted and shown, and never ends the scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The vendor whose file met it.
+    /// The vendor whose code reports it.
     pub vendor: &'static str,
     /// The file or directory concerned.
     pub path: PathBuf,
-    /// What went wrong, and the cure where one is known.
+    /// What went wrong, and the cure if one is known.
     pub error: String,
-    /// The device it concerns, when it concerns one.
+    /// The device concerned, if it is a single one.
     pub device: Option<String>,
 }
 
 impl Problem {
-    /// A problem of no single device.
+    /// A problem that concerns no single device.
     #[must_use]
     pub fn new(vendor: &'static str, path: impl AsRef<Path>, error: impl fmt::Display) -> Self {
         Self { vendor, path: path.as_ref().to_path_buf(), error: error.to_string(), device: None }
     }
 
-    /// The same problem, attributed to one device.
+    /// The same problem, attributed to a device.
     #[must_use]
     pub fn of(mut self, device: impl Into<String>) -> Self {
         self.device = Some(device.into());
@@ -285,31 +306,31 @@ impl Problem {
     }
 }
 
-/// A part of the host that a scan could not look at: its devices stay as they were last seen, and are polled.
+/// A part of the host that a scan could not look at: its devices stay as they were last seen, and are still polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotExamined {
-    /// The vendor concerned.
+    /// The vendor.
     pub vendor: &'static str,
-    /// The card, or a device whose card is not known; `None` for all devices of the vendor.
+    /// The card, or a device whose card is unknown; `None` for all devices of the vendor.
     pub card: Option<String>,
-    /// What is the matter with its devices meanwhile; `None` where nothing can be said of them.
+    /// The finding for its devices in the meantime; `None` if nothing is known about them.
     pub finding: Option<Finding>,
 }
 
-/// What one vendor found.
+/// What one vendor's scan returns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// In natural order of id. Those of a card that is as it was are the same as before, and not copied.
+    /// Devices in natural order of their ids. Devices of an unchanged card are shared with the scan before, not copied.
     pub devices: Vec<Arc<Device>>,
-    /// In the order met.
+    /// Problems in the order in which they were met.
     pub problems: Vec<Problem>,
-    /// Where it could not look.
+    /// Cards or devices that could not be looked at.
     pub unseen: Vec<NotExamined>,
-    /// What its devices have in common; `None` where that was not looked at.
+    /// What the vendor's devices share; `None` if the scan did not look at it.
     pub platform: Option<Platform>,
-    /// What a source is to be asked, by the source's name: the text of its request file. A source that has none here is not
+    /// Requests to sources, by name of the source: the text of its request file. A source without a request is not
     /// needed on this host.
     pub requests: Vec<(&'static str, String)>,
-    /// Whether something was changing: a look before the next regular one tells more.
+    /// Whether something was changing: a scan sooner than the next regular one finds more.
     pub look_again: bool,
 }

@@ -1,4 +1,5 @@
-//! What a container gets for a device, and how a front end hands it over. Made from facts alone, without reading the host.
+//! What a container gets for a device, and how a front end hands it over. Made from facts alone, without reading the
+//! host.
 //!
 //! CDI: <https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>
 
@@ -7,33 +8,33 @@ use std::sync::Arc;
 
 use crate::device::{Access, Device, HostPath};
 
-/// By what a container gets a device.
+/// How a container gets a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// The kubelet's device plugin API: nodes, mounts, variables and annotations in the answer, and CDI names where the
-    /// vendor's plugin answers by them.
+    /// The kubelet's device plugin API: nodes, mounts, variables and annotations in the answer, and CDI names if the
+    /// vendor's plugin answers with them.
     DevicePlugin,
-    /// CDI names alone; the specs of the names bring everything.
+    /// CDI names only; the CDI specs contain all edits.
     Cdi,
 }
 
-/// What is changed in a container.
+/// Changes to a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edits {
     /// Environment variables.
     pub envs: BTreeMap<String, String>,
-    /// Annotations for the container runtime; no spec can hold any.
+    /// Annotations for the container runtime; a CDI spec cannot contain them.
     pub annotations: BTreeMap<String, String>,
-    /// Device nodes that are made in the container, and that it may use.
+    /// Device nodes created in the container.
     pub nodes: Vec<Node>,
-    /// What of the host is bound into it.
+    /// Host paths bound into the container.
     pub mounts: Vec<Mount>,
-    /// Programs of the host that the runtime runs for it; only a spec can ask for them.
+    /// Host programs that the runtime runs for the container; only a CDI spec can request them.
     pub hooks: Vec<Hook>,
-    /// Qualified CDI names that the runtime is to resolve.
+    /// Qualified CDI names for the runtime to resolve.
     pub cdi_devices: Vec<String>,
-    /// What CDI names bring, where the specs are ours to write: by qualified name; by the kind alone (`vendor/class`) what
-    /// every device of the kind brings.
+    /// Contents of CDI names whose specs devherd writes: by qualified name, or by kind alone (`vendor/class`) for edits
+    /// that every device of the kind has.
     pub specs: BTreeMap<String, Arc<Edits>>,
 }
 
@@ -44,10 +45,10 @@ pub struct Node {
     pub host_path: String,
     /// Path in the container.
     pub container_path: String,
-    /// Any of `r`, `w`, `m`; empty leaves it to the runtime, in specs only.
+    /// Any of `r`, `w`, `m`; empty leaves the choice to the runtime (in specs only).
     pub permissions: String,
-    /// The group that it is for on the host, and so in the container: of this group the container's processes are, too. In specs
-    /// only; `None` leaves it to the runtime, which lets everybody in the container open it.
+    /// The group that may open the node, on the host and in the container; the container's processes join it. In specs
+    /// only; `None` leaves the permissions to the runtime, which lets everybody in the container open the node.
     pub access: Option<Access>,
 }
 
@@ -60,29 +61,29 @@ pub struct Mount {
     pub container_path: String,
     /// Whether the container may not write.
     pub read_only: bool,
-    /// Of mount(8), in specs; empty where nothing but `read_only` matters.
+    /// Options of mount(8), in specs only; empty if `read_only` alone matters.
     pub options: &'static [&'static str],
 }
 
-/// A program of the host that the runtime runs.
+/// A host program that the container runtime runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
-    /// When: `createContainer` is after the mounts are made, and before the container's root becomes its root.
+    /// When it runs: `createContainer` is after the mounts are made and before the root is changed.
     pub hook_name: &'static str,
-    /// Which, absolute.
+    /// Absolute path of the program.
     pub path: String,
-    /// With what; the first argument is the program's own name. May be empty.
+    /// Arguments, `argv[0]` included; may be empty.
     pub args: Vec<String>,
 }
 
 impl Edits {
-    /// Whether they change nothing: runtimes refuse a CDI device without changes.
+    /// Whether there are no changes: runtimes refuse a CDI device without edits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Both.
+    /// These edits and `more`.
     #[must_use]
     pub fn and(mut self, more: Self) -> Self {
         self.envs.extend(more.envs);
@@ -95,14 +96,14 @@ impl Edits {
         self
     }
 
-    /// The device nodes among these paths, each under its own path in the container.
+    /// The device nodes among `paths`, each with the same path in the container.
     pub fn of_nodes<'p>(paths: impl IntoIterator<Item = &'p HostPath>, permissions: &str) -> Self {
         let nodes = paths.into_iter().filter(|path| path.is_node).map(|path| Node::same(&path.path, permissions));
         Self { nodes: nodes.collect(), ..Self::default() }
     }
 
-    /// The same by CDI: one name, whose spec holds all edits. Annotations have no place in a spec and stay beside it;
-    /// a name without edits is left out.
+    /// The same edits as one CDI name, whose spec contains them. Annotations stay outside, because a spec cannot
+    /// contain them; without edits there is no name.
     #[must_use]
     pub fn by_cdi(mut self, name: String) -> Self {
         let annotations = std::mem::take(&mut self.annotations);
@@ -117,7 +118,7 @@ impl Edits {
         }
     }
 
-    /// In this way: as they are, or under this CDI name.
+    /// The edits as they are for the device plugin API, or as a CDI name.
     #[must_use]
     pub fn given(self, way: Way, cdi_name: impl FnOnce() -> String) -> Self {
         match way {
@@ -128,7 +129,7 @@ impl Edits {
 }
 
 impl Node {
-    /// With the same path in the container.
+    /// A node with the same path in the container.
     #[must_use]
     pub fn same(path: &str, permissions: &str) -> Self {
         Self {
@@ -141,14 +142,14 @@ impl Node {
 }
 
 impl Mount {
-    /// What has its own path in the container, and may not be written to there.
+    /// A read-only mount with the same path in the container.
     #[must_use]
     pub fn same(path: &str) -> Self {
         Self { host_path: path.to_owned(), container_path: path.to_owned(), read_only: true, ..Self::default() }
     }
 }
 
-/// The CDI name of a device whose vendor's own software has none: legal whatever its id, and of no other device.
+/// The CDI name of a device whose vendor's own software defines none: legal for every id, and unique.
 #[must_use]
 pub fn cdi_name(device: &Device) -> String {
     let (card, id) = (&device.card, &device.id);

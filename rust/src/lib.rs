@@ -1,22 +1,30 @@
-//! The scan core of devherd: what is on this host, and what is wrong with it.
+//! The scan core of devherd: the devices of this host, and their faults.
 //!
 //! ```text
-//! host/        where sys, proc and dev are, and how they are read
-//! bus/         facts from PCI, USB and NUMA
-//! settings     the configuration, parsed
-//!   └─► vendors/   one folder a vendor; a card each behind the fence (per_card, fence)
-//!   ─► device      facts of devices, problems, and what was not examined
-//!   ─► edits       what a container gets for a device
-//!   ─► scan/       runs the vendors, compares with the last scan
-//!   ─► health/     looks again, cheaply, between scans: one file a source of findings
-//! allocation/  which free devices fit together
-//! events/      what wakes a scan
-//! nvml/        facts from NVIDIA's library
-//! library_pages   what a start leaves in memory
-//! prctl        what a forked child asks of the kernel
-//! sandbox/     what a forked child may still touch
-//! python/      `devherd._native`: the only part that knows Python
+//! what everybody stands on, each room on those before it
+//!   order        natural order of names
+//!   host/        where sys, proc and dev are, and how they are read
+//!   fence        deadlines for reads that can hang
+//!   finding      what one source saw of one device
+//!   device       facts of devices, problems, and what was not examined
+//!   bus/         facts from PCI, USB and NUMA
+//!   edits        what a container gets for a device
+//! what a forked child does to itself
+//!   sandbox      what it may still use
+//!   prctl        its name, and the signal at the end of its parent
+//! from sysfs to the answer
+//!   settings   the configuration, parsed
+//!     └─► vendors/     table (one row a vendor), per_card (cards behind the fence), one folder a vendor
+//!     ─► scan/         runs the vendors, compares with the last scan
+//!     ─► health/       polls the devices between scans: one file a source of findings
+//!   nvml/        NVIDIA's library: facts, health and events of GPUs
+//!   events/      uevents, inotify, kernel log, devlink: what wakes the scanner
+//!   allocation/  which free devices fit together
+//! python/      `devherd._native`: the binding, the only room that names pyo3
 //! ```
+//!
+//! A room is a folder or a file here. Files of one room may use each other, rooms never in a circle:
+//! `tests/house/test_rust_rooms.py` checks it.
 //!
 //! Two rules hold everywhere: one bad device never affects another, and every file may be missing.
 
@@ -26,9 +34,9 @@ pub mod device;
 pub mod edits;
 pub mod events;
 pub mod fence;
+pub mod finding;
 pub mod health;
 pub mod host;
-pub mod library_pages;
 pub mod nvml;
 pub mod order;
 pub mod prctl;

@@ -1,27 +1,27 @@
-//! Natural order: `port.2` before `port.10`, and PCI addresses as the numbers that they are: `0000:09:00.0` before
+//! Natural order: `port.2` before `port.10`, and PCI addresses as hexadecimal numbers: `0000:09:00.0` before
 //! `0000:0a:00.0` before `0000:10:00.0`.
 
 use std::cmp::Ordering;
 
-/// Compares runs of digits as decimal numbers, PCI addresses as hexadecimal ones and all else as text; equal numbers spelt
-/// differently (`1`, `01`) are still ordered.
+/// Compares runs of digits as decimal numbers, PCI addresses as hexadecimal ones and everything else as text. Equal
+/// numbers that are spelt differently (`1`, `01`) are still ordered.
 #[must_use]
 pub fn natural(left: &str, right: &str) -> Ordering {
     Parts::of(left).cmp(Parts::of(right)).then_with(|| left.cmp(right))
 }
 
-/// Digits of a PCI domain: those behind VMD have more than others.
+/// Digits of a PCI domain: domains behind VMD have more than four.
 const SHORTEST_DOMAIN: usize = 4;
 const LONGEST_DOMAIN: usize = 8;
 
-/// A part of a name. What can stand in the same place is ordered as it is listed here.
+/// A part of a name. The variants are ordered as they are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part<'t> {
-    /// Text whose first character is before all digits.
+    /// Text whose first character sorts before all digits.
     Punctuation(&'t str),
-    /// A number: how many digits it has, and which, without leading zeros.
+    /// A number: count of digits, and the digits, without leading zeros.
     Number(usize, &'t str),
-    /// Domain, bus, device and function; where there is no function, it is before all that have one.
+    /// Domain, bus, device and function; an address without a function sorts before those with one.
     Address(u32, u8, u8, Option<u8>),
     /// Any other text.
     Text(&'t str),
@@ -30,7 +30,7 @@ enum Part<'t> {
 /// The parts of a name, from left to right.
 struct Parts<'t> {
     rest: &'t str,
-    /// Whether a word or a number begins here: nowhere else does an address.
+    /// Whether a word or a number begins here: an address can begin nowhere else.
     is_at_border: bool,
 }
 
@@ -63,12 +63,12 @@ impl<'t> Iterator for Parts<'t> {
     }
 }
 
-/// How long the digits are with which this begins.
+/// Length of the digits at the start of the text.
 fn digits(text: &str) -> usize {
     text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len())
 }
 
-/// How long the text is with which this begins, up to the next number or address.
+/// Length of the text up to the next number or address.
 fn text(whole: &str) -> usize {
     let mut before = 'a'; // no address begins here
     let mut is_end = |place: usize, character: char| {
@@ -78,7 +78,8 @@ fn text(whole: &str) -> usize {
     whole.char_indices().find(|&(place, character)| is_end(place, character)).map_or(whole.len(), |(place, _)| place)
 }
 
-/// The PCI address with which this begins, `0000:3b:00.0` or `0000:3b:00`, and what follows it: no letter or digit.
+/// The PCI address at the start of the text, `0000:3b:00.0` or `0000:3b:00`, and the rest, which begins with neither
+/// letter nor digit.
 fn address(text: &str) -> Option<(Part<'_>, &str)> {
     let end =
         text.bytes().take(LONGEST_DOMAIN + 1).position(|byte| byte == b':').filter(|&end| end >= SHORTEST_DOMAIN)?;
@@ -132,7 +133,7 @@ mod tests {
                     .map(name);
             assert_eq!(sorted(names.each_ref().map(String::as_str)), expected.each_ref().map(String::as_str));
         }
-        // What only looks like one is text and decimal numbers.
+        // What only looks like an address is text and decimal numbers.
         assert_eq!(sorted(["z0000:10:00.0", "z0000:9:00.0"]), ["z0000:9:00.0", "z0000:10:00.0"]);
         assert_eq!(sorted(["0000:10:00.00", "0000:0a:00.00"]), ["0000:0a:00.00", "0000:10:00.00"]);
     }

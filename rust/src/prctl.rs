@@ -8,27 +8,27 @@ use rustix::process::Signal;
 /// The kernel's `TASK_COMM_LEN` without the closing NUL.
 const LONGEST_NAME: usize = 15;
 
-/// Has the kernel send `signal` to this process when the thread that forked it ends.
+/// Makes the kernel send `signal` to this process when the thread that forked it ends.
 ///
-/// A parent that ended before this call goes unnoticed: look at `getppid` afterwards.
+/// The end of a parent before this call goes unnoticed: check `getppid` afterwards.
 ///
 /// # Errors
-/// `InvalidInput` when there is no such signal.
+/// `InvalidInput` if there is no such signal.
 pub fn die_with_parent(signal: i32) -> io::Result<()> {
     let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("there is no signal {signal}"));
     let signal = Signal::from_named_raw(signal).ok_or_else(unknown)?;
     Ok(rustix::process::set_parent_process_death_signal(Some(signal))?)
 }
 
-/// Names the calling thread, and so, in a process with one thread, the process as `ps` and `top` show it.
+/// Names the calling thread; in a process with one thread this is the name that `ps` and `top` show.
 ///
 /// # Errors
-/// `InvalidInput` when the name holds a NUL byte.
+/// `InvalidInput` if the name contains a NUL byte.
 pub fn set_process_name(name: &str) -> io::Result<()> {
     Ok(rustix::thread::set_name(&CString::new(cut(name))?)?)
 }
 
-/// As much of the name as the kernel keeps, cut between two characters: half of one would be shown as garbage.
+/// The part of the name that the kernel keeps, cut at a character boundary: half a character would be shown as garbage.
 fn cut(name: &str) -> &str {
     let end = (0..=LONGEST_NAME.min(name.len())).rev().find(|&end| name.is_char_boundary(end));
     &name[..end.unwrap_or_default()]
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_death_signal_reaches_the_kernel() {
-        // The signal is an attribute of the thread, so that the test's own process is safe from it.
+        // The signal is an attribute of the thread, so the process of the test is not affected.
         std::thread::spawn(|| {
             die_with_parent(Signal::TERM.as_raw()).unwrap();
             assert_eq!(rustix::process::parent_process_death_signal().unwrap(), Some(Signal::TERM));

@@ -1,47 +1,42 @@
-//! What the Python side hands to the scan: the validated parts of the config file, as JSON.
+//! What Python hands to the scan: the validated parts of the configuration, as JSON.
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use crate::host::Host;
 use crate::nvml::NvmlSettings;
 use crate::vendors::table::{Options, ROWS, Surroundings};
 
-/// Used when the settings name no deadline that is one.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Everything that can be chosen about a scan.
+/// All settings of a scan. Python gives every one of them: its models have the defaults.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Whether the host is a tree of `devherd sim node`, in which plain files may stand for device nodes.
     pub simulated_host: bool,
-    /// Seconds a probe may take.
-    pub probe_timeout: f64,
+    /// Deadline of a probe, in seconds.
+    #[serde(deserialize_with = "seconds")]
+    pub probe_timeout: Duration,
     /// Where NVML's facts come from.
     pub nvml: NvmlSettings,
     /// Options of each vendor.
     pub vendors: Options,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self { simulated_host: false, probe_timeout: 2.0, nvml: NvmlSettings::default(), vendors: Options::default() }
-    }
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let number = f64::deserialize(deserializer)?;
+    let deadline = Duration::try_from_secs_f64(number).ok().filter(|deadline| !deadline.is_zero());
+    deadline.ok_or_else(|| D::Error::custom(format!("probe_timeout: {number} is not a positive number of seconds")))
 }
 
 impl Settings {
     /// Settings from the JSON of `devherd.config.Config.native_json`.
     ///
     /// # Errors
-    /// What does not fit, and where.
+    /// The key that does not fit, and why.
     pub fn from_json(json: &str) -> Result<Self, String> {
-        let settings: Self = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        settings
-            .probe_deadline()
-            .ok_or_else(|| format!("probe_timeout: {} is not a positive number of seconds", settings.probe_timeout))?;
-        Ok(settings)
+        serde_json::from_str(json).map_err(|error| error.to_string())
     }
 
     /// The host below a root.
@@ -50,69 +45,76 @@ impl Settings {
         if self.simulated_host { Host::simulated(root) } else { Host::new(root) }
     }
 
-    /// The upper limit of a probe's time, whatever the settings.
-    #[must_use]
-    pub fn patience(&self) -> Duration {
-        self.probe_deadline().unwrap_or(PATIENCE)
-    }
-
-    /// Whether both are the same for a vendor, which then keeps its state.
+    /// Whether both settings are the same for a vendor, which then keeps its state.
     #[must_use]
     pub fn agree_on(&self, other: &Self, vendor: &str) -> bool {
         let uses_nvml = ROWS.iter().any(|row| row.name == vendor && row.uses_nvml);
         self.vendors.agree_on(&other.vendors, vendor) && (!uses_nvml || self.nvml == other.nvml)
     }
 
-    /// What vendors are given besides their options.
+    /// What vendors get besides their options.
     #[must_use]
     pub fn surroundings(&self) -> Surroundings {
-        Surroundings { patience: self.patience(), nvml: self.nvml.clone() }
+        Surroundings { patience: self.probe_timeout, nvml: self.nvml.clone() }
     }
+}
 
-    /// How long a probe may take; `None` when that is no time at all.
-    #[must_use]
-    pub fn probe_deadline(&self) -> Option<Duration> {
-        Duration::try_from_secs_f64(self.probe_timeout).ok().filter(|deadline| !deadline.is_zero())
-    }
+/// Python's defaults with these changes.
+#[cfg(test)]
+pub(crate) fn made(change: &serde_json::Value) -> Settings {
+    Settings::from_json(&crate::vendors::testing::json(change)).unwrap()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::vendors::generic::GenericKind;
     use crate::vendors::intel_fpga::IntelFpgaMode;
+    use crate::vendors::testing;
 
     #[test]
-    fn nothing_said_means_every_vendor_with_its_defaults() {
-        let settings = Settings::from_json("{}").unwrap();
-        assert_eq!(settings, Settings::default());
+    fn pythons_default_configuration_means_every_vendor() {
+        let settings = made(&json!({}));
         assert!(settings.vendors.intel_fpga.enabled);
-        assert_eq!(settings.probe_deadline(), Some(Duration::from_secs(2)));
+        assert_eq!(settings.probe_timeout, Duration::from_secs(2));
     }
 
     #[test]
     fn what_does_not_fit_is_refused_with_its_place() {
-        for (json, complaint) in [
-            ("", "EOF"),
-            ("1", "line 1"),
-            (r#"{"probe_timeout": "2s"}"#, "invalid type"),
-            (r#"{"probe_timeout": 0}"#, "probe_timeout"),
-            (r#"{"probe_timeout": -1}"#, "probe_timeout"),
-            (r#"{"probe_timeout": 1e300}"#, "probe_timeout"),
-            (r#"{"vendors": {"intel_fpga": {"mode": "partial"}}}"#, "partial"),
-            (r#"{"vendor": {}}"#, "vendor"),
-            (r#"{"vendors": {"simulated": [{"name": "a/b", "count": -1}]}}"#, "-1"),
+        let resource = json!({"name": "a/b", "count": -1, "numa_nodes": 0});
+        for (change, complaint) in [
+            (json!({"probe_timeout": "2s"}), "invalid type"),
+            (json!({"probe_timeout": 0}), "probe_timeout"),
+            (json!({"probe_timeout": -1}), "probe_timeout"),
+            (json!({"probe_timeout": 1e300}), "probe_timeout"),
+            (json!({"vendors": {"intel_fpga": {"mode": "partial"}}}), "partial"),
+            (json!({"vendor": {}}), "vendor"),
+            (json!({"vendors": {"simulated": [resource]}}), "-1"),
         ] {
-            let error = Settings::from_json(json).unwrap_err();
-            assert!(error.contains(complaint), "{json}: {error}");
+            let error = Settings::from_json(&testing::json(&change)).unwrap_err();
+            assert!(error.contains(complaint), "{change}: {error}");
+        }
+        for (text, complaint) in [("", "EOF"), ("1", "line 1"), ("{}", "missing field")] {
+            let error = Settings::from_json(text).unwrap_err();
+            assert!(error.contains(complaint), "{text}: {error}");
         }
     }
 
     #[test]
+    fn an_option_that_python_does_not_give_is_refused() {
+        let mut whole: serde_json::Value = serde_json::from_str(&testing::json(&json!({}))).unwrap();
+        whole["vendors"]["rdma"].as_object_mut().unwrap().remove("mode");
+        assert!(Settings::from_json(&whole.to_string()).unwrap_err().contains("missing field `mode`"));
+    }
+
+    #[test]
     fn modes_and_generic_keys_are_spelt_as_in_the_config_file() {
-        let json = r#"{"vendors": {"intel_fpga": {"mode": "regiondevel"},
-                       "generic": [{"name": "a/b", "groups": [{"paths": [{"path": "/x", "mountPath": "/y", "type": "Mount"}]}]}]}}"#;
-        let settings = Settings::from_json(json).unwrap();
+        let member = testing::member("/x", &json!({"mountPath": "/y", "type": "Mount"}));
+        let settings = made(
+            &json!({"vendors": {"intel_fpga": {"mode": "regiondevel"}, "generic": [testing::generic("a/b", &[member])]}}),
+        );
         assert_eq!(settings.vendors.intel_fpga.mode, IntelFpgaMode::RegionDevel);
         let path = &settings.vendors.generic[0].groups[0].paths[0];
         assert_eq!((path.mount_path.as_str(), path.kind, path.limit), ("/y", GenericKind::Mount, 1));

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where it fails")]
 
+mod settings;
 mod tree;
 
 use std::fs;
@@ -12,22 +13,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use devherd_native::device::Device;
-use devherd_native::health::Occasion;
+use devherd_native::health::PollReason;
 use devherd_native::host::Host;
 use devherd_native::scan::{Scan, Scanner};
 use devherd_native::settings::Settings;
 use devherd_native::vendors::intel_fpga::IntelFpgaMode::{Af, Region, RegionDevel};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use serde_json::json;
+use serde_json::{Value, json};
 use tree::{A1, A2, Tree, dfl, opae, pci, virtual_to};
 
-/// Far above what any scan of these trees takes, far below a hang.
+/// Far longer than any scan of these trees takes, far shorter than a hang.
 const HANG: Duration = Duration::from_secs(15);
 
 const HEALTHY: [&str; 2] = ["dfl-port.7", "dfl-fme.7"];
 
-/// What may happen to a file, a directory or a link.
+/// Python's defaults with these generic devices.
+fn generic(members: &[Value]) -> Settings {
+    changed(&json!({"vendors": {"generic": [settings::generic("a.example/x", members)]}}))
+}
+
+fn changed(change: &Value) -> Settings {
+    Settings::from_json(&settings::json(change)).unwrap()
+}
+
+/// A change of a file, a directory or a link.
 #[derive(Debug, Clone)]
 enum Damage {
     Missing,
@@ -70,7 +80,7 @@ fn inflict(path: &Path, damage: &Damage) {
     }
 }
 
-/// Victims of both drivers, with virtual functions, errors and sensors; and one card that nobody touches.
+/// Cards of both drivers with virtual functions, errors and sensors, for damage; and one card that stays untouched.
 fn tree() -> Tree {
     let tree = Tree::new(&(pci("0000:81:00.0", 1) + &dfl("0000:81:00.0", 0, 0, &[(0, A1), (1, A2)])));
     tree.add(&(pci("0000:42:00.0", 0) + &opae("0000:42:00.0", 1, Some(1), &[(1, A2)])));
@@ -85,7 +95,7 @@ fn tree() -> Tree {
     tree
 }
 
-/// Every path of the tree that is no part of the healthy card, and on no way to it.
+/// Every path of the tree that is neither part of the healthy card nor on the way to it.
 fn victims(tree: &Tree) -> Vec<PathBuf> {
     let mut above = vec![tree.path("sys"), tree.path("dev")];
     let mut victims = Vec::new();
@@ -135,9 +145,9 @@ proptest! {
         }
         let start = Instant::now();
         prop_assert_eq!(healthy_devices(&tree), before);
-        let mut scanner = Scanner::new(tree.host(), &Settings::default());
+        let mut scanner = Scanner::new(tree.host(), &changed(&json!({})));
         prop_assert!(scan(&mut scanner).changed);
-        scanner.poll(&Occasion::Anything, &|| {});
+        scanner.poll(&PollReason::Anything, &|| {});
         prop_assert!(!scan(&mut scanner).changed, "an unchanged tree must not look changed");
         prop_assert!(start.elapsed() < HANG);
     }
@@ -173,19 +183,18 @@ fn a_host_root_that_is_not_there_or_no_directory_is_an_empty_host() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("file"), "").unwrap();
     for path in ["missing", "file"] {
-        let mut scanner = Scanner::new(Host::new(root.path().join(path)), &Settings::default());
+        let mut scanner = Scanner::new(Host::new(root.path().join(path)), &changed(&json!({})));
         assert_eq!(scanner.scan(&|| {}).devices, []);
         assert_eq!(scanner.watched_directories(), Vec::<PathBuf>::new());
-        assert_eq!(scanner.poll(&Occasion::Anything, &|| {}), []);
+        assert_eq!(scanner.poll(&PollReason::Anything, &|| {}), []);
     }
 }
 
 #[test]
 fn the_directory_above_tells_of_one_that_is_made_later() {
     let root = tempfile::tempdir().unwrap();
-    let path = json!({"path": "/run/late/*.sock"});
-    let settings = json!({"vendors": {"generic": [{"name": "a.example/x", "groups": [{"paths": [path]}]}]}});
-    let scanner = Scanner::new(Host::new(root.path()), &Settings::from_json(&settings.to_string()).unwrap());
+    let path = settings::member("/run/late/*.sock", &json!({}));
+    let scanner = Scanner::new(Host::new(root.path()), &generic(&[path]));
     let watched = |name: &str| scanner.watched_directories().contains(&root.path().join(name));
     assert!(watched(""));
     fs::create_dir_all(root.path().join("run")).unwrap();
@@ -200,8 +209,7 @@ fn nothing_in_sysfs_or_procfs_is_watched() {
     for directory in ["dev", "sys/class/tty", "proc/bus"] {
         fs::create_dir_all(root.path().join(directory)).unwrap();
     }
-    let paths = json!([{"path": "/sys/class/tty/*"}, {"path": "/proc/bus/*"}]);
-    let settings = json!({"vendors": {"generic": [{"name": "a.example/x", "groups": [{"paths": paths}]}]}});
-    let scanner = Scanner::new(Host::new(root.path()), &Settings::from_json(&settings.to_string()).unwrap());
+    let paths = ["/sys/class/tty/*", "/proc/bus/*"].map(|path| settings::member(path, &json!({})));
+    let scanner = Scanner::new(Host::new(root.path()), &generic(&paths));
     assert_eq!(scanner.watched_directories(), [root.path().join("dev")]);
 }

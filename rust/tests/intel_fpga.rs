@@ -1,4 +1,4 @@
-//! Whole trees of both drivers, and what each must make in each mode.
+//! Whole trees of both drivers, and their devices in each mode.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where it fails")]
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use devherd_native::edits::{Edits, Hook, Node};
 use devherd_native::fence::Fence;
-use devherd_native::health::{Occasion, Poller};
+use devherd_native::health::{PollReason, Poller};
 use devherd_native::vendors::Vendor;
 use devherd_native::vendors::intel_fpga::IntelFpga;
 use devherd_native::vendors::intel_fpga::IntelFpgaMode::{Af, Region, RegionDevel};
@@ -55,7 +55,7 @@ fn two_dfl_cards_in_each_mode() {
 }
 
 #[test]
-fn a_device_in_mode_af_is_told_whole() {
+fn a_device_in_mode_af_has_all_its_facts() {
     let tree = two_dfl_cards();
     let device = &tree.af().devices[0];
     let path = "/sys/devices/pci0000:81/0000:81:01.0/0000:81:00.0";
@@ -328,7 +328,7 @@ fn a_tree_without_links_works_too() {
     let tree = Tree::new(&plain);
     assert_eq!(summary(&tree.af()), [row("dfl-port.0", IF_A1, ""), row("dfl-port.1", IF_A2, "")]);
     assert_eq!(tree.af().devices[0].card, "0000:81:00.0");
-    // Nothing but class directories: no PCI function is known, and none is needed.
+    // Only class directories: no PCI function is known or needed.
     let class = "sys/class/fpga/intel-fpga-dev.0";
     let tree = Tree::new(&format!(
         "{class}/intel-fpga-port.0/afu_id = {A1}\n{class}/intel-fpga-fme.0/pr/interface_id = {IF}\ndev/intel-fpga-port.0"
@@ -378,16 +378,16 @@ fn what_a_card_shows_of_its_health_is_looked_at_in_every_mode() {
         assert_eq!(found.problems, []);
         let mut poller = Poller::new(tree.host(), Arc::new(Fence::new(Duration::from_secs(20))));
         poller.watch(found.devices.iter().map(AsRef::as_ref));
-        assert_eq!(poller.poll(&Occasion::Anything, &|| {}), []);
+        assert_eq!(poller.poll(&PollReason::Anything, &|| {}), []);
         let id = &found.devices[0].id;
         for (file, good, bad, source, reason) in &of_card {
             tree.write(file, bad);
             let seen = (id.clone(), (*source).to_owned(), (*reason).to_owned(), format!("/{file}"));
-            assert!(summed_up(poller.poll(&Occasion::Anything, &|| {})).contains(&seen), "{mode:?} {seen:?}");
+            assert!(summed_up(poller.poll(&PollReason::Anything, &|| {})).contains(&seen), "{mode:?} {seen:?}");
             tree.write(file, good);
         }
         let events = |(_, _, reason, _): &(_, _, String, _)| reason == "pci-aer";
-        let left = summed_up(poller.poll(&Occasion::Anything, &|| {}));
+        let left = summed_up(poller.poll(&PollReason::Anything, &|| {}));
         assert!(left.len() == 2 && left.iter().all(events), "the rest has gone with its cause: {left:?}");
     }
 }
@@ -421,7 +421,7 @@ fn a_class_link_that_dangles_is_named_itself_with_what_it_points_to() {
     }
 }
 
-/// What may happen to a file or directory of a host.
+/// A change of a file or directory of a host.
 #[derive(Debug, Clone, Copy)]
 enum Happens {
     Written(&'static str),
@@ -485,7 +485,7 @@ fn make_happen(tree: &Tree, path: &str, what: Happens) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Against one that has never scanned before.
+    /// The reference is a scan by a new scanner.
     #[test]
     fn a_scan_that_remembers_cards_finds_what_one_without_memory_finds_whatever_happens(
         is_region_mode: bool,
@@ -502,7 +502,7 @@ proptest! {
         for (which, what, comes_soon) in changes {
             for _ in 0..2 {
                 if !comes_soon {
-                    // Long enough for what was read to be remembered.
+                    // Long enough for the reads to be cached.
                     std::thread::sleep(Duration::from_millis(25));
                 }
                 prop_assert_eq!(remembering.scan(&host, &fence), tree.scan(mode));

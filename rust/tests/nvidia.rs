@@ -1,7 +1,8 @@
-//! No tree of NVIDIA's driver, however broken, crashes a scan, hangs it, or costs a GPU that is well.
+//! No tree of NVIDIA's driver, however broken, crashes a scan, hangs it, or costs a healthy GPU.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where it fails")]
 
+mod settings;
 mod tree;
 
 use std::fs;
@@ -12,9 +13,10 @@ use devherd_native::device::Device;
 use devherd_native::scan::Scanner;
 use devherd_native::settings::Settings;
 use proptest::prelude::*;
+use serde_json::json;
 use tree::Tree;
 
-/// Far above what any scan of these trees takes, far below a hang.
+/// Far longer than any scan of these trees takes, far shorter than a hang.
 const HANG: Duration = Duration::from_secs(15);
 
 const HEALTHY: &str = "GPU-00000001";
@@ -43,14 +45,14 @@ fn tree() -> Tree {
 
 /// The untouched GPU, under a MIG strategy.
 fn healthy(tree: &Tree, mig_strategy: &str) -> Vec<Device> {
-    let nvidia = format!(r#"{{"mig_strategy": "{mig_strategy}", "pass_device_specs": true}}"#);
-    let settings =
-        Settings::from_json(&format!(r#"{{"probe_timeout": 20, "vendors": {{"nvidia": {nvidia}}}}}"#)).unwrap();
+    let nvidia = json!({"mig_strategy": mig_strategy, "pass_device_specs": true});
+    let changed = settings::json(&json!({"probe_timeout": 20, "vendors": {"nvidia": nvidia}}));
+    let settings = Settings::from_json(&changed).unwrap();
     let scan = Scanner::new(tree.host(), &settings).scan(&|| {});
     let mut devices: Vec<Device> =
         scan.devices.iter().filter(|device| device.id == HEALTHY).map(|device| Device::clone(device)).collect();
     for device in &mut devices {
-        // Told of the driver as a whole.
+        // An attribute of the driver as a whole.
         device.attributes.remove("excluded_gpus");
     }
     devices
@@ -87,7 +89,7 @@ proptest! {
         }
         let start = Instant::now();
         let mut after = ["none", "mixed"].map(|strategy| healthy(&tree, strategy));
-        // A GPU that is not listed any more, or excluded, moves the others' index; nothing else of them changes.
+        // A GPU that is no longer listed, or excluded, changes the index of the others, and nothing else of them.
         for (after, before) in after.iter_mut().flatten().zip(before.iter().flatten()) {
             for name in ["index", "gpu_index"] {
                 after.attributes.insert(name.to_owned(), before.attributes[name].clone());

@@ -5,7 +5,7 @@ import json
 import pytest
 from cdi_runtime import CdiError, Runtime
 
-from devherd.cdi.directory import CdiDirectory
+from devherd.cdi import CdiDirectory
 
 HOOK = {"hooks": [{"hookName": "createRuntime", "path": "/opt/intel/fpga-sw/intel-fpga-crihook"}]}
 NAME = "intel.cdi.k8s.io/fpga=dfl-fme.0"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devherd.cdi import spec as cdi_spec
+from devherd import cdi as cdi_spec
 
 GPU = "k8s.device-plugin.nvidia.com/gpu"
 ABSOLUTE = st.sampled_from(["/dev/a", "/dev/b", "/usr/lib64/libx.so.1", "/usr/bin/ctk"])

@@ -5,17 +5,18 @@ import socket
 import tempfile
 from pathlib import Path
 
+import offered
 import pytest
 from command_line import devherd
 
 from devherd import spool
-from devherd.health.seen import Now
-from devherd.health.sources.clear import with_statement
+from devherd.health.cordon import with_statement
+from devherd.health.held import Now
 from devherd.proto import health_pb2
-from devherd.proto.spool_pb2 import Device, Resource
+from devherd.proto.spool_pb2 import Device, Offer
 
 CARD = "0000:3b:00.0"
-GPU = Resource(name="example.com/gpu", vendor="nvidia", devices=[Device(id="GPU-0", vendor="nvidia", card=CARD)])
+GPU = Offer(name="example.com/gpu", vendor="nvidia", devices=[Device(id="GPU-0", vendor="nvidia", card=CARD)])
 FATAL = health_pb2.Held(source="pci-aer-fatal", reason="pci-aer", file="/sys/aer_dev_fatal", count=1)
 MISSING = health_pb2.Held(source="node", reason="node-missing", file="/dev/nvidia0", count=1)
 FLAPPING = health_pb2.Held(source="pci-config", reason="off-bus", damped_seconds=600, count=3)
@@ -26,9 +27,7 @@ PAST = health_pb2.Held(source="pci-aer-nonfatal", reason="pci-aer", count=1, is_
 def run_dir():
     """The files of an instance with one device, and a socket where its supervisor would listen."""
     directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
-    offers = directory / "offers/device-plugin"
-    offers.mkdir(parents=True)
-    spool.write(spool.path_of(offers, spool.key_of(GPU.name)), GPU)
+    offered.put(directory, GPU)
     with socket.socket(socket.AF_UNIX) as supervisor:
         supervisor.bind(str(directory / "supervisor.sock"))
         supervisor.listen()
@@ -54,7 +53,7 @@ def test_an_event_is_taken_back_in_its_boot_and_what_else_is_held_is_named(run_d
     outcome = cleared(run_dir, "pci-aer", FATAL, MISSING)
 
     assert (outcome.code, outcome.stderr) == (0, "")
-    assert outcome.stdout == "example.com/gpu GPU-0: pci-aer is taken back; still held against it: node-missing\n"
+    assert outcome.stdout == "example.com/gpu GPU-0: pci-aer is cleared; still held against it: node-missing\n"
     assert stated(run_dir) == [("boot-1", "GPU-0", "operator", "pci-aer")]
 
 
@@ -62,14 +61,14 @@ def test_what_is_held_because_it_comes_and_goes_is_taken_back(run_dir):
     """A card that has been seated anew."""
     outcome = cleared(run_dir, "off-bus", FLAPPING)
 
-    assert outcome.stdout == "example.com/gpu GPU-0: off-bus is taken back\n"
+    assert outcome.stdout == "example.com/gpu GPU-0: off-bus is cleared\n"
 
 
 def test_what_stands_on_a_card_that_sleeps_is_taken_back(run_dir):
     """Nobody looks at it, so no good look would ever end it."""
     outcome = cleared(run_dir, "off-bus", health_pb2.Held(source="pci-config", reason="off-bus", is_unseen=True))
 
-    assert outcome.stdout == "example.com/gpu GPU-0: off-bus is taken back\n"
+    assert outcome.stdout == "example.com/gpu GPU-0: off-bus is cleared\n"
     assert stated(run_dir) == [("boot-1", "GPU-0", "operator", "off-bus")]
 
 

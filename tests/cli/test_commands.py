@@ -12,19 +12,19 @@ import pytest
 from command_line import COMMAND, devherd
 
 from devherd.cli.commands import COMMANDS
-from devherd.cli.common_options import ALL
-from devherd.version import version
+from devherd.cli.parser import COMMON_OPTIONS
+from devherd.text import version
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example_and_the_common_options_that_mean_something(name):
     """What it does and how it is called. It takes the other options too: a script may give them to every command."""
-    outcome = devherd(*name.split(), *(f"{option}=x" for option in ALL), "--help")
+    outcome = devherd(*name.split(), *(f"{option}=x" for option in COMMON_OPTIONS), "--help")
 
     assert (outcome.code, outcome.stderr) == (0, "")
     assert f"\nexample:\n  devherd {name}" in outcome.stdout
-    assert [option for option in ALL if f"\n  {option} " in outcome.stdout] == [
-        option for option in ALL if option in COMMANDS[name].options
+    assert [option for option in COMMON_OPTIONS if f"\n  {option} " in outcome.stdout] == [
+        option for option in COMMON_OPTIONS if option in COMMANDS[name].options
     ]
 
 
@@ -127,12 +127,21 @@ def test_a_reader_that_closes_the_pipe_early_is_no_error():
     assert (process.returncode, said) == (141, "")
 
 
+def as_in_the_foreground():
+    """Interrupts are ignored, and so by each child, where a script has started these tests in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_is_quiet(tmp_path):
     """Ctrl-C ends a watched table with the shell's code for it and without a traceback."""
     config = tmp_path / "config.yaml"
     config.write_text("simulated: [{name: example.com/gpu, count: 1}]\n")
     process = subprocess.Popen(
-        [*COMMAND, "scan", "--watch", "--config", config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, "scan", "--watch", "--config", config],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=as_in_the_foreground,  # noqa: PLW1509 - no threads here
     )
     assert process.stdout.readline().endswith("Z\n")
     assert "RESOURCE" in process.stdout.readline()
@@ -153,6 +162,7 @@ def test_a_watched_table_takes_a_terminal_and_gives_it_back(tmp_path):
         stdout=theirs,
         stderr=theirs,
         env={"PATH": "/usr/bin:/bin", "TERM": "xterm"},
+        preexec_fn=as_in_the_foreground,  # noqa: PLW1509 - no threads here
     )
     os.close(theirs)
     shown = b""

@@ -8,11 +8,9 @@ import pytest
 import yaml
 from command_line import devherd
 
-from devherd.config import Config
-from devherd.config.examples import EXAMPLES
-from devherd.config.keys import keys_of
+from devherd.config.describe import EXAMPLES, keys_of, sample
 from devherd.config.loader import valid
-from devherd.config.sample import sample
+from devherd.config.model import Config
 
 FULL = """\
 run_dir: /file

@@ -6,14 +6,15 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import offered
 import pytest
 from command_line import devherd
 
 from devherd import spool
 from devherd.proto import health_pb2
-from devherd.proto.spool_pb2 import Device, Resource
+from devherd.proto.spool_pb2 import Device, Offer
 
-GPU = Resource(
+GPU = Offer(
     name="example.com/gpu",
     vendor="nvidia",
     devices=[
@@ -27,9 +28,7 @@ GPU = Resource(
 def run_dir():
     """The files of an instance with one resource, and a socket where its supervisor would listen."""
     directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
-    offers = directory / "offers/device-plugin"
-    offers.mkdir(parents=True)
-    spool.write(spool.path_of(offers, spool.key_of(GPU.name)), GPU)
+    offered.put(directory, GPU)
     with socket.socket(socket.AF_UNIX) as supervisor:
         supervisor.bind(str(directory / "supervisor.sock"))
         supervisor.listen(128)
@@ -113,7 +112,7 @@ def test_uncordon_gives_one_device_back_and_says_when_there_was_nothing_to_give(
 def test_a_cordoned_device_that_is_no_longer_offered_can_be_uncordoned(run_dir):
     """Or its cordon would wait for it for ever."""
     devherd("cordon", "example.com/gpu", "GPU-0", "--run-dir", run_dir)
-    spool.remove(run_dir / "offers/device-plugin", spool.key_of(GPU.name))
+    offered.take_away(run_dir, GPU.name)
 
     wrong = devherd("uncordon", "example.com/gpu", "GPU-7", "--run-dir", run_dir)
     right = devherd("uncordon", "example.com/gpu", "GPU-0", "--run-dir", run_dir)
@@ -154,8 +153,8 @@ def test_cordons_that_cannot_be_read_are_left_alone(run_dir):
 
 def test_cordons_made_at_the_same_time_are_all_kept(run_dir):
     """A script may cordon a whole node at once."""
-    many = Resource(name="example.com/many", devices=[Device(id=f"d{number}") for number in range(12)])
-    spool.write(spool.path_of(run_dir / "offers/device-plugin", spool.key_of(many.name)), many)
+    many = Offer(name="example.com/many", devices=[Device(id=f"d{number}") for number in range(12)])
+    offered.put(run_dir, many)
 
     def cordon(device) -> None:
         assert devherd("cordon", many.name, device.id, "--run-dir", run_dir).code == 0
@@ -168,4 +167,6 @@ def test_cordons_made_at_the_same_time_are_all_kept(run_dir):
 
 def test_without_an_instance_it_exits_with_4():
     """As every command that talks to the running instance."""
-    assert devherd("cordon", "a.b/c", "d", "--run-dir", "/tmp/devherd-that-never-ran").code == 4
+    outcome = devherd("cordon", "a.b/c", "d", "--run-dir", "/tmp/devherd-that-never-ran")
+    assert outcome.code == 4
+    assert "no instance runs in /tmp/devherd-that-never-ran" in outcome.error_line

@@ -8,8 +8,7 @@ import pytest
 import scratch
 from command_line import devherd
 
-from devherd.doctor.redaction import LEFT_OUT, redacted
-from devherd.doctor.support_archive import CONTENTS, write
+from devherd.doctor.bundle import CONTENTS, LEFT_OUT, redacted, write
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -126,7 +125,7 @@ def test_an_archive_replaces_a_file_and_nothing_else(host):
         assert reader.read() == b"before"
     assert archive.stat().st_mode & 0o777 == 0o600
     for other in (link, host):
-        with pytest.raises(FileExistsError, match="it is there, and it is not a file"):
+        with pytest.raises(FileExistsError, match="it exists and is not a file"):
             write(other, {})
     assert not (host / "victim").exists()
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from command_line import COMMAND, devherd
 
-from devherd.history.record import History
+from devherd.history import History
 
 NAME = "example.com/gpu"
 

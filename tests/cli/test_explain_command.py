@@ -6,15 +6,16 @@ import socket
 import tempfile
 from pathlib import Path
 
+import offered
 import pytest
 from command_line import devherd
 
 from devherd import spool
 from devherd.proto import devices_pb2, health_pb2
-from devherd.proto.spool_pb2 import Children, Device, Resource
+from devherd.proto.spool_pb2 import Children, Device, Offer
 
 CARD = "0000:3b:00.0"
-GPU = Resource(
+GPU = Offer(
     name="example.com/gpu",
     vendor="nvidia",
     devices=[
@@ -52,9 +53,7 @@ PAST = health_pb2.Held(source="pci-aer-fatal", reason="pci-aer", count=1, is_ove
 def run_dir():
     """The files of an instance with one resource, and a socket where its supervisor would listen."""
     directory = Path(tempfile.mkdtemp(prefix="dh", dir="/tmp"))
-    spool_directory = directory / "offers/device-plugin"
-    spool_directory.mkdir(parents=True)
-    spool.write(spool.path_of(spool_directory, spool.key_of(GPU.name)), GPU)
+    offered.put(directory, GPU)
     verdict = health_pb2.Verdict(vendor="nvidia", card=CARD, device="GPU-0", held=[NARROW, MISSING, PAST])
     failed = health_pb2.SourceState(source="nvml", failed="driver not loaded")
     spool.write(directory / "verdicts.pb", health_pb2.Verdicts(verdicts=[verdict], sources=[failed]))
@@ -163,4 +162,6 @@ def test_a_name_that_is_not_there_is_an_error_with_those_that_are(run_dir, resou
 
 def test_without_an_instance_it_exits_with_4():
     """As every command that asks the running instance."""
-    assert devherd("explain", "a.b/c", "d", "--run-dir", "/tmp/devherd-that-never-ran").code == 4
+    outcome = devherd("explain", "a.b/c", "d", "--run-dir", "/tmp/devherd-that-never-ran")
+    assert outcome.code == 4
+    assert "no instance runs in /tmp/devherd-that-never-ran" in outcome.error_line

@@ -1,6 +1,7 @@
 """`devherd import-config`: each plugin's configuration becomes one that does the same."""
 
 import contextlib
+import resource
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ from command_line import devherd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.config import Config
+from devherd.config.model import Config
 from devherd.errors import DevherdError, UsageError
 from devherd.importers import import_text
 
@@ -325,7 +326,7 @@ def test_mps_is_imported_with_the_root_that_the_plugins_chart_gives_it(tmp_path)
 
     assert outcome.code == 0
     assert yaml.safe_load(outcome.stdout)["vendors"] == {"nvidia": {"mps_root": "/run/nvidia/mps"}}
-    assert "see its value `mps.root`" in outcome.stdout
+    assert "the default of `mps.root` in the plugin's chart" in outcome.stdout
     assert "the MPS control daemon goes with the plugin's DaemonSets" in outcome.stdout
     (tmp_path / "devherd.yaml").write_text(outcome.stdout)
     assert devherd("check-config", tmp_path / "devherd.yaml", "--host-root", tmp_path).code == 0
@@ -356,6 +357,25 @@ def test_of_several_configurations_one_is_printed_or_all_are_written(tmp_path):
     assert "a.yaml — File exists" in again.error_line
 
 
+def test_a_configuration_that_cannot_be_written_whole_leaves_no_part_of_it(tmp_path):
+    """The next import would be refused for it, and a reader would take it for the whole."""
+    path = tmp_path / "nvidia.yaml"
+    path.write_text("version: v1\nflags: {migStrategy: mixed}\n")
+
+    command = [sys.executable, "-m", "devherd", "import-config", path, "--directory", tmp_path / "configs"]
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=at_most_ten_bytes_a_file)
+
+    assert outcome.returncode == 2
+    assert "cannot write" in outcome.stderr
+    assert ".yaml — File too large — remove it or name another directory" in outcome.stderr
+    assert list((tmp_path / "configs").iterdir()) == []
+
+
+def at_most_ten_bytes_a_file():
+    """As a full disk: a part is written, then writes fail."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -366,7 +386,7 @@ def test_of_several_configurations_one_is_printed_or_all_are_written(tmp_path):
         ("intel_gpu_device_plugin -shared-dev-num", "has no value"),
         ("intel_gpu_device_plugin -sharing 3", "`-sharing` is not a flag of this plugin"),
         ("intel_gpu_device_plugin -shared-dev-num many", "vendors.intel_gpu.shared_devices"),
-        ("-v 3", "say which with --plugin"),
+        ("-v 3", "name it with --plugin"),
         (
             "sharing: {timeSlicing: {resources: [{name: gpu}]}}",
             "sharing.timeSlicing.resources[0] — `replicas` is missing",

@@ -9,9 +9,9 @@ import pytest
 import scratch
 from command_line import COMMAND, devherd, eventually
 
-from devherd.config import load
+from devherd.config.loader import load
 from devherd.configurations import Configurations
-from devherd.kubernetes.feature_file import expiry_in
+from devherd.kubernetes.labels import expiry_in
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -141,6 +141,6 @@ def test_a_command_line_that_says_two_things_is_refused(tmp_path):
     none = devherd("run", "--configs", tmp_path, *run_dir)
     assert none.error_line == (
         f"devherd: no configuration `default` in {tmp_path} — the node has no label nvidia.com/device-plugin.config,"
-        " and no default is named — name one of those that are there: a, b"
+        " and no default is named — name an existing one: a, b"
     )
     assert (both.code, none.code) == (2, 2)

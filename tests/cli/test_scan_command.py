@@ -78,15 +78,16 @@ def test_yaml_says_the_same_as_json(config):
 
 
 def test_a_table_in_a_pipe_is_neither_cut_nor_wrapped(config):
-    """A row for each device, the problem, and a line that sums up."""
+    """A row for each device, its shares in the row, the problem, and a line that sums up."""
     outcome = devherd("scan", "--config", config, environment={"COLUMNS": "40"})
     lines = outcome.stdout.splitlines()
 
     assert outcome.code == 0
     assert lines[0].split() == ["RESOURCE", "DEVICE", "HEALTH", "NUMA", "WHAT", "A", "CONTAINER", "GETS"]
-    assert sum("Healthy" in line for line in lines) == 12
+    assert sum("Healthy" in line for line in lines) == 11
+    assert sum("(2 shares)" in line for line in lines) == 1
     assert sum("gpu-9 (2 replicas)" in line for line in lines) == 1
-    assert sum("/dev/null:/dev/nothing" in line for line in lines) == 2
+    assert sum("/dev/null:/dev/nothing" in line for line in lines) == 1
     assert sum("/dev/absent" in line and "no device matches" in line for line in lines) == 1
     assert lines[-1].startswith("3 resources, 13 devices (0 unhealthy), 1 problem, ")
 
@@ -154,10 +155,10 @@ def test_a_host_without_devices_is_told_so(tmp_path):
 
 def test_an_unhealthy_device_is_listed_with_its_reasons():
     """The table's own words, without a device that really is out of order."""
-    from devherd.cli import inventory_table
+    from devherd.cli import tables
     from devherd.proto.spool_pb2 import Device
 
-    text = inventory_table.health(Device(id="0", reasons=["fme-error", "port-error"]))
+    text = tables.health(Device(id="0", reasons=["fme-error", "port-error"]))
 
     assert text.plain == "Unhealthy: fme-error, port-error"
 
@@ -211,23 +212,21 @@ def test_mig_devices_that_the_strategy_leaves_out_are_noted_with_the_cure(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("words", "names"),
+    ("words", "names", "devices"),
     [
-        (("--resource", "example.com/*"), ["example.com/gpu", "example.com/shared"]),
-        (("--resource", "devic.es/null", "--resource", "example.com/gpu"), ["devic.es/null", "example.com/gpu"]),
-        (("--vendor", "generic"), ["devic.es/null"]),
-        (("--unhealthy",), []),
+        (("--resource", "example.com/*"), ["example.com/gpu", "example.com/shared"], 10),
+        (("--resource", "devic.es/null", "--resource", "example.com/gpu"), ["devic.es/null", "example.com/gpu"], 10),
+        (("--vendor", "generic"), ["devic.es/null"], 1),
+        (("--unhealthy",), [], 0),
     ],
 )
-def test_what_is_scanned_can_be_chosen(config, words, names):
+def test_what_is_scanned_can_be_chosen(config, words, names, devices):
     """In the table, in the JSON, and in what is explained."""
     inventory = json.loads(devherd("scan", "--output", "json", *words, "--config", config).stdout)
     told = devherd("scan", "--explain", *words, "--config", config).stdout
 
     assert [resource["name"] for resource in inventory["resources"]] == names
-    assert sum(" → " in line for line in told.splitlines()) == sum(
-        len({device["id"].partition("::")[0] for device in resource["devices"]}) for resource in inventory["resources"]
-    )
+    assert sum(" → " in line for line in told.splitlines()) == devices
     assert ("No device fits." in told) == (not names)
 
 

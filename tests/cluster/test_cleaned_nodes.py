@@ -11,7 +11,7 @@ import yaml
 from control_plane import ControlPlane
 from private_machine import NAME
 
-from devherd.kubernetes.node_patch import ANNOTATION
+from devherd.kubernetes.labels import ANNOTATION
 from devherd.kubernetes.objects import CONDITION
 
 KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"

@@ -6,6 +6,8 @@ import signal
 import pytest
 from control_plane import ControlPlane
 
+from devherd_sim.node import faults
+
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
 
@@ -46,20 +48,20 @@ def test_one_pod_too_many_is_pending_until_another_is_gone(cluster):
     assert len(cluster.node.held("second")["main"][CRYPTO]) == 2
 
 
-@pytest.mark.parametrize(("fail", "heal"), [("fail_port", "heal_port"), ("remove_node", "return_node")])
-def test_a_device_that_fails_is_seen_in_the_node_and_in_its_pod_until_it_is_well(cluster, fail, heal):
+@pytest.mark.parametrize("fault", ["fpga-errors", "node"])
+def test_a_device_that_fails_is_seen_in_the_node_and_in_its_pod_until_it_is_well(cluster, fault):
     """Allocatable is lowered; `allocatedResourcesStatus` says it of the pod that holds the device, and of no other."""
     cluster.create("sick", {CRYPTO: 1})
     cluster.until_running("sick")
     cluster.create("well", {CRYPTO: 1})
     cluster.until_running("well")
     (device,), (other,) = (cluster.node.held(name)["main"][CRYPTO] for name in ("sick", "well"))
-    getattr(cluster.node.node, fail)(device)
+    faults.inject(cluster.node.node, fault, device)
     cluster.until_numbers(CRYPTO, 4, 3)
     cluster.until_health("sick", {CRYPTO: {device: "Unhealthy"}})
     assert cluster.health("well") in ({}, {CRYPTO: {other: "Healthy"}})
     assert cluster.numbers(CODEC) == (4, 4)
-    getattr(cluster.node.node, heal)(device)
+    faults.clear(cluster.node.node, fault, device)
     cluster.until_numbers(CRYPTO, 4, 4)
     cluster.until_health("sick", {CRYPTO: {device: "Healthy"}})
     assert [cluster.pod(name)["status"]["phase"] for name in ("sick", "well")] == ["Running", "Running"]

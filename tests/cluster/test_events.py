@@ -7,6 +7,8 @@ import yaml
 from control_plane import ControlPlane
 from private_machine import NAME
 
+from devherd_sim.node import faults
+
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 RBAC = [
     Path(__file__).parents[2] / "deploy/kubernetes/components" / component / "rbac.yaml"
@@ -60,10 +62,10 @@ def test_a_device_that_fails_is_an_event_of_its_node_and_of_the_pod_that_holds_i
     uid = cluster.pod("sick")["metadata"]["uid"]
     [port] = cluster.node.held("sick")["main"][CRYPTO]
 
-    cluster.node.node.fail_port(port)
+    faults.inject(cluster.node.node, "fpga-errors", port)
     cluster.node.eventually(lambda: len(events(cluster)) == 2, "it is told that it fails")
     cluster.node.eventually(lambda: condition(cluster) == "True", "the condition is a problem")
-    cluster.node.node.heal_port(port)
+    faults.clear(cluster.node.node, "fpga-errors", port)
     cluster.node.eventually(lambda: len(events(cluster)) == 4, "it is told that it is well")
     cluster.node.eventually(lambda: condition(cluster) == "False", "the condition is none")
 
@@ -82,7 +84,7 @@ def test_a_device_that_fails_is_an_event_of_its_node_and_of_the_pod_that_holds_i
 def test_without_the_rights_it_says_how_to_get_them_and_tells_when_it_has_them(cluster):
     """The kubelet hears of the device all the same."""
     (port,) = cluster.node.allocatable(CRYPTO)
-    cluster.node.node.fail_port(port)
+    faults.inject(cluster.node.node, "fpga-errors", port)
     cluster.until_numbers(CRYPTO, 1, 0)
     cluster.node.eventually(lambda: "components/events" in cluster.node.log, "the log says what is missing")
 

@@ -10,7 +10,7 @@ import yaml
 from control_plane import ControlPlane
 from private_machine import NAME
 
-from devherd.kubernetes.node_patch import ANNOTATION
+from devherd.kubernetes.labels import ANNOTATION
 
 COMPONENTS = Path(__file__).parents[2] / "deploy/kubernetes/components"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -8,8 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd import config
-from devherd.config import Config
+from devherd.config.loader import load, reload
+from devherd.config.model import Config
+from devherd.config.values import parse_duration
 
 CONTRACT_EXAMPLE = """
 scan: {period: 5s, events: true, probe_timeout: 2s}
@@ -41,7 +42,7 @@ simulated:
 def load_text(tmp_path: Path, text: str, **options: str) -> Config:
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    return config.load({"config": str(path), **options}, {})
+    return load({"config": str(path), **options}, {})
 
 
 def test_an_empty_file_is_a_valid_configuration_with_the_documented_defaults(tmp_path):
@@ -66,7 +67,7 @@ def test_an_option_wins_over_the_environment_which_wins_over_the_file(tmp_path):
     path.write_text("run_dir: /file\nkubelet_dir: /file\nhost_root: /file\n")
     environ = {"DEVHERD_CONFIG": str(path), "DEVHERD_RUN_DIR": "/environment", "DEVHERD_KUBELET_DIR": "/environment"}
 
-    settings = config.load({"run_dir": "/option"}, environ).settings()
+    settings = load({"run_dir": "/option"}, environ).settings()
 
     assert (settings.run_dir, settings.kubelet_dir, settings.host_root) == (
         Path("/option"),
@@ -79,10 +80,10 @@ def test_a_reload_keeps_what_the_command_line_gave(tmp_path):
     """A changed file must not undo an option."""
     path = tmp_path / "config.yaml"
     path.write_text("listen: 127.0.0.1:1\n")
-    settings = config.load({"config": str(path), "listen": "127.0.0.1:2"}, {}).settings()
+    settings = load({"config": str(path), "listen": "127.0.0.1:2"}, {}).settings()
     path.write_text("listen: 127.0.0.1:3\nscan: {period: 9s}\n")
 
-    reloaded = config.reload(settings, {})
+    reloaded = reload(settings, {})
 
     assert (reloaded.listen, reloaded.scan.period) == ("127.0.0.1:2", 9.0)
 
@@ -131,7 +132,7 @@ def test_an_empty_variable_is_as_good_as_none(tmp_path):
     path.write_text("run_dir: /file\n")
     environ = {"DEVHERD_CONFIG": str(path), "DEVHERD_RUN_DIR": "", "DEVHERD_HOST_ROOT": "", "DEVHERD_LISTEN": ""}
 
-    settings = config.load({}, environ).settings()
+    settings = load({}, environ).settings()
 
     assert (settings.run_dir, settings.host_root, settings.listen) == (Path("/file"), Path("/"), "")
 
@@ -146,7 +147,7 @@ def test_yamls_merge_keys_work(tmp_path):
 @given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999))
 def test_a_duration_is_the_sum_of_its_parts(hours, minutes, seconds, milliseconds):
     """`1h2m3s4ms` is what it says, in seconds."""
-    parsed = config.parse_duration(f"{hours}h{minutes}m{seconds}s{milliseconds}ms")
+    parsed = parse_duration(f"{hours}h{minutes}m{seconds}s{milliseconds}ms")
 
     assert parsed == pytest.approx(hours * 3600 + minutes * 60 + seconds + milliseconds / 1000)
 

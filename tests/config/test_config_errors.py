@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from devherd import config
-from devherd.config import Config, ConfigError
-from devherd.config.keys import section_of
-from devherd.config.loader import valid
+from devherd.config.describe import section_of
+from devherd.config.errors import ConfigError
+from devherd.config.loader import load, valid
+from devherd.config.model import Config
 from devherd.errors import UsageError
+from devherd.importers.source import plugin_of
 
 
 def errors_of(text, given=None):
     """What is said about a text, without what every line begins with."""
     with pytest.raises(ConfigError) as caught:
-        valid("c.yaml", text, given or {})
+        valid("c.yaml", text, given or {}, plugin_of)
     return [str(error).removeprefix("bad configuration in ") for error in caught.value.errors]
 
 
@@ -79,8 +80,8 @@ def test_an_option_or_a_variable_may_be_a_path_relative_to_where_it_is_typed(tmp
     """Who types it knows where that is; a file does not."""
     monkeypatch.chdir(tmp_path)
 
-    assert getattr(config.load({name: "there"}, {}), name) == tmp_path / "there"
-    assert getattr(config.load({}, {f"DEVHERD_{name.upper()}": "there"}), name) == tmp_path / "there"
+    assert getattr(load({name: "there"}, {}), name) == tmp_path / "there"
+    assert getattr(load({}, {f"DEVHERD_{name.upper()}": "there"}), name) == tmp_path / "there"
 
 
 def test_a_key_in_an_anchor_or_a_merge_is_shown_where_it_is_written():
@@ -134,7 +135,7 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path, content):
         path.write_bytes(content)
 
     with pytest.raises(UsageError):
-        config.load({"config": str(path)}, {})
+        load({"config": str(path)}, {})
 
 
 def test_a_fifo_in_place_of_the_file_does_not_hang(tmp_path):
@@ -143,4 +144,4 @@ def test_a_fifo_in_place_of_the_file_does_not_hang(tmp_path):
     os.mkfifo(path)
 
     with pytest.raises(UsageError, match="not a regular file"):
-        config.load({"config": str(path)}, {})
+        load({"config": str(path)}, {})

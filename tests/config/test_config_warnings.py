@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd._native import Scanner
-from devherd.config import facts, load, resolve
-from devherd.config.conflicts import conflicts
+from devherd.config import checks
+from devherd.config.checks import conflicts, warnings_of
+from devherd.config.loader import load
 from devherd.config.model import Config, Vendors
-from devherd.config.warnings import warnings_of
-from devherd.selection import fits
+from devherd.config.resolution import resolve
+from devherd.config.resolved import fits
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -169,25 +170,25 @@ def test_a_warning_has_its_place_in_the_file(tmp_path):
 )
 def test_globs_that_no_pci_address_fits(glob):
     """Upper case, no domain, a function above 7 (16 are told apart by form alone, so 8 fits), another separator."""
-    assert facts.can_match("pci_address", glob) == (glob == "0000:*:00.8")
+    assert checks.can_match("pci_address", glob) == (glob == "0000:*:00.8")
 
 
-@given(st.sampled_from(sorted(facts.EXAMPLES)), st.data())
+@given(st.sampled_from(sorted(checks.FACT_EXAMPLES)), st.data())
 def test_a_glob_that_matches_some_value_gives_no_warning(fact, data):
     """Made of a value by putting wildcards in its place, here and there."""
     value = "".join(
         data.draw(st.sampled_from("0123456789abcdef")) if each in "0123456789abcdef" and place > 1 else each
-        for place, each in enumerate(data.draw(st.sampled_from(facts.EXAMPLES[fact])))
+        for place, each in enumerate(data.draw(st.sampled_from(checks.FACT_EXAMPLES[fact])))
     )
     wild = st.sampled_from(["", "?", "*", "[!g]", "[0-9a-f:.x]"])
     glob = "".join(data.draw(wild) or each for each in value)
     assert fits(Config.model_validate({"resources": [{"match": {fact: glob}}]}).resources[0].match, {fact: value})
-    assert facts.can_match(fact, glob)
+    assert checks.can_match(fact, glob)
 
 
 def test_every_fact_of_every_simulated_device_is_known(tmp_path):
     """A vendor that lists a new one adds its name to its row in rust/src/vendors/table.rs."""
-    assert set(facts.OF_VENDOR) == {*Vendors.model_fields, "generic", "simulated"}
+    assert set(checks.FACTS_OF_VENDOR) == {*Vendors.model_fields, "generic", "simulated"}
     generic = [{"paths": [{"path": "/dev/kvm"}]}, {"usb": [{"vendor": "0403", "product": "6001"}]}]
     for name, preset in PRESETS.items():
         SimulatedNode.create(tmp_path / name, preset.spec)
@@ -201,10 +202,10 @@ def test_every_fact_of_every_simulated_device_is_known(tmp_path):
                 }
             )
             for device in Scanner(str(tmp_path / name), config.native_json()).scan().devices:
-                known = facts.OF_VENDOR[device.vendor.replace("-", "_")]
+                known = checks.FACTS_OF_VENDOR[device.vendor.replace("-", "_")]
                 assert set(device.attributes) <= set(known), (name, device.vendor)
                 for fact, value in device.attributes.items():
-                    assert facts.can_match(fact, value), (fact, value)
+                    assert checks.can_match(fact, value), (fact, value)
 
 
 def test_a_strategy_that_another_overrides_gives_a_warning():

@@ -1,14 +1,15 @@
 """Which file is the configuration: given, chosen by a label of the node, or the default one."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from devherd.config import load, reload
-from devherd.config.sources import Source, source_of
+from devherd import spool
+from devherd.config.chosen_file import Source, source_of
+from devherd.config.loader import load, reload
 from devherd.configurations import DEFAULT_LABEL, Configurations
 from devherd.errors import UsageError
+from devherd.proto.spool_pb2 import LabelAnswer
 from devherd.settings import label_file
 
 
@@ -24,7 +25,7 @@ def configs(tmp_path) -> Path:
 
 def told(run_dir: Path, value: str, label: str = DEFAULT_LABEL) -> None:
     label_file(run_dir).parent.mkdir(parents=True, exist_ok=True)
-    label_file(run_dir).write_text(json.dumps({"label": label, "value": value, "asked_timestamp_seconds": 1.0}))
+    spool.write(label_file(run_dir), LabelAnswer(label=label, value=value, asked_timestamp_seconds=1.0))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_a_name_that_is_none_is_an_error_with_those_that_are(configs):
             Configurations(configs).file_of(value)
         assert str(caught.value) == (
             f"no configuration `{value}` in {configs} — the node's label {DEFAULT_LABEL} names it"
-            " — name one of those that are there: default, mig, plain.yaml"
+            " — name an existing one: default, mig, plain.yaml"
         )
     with pytest.raises(UsageError, match=r"no configuration `gone` in .* — it is the default"):
         Configurations(configs, default="gone").file_of("")

@@ -6,7 +6,11 @@ import stat
 
 import pytest
 
-from devherd.config import Config, load, resolve, resolved, resolved_file
+from devherd.config import resolved, sections
+from devherd.config.loader import load
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.config.resolved import ResolvedFileError, read_resolved, write_resolved
 from devherd.settings import Settings
 
 WRITTEN = """
@@ -46,9 +50,9 @@ def test_every_process_reads_what_the_loader_has_resolved(written, tmp_path):
     config = resolve(written)
     path = tmp_path / "config.json"
 
-    resolved_file.write(path, config)
+    write_resolved(path, config)
 
-    assert resolved_file.read(path) == config
+    assert read_resolved(path) == config
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in tmp_path.iterdir() if "new" in each.name] == []
 
@@ -63,13 +67,13 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
         "/host",
         "/etc/cdi",
     )
-    assert config.scan == resolved.ScanOptions(period=7.0, events=False, probe_timeout=0.25)
-    mine = resolved.KernelLogRule(name="mine", contains="nvme", pattern="^nvme (?P<bdf>.*) is")
-    kernel_log = resolved.KernelLogOptions(optional=["mlx5-unrecoverable"], rules=[mine])
+    assert config.scan == sections.ScanOptions(period=7.0, events=False, probe_timeout=0.25)
+    mine = sections.KernelLogRule(name="mine", contains="nvme", pattern="^nvme (?P<bdf>.*) is")
+    kernel_log = sections.KernelLogOptions(optional=["mlx5-unrecoverable"], rules=[mine])
     rules = [
-        resolved.HealthRule(
-            match=resolved.Match(
-                facts={"vendor": ["intel_fpga"]}, exclude=[resolved.Selector(facts={"numa_node": ["1"]})]
+        sections.HealthRule(
+            match=sections.Match(
+                facts={"vendor": ["intel_fpga"]}, exclude=[sections.Selector(facts={"numa_node": ["1"]})]
             ),
             reason=["temperature"],
             value=["79"],
@@ -77,11 +81,11 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
             hold=60.0,
             place=f"{tmp_path}/config.yaml:10:5: health.rules[0]",
         ),
-        resolved.HealthRule(
+        sections.HealthRule(
             source=["pci-link", "node*"], after=30.0, place=f"{tmp_path}/config.yaml:11:5: health.rules[1]"
         ),
     ]
-    assert config.health == resolved.HealthOptions(
+    assert config.health == sections.HealthOptions(
         poll=2.0,
         recover_after=5,
         forget_after=60.0,
@@ -90,25 +94,25 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
         rules=rules,
         kernel_log=kernel_log,
     )
-    assert config.vendors == {name: resolved.VendorOptions() for name in type(written.vendors).model_fields} | {
-        "nvidia": resolved.VendorOptions(enabled=True, preferred_shared="packed"),
-        "rdma": resolved.VendorOptions(enabled=False),
+    assert config.vendors == {name: sections.VendorOptions() for name in type(written.vendors).model_fields} | {
+        "nvidia": sections.VendorOptions(enabled=True, preferred_shared="packed"),
+        "rdma": sections.VendorOptions(enabled=False),
     }
-    assert config.exporter == resolved.ExporterOptions(device_metrics="physical")
+    assert config.exporter == sections.ExporterOptions(device_metrics="physical")
     assert config.mps_root == "/run/mps"
     assert config.resources == [
-        resolved.ResourceRule(
-            match=resolved.Match(
+        sections.ResourceRule(
+            match=sections.Match(
                 facts={"vendor": ["intel_fpga"], "pci_address": ["0000:81:*", "0000:82:*"]},
-                exclude=[resolved.Selector(facts={"afu_id": ["0*"]})],
+                exclude=[sections.Selector(facts={"afu_id": ["0*"]})],
             ),
             name="example.com/af",
             preferred="packed",
-            sharing=resolved.Sharing(replicas=4, rename="example.com/af.shared", refuses_more_than_one=True),
+            sharing=sections.Sharing(replicas=4, rename="example.com/af.shared", refuses_more_than_one=True),
             place=f"{tmp_path}/config.yaml:17:5: resources[0]",
         ),
-        resolved.ResourceRule(
-            match=resolved.Match(facts={"vendor": ["rdma"]}),
+        sections.ResourceRule(
+            match=sections.Match(facts={"vendor": ["rdma"]}),
             advertise=False,
             place=f"{tmp_path}/config.yaml:21:5: resources[1]",
         ),
@@ -117,14 +121,14 @@ def test_the_resolved_form_says_what_the_file_says(written, tmp_path):
     assert config.native_json() == written.native_json()
 
 
-def test_defaults_are_the_same_whether_the_loader_or_nobody_says_them():
-    """Two places name them: the schema of the file, and the plain values of tests and simulated herds."""
+def test_the_sections_in_force_have_the_defaults_of_the_models():
+    """They are generated from them, by `make models`."""
     loaded = resolve(Config())
 
     assert dataclasses.replace(loaded, native="{}", vendors={}) == resolved.Config(common=Settings())
-    unset = resolved.VendorOptions()
+    unset = sections.VendorOptions()
     said = {name: options for name, options in loaded.vendors.items() if options != unset}
-    assert said == {"nvidia": resolved.VendorOptions(preferred_shared="distributed")}  # as its row has it
+    assert said == {"nvidia": sections.VendorOptions(preferred_shared="distributed")}  # as its row has it
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "{}", '{"common": 1}', '{"common": {}, "colour": "green"}'])
@@ -133,5 +137,5 @@ def test_a_file_that_is_no_resolved_configuration_is_one_error(tmp_path, content
     path = tmp_path / "config.json"
     path.write_text(content)
 
-    with pytest.raises(resolved_file.ResolvedFileError, match="not a resolved configuration"):
-        resolved_file.read(path)
+    with pytest.raises(ResolvedFileError, match="not a resolved configuration"):
+        read_resolved(path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from devherd import config
+from devherd.config import loader
 from devherd.config.errors import ConfigError
 from devherd.config.web import Tls, Web
 from devherd.errors import UsageError
@@ -19,7 +19,7 @@ def web(tmp_path):
     def load(text):
         path = tmp_path / "web.yaml"
         path.write_text(text)
-        return config.load({"web_config": str(path)}, {}).web
+        return loader.load({"web_config": str(path)}, {}).web
 
     return load
 
@@ -133,7 +133,7 @@ def test_what_is_wrong_or_not_supported_is_named(web, tmp_path, text, problem):
 def test_a_file_that_cannot_be_read_is_named_with_its_option(tmp_path):
     """Instead of `--config`, which is another."""
     with pytest.raises(UsageError) as refused:
-        config.load({"web_config": str(tmp_path / "none")}, {})
+        loader.load({"web_config": str(tmp_path / "none")}, {})
     assert str(refused.value) == (
         f"cannot read {tmp_path}/none — No such file or directory — name a readable file with --web-config"
     )
@@ -161,8 +161,8 @@ def test_the_password_of_nobody_is_shown_in_an_error(web, password):
 def test_listen_takes_sockets_and_several_addresses(listen, problem):
     """Each is checked."""
     if problem is None:
-        assert config.load({"listen": listen}, {}).settings().listen_addresses == listen.split(",")
+        assert loader.load({"listen": listen}, {}).settings().listen_addresses == listen.split(",")
         return
     with pytest.raises(ConfigError, match="bad value of --listen — ") as refused:
-        config.load({"listen": listen}, {})
+        loader.load({"listen": listen}, {})
     assert problem in str(refused.value)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from devherd import counted
 from devherd.cli.commands import COMMANDS
-from devherd.exporter import observed
+from devherd.counters import BY_RESOURCE_CHILDREN, BY_THE_SCANNER
+from devherd.exporter import declarations
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -66,7 +66,7 @@ def test_every_alert_has_its_runbook():
     """With meaning, cost, commands and mitigation; and no runbook is of an alert that is no more."""
     assert SECTIONS.keys() == ALERTS.keys()
     for title, text in SECTIONS.items():
-        assert re.findall(r"^\*\*(\w+)\*\*", text, re.MULTILINE) == ["Means", "Costs", "Look", "Do"], title
+        assert re.findall(r"^\*\*(\w+)\*\*", text, re.MULTILINE) == ["Means", "Impact", "Look", "Do"], title
         assert "\n```sh\ndevherd " in text, title
 
 
@@ -80,8 +80,8 @@ def test_every_command_of_alerts_and_runbooks_exists():
 
 def test_every_metric_in_the_rules_is_one_that_devherd_has():
     """A metric that is renamed takes its alerts along: they would be silent for ever."""
-    counters = (*counted.BY_RESOURCE_CHILDREN, *counted.BY_THE_SCANNER)
-    exposed = {each.name for each in (*observed.ALL, *counters)}
+    counters = (*BY_RESOURCE_CHILDREN, *BY_THE_SCANNER)
+    exposed = {each.name for each in (*declarations.ALL, *counters)}
     asked = set(re.findall(r"(?<!:)\bdevherd_\w+(?!:)\b", RULES))
     assert asked
     assert set() == {name for name in asked if name.removesuffix("_total") not in exposed}

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kustomizations import KUBERNETES, built, of_kind, with_components
 
+from devherd.config.checks import warnings_of
+from devherd.config.chosen_file import configurations_of
 from devherd.config.model import Config
-from devherd.config.sources import configurations_of
-from devherd.config.warnings import warnings_of
 
 ROOT = CHART.parents[2]
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())

@@ -8,7 +8,7 @@ import yaml
 from charts import CHART
 from kustomizations import of_kind
 
-from devherd.config.examples import EXAMPLES
+from devherd.config.describe import EXAMPLES
 from devherd.config.model import Config
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())

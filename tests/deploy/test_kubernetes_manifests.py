@@ -10,8 +10,9 @@ import pytest
 import yaml
 from kustomizations import KUBERNETES, built, by_kind, of_kind, with_components
 
-from devherd import config as configuration
-from devherd.config.sources import configurations_of
+from devherd.config.chosen_file import configurations_of
+from devherd.config.loader import load
+from devherd.config.model import Config
 from devherd.exporter.gate import OPEN_TO_ALL
 
 README = KUBERNETES.parent / "README.md"
@@ -152,7 +153,7 @@ def test_every_directory_that_devherd_uses_is_mounted_where_it_looks(pod, contai
     """Its defaults and the environment of the container, taken together, point into the volumes."""
     environment = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
     (tmp_path / "config.yaml").write_text("")
-    config = configuration.load({"config": str(tmp_path / "config.yaml")}, environment)
+    config = load({"config": str(tmp_path / "config.yaml")}, environment)
     settings = config.settings()
     sources = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
     mounts = {mount["mountPath"]: sources[mount["name"]] for mount in container["volumeMounts"]}
@@ -182,7 +183,7 @@ def test_the_component_for_plugins_registry_adds_the_way_and_its_directory_and_n
     pod["volumes"].append({"name": "plugins-registry", "hostPath": {"path": place, "type": "DirectoryOrCreate"}})
 
     assert in_order(pod_with("plugins-registry")) == in_order(pod)
-    config = configuration.load({}, {"DEVHERD_REGISTRATION": "plugins_registry"})
+    config = load({}, {"DEVHERD_REGISTRATION": "plugins_registry"})
     assert (config.registration, str(config.settings().plugins_registry)) == ("plugins_registry", place)
 
 
@@ -219,9 +220,7 @@ def test_the_component_for_mps_adds_the_daemons_directory_to_read_and_nothing_el
 
 def test_the_component_for_multus_adds_the_directory_of_device_info_and_nothing_else(pod_with, pod):
     """It is where devherd writes by default."""
-    place = str(
-        configuration.Config.model_validate({"vendors": {"rdma": {"mode": "sriov"}}}).vendors.rdma.device_info_dir
-    )
+    place = str(Config.model_validate({"vendors": {"rdma": {"mode": "sriov"}}}).vendors.rdma.device_info_dir)
     pod["containers"][0]["volumeMounts"].append({"name": "device-info", "mountPath": f"/host{place}"})
     source = {"path": place, "type": "DirectoryOrCreate"}
     pod["volumes"].append({"name": "device-info", "hostPath": source})
@@ -287,7 +286,7 @@ def rights_of(component: str) -> set[tuple[str, ...]]:
 
 def test_labels_by_a_file_need_its_directory_and_no_right(pod_with, pod):
     """Where the configuration's default looks for it below the host's root."""
-    place = str(configuration.Config().node_labels.feature_file.parent)
+    place = str(Config().node_labels.feature_file.parent)
     pod["containers"][0]["volumeMounts"].append({"name": "features", "mountPath": f"/host{place}"})
     pod["volumes"].append({"name": "features", "hostPath": {"path": place, "type": "DirectoryOrCreate"}})
 
@@ -344,7 +343,7 @@ def test_the_component_for_tls_adds_its_secrets_and_asks_the_probes_to_use_it(po
     lines = (KUBERNETES / "components/web/kustomization.yaml").read_text().splitlines()
     example = "\n".join(line[2:] for line in lines if line.startswith(("# tls_server_config", "# basic_auth_users")))
     (tmp_path / "web.yaml").write_text(example.replace("…", "a" * 53))
-    web = configuration.load({"web_config": str(tmp_path / "web.yaml")}, {}).web
+    web = load({"web_config": str(tmp_path / "web.yaml")}, {}).web
     assert (web.tls.cert_file.name, list(web.users)) == ("tls.crt", ["prometheus"])
 
 
@@ -485,7 +484,7 @@ def test_the_probes_and_prometheus_ask_where_the_exporter_listens(container, tmp
     """The port of the container, of the probes, of the PodMonitor and of devherd's own setting are one."""
     environment = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
     (tmp_path / "config.yaml").write_text("")
-    listen = configuration.load({"config": str(tmp_path / "config.yaml")}, environment).listen
+    listen = load({"config": str(tmp_path / "config.yaml")}, environment).listen
     [port] = container["ports"]
     assert listen == f":{port['containerPort']}"
     probes = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
@@ -513,5 +512,5 @@ def test_devherd_accepts_the_config_map(manifests, tmp_path):
     for number, text in enumerate((shipped, example)):
         path = tmp_path / f"{number}.yaml"
         path.write_text(text)
-        config = configuration.load({"config": str(path)}, {})
+        config = load({"config": str(path)}, {})
         assert [device.name for device in config.generic] == ["devic.es/kvm"] * number

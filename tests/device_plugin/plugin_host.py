@@ -12,8 +12,8 @@ import pytest
 from small_kubelet import SmallKubelet
 
 from devherd import spool
-from devherd.exporter import totals
-from devherd.instance import Herd
+from devherd.exporter import metrics
+from devherd.instance.read import Herd
 from devherd.proto import spool_pb2
 
 PROCESS = Path(__file__).with_name("resource_process.py")
@@ -35,7 +35,7 @@ def eventually(condition, seconds=20.0):
 def device(device_id, *reasons, numa=(), node=None):
     """A device with one node of its own."""
     path = node or f"/dev/{device_id}"
-    return spool_pb2.Device(
+    return spool_pb2.ListedDevice(
         id=device_id,
         reasons=reasons,
         numa_nodes=numa,
@@ -123,8 +123,8 @@ class Host:
         """The value of a counter of the children, as the exporter reads it."""
         states = {state.name: state for _, state in spool.read_all(self.run_dir / "state", spool_pb2.ResourceState)}
         herd = Herd([spool_pb2.Resource(name=state) for state in states], states)
-        for family in totals.families(herd):
-            for suffix, of, value in family.samples:
-                if (family.name + suffix, of) == (name, labels):
-                    return value
+        for family in metrics.counter_families(herd):
+            for sample in family.samples:
+                if (sample.name, sample.labels) == (name, labels):
+                    return sample.value
         return None

@@ -16,11 +16,10 @@ import time
 from pathlib import Path
 
 from devherd import log
-from devherd.child import Child, ChildMain
-from devherd.device_plugin import watch
+from devherd.device_plugin import resource_file
 from devherd.device_plugin.child import main as resource
 from devherd.exporter.main import main as exporter
-from devherd.heartbeat import Heartbeats
+from devherd.process import Child, ChildMain, Heartbeats
 from devherd.settings import Settings
 
 _PR_SET_PDEATHSIG = 1
@@ -39,7 +38,7 @@ if os.environ.get("DEVHERD_TEST_NO_INOTIFY"):
         """What the kernel does when the user's inotify instances are used up."""
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    watch.DirectoryWatch = refuse
+    resource_file.DirectoryWatch = refuse
 
 
 def fork(name: str, heartbeats: Heartbeats, main: ChildMain) -> int:

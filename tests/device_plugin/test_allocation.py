@@ -23,7 +23,7 @@ def resources(draw, reasons=NO_REASONS):
     """A resource of up to six devices that share nodes, mounts, names and values freely."""
     ids = draw(st.lists(st.text("abc0123456789", min_size=1, max_size=4), unique=True, min_size=1, max_size=6))
     devices = [
-        spool_pb2.Device(
+        spool_pb2.ListedDevice(
             id=device_id,
             reasons=draw(reasons),
             edits=spool_pb2.Edits(
@@ -105,7 +105,7 @@ def test_ids_that_are_unknown_or_unhealthy_are_refused_by_name(resource, data):
 def test_values_that_differ_are_joined_with_commas():
     """Two GPUs of one container are both visible in it."""
     devices = [
-        spool_pb2.Device(id=number, edits=spool_pb2.Edits(envs={"VISIBLE": f"uuid-{number}", "MODE": "all"}))
+        spool_pb2.ListedDevice(id=number, edits=spool_pb2.Edits(envs={"VISIBLE": f"uuid-{number}", "MODE": "all"}))
         for number in ("2", "10")
     ]
     response = container_response(Snapshot(spool_pb2.Resource(devices=devices)), ["10", "2"])
@@ -115,7 +115,7 @@ def test_values_that_differ_are_joined_with_commas():
 def test_a_shared_node_has_what_any_device_permits_and_a_shared_mount_is_writable_if_one_needs_it():
     """Devices that share a control node do not take each other's rights."""
     devices = [
-        spool_pb2.Device(
+        spool_pb2.ListedDevice(
             id=str(number),
             edits=spool_pb2.Edits(
                 nodes=[spool_pb2.Node(host_path="/dev/ctl", container_path="/dev/ctl", permissions=permissions)],
@@ -131,7 +131,7 @@ def test_a_shared_node_has_what_any_device_permits_and_a_shared_mount_is_writabl
 
 def test_more_than_one_shared_device_is_refused_where_that_is_configured():
     """A pod that asks for two replicas would think it had two devices."""
-    devices = [spool_pb2.Device(id="gpu", replicas=3)]
+    devices = [spool_pb2.ListedDevice(id="gpu", replicas=3)]
     snapshot = Snapshot(
         spool_pb2.Resource(name="example.com/gpu.shared", devices=devices, fail_requests_greater_than_one=True)
     )
@@ -143,7 +143,7 @@ def test_more_than_one_shared_device_is_refused_where_that_is_configured():
 
 def test_more_than_one_share_of_the_vendors_own_is_refused_where_that_is_configured_w4():
     """Ids such as `card0-0` are shares without being replicas."""
-    devices = [spool_pb2.Device(id=f"card0-{number}") for number in range(2)]
+    devices = [spool_pb2.ListedDevice(id=f"card0-{number}") for number in range(2)]
     snapshot = Snapshot(
         spool_pb2.Resource(name="gpu.intel.com/xe", devices=devices, fail_requests_greater_than_one=True)
     )
@@ -154,7 +154,11 @@ def test_more_than_one_share_of_the_vendors_own_is_refused_where_that_is_configu
 
 def test_whole_devices_beside_shared_ones_may_be_had_together():
     """A name may hold both; only more than one replica is refused."""
-    devices = [spool_pb2.Device(id="gpu", replicas=3), spool_pb2.Device(id="a"), spool_pb2.Device(id="b")]
+    devices = [
+        spool_pb2.ListedDevice(id="gpu", replicas=3),
+        spool_pb2.ListedDevice(id="a"),
+        spool_pb2.ListedDevice(id="b"),
+    ]
     resource = spool_pb2.Resource(name="example.com/gpu", devices=devices, fail_requests_greater_than_one=True)
     assert container_response(Snapshot(resource), ["a", "b"])
     with pytest.raises(RefusedError):
@@ -164,7 +168,7 @@ def test_whole_devices_beside_shared_ones_may_be_had_together():
 def test_json_objects_of_several_devices_become_one():
     """As PCIDEVICE_…_INFO of sriov-network-device-plugin has every function of the container; lists stay lists."""
     devices = [
-        spool_pb2.Device(
+        spool_pb2.ListedDevice(
             id=name, edits=spool_pb2.Edits(envs={"INFO": f'{{"{name}":{{"x":"1,2"}}}}', "LIST": name, "SAME": "{}"})
         )
         for name in ("a", "b")

@@ -6,9 +6,9 @@ import time
 import pytest
 
 from devherd import spool
-from devherd.device_plugin.forgotten_check import until_forgotten
+from devherd.device_plugin.generation import until_forgotten
 from devherd.device_plugin.resource_file import ResourceFile
-from devherd.proto.spool_pb2 import Allocatable, Device, Resource
+from devherd.proto.spool_pb2 import Allocatable, ListedDevice, Resource
 
 PERIOD = 0.02
 
@@ -38,7 +38,7 @@ class Check:
 @pytest.fixture
 async def check(tmp_path):
     """A check of two healthy devices and one that is not."""
-    made = Check(tmp_path, Device(id="0"), Device(id="1"), Device(id="2", reasons=["gone"]))
+    made = Check(tmp_path, ListedDevice(id="0"), ListedDevice(id="1"), ListedDevice(id="2", reasons=["gone"]))
     await asyncio.sleep(0.001)
     yield made
     made.task.cancel()
@@ -86,7 +86,7 @@ async def test_a_file_that_cannot_be_read_says_nothing(check):
 
 async def test_a_resource_without_healthy_devices_cannot_be_lost(tmp_path):
     """The kubelet lists healthy ones only."""
-    check = Check(tmp_path, Device(id="2", reasons=["gone"]))
+    check = Check(tmp_path, ListedDevice(id="2", reasons=["gone"]))
     await asyncio.sleep(0.001)
     for _ in range(3):
         await check.answer()

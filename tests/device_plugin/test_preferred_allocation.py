@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from devherd._native import Preference
 from devherd.device_plugin.snapshot import Snapshot, preference
 from devherd.proto import spool_pb2
-from devherd.spool.listing import listed
+from devherd.spool import listed
 
 NODE_SETS = st.frozensets(st.integers(0, 3), max_size=2)
 SINGLE_NODES = st.integers(0, 3).map(lambda node: frozenset([node]))
@@ -22,7 +22,7 @@ PREFERENCES = st.sampled_from(spool_pb2.Preference.values())
 def resource(numa_nodes, kind=spool_pb2.PACKED, unhealthy=()):
     """A resource with these devices, by id; each is a card of its own."""
     devices = [
-        spool_pb2.Device(
+        spool_pb2.ListedDevice(
             id=device_id,
             card=device_id,
             numa_nodes=sorted(nodes),
@@ -127,7 +127,7 @@ def shared(kind):
     """Two cards of two devices with two replicas each; both know how close they are."""
     distances = {"card a": 30, "card b": 10}
     devices = [
-        spool_pb2.Device(id=f"{card}{part}", replicas=2, card=f"card {card}", distances=distances)
+        spool_pb2.ListedDevice(id=f"{card}{part}", replicas=2, card=f"card {card}", distances=distances)
         for card in "ab"
         for part in range(2)
     ]

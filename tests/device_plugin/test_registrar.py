@@ -7,10 +7,10 @@ import grpc.aio
 from plugin_host import KEY, RESOURCE, device, eventually
 
 from devherd import spool
-from devherd.device_plugin.registrar import Registrar
+from devherd.device_plugin.child import Registrar
 from devherd.device_plugin.resource_file import ResourceFile
 from devherd.device_plugin.state import State
-from devherd.history.record import History
+from devherd.history import History
 from devherd.kubelet import plugins_registry
 from devherd.kubelet.endpoint import target
 from devherd.kubelet.plugins_registry import FindingKubelet

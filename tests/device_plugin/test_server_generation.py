@@ -4,12 +4,12 @@ import asyncio
 
 from plugin_host import KEY, RESOURCE, device
 
+from devherd.device_plugin.generation import Generation
 from devherd.device_plugin.resource_file import ResourceFile
-from devherd.device_plugin.server_generation import Generation
 from devherd.device_plugin.state import State
-from devherd.history.record import History
+from devherd.history import History
 from devherd.kubelet.endpoint import Endpoint
-from devherd.kubelet.registration_socket import Kubelet
+from devherd.kubelet.registration import Kubelet
 from devherd.settings import Settings
 
 

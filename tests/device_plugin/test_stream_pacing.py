@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.device_plugin.stream import REST_SECONDS, Pacing
+from devherd.device_plugin.service import REST_SECONDS, Pacing
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 
 HEALTHY, UNHEALTHY = (

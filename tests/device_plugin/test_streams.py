@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from devherd import counted, spool
-from devherd.counters import Counters
+from devherd import spool
+from devherd.counters import BY_RESOURCE_CHILDREN, Counters
 from devherd.device_plugin.resource_file import ResourceFile
-from devherd.device_plugin.stream import Streams
+from devherd.device_plugin.service import Streams
 from devherd.proto import spool_pb2
 
 NAME = "example.com/gpu"
@@ -23,11 +23,11 @@ class File:
         self.shown: int | None = None
         self.changed = asyncio.Event()
         self.write(1, "0")
-        counters = Counters(counted.BY_RESOURCE_CHILDREN)
+        counters = Counters(BY_RESOURCE_CHILDREN)
         self.streams = Streams(self._resource, counters, lambda _: None, self._show)
 
     def write(self, version: int, *ids: str) -> None:
-        devices = [spool_pb2.Device(id=one) for one in ids]
+        devices = [spool_pb2.ListedDevice(id=one) for one in ids]
         spool.write(self._path, spool_pb2.Resource(name=NAME, version=version, devices=devices))
         self._resource.look()
 

@@ -101,7 +101,7 @@ ANSWERS = [
 ]
 
 
-def answered(devices: list[spool_pb2.Device], ids: list[str]) -> dict:
+def answered(devices: list[spool_pb2.ListedDevice], ids: list[str]) -> dict:
     return MessageToDict(container_response(Snapshot(spool_pb2.Resource(name="nvidia.com/gpu", devices=devices)), ids))
 
 
@@ -109,7 +109,7 @@ def answered(devices: list[spool_pb2.Device], ids: list[str]) -> dict:
 def test_a_container_with_two_gpus_gets_both_in_natural_order_and_what_they_share_once(strategy, answer):
     """N8: the vendor's plugin answers in random order; here it is the list's, whatever order is asked for."""
     devices = [
-        spool_pb2.Device(id=uuid, edits=spool_pb2.Edits(**strategy(number, uuid)))
+        spool_pb2.ListedDevice(id=uuid, edits=spool_pb2.Edits(**strategy(number, uuid)))
         for number, uuid in ((2, "GPU-2"), (10, "GPU-10"))
     ]
 
@@ -120,7 +120,7 @@ def test_a_container_with_two_gpus_gets_both_in_natural_order_and_what_they_shar
 @pytest.mark.parametrize("strategy", [strategy for strategy, _ in ANSWERS])
 def test_two_replicas_of_one_gpu_bring_what_the_gpu_brings_alone(strategy):
     """N8: the vendor's plugin lists its path twice."""
-    replicas = [spool_pb2.Device(id="GPU-2", replicas=2, edits=spool_pb2.Edits(**strategy(2, "GPU-2")))]
+    replicas = [spool_pb2.ListedDevice(id="GPU-2", replicas=2, edits=spool_pb2.Edits(**strategy(2, "GPU-2")))]
 
     assert answered(replicas, ["GPU-2::1", "GPU-2::0"]) == answered(replicas, ["GPU-2::0"])
 
@@ -128,7 +128,7 @@ def test_two_replicas_of_one_gpu_bring_what_the_gpu_brings_alone(strategy):
 def test_two_amd_gpus_have_the_common_node_once():
     """`/dev/kfd` and two nodes for each GPU, nothing else."""
     devices = [
-        spool_pb2.Device(
+        spool_pb2.ListedDevice(
             id=f"0000:{bus}:00.0",
             edits=spool_pb2.Edits(
                 nodes=[node("/dev/kfd"), node(f"/dev/dri/card{card}"), node(f"/dev/dri/renderD{128 + card}")]
@@ -145,7 +145,7 @@ def test_two_amd_gpus_have_the_common_node_once():
 def test_lists_that_overlap_name_each_member_once():
     """Two functions of one IOMMU group, or channels that several GPUs bring."""
     devices = [
-        spool_pb2.Device(id=number, edits=spool_pb2.Edits(envs=envs))
+        spool_pb2.ListedDevice(id=number, edits=spool_pb2.Edits(envs=envs))
         for number, envs in {
             "1": {"CHANNELS": "0,1", "JSON": '{"a": 1, "b": 2}'},
             "2": {"CHANNELS": "1,2", "JSON": '{"a": 1, "b": 2}'},
@@ -169,10 +169,10 @@ def test_lists_that_overlap_name_each_member_once():
 def test_what_must_not_be_is_refused_with_a_code_and_a_reason(ids, status, words):
     """N17, N38: the vendor's plugin gives lost GPUs away, and all its errors have the code Unknown."""
     devices = [
-        spool_pb2.Device(id="GPU-0"),
-        spool_pb2.Device(id="GPU-1", reasons=["driver-unbound", "xid"]),
-        spool_pb2.Device(id="GPU-2", replicas=2),
-        spool_pb2.Device(id="GPU-3"),
+        spool_pb2.ListedDevice(id="GPU-0"),
+        spool_pb2.ListedDevice(id="GPU-1", reasons=["driver-unbound", "xid"]),
+        spool_pb2.ListedDevice(id="GPU-2", replicas=2),
+        spool_pb2.ListedDevice(id="GPU-3"),
     ]
     snapshot = Snapshot(spool_pb2.Resource(name="nvidia.com/gpu", devices=devices, fail_requests_greater_than_one=True))
 

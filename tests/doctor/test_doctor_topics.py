@@ -13,7 +13,7 @@ import scratch
 from certificates import Authority
 
 from devherd.config.web import Tls, Web
-from devherd.doctor import devices, environment, kubelet, notifications, running, runtime, web
+from devherd.doctor import environment, examination, kubelet, notifications, running, runtime, web
 from devherd.doctor.environment import Environment
 from devherd.doctor.kubelet import KubeletDirectory
 from devherd.doctor.line import Level
@@ -21,9 +21,8 @@ from devherd.doctor.notifications import Notifications
 from devherd.doctor.running import Instance, Place
 from devherd.doctor.runtime import Runtime
 from devherd.doctor.web import Certificate, WebFiles
-from devherd.instance import Herd
-from devherd.proto.spool_pb2 import Child, Configuration, Device, Edits, Problem, Resource
-from devherd.served import Address
+from devherd.instance.read import Herd
+from devherd.proto.spool_pb2 import Address, Child, Configuration, Device, Edits, Offer, Problem
 from devherd.settings import Settings
 
 
@@ -90,9 +89,9 @@ ALL_HEARD = {
         ({"inotify_instances": 64}, [("warning", "fs.inotify.max_user_instances is 64")]),
         (
             {"uevents": "Permission denied"},
-            [("warning", "the kernel's device events cannot be heard: Permission denied")],
+            [("warning", "the kernel's device events cannot be received: Permission denied")],
         ),
-        ({"is_user_namespace": True}, [("warning", "no device events come into a user namespace")]),
+        ({"is_user_namespace": True}, [("warning", "a user namespace receives no device events")]),
         (
             {"kernel_log": "/dev/kmsg: Operation not permitted", "restricts_kernel_log": True},
             [
@@ -171,8 +170,8 @@ def test_another_plugin_of_the_same_resource_is_a_problem_and_of_an_unknown_one_
 def test_a_kubelet_that_answers_a_part_only_is_a_warning():
     """One before v1 of PodResources, or one that was built without."""
     found = kubelet_directory(Settings(), allocatable="the kubelet does not have version v1 of it")
-    said = "PodResources does not say what is allocatable: the kubelet does not have version v1 of it"
-    assert troubles(kubelet.judge(found, ())) == [("warning", said)]
+    what = "PodResources does not list allocatable devices: the kubelet does not have version v1 of it"
+    assert troubles(kubelet.judge(found, ())) == [("warning", what)]
 
 
 def test_which_of_its_questions_a_kubelet_answers_is_asked():
@@ -260,16 +259,16 @@ def test_the_runtimes_configuration_says_whether_it_takes_cdi_devices(tmp_path, 
 
 def test_a_card_without_its_driver_and_an_unhealthy_device_are_problems():
     """And a host without any device is a warning: it may well be right."""
-    resource = Resource(name="a.b/c", devices=[Device(id="0", reasons=["xid"]), Device(id="1")])
+    resource = Offer(name="a.b/c", devices=[Device(id="0", reasons=["xid"]), Device(id="1")])
     unloaded = Problem(vendor="nvidia", path="/sys/x", device="0000:01:00.0", error="no driver; load `nvidia`")
 
-    assert troubles(devices.judge([resource], [unloaded])) == [
+    assert troubles(examination.judge_devices([resource], [unloaded])) == [
         ("problem", "a.b/c: 0 is Unhealthy: xid"),
         ("problem", "nvidia: 0000:01:00.0: no driver; load `nvidia`"),
     ]
-    assert troubles(devices.judge([], [])) == [("warning", "no device was found")]
-    assert devices.uses_cdi([Resource(devices=[Device(edits=Edits(cdi_devices=["a/b=c"]))])])
-    assert not devices.uses_cdi([resource])
+    assert troubles(examination.judge_devices([], [])) == [("warning", "no device was found")]
+    assert examination.uses_cdi([Offer(devices=[Device(edits=Edits(cdi_devices=["a/b=c"]))])])
+    assert not examination.uses_cdi([resource])
 
 
 RUN, LASTING = Path("/run/devherd"), Path("/var/lib/devherd")
@@ -355,7 +354,7 @@ def test_the_files_of_a_web_configuration_are_looked_at(tool, tmp_path):
     assert troubles(web.judge(web.look(guards))) == [
         ("warning", f"every user of this host can read {file}"),
         ("warning", f"every user of this host can read {key}"),
-        ("problem", f"nothing is served over TCP: {certificate}: key values mismatch"),
+        ("problem", f"TCP is not served: {certificate}: key values mismatch"),
     ]
     assert list(web.judge(web.look(Web()))) == []
 
@@ -363,7 +362,7 @@ def test_the_files_of_a_web_configuration_are_looked_at(tool, tmp_path):
 def test_a_running_instance_is_examined_too():
     """Programs that do not run, a refused configuration, an address not served, resources that are not registered."""
     herd = Herd(
-        resources=[Resource(name="a.b/c", devices=[Device(id="0"), Device(id="1", reasons=["xid", "ecc"])])],
+        resources=[Offer(name="a.b/c", devices=[Device(id="0"), Device(id="1", reasons=["xid", "ecc"])])],
         children={"resource:a.b_c": Child(name="resource:a.b_c", state="STOPPED")},
         configuration=Configuration(refusal="bad key"),
         served=[Address(address="127.0.0.1:9478", refusal="Address already in use", cure="end the other")],

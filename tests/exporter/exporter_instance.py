@@ -12,14 +12,14 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import offered
 import pytest
 import scratch
 
-from devherd import counted, spool
-from devherd.config import resolved_file
-from devherd.config.resolved import Config
+from devherd import spool
+from devherd.config.resolved import Config, write_resolved
 from devherd.config.web import Web
-from devherd.counters import Counters
+from devherd.counters import BY_RESOURCE_CHILDREN, BY_THE_SCANNER, Counters
 from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
 
@@ -71,13 +71,19 @@ class Instance:
     def configure(self, listen, web=None, **options):
         """Leave the configuration as the loader does."""
         settings = Settings(run_dir=self.run_dir, kubelet_dir=self.kubelet_dir, listen=listen, **options)
-        resolved_file.write(settings.resolved_config_file, Config(common=settings, web=web or Web()))
+        write_resolved(settings.resolved_config_file, Config(common=settings, web=web or Web()))
 
     def put(self, resource):
-        spool.write(spool.path_of(self.run_dir / "offers/device-plugin", spool.key_of(resource.name)), resource)
+        """An offer, and the file of its resource child."""
+        offered.put(self.run_dir, resource)
+        spool.write(self._child_file(resource.name), spool_pb2.Resource(name=resource.name))
 
     def take_away(self, name):
-        spool.path_of(self.run_dir / "offers/device-plugin", spool.key_of(name)).unlink()
+        offered.take_away(self.run_dir, name)
+        self._child_file(name).unlink()
+
+    def _child_file(self, name):
+        return spool.path_of(self.run_dir / "offers" / "device-plugin", spool.key_of(name))
 
     def put_state(self, name, **fields):
         path = spool.path_of(self.run_dir / "state", spool.key_of(name))
@@ -86,10 +92,10 @@ class Instance:
     def count(self, child, counting):
         """Count as a process of that name does after its predecessor: `counting` is called with its Counters."""
         if child == "scanner":
-            path, kind, metrics = self.run_dir / "scanner.pb", spool_pb2.ScannerState, counted.BY_THE_SCANNER
+            path, kind, metrics = self.run_dir / "scanner.pb", spool_pb2.ScannerState, BY_THE_SCANNER
         else:
             path = spool.path_of(self.run_dir / "state", child.removeprefix("resource:"))
-            kind, metrics = spool_pb2.ResourceState, counted.BY_RESOURCE_CHILDREN
+            kind, metrics = spool_pb2.ResourceState, BY_RESOURCE_CHILDREN
         state = spool.read_or_empty(path, kind)
         if child != "scanner":
             state.name = child.removeprefix("resource:").replace("_", "/")

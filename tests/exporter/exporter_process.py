@@ -12,12 +12,11 @@ from pathlib import Path
 from unittest import mock
 
 from devherd import log
-from devherd.child import Child
-from devherd.config import resolved_file
+from devherd.config.resolved import read_resolved
 from devherd.exporter.main import main
-from devherd.heartbeat import Heartbeats
+from devherd.process import Child, Heartbeats
 
-settings = resolved_file.read(Path(sys.argv[1]) / "config.json").settings()
+settings = read_resolved(Path(sys.argv[1]) / "config.json").settings()
 right_time, hangs = time.time, settings.run_dir / "scanner-hangs"
 clock = settings.run_dir / "clock"
 time.time = lambda: right_time() + (float(clock.read_text()) if clock.exists() else 0.0)

@@ -8,18 +8,19 @@ import pytest
 from exporter_instance import eventually
 from test_metrics_page import FPGA
 
-from devherd import counted, spool
-from devherd.config import resolved_file
-from devherd.config.resolved import Config, ExporterOptions
-from devherd.exporter import observed
-from devherd.exporter.device_metrics import families
-from devherd.instance import Herd
-from devherd.instance import read as instance_of
+from devherd import spool
+from devherd.config.resolved import Config, read_resolved, write_resolved
+from devherd.config.sections import ExporterOptions
+from devherd.counters import HEALTH_CHANGES, XIDS
+from devherd.exporter import declarations
+from devherd.exporter.metrics import device_families
+from devherd.instance.read import Herd
+from devherd.instance.read import read_instance as instance_of
 from devherd.proto import health_pb2
-from devherd.proto.spool_pb2 import Device, Resource
+from devherd.proto.spool_pb2 import Device, Offer
 from devherd.settings import Settings
 
-SHARED = Resource(
+SHARED = Offer(
     name="a.b/shared",
     vendor="nvidia",
     devices=[Device(id="GPU-1", replicas=3, reasons=["xid"], warnings=["pci-aer"]), Device(id="GPU-2", replicas=3)],
@@ -32,15 +33,15 @@ HELD = {(SHARED.name, "GPU-1::0"): ONE, (SHARED.name, "GPU-1::1"): ONE, (SHARED.
 def counting(counters):
     """A scanner counts for each replica."""
     for number in range(3):
-        counters.add(counted.HEALTH_CHANGES, SHARED.name, f"GPU-1::{number}", amount=5)
-        counters.add(counted.XIDS, SHARED.name, f"GPU-1::{number}", "79", amount=2)
+        counters.add(HEALTH_CHANGES, SHARED.name, f"GPU-1::{number}", amount=5)
+        counters.add(XIDS, SHARED.name, f"GPU-1::{number}", "79", amount=2)
 
 
 def show(instance, of_devices):
     """Leave the configuration as the loader does."""
-    config = resolved_file.read(instance.run_dir / "config.json")
+    config = read_resolved(instance.run_dir / "config.json")
     exporter = ExporterOptions(device_metrics=of_devices)
-    resolved_file.write(instance.run_dir / "config.json", Config(common=config.common, exporter=exporter))
+    write_resolved(instance.run_dir / "config.json", Config(common=config.common, exporter=exporter))
 
 
 def ids(metrics):
@@ -113,9 +114,11 @@ def test_devices_have_the_series_that_the_configuration_asks_for(instance, of_de
 def test_a_physical_device_is_held_once_by_each_container_that_has_replicas_of_it():
     """Two series of the same name and labels would make Prometheus refuse the whole scrape."""
     (allocated,) = (
-        family for family in families(Herd([SHARED]), HELD, "physical") if family.name == "devherd_device_allocated"
+        family
+        for family in device_families(Herd([SHARED]), HELD, "physical")
+        if family.name == "devherd_device_allocated"
     )
-    assert [(labels["device_id"], labels["pod"]) for _, labels, _ in allocated.samples] == [
+    assert [(sample.labels["device_id"], sample.labels["pod"]) for sample in allocated.samples] == [
         ("GPU-1", "one"),
         ("GPU-1", "two"),
     ]
@@ -137,15 +140,15 @@ def test_what_a_card_has_counted_is_shown_for_each_device_on_it(of_devices, ids_
     """Of a MIG device, those of its GPU; nothing of cards that no resource has, nor in words of tomorrow."""
     place = {"pci_address": "0000:3b:00.0"}
     parts = [Device(id="MIG-1", attributes=place), Device(id="MIG-2", attributes=place, replicas=2)]
-    herd = Herd([Resource(name="a.b/mig", vendor="nvidia", devices=parts)], counts=COUNTS)
+    herd = Herd([Offer(name="a.b/mig", vendor="nvidia", devices=parts)], counts=COUNTS)
     samples = {
-        (family.name, suffix, labels["device_id"], labels.get("kind"), value)
-        for family in families(herd, None, of_devices)
-        if family.name in {each.name for each in observed.DEVICE_COUNTS.values()}
-        for suffix, labels, value in family.samples
+        (sample.name, sample.labels["device_id"], sample.labels.get("kind"), sample.value)
+        for family in device_families(herd, None, of_devices)
+        if family.name in {each.name for each in declarations.DEVICE_COUNTS.values()}
+        for sample in family.samples
     }
-    expected = {("devherd_device_ecc_errors", "corrected", 70), ("devherd_device_pcie_replays", None, 5)}
-    assert samples == {(name, "_total", one, kind, value) for name, kind, value in expected for one in ids_shown}
+    expected = {("devherd_device_ecc_errors_total", "corrected", 70), ("devherd_device_pcie_replays_total", None, 5)}
+    assert samples == {(name, one, kind, value) for name, kind, value in expected for one in ids_shown}
 
 
 def test_what_ports_and_blocks_count_is_shown_by_these_and_for_no_other_device_of_the_function():
@@ -157,15 +160,19 @@ def test_what_ports_and_blocks_count_is_shown_by_these_and_for_no_other_device_o
         for number, name in enumerate(("mlx5_0", "mlx5_1"))
     ]
     counts.append(health_pb2.Count(**place, part="umc", name="ras-errors", kind="corrected", number=9))
-    found = families(Herd([Resource(name="rdma/hca", vendor="rdma", devices=devices)], counts=counts), None, "all")
-    samples = {family.name: family.samples for family in found if family.name.endswith("_errors")}
+    found = device_families(Herd([Offer(name="rdma/hca", vendor="rdma", devices=devices)], counts=counts), None, "all")
+    samples = {
+        family.name: [(sample.labels, sample.value) for sample in family.samples]
+        for family in found
+        if family.name.endswith("_errors")
+    }
     assert samples == {
         "devherd_device_rdma_errors": [
-            ("_total", {"resource_name": "rdma/hca", "device_id": name, "port": "1", "kind": "symbol_error"}, number)
+            ({"resource_name": "rdma/hca", "device_id": name, "port": "1", "kind": "symbol_error"}, number)
             for number, name in enumerate(("mlx5_0", "mlx5_1"))
         ],
         "devherd_device_ras_errors": [
-            ("_total", {"resource_name": "rdma/hca", "device_id": name, "block": "umc", "kind": "corrected"}, 9)
+            ({"resource_name": "rdma/hca", "device_id": name, "block": "umc", "kind": "corrected"}, 9)
             for name in ("mlx5_0", "mlx5_1")
         ],
     }
@@ -175,11 +182,14 @@ def test_a_function_that_devices_of_two_vendors_are_on_counts_once():
     """Each of them is looked at, and both see the same number."""
     error = health_pb2.Count(pci_address="0000:3b:00.0", part="port", name="pci-errors", kind="fatal", number=2)
     device = Device(id="mlx5_0", attributes={"pci_address": "0000:3b:00.0", "ibdev": "mlx5_0"})
-    herd = Herd([Resource(name="rdma/hca", vendor="rdma", devices=[device])], counts=[error, error])
-    samples = [family.samples for family in families(herd, None, "all") if family.name == "devherd_device_pci_errors"]
-    assert samples == [
-        [("_total", {"resource_name": "rdma/hca", "device_id": "mlx5_0", "end": "port", "kind": "fatal"}, 2)]
+    herd = Herd([Offer(name="rdma/hca", vendor="rdma", devices=[device])], counts=[error, error])
+    samples = [
+        (sample.labels, sample.value)
+        for family in device_families(herd, None, "all")
+        if family.name == "devherd_device_pci_errors"
+        for sample in family.samples
     ]
+    assert samples == [({"resource_name": "rdma/hca", "device_id": "mlx5_0", "end": "port", "kind": "fatal"}, 2)]
 
 
 def test_numbers_of_a_source_that_fails_or_of_another_boot_are_not_shown(tmp_path):

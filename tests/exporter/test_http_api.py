@@ -35,7 +35,7 @@ def undescribed(schema, value):
 def served(instance):
     """Two resources, one with an Unhealthy device; nobody says who holds them."""
     instance.put(
-        spool_pb2.Resource(
+        spool_pb2.Offer(
             name="example.com/gpu",
             vendor="generic",
             devices=[
@@ -53,7 +53,7 @@ def served(instance):
             ],
         )
     )
-    instance.put(spool_pb2.Resource(name="other.example/fpga", vendor="simulated", devices=[spool_pb2.Device(id="0")]))
+    instance.put(spool_pb2.Offer(name="other.example/fpga", vendor="simulated", devices=[spool_pb2.Device(id="0")]))
     instance.put_scan(spool_pb2.Problem(vendor="nvidia", path="/proc", error="closed"))
     return instance.start()
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from devherd.proto.spool_pb2 import Child, Device, Edits, Mount, Node, Problem, Resource
+from devherd.proto.spool_pb2 import Child, Device, Edits, Mount, Node, Offer, Problem
 
-GPU = Resource(
+GPU = Offer(
     name="example.com/gpu",
     vendor="simulated",
     devices=[

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.exporter import connections as connections_module
-from devherd.exporter.connections import Connections
-from devherd.exporter.http_message import HEAD_BYTES, Answer, Request, RequestError, parse
-from devherd.exporter.rendering import Rendering
+from devherd.exporter import server as connections_module
+from devherd.exporter.application import Rendering
+from devherd.exporter.server import HEAD_BYTES, Answer, Connections, Request, RequestError, parse
 
 PAGE_BYTES = 32 << 20
 

@@ -5,15 +5,18 @@ import threading
 from collections import Counter
 from functools import partial
 from http import HTTPStatus
+from itertools import islice
 from unittest import mock
 
 import pytest
 
-from devherd import instance
+from devherd.exporter import application as application_module
 from devherd.exporter.application import MOST_QUEUED, Application
-from devherd.exporter.http_message import Request
-from devherd.heartbeat import Heartbeats
+from devherd.exporter.server import Request
+from devherd.exporter.status_page import page as page_module
+from devherd.instance.read import read_instance
 from devherd.kubelet.pod_resources import PodResources
+from devherd.process import Heartbeats
 from devherd.settings import Settings
 
 MANY = 30
@@ -38,16 +41,20 @@ async def test_many_different_views_at_once_are_refused_and_the_plain_page_is_ma
 
     def slow(settings):
         may_end.wait(20)
-        return read(settings)
+        return read_instance(settings)
 
-    read = instance.read
-    with mock.patch.object(instance, "read", side_effect=slow):
+    with (
+        mock.patch.object(application_module, "read_instance", side_effect=slow),
+        mock.patch.object(page_module, "read_instance", side_effect=slow),
+    ):
         asked = [
             asyncio.create_task(application.answer(Request("GET", path, query.format(number))))
             for number in range(1, MANY + 1)
         ]
         plain = asyncio.create_task(application.answer(Request("GET", path)))
-        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        async with asyncio.timeout(15):
+            for refused in islice(asyncio.as_completed(asked), MANY - MOST_QUEUED - 1):
+                assert (await refused).status is HTTPStatus.SERVICE_UNAVAILABLE
         may_end.set()
         statuses = Counter(answer.status for answer in await asyncio.gather(*asked))
         assert (await plain).status is HTTPStatus.OK

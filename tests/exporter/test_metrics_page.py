@@ -9,16 +9,25 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from devherd import counted, spool
-from devherd.exporter import device_metrics
-from devherd.instance import Herd
+from devherd import spool
+from devherd.counters import (
+    ALLOCATION_DURATION,
+    ALLOCATIONS,
+    FINDINGS,
+    HEALTH_CHANGES,
+    KUBELET_RESTARTS,
+    SCAN_FAILURES,
+    SCANS,
+)
+from devherd.exporter.metrics import device_families
+from devherd.instance.read import Herd
 from devherd.proto.health_pb2 import IGNORE, WARN, Held, SourceState, Verdict
-from devherd.proto.spool_pb2 import Child, Device, Problem, Resource, Series
+from devherd.proto.spool_pb2 import Child, Device, Offer, Problem, Series
 
 GOLDEN = Path(__file__).with_name("metrics.txt")
 WHAT_PASSES = "process_[a-z_]+|devherd_child_(?:last_heartbeat|resident_memory|cpu|open_fds|start_time)[a-z_]*"
 
-FPGA = Resource(
+FPGA = Offer(
     name="fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs",
     vendor="intel-fpga",
     devices=[
@@ -48,17 +57,17 @@ ILL = Verdict(
         Held(source="pci-aer-fatal", reason="pci-aer", is_over=True),
     ],
 )
-SIMULATED = Resource(
+SIMULATED = Offer(
     name="example.com/gpu", vendor="simulated", devices=[Device(id="0", numa_nodes=[0, 1], vendor="other")]
 )
 
 
 def scanned(counters):
     """What a scanner has counted."""
-    counters.add(counted.SCANS, "intel-fpga", amount=3)
-    counters.add(counted.SCANS, "generic", amount=2)
-    counters.add(counted.SCAN_FAILURES, "generic", amount=0)
-    counters.add(counted.FINDINGS, "pci-aer-nonfatal", "pci-aer", amount=4)
+    counters.add(SCANS, "intel-fpga", amount=3)
+    counters.add(SCANS, "generic", amount=2)
+    counters.add(SCAN_FAILURES, "generic", amount=0)
+    counters.add(FINDINGS, "pci-aer-nonfatal", "pci-aer", amount=4)
 
 
 def small_herd(instance):
@@ -75,7 +84,7 @@ def small_herd(instance):
     instance.count("scanner", scanned)
     instance.count(
         f"resource:{FPGA.name.replace('/', '_')}",
-        lambda counters: counters.observe(counted.ALLOCATION_DURATION, 0.25, FPGA.name),
+        lambda counters: counters.observe(ALLOCATION_DURATION, 0.25, FPGA.name),
     )
     instance.start()
     instance.put_children(
@@ -130,8 +139,8 @@ def test_counters_go_on_where_a_restarted_child_left_them(instance):
 
     def counting(allocations, seconds):
         def count(counters):
-            counters.add(counted.ALLOCATIONS, SIMULATED.name, amount=allocations)
-            counters.observe(counted.ALLOCATION_DURATION, seconds, SIMULATED.name)
+            counters.add(ALLOCATIONS, SIMULATED.name, amount=allocations)
+            counters.observe(ALLOCATION_DURATION, seconds, SIMULATED.name)
 
         return count
 
@@ -151,7 +160,7 @@ def test_counters_go_on_where_a_restarted_child_left_them(instance):
 def test_a_restart_of_the_kubelet_counts_once_though_every_child_sees_it(instance):
     """The figure is that of the child that saw most."""
     for child, seen in (("resource:a.b_c", 3), ("resource:a.b_d", 3), ("resource:late.b_e", 1), ("resource:n.b_f", 0)):
-        instance.count(child, lambda counters, seen=seen: counters.add(counted.KUBELET_RESTARTS, amount=seen))
+        instance.count(child, lambda counters, seen=seen: counters.add(KUBELET_RESTARTS, amount=seen))
     instance.start()
 
     assert instance.metrics()["devherd_kubelet_restarts_total"] == 3
@@ -160,12 +169,12 @@ def test_a_restart_of_the_kubelet_counts_once_though_every_child_sees_it(instanc
 def test_series_of_what_is_gone_disappear(instance):
     """A device, then its whole resource: no gauge and no counter keeps naming them."""
     instance.put(FPGA)
-    instance.count("scanner", lambda counters: counters.add(counted.HEALTH_CHANGES, FPGA.name, "dfl-port.1", amount=4))
+    instance.count("scanner", lambda counters: counters.add(HEALTH_CHANGES, FPGA.name, "dfl-port.1", amount=4))
     instance.start()
     assert any('"dfl-port.1"' in series for series in instance.metrics())
     assert [value for series, value in instance.metrics().items() if "health_changes" in series] == [0, 4]
 
-    instance.put(Resource(name=FPGA.name, devices=FPGA.devices[:1]))
+    instance.put(Offer(name=FPGA.name, devices=FPGA.devices[:1]))
 
     assert not any('"dfl-port.1"' in series for series in instance.metrics())
     assert any('"dfl-port.0"' in series for series in instance.metrics())
@@ -178,7 +187,7 @@ def test_series_of_what_is_gone_disappear(instance):
 def test_a_torn_state_file_costs_only_what_is_in_it(instance):
     """A file that a failing disk has spoilt, or one that another version has written, does not take the page down."""
     instance.put(SIMULATED)
-    instance.count("resource:example.com_gpu", lambda counters: counters.add(counted.ALLOCATIONS, SIMULATED.name))
+    instance.count("resource:example.com_gpu", lambda counters: counters.add(ALLOCATIONS, SIMULATED.name))
     (instance.run_dir / "scanner.pb").write_bytes(b"\xff\xff\x00\x00")
     for key, content in (("empty", b""), ("torn", b"\x40\0\0 no message")):
         path = spool.path_of(instance.run_dir / "state", key)
@@ -212,7 +221,6 @@ def test_a_resource_whose_child_is_dead_is_not_registered(instance):
 
 def test_an_empty_run_directory_is_no_error(instance):
     """The exporter may be up before the first scan is."""
-    shutil.rmtree(instance.run_dir / "offers/device-plugin")
     shutil.rmtree(instance.run_dir / "state")
     instance.start()
 
@@ -239,7 +247,7 @@ def test_an_empty_run_directory_is_no_error(instance):
 )
 def test_the_label_model_has_each_vendors_best_word_for_what_a_device_is(vendor, attributes, model):
     """A card without a name, as AMD's older ones are, has its PCI device id; what is no hardware has nothing."""
-    herd = Herd([Resource(name="a/b", vendor=vendor, devices=[Device(id="0", attributes=attributes)])])
-    (info,) = (family for family in device_metrics.families(herd, None) if family.name == "devherd_device_info")
-    ((_, labels, _),) = info.samples
-    assert labels["model"] == model
+    herd = Herd([Offer(name="a/b", vendor=vendor, devices=[Device(id="0", attributes=attributes)])])
+    (info,) = (family for family in device_families(herd, None) if family.name == "devherd_device_info")
+    (sample,) = info.samples
+    assert sample.labels["model"] == model

@@ -22,7 +22,7 @@ from devherd.proto.podresources_v1_pb2 import (
     ListPodResourcesResponse,
 )
 from devherd.proto.podresources_v1_pb2 import PodResources as Pod
-from devherd.proto.spool_pb2 import Allocatable, Device, Resource
+from devherd.proto.spool_pb2 import Allocatable, Device, Offer
 
 
 def pod(name, *devices, container="main"):
@@ -64,7 +64,7 @@ class Kubelet(podresources_v1_pb2_grpc.PodResourcesListerServicer):
         self.server.stop(0).wait()
 
 
-GPU = Resource(name="example.com/gpu", vendor="simulated", devices=[Device(id="0"), Device(id="1")])
+GPU = Offer(name="example.com/gpu", vendor="simulated", devices=[Device(id="0"), Device(id="1")])
 
 
 def test_who_holds_a_device_is_in_metrics_inventory_and_page(instance):
@@ -170,7 +170,7 @@ def test_each_child_finds_what_the_kubelet_lists_of_its_resource(make_instance):
     instance = make_instance(listen="")
     instance.configure("", kubelet_check=0.1)
     instance.put(GPU)
-    instance.put(Resource(name="example.com/nic", devices=[Device(id="a")]))
+    instance.put(Offer(name="example.com/nic", devices=[Device(id="a")]))
     with Kubelet(instance.kubelet_dir / "pod-resources" / "kubelet.sock") as kubelet:
         kubelet.allocatable = [("example.com/gpu", ["1", "0"]), ("other.com/nic", ["7"]), ("example.com/gpu", ["2"])]
         began = time.monotonic()

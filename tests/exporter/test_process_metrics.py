@@ -11,16 +11,20 @@ import pytest
 from exporter_instance import eventually
 from not_tested import not_tested
 
-from devherd.exporter import processes
+from devherd.exporter.metrics import parsed_usage
 from devherd.proto.spool_pb2 import Child
 
 BIG = """
-import sys, time
+import sys, threading, time
 held = b"x" * (64 << 20)
 files = [open("/dev/null") for _ in range(20)]
-until = time.process_time() + 0.2
-while time.process_time() < until:
-    pass
+def work():
+    until = time.process_time() + 0.2
+    while time.process_time() < until:
+        pass
+worker = threading.Thread(target=work)
+worker.start()
+worker.join()
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -28,7 +32,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def big_process():
-    """A process with 64 MiB, 23 open files and 0.2 s of CPU time behind it."""
+    """A process with 64 MiB, 23 open files and 0.2 s of CPU time behind it, of a thread that has ended."""
     with subprocess.Popen([sys.executable, "-c", BIG], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         yield process
@@ -89,9 +93,9 @@ def test_the_exporter_says_of_itself_what_every_program_does(instance):
 
 HIDDEN = """
 import os
-from devherd.exporter import processes
+from devherd.exporter.metrics import usage_of_process
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
-print(processes.usage("1"), processes.usage("self") is None)
+print(usage_of_process("1"), usage_of_process("self") is None)
 """
 
 
@@ -112,7 +116,7 @@ def test_a_host_that_hides_processes_from_each_other_costs_their_series_alone():
 def test_a_process_may_have_any_name():
     """Blanks, brackets and figures in it move no field."""
     numbers = " ".join(str(number) for number in range(4, 53))
-    used = processes.parse(f"7 (a) R 1 (b 2) S {numbers}\n", "300 200 100 1 0 50 0\n", 9)
+    used = parsed_usage(f"7 (a) R 1 (b 2) S {numbers}\n", "300 200 100 1 0 50 0\n", 9)
 
     assert used.cpu_seconds == (14 + 15) / os.sysconf("SC_CLK_TCK")
     assert used.started_after_boot_seconds == 22 / os.sysconf("SC_CLK_TCK")

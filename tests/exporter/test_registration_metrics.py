@@ -6,8 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from test_metrics_page import SIMULATED, small_herd
 
-from devherd import counted
-from devherd.exporter import observed
+from devherd.counters import BY_RESOURCE_CHILDREN, BY_THE_SCANNER, XIDS
+from devherd.exporter import declarations
 from devherd.proto.spool_pb2 import Child, Problem
 
 
@@ -72,9 +72,9 @@ def test_scan_problems_are_listed_with_their_paths_and_a_flood_of_them_only_coun
 def test_every_family_has_the_labels_that_it_is_declared_with(instance):
     """docs/metrics.md is made of these declarations."""
     small_herd(instance)
-    instance.count("scanner", lambda counters: counters.add(counted.XIDS, SIMULATED.name, "0", "79"))
-    counters = (*counted.BY_RESOURCE_CHILDREN, *counted.BY_THE_SCANNER)
-    declared = {each.name: set(each.labels) for each in (*observed.ALL, *counters)}
+    instance.count("scanner", lambda counters: counters.add(XIDS, SIMULATED.name, "0", "79"))
+    counters = (*BY_RESOURCE_CHILDREN, *BY_THE_SCANNER)
+    declared = {each.name: set(each.labels) for each in (*declarations.ALL, *counters)}
 
     found = {family.name: family for family in text_string_to_metric_families(instance.ask("/metrics")[2])}
 
@@ -88,5 +88,5 @@ def test_every_family_has_the_labels_that_it_is_declared_with(instance):
     assert declared.keys() - labels.keys() == {
         "devherd_device_allocated",
         "devherd_preferred_allocation_duration_seconds",
-        *(each.name for each in observed.DEVICE_COUNTS.values()),  # of cards that are not there
+        *(each.name for each in declarations.DEVICE_COUNTS.values()),  # of cards that are not there
     }

@@ -14,9 +14,10 @@ from certificates import Authority
 from exporter_instance import eventually
 from not_tested import not_tested
 
-from devherd import served
+from devherd import spool
 from devherd.config.web import Tls, Web
-from devherd.exporter.connections import MOST_HANDSHAKES
+from devherd.exporter.server import MOST_HANDSHAKES
+from devherd.proto.spool_pb2 import Address, Addresses
 from devherd.settings import Settings
 
 PASSWORD = "correct horse"
@@ -341,12 +342,15 @@ def test_the_run_directory_says_where_nothing_is_served_and_why_until_it_is(make
     told = Settings(run_dir=instance.run_dir).served_file
     path = instance.run_dir / "http.sock"
     path.touch()
+
+    def addresses():
+        return list(spool.read_or_empty(told, Addresses).addresses)
+
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         instance.configure(f"{taken},unix:{path}", Web(tls=tls))
         instance.start()
-        eventually(lambda: served.read(told), "it is said")
-        refusals = {each.address: (each.refusal, each.cure) for each in served.read(told)}
+        refusals = {each.address: (each.refusal, each.cure) for each in eventually(addresses, "the file is there")}
         assert refusals == {
             taken: (
                 f"the certificates cannot be used: {tls.key_file}: No such file or directory",
@@ -360,14 +364,14 @@ def test_the_run_directory_says_where_nothing_is_served_and_why_until_it_is(make
         away.rename(tls.key_file)
         path.unlink()
         cure = "end the program that listens there (`ss -lptn` names it), or name another address with `listen`"
-        still = (
-            served.Address(address=taken, refusal="Address already in use", cure=cure),
-            served.Address(address=f"unix:{path}"),
-        )
-        eventually(lambda: served.read(told) == still, "the one is served, and the other has another reason")
+        still = [
+            Address(address=taken, refusal="Address already in use", cure=cure),
+            Address(address=f"unix:{path}"),
+        ]
+        eventually(lambda: addresses() == still, "the one is served, and the other has another reason")
     told.unlink()
-    both = (served.Address(address=taken), served.Address(address=f"unix:{path}"))
-    eventually(lambda: served.read(told) == both, "both are served, and a file that somebody removes is written again")
+    both = [Address(address=taken), Address(address=f"unix:{path}")]
+    eventually(lambda: addresses() == both, "both are served, and a file that somebody removes is written again")
 
 
 def test_a_unix_socket_needs_no_password(make_instance, curl, tls):

@@ -10,6 +10,8 @@ from host_faults import unhealthy
 from matrix import row
 from trial import ALL, CODEC, CRYPTO, GPU, Trial, descriptors
 
+from devherd_sim.node import faults
+
 ONE = "it registers again from a new process, the others are not disturbed"
 
 
@@ -94,9 +96,9 @@ async def supervisor_out_of_file_descriptors(trial: Trial) -> None:
 async def scanner_killed(trial: Trial) -> None:
     """The scanner gets SIGKILL, and a port fails while there is none."""
     os.kill(trial.pid("scanner"), signal.SIGKILL)
-    trial.node.fail_port("intel-fpga-port.1")
+    faults.inject(trial.node, "fpga-errors", "intel-fpga-port.1")
     await unhealthy(trial)
-    trial.node.heal_port("intel-fpga-port.1")
+    faults.clear(trial.node, "fpga-errors", "intel-fpga-port.1")
     trial.mended()
 
 

@@ -12,6 +12,7 @@ from trial import ALL, CODEC, CRYPTO, DEVICES, GPU, Trial, demand
 
 from devherd import spool
 from devherd.proto import spool_pb2
+from devherd_sim.node import faults
 
 PORT = "intel-fpga-port.1"  # of CODEC
 UNHEALTHY = "its device is Unhealthy meanwhile and Healthy afterwards; nothing registers again"
@@ -30,9 +31,9 @@ async def unhealthy(trial: Trial) -> None:
 @row(UNHEALTHY, in_a_row=10)
 async def device_node_removed_and_returned(trial: Trial) -> None:
     """A device's node vanishes from /dev and is back once that was noticed."""
-    trial.node.remove_node(PORT)
+    faults.inject(trial.node, "node", PORT)
     await unhealthy(trial)
-    trial.node.return_node(PORT)
+    faults.clear(trial.node, "node", PORT)
     trial.mended()
 
 
@@ -41,9 +42,9 @@ async def device_node_flapping(trial: Trial) -> None:
     """A device's node vanishes and returns 20 times within a second or so."""
     mark = trial.kubelet.events.mark()
     for _ in range(20):
-        trial.node.remove_node(PORT)
+        faults.inject(trial.node, "node", PORT)
         await asyncio.sleep(trial.random.uniform(0, 0.05))
-        trial.node.return_node(PORT)
+        faults.clear(trial.node, "node", PORT)
         await asyncio.sleep(trial.random.uniform(0, 0.05))
     lists = trial.kubelet.events.since(mark, "list", CODEC)
     assert len(lists) <= 20, lists
@@ -207,7 +208,7 @@ async def disk_full_in_the_run_directory(trial: Trial) -> None:
     filler = trial.settings.run_dir / "filler"
     fill(filler)
     await trial.kubelet.restart()
-    trial.node.fail_port(PORT)
+    faults.inject(trial.node, "fpga-errors", PORT)
     await trial.until_logged("cannot write the spool")
     for name in ALL:
         await trial.kubelet.until_allocatable(name, len(DEVICES[name]), within=30)
@@ -217,7 +218,7 @@ async def disk_full_in_the_run_directory(trial: Trial) -> None:
     await asyncio.sleep(trial.random.uniform(0, 2))
     filler.unlink()
     await unhealthy(trial)
-    trial.node.heal_port(PORT)
+    faults.clear(trial.node, "fpga-errors", PORT)
     trial.mended()
 
 
@@ -267,9 +268,9 @@ async def inotify_limit_reached(trial: Trial) -> None:
     await trial.kubelet.restart()
     for name in ALL:
         await trial.kubelet.until_registered(name, since=trial._mark, within=30)
-    trial.node.fail_port(PORT)
+    faults.inject(trial.node, "fpga-errors", PORT)
     await unhealthy(trial)
-    trial.node.heal_port(PORT)
+    faults.clear(trial.node, "fpga-errors", PORT)
     trial.mended()
 
 
@@ -280,10 +281,10 @@ async def clock_jumps(trial: Trial) -> None:
     await trial.kubelet.restart()
     for name in ALL:
         await trial.kubelet.until_registered(name, since=trial._mark, within=30)
-    trial.node.fail_port(PORT)
+    faults.inject(trial.node, "fpga-errors", PORT)
     await unhealthy(trial)
     assert await trial.get("/healthz") == 200
-    trial.node.heal_port(PORT)
+    faults.clear(trial.node, "fpga-errors", PORT)
     trial.mended()
 
 

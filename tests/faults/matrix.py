@@ -42,7 +42,7 @@ class Row:
     share: float = 1.0
     """Of the attempts in a long run; slow ones get less."""
     short: int = 1
-    """Times in `make test`."""
+    """Times in `make test-all`."""
 
     def obstacle(self) -> str:
         """Why it cannot be played on this machine; empty when it can."""

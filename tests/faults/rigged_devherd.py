@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from devherd import _native
-from devherd.child import Child
+from devherd.process import Child
 
 directory = Path(sys.argv[1]) / "rig"
 directory.mkdir(exist_ok=True)

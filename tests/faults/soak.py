@@ -2,7 +2,7 @@
 
 Settings are environment variables: DEVHERD_SOAK_ATTEMPTS (1000 in all), DEVHERD_SOAK_MINUTES (15; no row is begun
 anew after that), DEVHERD_SOAK_JOBS (rows at a time, 4: most of their time they wait), DEVHERD_SOAK_ROWS (words of
-their names), DEVHERD_FAULTS_SEED. Exit code 1 when anything was lost.
+their names), DEVHERD_TEST_SEED. Exit code 1 when anything was lost.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ TURN = 10
 
 def main() -> int:
     """Play, print, judge."""
-    seed = os.environ.get("DEVHERD_FAULTS_SEED") or secrets.token_hex(4)
+    seed = os.environ.get("DEVHERD_TEST_SEED") or secrets.token_hex(4)
     attempts = int(os.environ.get("DEVHERD_SOAK_ATTEMPTS", "1000"))
     minutes = float(os.environ.get("DEVHERD_SOAK_MINUTES", "15"))
     jobs = int(os.environ.get("DEVHERD_SOAK_JOBS", "4"))
@@ -32,7 +32,7 @@ def main() -> int:
         print(f"{name}: NOT TESTED: {obstacle}")
     names = [name for name in ROWS if words in name and name not in obstacles]
     print(
-        f"{attempts} attempts on {len(names)} rows, at most {minutes:.0f} minutes, DEVHERD_FAULTS_SEED={seed}",
+        f"{attempts} attempts on {len(names)} rows, at most {minutes:.0f} minutes, DEVHERD_TEST_SEED={seed}",
         flush=True,
     )
     began = time.monotonic()

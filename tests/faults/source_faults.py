@@ -22,7 +22,7 @@ from devherd_sim.node.simulated_node import SimulatedNode
 NVML, PROGRAM, FILE, XPUMD = "source:nvml", "source:external-watch", "source:external-report", "source:xpumd"
 COMPILER = "cc --version"
 ILL = DEVICES[GPU][-1]
-SAYS = f'{{"whom": {{"device": "{ILL}"}}, "reason": "burnt"}}'
+SAYS = f'{{"device": {{"device": "{ILL}"}}, "reason": "burnt"}}'
 SILENT = "no device changes, and what its source holds against one stands; "
 WATCH = """#!/bin/sh
 # Says the same again and again; a file in its place says what else it does.
@@ -169,7 +169,7 @@ async def external_program_killed(trial: Trial) -> None:
 async def external_program_stopped(trial: Trial) -> None:
     """The operator's program gets SIGSTOP, and is silent."""
     os.kill(program_of(trial), signal.SIGSTOP)
-    await until_said(trial, PROGRAM, "it said nothing for 2 s")
+    await until_said(trial, PROGRAM, "no report for 2 s")
 
 
 @source_row("what is no line is ignored, and that is logged", replaces=(), in_a_row=1)

@@ -36,9 +36,9 @@ HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]
 """What pods hold from the beginning on: resource, devices, pod."""
 
 LEFT_IN_THE_RUN_DIRECTORY = {
-    "allocatable", "config.json", "counts.pb", "devices.pb", "doubts.pb", "facts", "findings", "history",
-    "http", "instance.json", "lock", "logs", "offers", "requests", "scan.pb", "scanner.pb", "standby.json", "state",
-    "supervisord.conf", "verdicts.pb",
+    "allocatable", "config.json", "counts.pb", "devices.pb", "config-warnings.pb", "facts", "findings", "history",
+    "http", "instance.pb", "lock", "logs", "offers", "offers.pb", "requests", "scan.pb", "scanner.pb",
+    "standby.pb", "state", "supervisord.conf", "verdicts.pb",
 }  # fmt: skip
 PATIENCE_SECONDS = 40.0
 _LOOK_SECONDS = 0.01

@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 from devherd import log
-from devherd.child import Child
-from devherd.health.sources.listener import main
-from devherd.heartbeat import Heartbeats
+from devherd.process import Child, Heartbeats
 from devherd.settings import Settings
+from devherd.sources.listener import main
 
 if __name__ == "__main__":
     name = f"source:{sys.argv[2]}"

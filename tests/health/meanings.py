@@ -2,29 +2,35 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 from unittest import mock
 
-from devherd._native import Finding
-from devherd.health import held, registry, verdicts_file
-from devherd.health.clears import Evidence, Never, Quiet, Until
-from devherd.health.registry import MEANINGS, Meaning
+from devherd._native import Evidence, Finding
+from devherd.health import held, verdicts
+from devherd.reasons import registry
+from devherd.reasons.registry import MEANINGS, Meaning
 
 SOURCE = "bench"
-UNTIL = Until(frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.RECOVERY_NONE}))
+RECOVERED = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.RECOVERY_NONE})
+UNTIL = Meaning("unhealthy", "it has happened", "until", evidence=RECOVERED)
 
 OF_TESTS = {
     "level": Meaning("unhealthy", "it is seen"),
     "late": Meaning("unhealthy", "it is seen", after=30.0),
     "kept": Meaning("unhealthy", "it is seen", hold=60.0),
     "noted": Meaning("ignore", "it is seen"),
-    "edge": Meaning("unhealthy", "it has happened", Quiet(600.0)),
-    "broken": Meaning("unhealthy", "it has happened", UNTIL),
-    "kept-broken": Meaning("unhealthy", "it has happened", UNTIL, hold=60.0),
-    "worn-out": Meaning("unhealthy", "it has happened", Never()),
-    "tenacious": Meaning("unhealthy", "it has happened", Until(frozenset({Evidence.RECOVERY_NONE}))),
+    "edge": Meaning("unhealthy", "it has happened", "quiet", quiet_seconds=600.0),
+    "broken": UNTIL,
+    "kept-broken": replace(UNTIL, hold=60.0),
+    "worn-out": Meaning("unhealthy", "it has happened", "never"),
+    "tenacious": replace(UNTIL, evidence=frozenset({Evidence.RECOVERY_NONE})),
     "code": Meaning(
-        "warn", "it has happened", Quiet(600.0), by_value={"79": Meaning("unhealthy", "off the bus", UNTIL)}
+        "warn",
+        "it has happened",
+        "quiet",
+        quiet_seconds=600.0,
+        by_value={"79": replace(UNTIL, threshold="off the bus")},
     ),
 }
 
@@ -41,6 +47,6 @@ def registered() -> Iterator[None]:
     with (
         mock.patch.object(registry, "MEANINGS", all_meanings),
         mock.patch.object(held, "MEANINGS", all_meanings),
-        mock.patch.object(verdicts_file, "MEANINGS", all_meanings),
+        mock.patch.object(verdicts, "MEANINGS", all_meanings),
     ):
         yield

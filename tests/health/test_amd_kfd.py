@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from devherd import spool
-from devherd.config import Config, resolve
-from devherd.health.registry import MEANINGS
-from devherd.health.sources.amd_kfd import listeners, topology
-from devherd.health.sources.amd_kfd.events import MASK, Reset, resets_in
-from devherd.health.sources.order import requests_for
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.proto import health_pb2
+from devherd.reasons.registry import MEANINGS
+from devherd.sources import amd_kfd
+from devherd.sources.amd_kfd import MASK, Reset, resets_in
+from devherd.sources.request import requests_for
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -56,14 +57,14 @@ def test_events_are_asked_for_by_their_numbers():
 def test_gpus_are_known_by_their_ids_and_processors_are_none(tmp_path):
     """Each partition has an id of its own, and the place of its GPU; what may not be read is left out."""
     node = SimulatedNode.create(tmp_path, preset("amd-8-cpx"))
-    slots = topology.slots(node.root)
+    slots = amd_kfd.pci_slots(node.root)
     ids = [int(file.read_text()) for file in node.root.glob("sys/devices/virtual/kfd/kfd/topology/nodes/*/gpu_id")]
     assert sorted(slots) == sorted(number for number in ids if number)
     assert len({*slots.values()}) == 8
     assert all((node.root / f"sys/bus/pci/devices/{slot}.0").exists() for slot in slots.values())
     for properties in node.root.glob("sys/devices/virtual/kfd/kfd/topology/nodes/*/properties"):
         properties.unlink()
-    assert topology.slots(node.root) == {}
+    assert amd_kfd.pci_slots(node.root) == {}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_a_device_that_is_no_kfd_is_refused(device, number):
     """With the kernel's own word; no descriptor is left."""
     before = sorted(path.name for path in Path("/proc/self/fd").iterdir())
     with pytest.raises(OSError, match=os.strerror(number)) as error:
-        listeners.opened(Path(device), [4711])
+        amd_kfd.open_listeners(Path(device), [4711])
     assert error.value.errno == number
     assert sorted(path.name for path in Path("/proc/self/fd").iterdir()) == before
 
@@ -82,10 +83,10 @@ def test_a_device_that_is_no_kfd_is_refused(device, number):
 def test_a_simulated_device_refuses_as_the_real_one(tmp_path):
     """Absent, there is nothing to be heard."""
     node = SimulatedNode.create(tmp_path, preset("amd-8"))
-    listeners.simulated(node.root).close()
+    amd_kfd.simulated_listeners(node.root).close()
     (node.root / "dev/kfd").unlink()
     with pytest.raises(PermissionError):
-        listeners.simulated(node.root)
+        amd_kfd.simulated_listeners(node.root)
 
 
 class Source:
@@ -188,12 +189,12 @@ def test_a_gpu_that_refuses_costs_no_other_and_the_device_stays_open(monkeypatch
         ends[0].setblocking(False)
         return os.dup(ends[0].fileno())
 
-    monkeypatch.setattr(listeners, "_listener", listener)
-    made = listeners.opened(Path("/dev/null"), [7, 6, 5])
+    monkeypatch.setattr(amd_kfd, "_listener", listener)
+    made = amd_kfd.open_listeners(Path("/dev/null"), [7, 6, 5])
     try:
         assert list(made.by_gpu) == [5, 7]
         ends[1].send(b"3 1 hang\n")
-        assert list(made.hear()) == [(5, b"3 1 hang\n")]
+        assert list(made.read()) == [(5, b"3 1 hang\n")]
         assert Path(f"/proc/self/fd/{made.device}").readlink() == Path("/dev/null")
     finally:
         made.close()

@@ -9,9 +9,9 @@ from hypothesis import strategies as some
 
 from devherd._native import Device, Fact, Finding
 from devherd.health.breaker import FEWEST, cards_of
+from devherd.health.held import Now, Seen
 from devherd.health.policy import FINE, Earlier, Policy, Verdict
-from devherd.health.seen import Now, Seen
-from devherd.health.verdicts_file import VerdictsFile
+from devherd.health.verdicts import VerdictsFile
 from devherd.inventory import Entry
 
 GPUS = [("nvidia", f"0000:0{number}:00.0", f"GPU-{number}") for number in range(4)]

@@ -1,13 +1,14 @@
 """A driver that has dumped its device's state: a warning for as long as the kernel has the dump."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.errors import UsageError
 from devherd.health.policy import FINE, Verdict
-from devherd.health.sources import device_dump
 from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node import faults
 from devherd_sim.node.amd import AmdSpec
@@ -69,7 +70,6 @@ def test_dumps_of_several_devices_are_told_apart(host):
         faults.inject(host.node, "device-dump", host.address(number))
     host.poll()
     assert host.verdicts() == [DUMPED, FINE, DUMPED]
-    assert [Path(dump.device).name for dump in device_dump.dumps(host.node.root)] == [host.address(2), host.address(0)]
     faults.clear(host.node, "device-dump", host.address(2))
     for _ in range(3):
         host.poll()
@@ -81,9 +81,12 @@ def test_the_dump_of_a_part_of_a_card_is_the_card_s_and_that_of_another_device_i
     own, other = (host.node.root / place.lstrip("/") for place in (host.functions[0], host.functions[0] + "0"))
     for number, failing in enumerate((own / "part.0", other), 1):
         failing.mkdir(parents=True)
-        dump = host.node.root / f"sys/class/devcoredump/devcd{number}"
+        dump = host.node.root / f"sys/devices/virtual/devcoredump/devcd{number}"
+        listed = host.node.root / "sys/class/devcoredump" / dump.name
         dump.mkdir(parents=True)
-        (dump / "failing_device").symlink_to(failing)
+        listed.parent.mkdir(exist_ok=True)
+        listed.symlink_to(f"../../devices/virtual/devcoredump/{dump.name}")
+        (dump / "failing_device").symlink_to(os.path.relpath(failing, dump))
     host.poll()
     assert host.verdicts() == [DUMPED, FINE, FINE]
     [(_, [held])] = host.pipeline.policy.all_held()
@@ -99,7 +102,6 @@ def test_what_is_no_dump_and_one_that_goes_at_this_moment_say_nothing(host):
     (place / "devcd3").mkdir()
     (place / "devcd3/failing_device").symlink_to("/")  # no device of this host's
     host.poll()
-    assert device_dump.dumps(host.node.root) == []
     assert host.verdicts() == [FINE] * 3
 
 
@@ -113,7 +115,7 @@ def test_a_class_that_cannot_be_listed_fails_the_source_and_changes_no_device(ho
     for _ in range(4):
         host.poll()
     assert host.verdicts() == [DUMPED, FINE, FINE]
-    assert host.pipeline.policy.seen.failed == {"device-dump": "/sys/class/devcoredump: Not a directory"}
+    assert host.pipeline.policy.seen.failed == {"device-dump": "/sys/class/devcoredump: Not a directory (os error 20)"}
 
 
 def test_a_second_dump_of_a_device_is_refused_as_by_the_kernel(host):

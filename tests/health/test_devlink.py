@@ -5,13 +5,14 @@ import socket
 
 import pytest
 
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.health.policy import FINE, Verdict
-from devherd.health.registry import DEVLINK
 from devherd.inventory import Entry
 from devherd.proto import spool_pb2
-from devherd.scanner import devlink
-from devherd.scanner.host_events import Happened
+from devherd.reasons.registry import DEVLINK
+from devherd.scanner import host_events
+from devherd.scanner.host_events import HostChanges
 from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
@@ -20,7 +21,7 @@ from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
 
 ILL = Verdict(("firmware",))
-NOTHING = Happened()
+NOTHING = HostChanges()
 
 
 class Node:
@@ -44,7 +45,7 @@ class Node:
         return [self.pipeline.policy.verdict(entry.key) for entry in self.entries]
 
     def heard(self) -> list[Verdict]:
-        self.pipeline.hear_devlink()
+        self.pipeline.read_devlink()
         return self.verdicts()
 
     def ill(self) -> list[Entry]:
@@ -68,12 +69,12 @@ class Node:
             def dump(self, _beat):
                 raise PermissionError(1, "Operation not permitted")
 
-        monkeypatch.setattr(devlink, "Devlink", Refused)
-        self.pipeline.devlink = devlink.DevlinkReader(None, 1.0)
+        monkeypatch.setattr(host_events, "Devlink", Refused)
+        self.pipeline.devlink = host_events.DevlinkReader(None, 1.0)
 
     def polled(self, times: int = 1) -> list[Verdict]:
         for _ in range(times):
-            self.pipeline.poll(periodic=True, happened=NOTHING)
+            self.pipeline.poll(periodic=True, changes=NOTHING)
         return self.verdicts()
 
 
@@ -141,8 +142,8 @@ def test_a_driver_that_keeps_the_kernel_waiting_is_no_fault_of_the_cards(rdma, m
     content = dump.read_bytes()
     dump.unlink()
     os.mkfifo(dump)
-    monkeypatch.setattr(devlink, "AGAIN_SECONDS", 0.0)
-    rdma.pipeline.devlink = devlink.DevlinkReader(rdma.node.root, 0.05)
+    monkeypatch.setattr(host_events, "DUMP_SECONDS", 0.0)
+    rdma.pipeline.devlink = host_events.DevlinkReader(rdma.node.root, 0.05)
 
     assert rdma.polled(5) == [ILL, FINE]
 
@@ -216,7 +217,7 @@ def test_the_fault_is_injected_and_taken_back(rdma):
 
     faults.clear(rdma.node, "firmware", rdma.addresses[0])
 
-    rdma.pipeline.hear_devlink()
+    rdma.pipeline.read_devlink()
     assert rdma.polled(3) == [FINE, FINE]
 
 

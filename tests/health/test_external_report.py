@@ -1,11 +1,12 @@
-"""What lines of an external program come to: what stands, what no longer does, and what says nothing."""
+"""Lines of an external program as findings: active ones, cleared ones, and lines that are refused."""
 
 import json
+import re
 
 import pytest
 
-from devherd.health.sources.external.report import LineError, Report
 from devherd.proto import health_pb2
+from devherd.sources.report import LineError, Report
 
 CARD = {"pci": "0000:3b:00"}
 
@@ -17,14 +18,14 @@ def report_of(*lines) -> Report:
     return report
 
 
-def stands(report: Report) -> list[tuple[str, str]]:
+def active(report: Report) -> list[tuple[str, str]]:
     """Address and word of each finding."""
     return sorted((found.at.pci_address, found.value) for found in report.findings.values())
 
 
-def test_a_line_is_a_finding_about_whom_it_names_in_the_programs_own_word():
+def test_a_line_is_a_finding_about_the_device_that_it_names():
     """The reason is `external`; the program's word tells two of its findings apart."""
-    report = report_of({"whom": CARD, "reason": "hot", "detail": "91 °C"}, {"reason": "dusty"})
+    report = report_of({"device": CARD, "reason": "hot", "detail": "91 °C"}, {"reason": "dusty"})
 
     assert sorted(report.findings.values(), key=lambda found: found.value) == [
         health_pb2.Finding(
@@ -40,27 +41,29 @@ def test_a_line_is_a_finding_about_whom_it_names_in_the_programs_own_word():
     ]
 
 
-def test_a_finding_stands_until_it_is_cleared_or_missing_in_a_complete_report():
-    """A program may tell changes, or all that stands each time."""
+def test_a_finding_is_active_until_it_is_cleared_or_missing_in_a_complete_report():
+    """A program may report changes, or all active findings each time."""
     other = {"pci": "0000:5e:00"}
-    hot, wet = {"whom": CARD, "reason": "hot"}, {"whom": other, "reason": "wet"}
+    hot, wet = {"device": CARD, "reason": "hot"}, {"device": other, "reason": "wet"}
 
-    assert stands(report_of(hot, wet, {**hot, "state": "cleared"})) == [("0000:5e:00", "wet")]
-    assert stands(report_of(hot, wet, {"complete": True}, wet, {"complete": True})) == [("0000:5e:00", "wet")]
-    assert stands(report_of(hot, wet, {"complete": True}, {"complete": True, "whom": CARD})) == [("0000:5e:00", "wet")]
-    assert stands(report_of({**hot, "state": "mentioned"})) == []
+    assert active(report_of(hot, wet, {**hot, "state": "cleared"})) == [("0000:5e:00", "wet")]
+    assert active(report_of(hot, wet, {"complete": True}, wet, {"complete": True})) == [("0000:5e:00", "wet")]
+    assert active(report_of(hot, wet, {"complete": True}, {"complete": True, "device": CARD})) == [
+        ("0000:5e:00", "wet")
+    ]
+    assert active(report_of({**hot, "state": "mentioned"})) == []
 
 
-def test_one_that_cannot_tell_says_so_until_it_says_something_else():
-    """What it said before stands: not knowing is not being well."""
-    failing = report_of({"whom": CARD, "reason": "hot"}, {"failed": "no driver"})
+def test_a_program_has_failed_until_its_next_line():
+    """Its findings stay active: not knowing is not being well."""
+    failing = report_of({"device": CARD, "reason": "hot"}, {"failed": "no driver"})
     again = report_of({"failed": "no driver"}, {"alive": True})
 
-    assert (failing.failed, stands(failing)) == ("no driver", [("0000:3b:00", "hot")])
+    assert (failing.failed, active(failing)) == ("no driver", [("0000:3b:00", "hot")])
     assert again.failed == ""
 
 
-def test_it_says_itself_how_long_it_may_be_silent():
+def test_a_program_announces_how_long_it_may_be_silent():
     """Within bounds: a day and more would hide that it hangs."""
     assert report_of({"v": 1, "hello": {"name": "x", "max_age": 15}}).max_age == 15
     assert [report_of({"hello": {"max_age": wrong}}).max_age for wrong in (0, 1e9, "1", True)] == [None] * 4
@@ -74,32 +77,58 @@ def test_it_says_itself_how_long_it_may_be_silent():
         b"[]",
         b"{}",
         b'{"reason": "hot", "state": "maybe"}',
-        b'{"reason": "hot", "whom": "GPU-0"}',
-        b'{"reason": "hot", "whom": {"slot": "3"}}',
-        b'{"reason": "hot", "whom": {"pci": 3}}',
+        b'{"reason": "hot", "device": "GPU-0"}',
+        b'{"reason": "hot", "device": {"slot": "3"}}',
+        b'{"reason": "hot", "device": {"pci": 3}}',
+        b'{"reason": "hot", "device": {"pci": "0000:3b:00"}, "whom": {"pci": "0000:3b:00"}}',
         b'{"reason": "' + b"x" * 5000 + b'"}',
         b"[" * 4000,
     ],
 )
-def test_a_line_that_says_nothing_is_refused(line):
+def test_a_line_that_cannot_be_used_is_refused(line):
     """And changes nothing."""
-    report = report_of({"whom": CARD, "reason": "hot"})
+    report = report_of({"device": CARD, "reason": "hot"})
 
     with pytest.raises(LineError):
         report.take(line)
-    assert stands(report) == [("0000:3b:00", "hot")]
+    assert active(report) == [("0000:3b:00", "hot")]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ({"device": "GPU-0"}, "`device` is not an object with some of pci, uuid, device, card, vendor"),
+        ({"device": {"slot": "3"}}, "`device` is not an object with some of pci, uuid, device, card, vendor"),
+        ({"device": {"pci": 3}}, "values of `device` must be strings"),
+        ({"device": CARD, "whom": CARD}, "it has both `device` and `whom`, the old name of the same key"),
+    ],
+)
+def test_a_refusal_names_the_key_that_is_wrong(line, why):
+    """Operators read it in the log."""
+    with pytest.raises(LineError, match=f"^{re.escape(why)}$"):
+        report_of({**line, "reason": "hot"})
+
+
+def test_the_old_name_of_the_key_device_is_still_read():
+    """Programs written for it use `whom`."""
+    old = report_of({"whom": CARD, "reason": "hot"}, {"whom": CARD, "reason": "wet"}, {"complete": True})
+
+    assert old.findings == report_of({"device": CARD, "reason": "hot"}, {"device": CARD, "reason": "wet"}).findings
+    assert active(
+        report_of({"reason": "hot"}, {"whom": CARD, "reason": "wet"}, *[{"complete": True, "whom": CARD}] * 2)
+    ) == [("", "hot")]
 
 
 def test_a_replacement_counts_whole_or_not_at_all():
     """A file may be torn."""
-    report = report_of({"whom": CARD, "reason": "hot"})
+    report = report_of({"device": CARD, "reason": "hot"})
 
     report.replace(b'{"reason": "wet"}\n{"rea')
-    torn = (report.failed, stands(report))
+    torn = (report.failed, active(report))
     report.replace(b'{"reason": "wet"}\n\n')
 
     assert torn == ("line 2: it is not JSON", [("0000:3b:00", "hot")])
-    assert (report.failed, stands(report)) == ("", [("", "wet")])
+    assert (report.failed, active(report)) == ("", [("", "wet")])
 
 
 def test_text_of_others_is_one_line_of_bounded_length():
@@ -114,6 +143,6 @@ def test_a_flood_of_findings_is_bounded():
     """Memory is the node's."""
     report = report_of(*({"reason": f"r{number}"} for number in range(1000)))
 
-    with pytest.raises(LineError, match="1000 findings are the most"):
+    with pytest.raises(LineError, match="there are more than 1000 findings"):
         report.take(b'{"reason": "one-more"}')
     report.take(b'{"reason": "r1"}')

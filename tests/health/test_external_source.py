@@ -109,7 +109,7 @@ def gone(pid_file: Path) -> None:
 
 
 def test_a_monitor_of_node_problem_detector_works_unchanged(listener):
-    """Exit status 0 is well, 1 a problem with the message on stdout, any other: it cannot tell."""
+    """Exit status 0 is well, 1 a problem with the message on stdout, others: the program cannot check."""
     script = listener.program('cat "$DIR/message"; exit $(cat "$DIR/status")')
     (listener.directory / "message").write_text("the fan of card 3\nhas stopped\n")
     (listener.directory / "status").write_text("1")
@@ -155,9 +155,9 @@ def test_a_program_that_goes_on_running_is_heard_at_once(listener):
     listener.listen(command=[str(script)])
 
     with (listener.directory / "lines").open("w", buffering=1) as lines:
-        lines.write('{"v":1,"hello":{"name":"check"}}\n{"whom":{"uuid":"GPU-1"},"reason":"hot"}\nnonsense\n')
+        lines.write('{"v":1,"hello":{"name":"check"}}\n{"device":{"uuid":"GPU-1"},"reason":"hot"}\nnonsense\n')
         hot = listener.until_it_says("hot")
-        lines.write('{"whom":{"uuid":"GPU-1"},"reason":"hot","sta')
+        lines.write('{"device":{"uuid":"GPU-1"},"reason":"hot","sta')
         lines.write('te":"cleared"}\n')
         listener.until_it_says()
 
@@ -178,7 +178,7 @@ def test_one_that_ends_is_started_again_and_its_last_word_stands_meanwhile(liste
     ended = listener.until(lambda said: said.failed)
     listener.until_it_says("hot")
 
-    assert ended.failed == "it ended, exit status 4; it is started again after 1 s"
+    assert ended.failed == "it ended, exit status 4; next start in 1 s"
     assert [finding.detail for finding in ended.findings] == ["hot"]
 
 
@@ -198,7 +198,7 @@ def test_one_that_is_silent_for_too_long_is_ended_and_its_last_word_kept_or_drop
 
     said = listener.until(lambda said: said.failed and [one.detail for one in said.findings] == kept)
 
-    assert said.failed.startswith("it said nothing for 0.5 s")
+    assert said.failed.startswith("no report for 0.5 s")
     assert said.lets_go == (on_silence == "drop")
     gone(first)
 
@@ -214,18 +214,20 @@ def test_a_flood_of_lines_is_dropped_and_told(listener):
 
     listener.until_it_says("hot")
 
-    assert "lines were dropped: it may print 1000 a second" in listener.log.read_text()
+    assert "lines were dropped: the limit is 1000 a second" in listener.log.read_text()
 
 
 def test_a_file_is_what_it_says_now(listener):
-    """Replaced whole: what it no longer says is over; torn or gone, it cannot tell."""
-    listener.file.write_text('{"whom": {"device": "a"}, "reason": "hot"}\n{"whom": {"device": "b"}, "reason": "wet"}\n')
+    """Replaced as a whole: findings that are missing are cleared; a torn or removed file has failed."""
+    listener.file.write_text(
+        '{"device": {"device": "a"}, "reason": "hot"}\n{"device": {"device": "b"}, "reason": "wet"}\n'
+    )
     listener.listen(file=str(listener.file))
     listener.until_it_says("hot", "wet")
 
-    spool.replace(listener.file, b'{"whom": {"device": "b"}, "reason": "wet"}\n')
+    spool.replace(listener.file, b'{"device": {"device": "b"}, "reason": "wet"}\n')
     listener.until_it_says("wet")
-    spool.replace(listener.file, b'{"whom": {"dev')
+    spool.replace(listener.file, b'{"device": {"dev')
     torn = listener.until(lambda said: said.failed)
     listener.file.unlink()
     missing = listener.until(lambda said: said.failed != torn.failed)
@@ -246,7 +248,7 @@ def test_a_file_that_nobody_writes_any_more_is_silent(listener):
 
     said = listener.until(lambda said: said.failed)
 
-    assert (said.failed, said.lets_go, list(said.findings)) == ("it said nothing for 60 s", True, [])
+    assert (said.failed, said.lets_go, list(said.findings)) == ("no report for 60 s", True, [])
 
 
 def test_a_fifo_in_place_of_the_file_hangs_nobody(listener):
@@ -274,7 +276,9 @@ def test_a_program_or_file_that_everybody_may_write_is_not_trusted(listener):
 
 def test_a_file_whose_rights_are_mended_is_read(listener):
     """It has not changed itself: only who may write it."""
-    listener.file.write_text(json.dumps({"reason": "external", "detail": "loose cable", "whom": {"device": "port-0"}}))
+    listener.file.write_text(
+        json.dumps({"reason": "external", "detail": "loose cable", "device": {"device": "port-0"}})
+    )
     listener.file.chmod(0o666)
     listener.listen(file=str(listener.file))
     listener.until(lambda said: "everybody may write" in said.failed)
@@ -334,7 +338,7 @@ def test_a_wish_to_end_is_not_lost_while_a_program_is_started(tmp_path):
     """SIGTERM comes in the middle of the fork, where Python drops what its handler raises."""
     code = """
         import os, signal, sys
-        from devherd.health.sources.external.program import RunningProgram
+        from devherd.sources.external import RunningProgram
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(33))
         os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
         RunningProgram(["/bin/true"])

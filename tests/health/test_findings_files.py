@@ -4,13 +4,11 @@ import logging
 from unittest import mock
 
 from devherd import spool
-from devherd._native import Device, Fact
-from devherd.config.resolved import Match
-from devherd.health import targets as health_targets
-from devherd.health.clears import Evidence
-from devherd.health.findings_files import FindingsFiles, take_in
-from devherd.health.seen import Now, Seen, Statement
-from devherd.health.targets import Named, targets
+from devherd._native import Device, Evidence, Fact
+from devherd.config.sections import Match
+from devherd.health import findings as health_targets
+from devherd.health.findings import FindingsFiles, Named, take_in, targets
+from devherd.health.held import Now, Seen, Statement
 from devherd.inventory import Entry
 from devherd.proto import health_pb2
 
@@ -208,13 +206,13 @@ def test_a_source_of_the_configuration_speaks_of_its_own_devices_only_and_of_all
 def test_a_source_that_lets_go_is_not_waited_for(tmp_path):
     """It says why it cannot look, and what it said before is taken back."""
     files = FindingsFiles(tmp_path)
-    put(tmp_path, failed="it said nothing for 90 s")
+    put(tmp_path, failed="no report for 90 s")
     kept = looked(files)
-    put(tmp_path, failed="it said nothing for 90 s", lets_go=True)
+    put(tmp_path, failed="no report for 90 s", lets_go=True)
     dropped = looked(files)
 
-    assert kept.failed == dropped.failed == {"nvml": "it said nothing for 90 s"}
-    assert kept.why_not_looked(FIRST.key, "nvml") == "it said nothing for 90 s"
+    assert kept.failed == dropped.failed == {"nvml": "no report for 90 s"}
+    assert kept.why_not_looked(FIRST.key, "nvml") == "no report for 90 s"
     assert dropped.why_not_looked(FIRST.key, "nvml") == ""
 
 

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd._native import Finding
-from devherd.health.flapping import Record
+from devherd.health.held import Now, Record, Seen
 from devherd.health.policy import FINE, Policy, Verdict
-from devherd.health.registry import GONE, INVENTORY
-from devherd.health.seen import Now, Seen
-from devherd.health.verdicts_file import VerdictsFile
+from devherd.health.verdicts import VerdictsFile
+from devherd.reasons.registry import GONE, INVENTORY
 
 GPU = ("nvidia", "0000:01:00.0", "GPU-1")
 LEVEL, FLAPS = Verdict(("level",)), Verdict(("level",), ("flapping",))

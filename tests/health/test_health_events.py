@@ -7,12 +7,12 @@ from health.meanings import SOURCE, finding, registered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.health.clears import Evidence
+from devherd._native import Evidence
+from devherd.health.held import Now, Seen
 from devherd.health.policy import FINE, Policy, Verdict
-from devherd.health.registry import GONE, INVENTORY
-from devherd.health.seen import Now, Seen
-from devherd.health.verdicts_file import earlier_in, message_of
+from devherd.health.verdicts import earlier_in, message_of
 from devherd.proto import health_pb2
+from devherd.reasons.registry import GONE, INVENTORY
 
 GPU = ("nvidia", "0000:01:00.0", "GPU-1")
 BOOT = "boot-1"
@@ -105,7 +105,7 @@ def test_only_the_source_or_an_operator_takes_back_what_never_ends():
     policy = Policy(3)
     told(policy, 10, (WORN_OUT, 10))
 
-    everything = [(evidence, 20.0) for evidence in Evidence]
+    everything = [(evidence, 20.0) for evidence in sorted(Evidence.ALL)]
     assert told(policy, 20, evidence=everything) == Verdict(("worn-out",))
     assert started_again(policy, 30, "boot-2").verdict(GPU) == Verdict(("worn-out",))
     assert told(started_again(policy, 30), 31, cleared=[("worn-out", 31)]) == FINE
@@ -252,7 +252,7 @@ def test_what_is_ignored_is_held_and_does_nothing():
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("event"), st.sampled_from([BROKEN, WORN_OUT, EDGE])),
-        st.tuples(st.just("evidence"), st.sampled_from(list(Evidence))),
+        st.tuples(st.just("evidence"), st.sampled_from(sorted(Evidence.ALL))),
         st.tuples(st.just("restart"), st.none()),
         st.tuples(st.just("look"), st.none()),
     ),

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd._native import Finding
-from devherd.health.clears import Quiet, Until
+from devherd.health.held import ANY_SOURCE, Now, Seen
 from devherd.health.policy import FINE, Earlier, Policy, Verdict
-from devherd.health.registry import MEANINGS
-from devherd.health.seen import ANY_SOURCE, Now, Seen
+from devherd.reasons.registry import MEANINGS
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
 OTHER = ("generic", "a.b/c group 0", "x")
@@ -255,8 +254,8 @@ def test_every_meaning_is_one_that_the_policy_can_take_back():
     """A word without an action, a threshold or a way back would be a riddle to whoever meets it."""
     assert {meaning.action for meaning in MEANINGS.values()} <= {"unhealthy", "warn", "ignore"}
     assert all(meaning.threshold for meaning in MEANINGS.values())
-    assert all(meaning.clears.seconds > 0 for meaning in MEANINGS.values() if isinstance(meaning.clears, Quiet))
-    assert all(meaning.clears.evidence for meaning in MEANINGS.values() if isinstance(meaning.clears, Until))
+    assert all(meaning.quiet_seconds > 0 for meaning in MEANINGS.values() if meaning.clears == "quiet")
+    assert all(meaning.evidence for meaning in MEANINGS.values() if meaning.clears == "until")
 
 
 def register(value, file="/sys/errors"):

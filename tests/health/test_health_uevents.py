@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.health.held import Now, Seen
 from devherd.health.policy import FINE, Verdict
-from devherd.health.seen import Now, Seen
-from devherd.scanner.host_events import Happened
-from devherd.scanner.moment import now
+from devherd.scanner.core import now
+from devherd.scanner.host_events import HostChanges
 from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -34,7 +35,7 @@ class Node:
 
     def after_all(self, *events: dict[str, str]) -> list[Verdict]:
         """The verdicts after events that are heard together."""
-        self.pipeline.poll(periodic=False, happened=Happened(list(events)))
+        self.pipeline.poll(periodic=False, changes=HostChanges(list(events)))
         return self.verdicts()
 
     def event(self, path: str, action: str = "change", **variables: str) -> dict[str, str]:
@@ -49,7 +50,7 @@ class Node:
         later = Now(moment.wall + seconds, moment.monotonic + seconds, moment.boot_id)
         self.pipeline.policy.observe(Seen(), later)
 
-    def count_fatal_errors(self, count: int) -> None:
+    def set_fatal_errors(self, count: int) -> None:
         """Of the first GPU."""
         file = self.pipeline.config.host_root / f"sys{self.functions[0]}/aer_dev_fatal"
         file.write_text(f"TOTAL_ERR_FATAL {count}\n")
@@ -106,13 +107,13 @@ def test_what_failed_is_over_when_a_driver_is_bound_anew_or_the_function_comes_a
 def test_a_recovery_that_succeeds_takes_back_the_fatal_error_before_it(node: Node) -> None:
     """Otherwise it would be held for ten minutes; one that comes after it is."""
     first, *_ = node.functions
-    node.count_fatal_errors(0)
+    node.set_fatal_errors(0)
     node.pipeline.poll(periodic=False)
-    node.count_fatal_errors(1)
+    node.set_fatal_errors(1)
     counted = Verdict(("pci-aer", "pci-recovery"))
     assert node.after(first, ERROR_EVENT="BEGIN_RECOVERY")[0] == counted
     assert node.after(first, ERROR_EVENT="SUCCESSFUL_RECOVERY")[0] == FINE
-    node.count_fatal_errors(2)
+    node.set_fatal_errors(2)
     node.pipeline.poll(periodic=False)
     assert node.verdicts()[0] == Verdict(("pci-aer",))
 

@@ -6,9 +6,8 @@ import pytest
 from not_tested import not_tested
 
 from devherd._native import KernelLog
-from devherd.config.resolved import KernelLogOptions, KernelLogRule
-from devherd.health.kernel_log_rules import compiled_from, in_force, shipped
-from devherd_sim.node.kernel_log import KernelLog as SimulatedLog
+from devherd.reasons.kernel_log_rules import compiled_from, in_force, shipped
+from devherd_sim.node.kernel_events import KernelLog as SimulatedLog
 
 FALLEN = (
     "NVRM: The NVIDIA GPU 0000:3b:00.0\nNVRM: (PCI ID: 10de:2330) installed in this system has\n"
@@ -129,7 +128,7 @@ def log(tmp_path):
 
 def said(tmp_path, options=None):
     """Every event of the node's log: the rule, and what it found."""
-    rules = in_force(options or KernelLogOptions())
+    rules = in_force(*(options or ((), ())))
     reader = KernelLog(str(tmp_path), compiled_from(rules.values()), simulated=True)
     events, lost, more = reader.drain(1000)
     reader.close()
@@ -195,7 +194,7 @@ def test_a_rule_that_is_off_is_switched_on_by_its_name(tmp_path, log, text, rule
     """The NIC's texts: most of them come and go by themselves. What the firmware records is counted elsewhere, too."""
     log.write(text)
     assert said(tmp_path) == []
-    assert said(tmp_path, KernelLogOptions(optional=[rule])) == [(rule, NOTHING | {"pci_address": "0000:5e:00.0"})]
+    assert said(tmp_path, ([rule], ())) == [(rule, NOTHING | {"pci_address": "0000:5e:00.0"})]
 
 
 def test_the_log_of_this_machine_is_read():
@@ -221,9 +220,9 @@ def test_every_rule_that_is_off_is_among_those(tmp_path):
 
 def test_a_rule_of_the_user_s_own_is_tried_after_the_shipped_ones(tmp_path, log):
     """It sees what they leave."""
-    mine = KernelLogRule(name="mine", contains="nvidia", pattern=r"^nvidia (?P<bdf>\S+): enabling (?P<value>\w+)")
+    mine = ("mine", "nvidia", r"^nvidia (?P<bdf>\S+): enabling (?P<value>\w+)")
     log.write_all([SILENT[-1], FORMS[0][0]])
-    assert said(tmp_path, KernelLogOptions(rules=[mine])) == [
+    assert said(tmp_path, ((), [mine])) == [
         ("mine", NOTHING | {"pci_address": "0000:3b:00.0", "value": "device"}),
         ("nvidia-xid", NOTHING | GPU | {"xid": "79"}),
     ]

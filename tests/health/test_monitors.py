@@ -17,13 +17,15 @@ import scratch
 from not_tested import not_tested
 
 from devherd import spool
-from devherd.config import Config, resolve
-from devherd.health.registry import ALL_AT_ONCE
-from devherd.health.sources import amd_exporter, xpumd
-from devherd.health.sources.order import order_in, requests_for
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.proto import health_pb2, xpumd_pb2
 from devherd.proto.amd_exporter_pb2 import GPUState, GPUStateResponse, NICState, NICStateResponse
 from devherd.proto.xpumd_pb2 import DeviceHealth, DeviceHealthResponse, DeviceInformation, HealthStatus, PciInfo
+from devherd.reasons import registry
+from devherd.reasons.registry import ALL_AT_ONCE
+from devherd.sources import monitors
+from devherd.sources.request import order_in, requests_for
 
 PROCESS = Path(__file__).with_name("listener_process.py")
 
@@ -60,7 +62,7 @@ class Monitor:
     def _list(self, _request, context) -> GPUStateResponse | NICStateResponse:
         if isinstance(self.answer, grpc.StatusCode):
             context.abort(self.answer, "health status not available")
-        if self._method == amd_exporter.LIST_NICS:
+        if self._method == monitors.LIST_NICS:
             return NICStateResponse(NICState=self.answer)
         return GPUStateResponse(GPUState=self.answer)
 
@@ -127,19 +129,19 @@ def monitor(source: str, method: str):
 
 @pytest.fixture
 def exporter():
-    with monitor("amd-exporter", amd_exporter.LIST) as made:
+    with monitor("amd-exporter", monitors.LIST) as made:
         yield made
 
 
 @pytest.fixture
 def intels():
-    with monitor("xpumd", xpumd.WATCH) as made:
+    with monitor("xpumd", monitors.WATCH) as made:
         yield made
 
 
 def test_an_interface_of_a_network_card_that_the_exporter_calls_unhealthy_is_unhealthy_alone():
     """It names the function, by a service and a message of its own; all of them at once are a warning."""
-    with monitor("amd-nic-exporter", amd_exporter.LIST_NICS) as made:
+    with monitor("amd-nic-exporter", monitors.LIST_NICS) as made:
         functions = [f"0000:43:00.{number}" for number in range(3)]
         words = ("healthy", "unhealthy", "healthy")
         made.answer = [NICState(Device=at, Health=word) for at, word in zip(functions, words, strict=True)]
@@ -165,12 +167,12 @@ def gpus(**health: str) -> list[GPUState]:
 
 def stands(states, before=()) -> dict[str, str]:
     """What stands by address, after what stood before."""
-    found = amd_exporter.findings_of(said_of(states), before, "socket")
+    found = monitors.amd_exporter_findings(said_of(states), before, "socket")
     return {f"{one.at.pci_address} {one.at.partition}".strip(): one.value for one in found.values()}
 
 
 def after(states, before=()) -> list[health_pb2.Finding]:
-    return list(amd_exporter.findings_of(said_of(states), before, "socket").values())
+    return list(monitors.amd_exporter_findings(said_of(states), before, "socket").values())
 
 
 def test_a_gpu_that_the_exporter_calls_unhealthy_is_held_with_all_its_partitions():
@@ -364,7 +366,12 @@ def test_a_monitor_that_has_spoken_is_asked_until_what_it_said_is_let_go(tmp_pat
 
     assert list(asked(tmp_path)) == ["xpumd"]
 
-    let_go = health_pb2.Findings(source="xpumd", failed="it said nothing for 180 s", lets_go=True)
+    let_go = health_pb2.Findings(source="xpumd", failed="no report for 180 s", lets_go=True)
     spool.write(spool.path_of(tmp_path / "findings", "xpumd"), let_go)
 
     assert asked(tmp_path) == {}
+
+
+def test_every_monitor_that_the_registry_names_can_be_asked():
+    """By a class of its own or that of another one; its key in the configuration is read by the same name."""
+    assert monitors.WAYS.keys() == registry.MONITORS.keys()

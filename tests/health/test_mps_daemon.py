@@ -4,10 +4,11 @@ import errno
 
 import pytest
 
-from devherd.config import Config, resolve
-from devherd.health.sources import mps
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.health import host
 from devherd.scanner.pipeline import Pipeline
-from devherd_sim.node.nvidia_mps import MpsDaemon
+from devherd_sim.node.nvidia_faults import MpsDaemon
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -43,7 +44,7 @@ def daemon(tmp_path):
 
 def reasons(pipeline: Pipeline) -> dict[str, set[tuple[str, ...]]]:
     """By resource: what its devices are Unhealthy for."""
-    return {one.name: {tuple(device.reasons) for device in one.devices} for one in pipeline.resources().resources}
+    return {one.name: {tuple(device.reasons) for device in one.devices} for one in pipeline.offers().offers}
 
 
 def test_shares_without_a_control_daemon_are_unhealthy_m4(pipeline):
@@ -116,14 +117,14 @@ def test_a_file_in_the_place_of_the_socket_is_no_daemon(tmp_path):
     pipe.mkdir(parents=True)
     (pipe / "control").touch()
 
-    assert mps.look(tmp_path, MPS_ROOT, SHARED).value == "nobody listens"
+    assert host.look_at_mps(tmp_path, MPS_ROOT, SHARED).value == "nobody listens"
 
 
 def test_the_daemon_does_not_hear_of_the_look(tmp_path, daemon):
     """A client that says nothing would be in its log each second."""
     daemon.start()
 
-    assert mps.look(tmp_path / "node", MPS_ROOT, SHARED) is None
+    assert host.look_at_mps(tmp_path / "node", MPS_ROOT, SHARED) is None
 
     [control, _] = daemon._sockets
     control.setblocking(False)
@@ -133,7 +134,7 @@ def test_the_daemon_does_not_hear_of_the_look(tmp_path, daemon):
 
 def test_a_daemon_that_may_not_be_looked_at_makes_nothing_unhealthy(pipeline, monkeypatch):
     """Not to know is not to be sick: it is a problem that names the file."""
-    monkeypatch.setattr(mps, "_connect", lambda _: errno.EACCES)
+    monkeypatch.setattr(host, "_connect", lambda _: errno.EACCES)
 
     pipeline.scan(0.0)
 
@@ -145,7 +146,7 @@ def test_a_daemon_that_may_not_be_looked_at_makes_nothing_unhealthy(pipeline, mo
 def test_a_daemon_that_may_not_be_looked_at_any_more_stays_dead(pipeline, monkeypatch):
     """Looks that were not made are no good looks, however many."""
     pipeline.scan(0.0)
-    monkeypatch.setattr(mps, "_connect", lambda _: errno.EACCES)
+    monkeypatch.setattr(host, "_connect", lambda _: errno.EACCES)
 
     for _ in range(5):
         pipeline.poll(periodic=True)

@@ -7,10 +7,10 @@ from health.meanings import SOURCE, finding, registered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.health.clears import Evidence
+from devherd._native import Evidence
+from devherd.health.held import ANY_SOURCE, Now, Seen
 from devherd.health.policy import Earlier, Policy
-from devherd.health.seen import ANY_SOURCE, Now, Seen
-from devherd.health.verdicts_file import earlier_in, message_of
+from devherd.health.verdicts import earlier_in, message_of
 from devherd.inventory import DeviceKey
 from devherd.proto import health_pb2
 
@@ -30,7 +30,7 @@ def at(seconds: float) -> Now:
     return Now(1_000_000.0 + seconds, seconds, BOOT)
 
 
-WHAT = st.one_of(st.sampled_from(REASONS), st.sampled_from(list(Evidence)))
+WHAT = st.one_of(st.sampled_from(REASONS), st.sampled_from(sorted(Evidence.ALL)))
 LOOKS = st.lists(st.lists(st.tuples(st.sampled_from(GPUS), WHAT), max_size=4), min_size=1, max_size=10)
 
 
@@ -40,7 +40,7 @@ def looks(whats: list[list[tuple[DeviceKey, str]]]) -> list[Seen]:
     for second, look in enumerate(whats):
         seen = Seen()
         for gpu, what in look:
-            if isinstance(what, Evidence):
+            if what in Evidence.ALL:
                 seen.evident(gpu, what, float(second))
             elif what in EVENTS:
                 seen.happened(gpu, finding(what), float(second))

@@ -7,10 +7,10 @@ import pytest
 from health.meanings import finding, registered
 
 from devherd._native import Device, Fact
-from devherd.config import Config, resolve
-from devherd.health.policy import FINE, Policy, Verdict
-from devherd.health.rules import Rules
-from devherd.health.seen import Now, Seen
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.health.held import Now, Seen
+from devherd.health.policy import FINE, Policy, Rules, Verdict
 from devherd.inventory import Entry, Inventory
 
 
@@ -35,10 +35,7 @@ def at(seconds: float) -> Now:
 
 def judging(policy: Policy, *rules: dict[str, Any]) -> Policy:
     """A policy under these rules of the configuration, which the test's own reasons are not checked against."""
-    from devherd.config import resolution
-    from devherd.config.health_rule import HealthRule
-
-    resolved = [resolution._health_rule(HealthRule.model_validate(rule), "") for rule in rules]
+    resolved = resolve(Config.model_validate({"health": {"rules": rules}})).health.rules
     policy.use(1, Rules(resolved, Inventory([H100, L4])).meaning_of)
     return policy
 

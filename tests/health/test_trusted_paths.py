@@ -2,7 +2,7 @@
 
 import pytest
 
-from devherd.health.sources.trusted import distrusted
+from devherd.sources.request import distrusted
 
 
 @pytest.fixture

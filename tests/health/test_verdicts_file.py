@@ -2,10 +2,9 @@
 
 from devherd import spool
 from devherd._native import Finding
+from devherd.health.held import ANY_SOURCE, KernelLogPosition, Now, Remembered, Seen
 from devherd.health.policy import Policy
-from devherd.health.remembered import KernelLogPosition, Remembered
-from devherd.health.seen import ANY_SOURCE, Now, Seen
-from devherd.health.verdicts_file import LATEST_SECONDS, VerdictsFile
+from devherd.health.verdicts import LATEST_SECONDS, VerdictsFile
 from devherd.proto import health_pb2
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
@@ -26,7 +25,7 @@ def held(policy: Policy) -> list[health_pb2.Held]:
 
 
 def message(policy: Policy) -> health_pb2.Verdicts:
-    from devherd.health.verdicts_file import message_of
+    from devherd.health.verdicts import message_of
 
     return message_of(policy, at(9))
 

@@ -4,10 +4,11 @@ import pytest
 from pydantic import ValidationError
 
 from devherd._native import Device, Finding
-from devherd.config import Config, resolve
-from devherd.health.rules import Rules
-from devherd.health.xids import OF_PLUGIN_IGNORED
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.health.policy import Rules
 from devherd.inventory import Entry, Inventory
+from devherd.reasons.xids import OF_PLUGIN_IGNORED
 
 GPU = Entry(Device(vendor="nvidia", id="GPU-1", card="0000:3b:00.0", facts={}), "nvidia.com/gpu")
 

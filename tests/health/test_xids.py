@@ -1,12 +1,13 @@
 """The catalogue of Xids: what each code does, and that each does one thing."""
 
+from dataclasses import replace
+
 import pytest
 
-from devherd._native import Finding
-from devherd.health import xids
-from devherd.health.clears import Evidence, Until
-from devherd.health.registry import MEANINGS, meaning_of
-from devherd.health.xids import CATALOGUE, OF_PLUGIN_IGNORED
+from devherd._native import Evidence, Finding
+from devherd.reasons import xids
+from devherd.reasons.registry import MEANINGS, OF_ADVICE, meaning_of, xid_meanings
+from devherd.reasons.xids import CATALOGUE, OF_PLUGIN_IGNORED
 
 NAMED = {
     8: "warn", 11: "warn", 13: "ignore", 31: "ignore", 32: "warn", 38: "warn", 39: "warn", 43: "ignore", 44: "warn",
@@ -26,11 +27,10 @@ def xid(code: int) -> Finding:
 def test_every_code_does_one_thing():
     """Those of the catalogue what it says, every other is a warning."""
     for code in range(1, 1024):
-        kinds = [kind for kind, names in xids._NAMES.items() if code in names]
-        assert len(kinds) <= 1, code
-        expected = kinds[0] if kinds else xids.UNKNOWN
+        advice = [advice for advice, names in xids._NAMES if code in names]
+        assert len(advice) <= 1, code
         meaning = meaning_of(xid(code))
-        assert (meaning.action, meaning.clears) == (expected.action, expected.clears), code
+        assert replace(meaning, threshold="", by_value={}) == OF_ADVICE[advice[0] if advice else "warn"], code
 
 
 @pytest.mark.parametrize(("code", "action"), NAMED.items())
@@ -50,15 +50,15 @@ def test_no_unhealthy_code_is_for_good():
     for code in CATALOGUE:
         meaning = meaning_of(xid(code))
         if meaning.action == "unhealthy":
-            assert isinstance(meaning.clears, Until)
-            assert {Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR} <= meaning.clears.evidence
+            assert meaning.clears == "until"
+            assert {Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR} <= meaning.evidence
 
 
 def test_only_codes_that_bring_a_recovery_action_end_when_the_driver_wants_none():
     """Of 119 the driver says nothing, of 48 it does; power cables (54) are the driver's business in no way."""
 
     def ends(code):
-        return {Evidence.RECOVERY_NONE, Evidence.RECOVERY_UNASKED} & meaning_of(xid(code)).clears.evidence
+        return {Evidence.RECOVERY_NONE, Evidence.RECOVERY_UNASKED} & meaning_of(xid(code)).evidence
 
     assert ends(48) == {Evidence.RECOVERY_NONE, Evidence.RECOVERY_UNASKED}
     assert ends(119) == ends(79) == {Evidence.RECOVERY_NONE}
@@ -67,12 +67,13 @@ def test_only_codes_that_bring_a_recovery_action_end_when_the_driver_wants_none(
 
 def test_errors_of_nvlink_are_as_bad_as_the_reader_knows():
     """NVML gives the code alone; the kernel log says which are fatal."""
-    assert {xids.kinds()[code] for code in range(144, 151)} == {xids.WARNED}
-    assert {xids.kinds(nvlink=xids.TOLD)[code] for code in range(144, 151)} == {xids.TOLD}
-    assert xids.kinds(nvlink=xids.TOLD)[48] == xids.kinds()[48]
+    fatal = xid_meanings(of_nvlink="driver-decides")
+    assert {xid_meanings()[str(code)].action for code in range(144, 151)} == {"warn"}
+    assert {fatal[str(code)].action for code in range(144, 151)} == {"unhealthy"}
+    assert fatal["48"] == xid_meanings()["48"]
 
 
-def test_a_code_is_told_by_its_name():
+def test_a_code_is_described_by_its_name():
     """Where it has one."""
-    assert (xids.told(79), xids.told(200)) == ("Xid 79: GPU_HAS_FALLEN_OFF_THE_BUS", "Xid 200")
-    assert MEANINGS["nvml", "xid"].by_value["79"].threshold == xids.told(79)
+    assert (xids.described(79), xids.described(200)) == ("Xid 79: GPU_HAS_FALLEN_OFF_THE_BUS", "Xid 200")
+    assert MEANINGS["nvml", "xid"].by_value["79"].threshold == xids.described(79)

@@ -8,9 +8,19 @@ import time
 
 import pytest
 
-from devherd.cli.operator import PROCESS, record
-from devherd.history import read
-from devherd.history.record import BEFORE, CURRENT, FILE_BYTES, KEPT_SECONDS, Event, History, forget_old
+from devherd.cli.cordon import PROCESS, record
+from devherd.history import (
+    BEFORE,
+    CURRENT,
+    FILE_BYTES,
+    KEPT_SECONDS,
+    Event,
+    Follower,
+    History,
+    events,
+    forget_old,
+    stamp,
+)
 from devherd.settings import Settings
 
 NAME = "example.com/gpu"
@@ -23,7 +33,7 @@ def history(tmp_path):
 
 
 def messages(tmp_path, **wanted) -> list[str]:
-    return [event.message for event in read.events(tmp_path, **wanted)]
+    return [event.message for event in events(tmp_path, **wanted)]
 
 
 def test_what_is_noted_is_read_as_it_was_with_who_wrote_it(tmp_path, history):
@@ -33,7 +43,7 @@ def test_what_is_noted_is_read_as_it_was_with_who_wrote_it(tmp_path, history):
     history.note("verdict", "Unhealthy: xid", resource_name=NAME, device_id="g0", reasons=("xid",), details=details)
     history.keep()
 
-    [event] = read.events(tmp_path)
+    [event] = events(tmp_path)
     assert before - 0.001 <= event.time <= time.time() + 0.001  # it has milliseconds
     assert event == Event(
         time=event.time,
@@ -100,7 +110,7 @@ def test_a_full_disk_costs_nothing_but_events_which_are_counted(tmp_path):
     """Half a line is taken back; there is room again, and the history goes on and says how much is missing."""
     code = """
         import pathlib, resource, signal, sys
-        from devherd.history.record import History
+        from devherd.history import History
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         history = History(pathlib.Path(sys.argv[1]), "scanner", 640)  # room for ten events in memory
         history.note("process", "first")
@@ -134,7 +144,7 @@ def test_a_history_that_nobody_may_write_never_fails_its_process(tmp_path):
     history.note("process", "x")
 
     assert history.keep() is False
-    assert read.events(tmp_path) == []
+    assert events(tmp_path) == []
 
 
 def test_lines_that_are_no_events_are_left_out(tmp_path, history):
@@ -151,7 +161,7 @@ def test_a_follower_sees_each_event_once_also_while_files_are_replaced(tmp_path,
     """What was there before is not new."""
     history.note("process", "old")
     history.keep()
-    follower = read.Follower(tmp_path)
+    follower = Follower(tmp_path)
     seen = []
     for number in range(1500):
         history.note("process", f"event {number} {'x' * 100}")
@@ -166,7 +176,7 @@ def test_a_follower_sees_each_event_once_also_while_files_are_replaced(tmp_path,
 
 def test_a_follower_waits_for_the_rest_of_a_line(tmp_path, history):
     """It may look while somebody writes."""
-    follower = read.Follower(tmp_path)
+    follower = Follower(tmp_path)
     history.note("process", "whole")
     history.keep()
     path = tmp_path / "history/resource:example.com_gpu" / CURRENT
@@ -181,15 +191,15 @@ def test_a_follower_waits_for_the_rest_of_a_line(tmp_path, history):
 
 def test_the_stamp_changes_with_each_event_and_not_without(tmp_path, history):
     """A page that is asked each second need not read everything."""
-    empty = read.stamp(tmp_path)
+    empty = stamp(tmp_path)
     history.note("process", "1")
     history.keep()
-    one = read.stamp(tmp_path)
-    assert read.stamp(tmp_path) == one
+    one = stamp(tmp_path)
+    assert stamp(tmp_path) == one
     history.note("process", "2")
     history.keep()
 
-    assert len({empty, one, read.stamp(tmp_path)}) == 3
+    assert len({empty, one, stamp(tmp_path)}) == 3
 
 
 def test_what_was_written_long_ago_is_forgotten_at_a_start(tmp_path, history):

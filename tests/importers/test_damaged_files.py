@@ -125,7 +125,7 @@ def test_a_damaged_file_is_imported_or_refused_in_words(content, with_ignored):
         ({"a": 3}, "`config.map.a` is not a section — it is `3` — give it keys, one a line and indented"),
         (
             {"a": "\tflags:"},
-            "`config.map.a` is not valid YAML in its line 1, column 1 — the line is indented with a tab",
+            "`config.map.a` is not valid YAML at line 1, column 1 — the line is indented with a tab",
         ),
     ],
 )

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from devherd.errors import UsageError
 from devherd.importers import PLUGINS, import_text
-from devherd.importers.given import Given
-from devherd.importers.invocation import Invocation
+from devherd.importers.imported import Given
+from devherd.importers.plugin import Invocation
 
 FLAGS = [(plugin.name, flag) for plugin in PLUGINS.values() for flag in sorted(plugin.flags)]
 VARIABLES = [(plugin.name, variable) for plugin in PLUGINS.values() for variable in sorted(plugin.variables)]

@@ -2,9 +2,10 @@
 
 import pytest
 
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.importers import PLUGINS
-from devherd.importers.invocation import Invocation
+from devherd.importers.plugin import Invocation
 
 
 def imported(disable=None, enable=None):

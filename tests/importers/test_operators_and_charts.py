@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from devherd.config import Config
+from devherd.config.model import Config
 from devherd.errors import DevherdError
 from devherd.importers import import_text
 
@@ -288,7 +288,7 @@ def test_the_plugin_that_is_named_decides_where_the_image_does_not_tell():
     mirrored = {"name": "main", "image": "registry.local/mirror/gpu-plugin:0.36.0", "args": ["-shared-dev-num=2"]}
     other = {"name": "proxy", "image": "registry.local/proxy", "args": ["--upstream=x"]}
 
-    with pytest.raises(DevherdError, match="say whose it is with --plugin"):
+    with pytest.raises(DevherdError, match="name its plugin with --plugin"):
         import_text(yaml.safe_dump(daemon_set(mirrored, other)), "the text", None)
     assert only(daemon_set(mirrored, other), "intel-gpu").config == {"vendors": {"intel_gpu": {"shared_devices": 2}}}
 

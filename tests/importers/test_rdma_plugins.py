@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from devherd.config import Config
+from devherd.config.model import Config
 from devherd.errors import UsageError
 from devherd.importers import import_text
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from devherd.config import Config
+from devherd.config.model import Config
 from devherd.errors import UsageError
 from devherd.importers import import_text
 
@@ -58,17 +58,22 @@ def test_several_plugins_of_one_chart_are_several_configurations():
     ((plugin, _, notes),) = imported(both | {"amd-gpu": {"enabled": False}})
     assert (plugin, notes[-1]) == ("nvidia", "amd-gpu is left out: `enabled` is false")
     ((plugin, _, notes),) = imported(both, "nvidia")
-    assert (plugin, notes[-1]) == ("nvidia", "amd-gpu is left out: it is of another plugin")
+    assert (plugin, notes[-1]) == ("nvidia", "amd-gpu is left out: it belongs to another plugin")
 
 
 @pytest.mark.parametrize(
     ("values", "plugin", "why", "cure"),
     [
-        ({"network-operator": {"deploy": True}}, None, "import-config does not know its values", "helm template"),
+        (
+            {"network-operator": {"deploy": True}},
+            None,
+            "import-config reads what it renders, not its values",
+            "helm template",
+        ),
         ({"nvidia-device-plugin": {"migStrategie": "x"}}, None, "its keys are migStrategie", "helm template"),
         ({"nvidia-device-plugin": "x"}, None, "it has no keys", "give it the values of its chart"),
         ({"amd-gpu": {"enabled": False}}, None, "`enabled` is false", "a chart that is installed"),
-        ({"amd-gpu": {}}, "nvidia", "it is of another plugin", "leave out --plugin"),
+        ({"amd-gpu": {}}, "nvidia", "it belongs to another plugin", "leave out --plugin"),
         (
             {"gpus": NVIDIA},
             None,

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from devherd import _native
-from devherd.cli import clear
-from devherd.health.sources import order
-from devherd.health.sources.nvml import watcher
-from devherd.scanner import moment, pipeline
+from devherd.cli import cordon
+from devherd.scanner import core, pipeline
+from devherd.sources import request
+from devherd.sources.nvml import session
 
 forward = Path(sys.argv[1])
 restrict = _native.restrict
@@ -28,8 +28,8 @@ def restrict_but_for_the_clock(*, write, **access):
 
 
 _native.restrict = restrict_but_for_the_clock
-pipeline.time = moment.time = clear.time = SimpleNamespace(time=time.time, monotonic=ahead)
-order._INTERVAL = watcher.LOOK_SECONDS = 1.0
+pipeline.time = core.time = cordon.time = SimpleNamespace(time=time.time, monotonic=ahead)
+request._INTERVAL = session.LOOK_SECONDS = 1.0
 
 from devherd.cli import main  # noqa: E402 - after the clock is ahead
 

@@ -20,7 +20,7 @@ from meanings_bed import (
 )
 
 from devherd import spool
-from devherd.health.registry import ALL_AT_ONCE, HANGING, MEANINGS
+from devherd.reasons.registry import ALL_AT_ONCE, HANGING, MEANINGS, Meaning
 from devherd_sim.node import faults
 
 PLAYED_ELSEWHERE = {
@@ -210,7 +210,7 @@ ROWS = [
         "external",
         "external",
         RDMA,
-        report('{{"whom": {{"device": "{id}"}}, "reason": "burnt"}}\n'),
+        report('{{"device": {{"device": "{id}"}}, "reason": "burnt"}}\n'),
         report('{{"alive": true}}\n'),
     ),
     Row("amd-kfd", "gpu-reset", AMD, **of_fault("gpu-reset")),
@@ -258,13 +258,16 @@ ROWS = [
 ]
 
 
+def _kind(meaning: Meaning) -> tuple[object, ...]:
+    return meaning.action, meaning.clears, meaning.quiet_seconds, meaning.evidence, meaning.after
+
+
 def missing() -> list[str]:
     """Meanings that no row plays: of values that mean the same, one is enough."""
-    played = {(row.source, row.reason, row.meaning.action, row.meaning.clears, row.meaning.after) for row in ROWS}
+    played = {(row.source, row.reason, _kind(row.meaning)) for row in ROWS}
     return [
         f"{source}: {reason} {value}".strip()
         for (source, reason), of_all in MEANINGS.items()
         for value, meaning in ({"": of_all} | dict(of_all.by_value)).items()
-        if (source, reason, meaning.action, meaning.clears, meaning.after) not in played
-        and (source, reason) not in PLAYED_ELSEWHERE
+        if (source, reason, _kind(meaning)) not in played and (source, reason) not in PLAYED_ELSEWHERE
     ]

@@ -14,7 +14,7 @@ import pytest
 from everything_node import scanned
 from resource_child import eventually
 
-from devherd.health.registry import EXTERNAL, MEANINGS, Meaning
+from devherd.reasons.registry import EXTERNAL, MEANINGS, Meaning
 from devherd_sim.node import faults
 
 HURRIED = __file__.replace("meanings_bed", "hurried_devherd")

@@ -32,7 +32,7 @@ def eventually(condition, seconds=30.0):
 def device(device_id, *reasons, numa=(), **brings):
     """A device with one node of its own and whatever else it brings."""
     node = spool_pb2.Node(host_path=f"/dev/{device_id}", container_path=f"/dev/{device_id}", permissions="rw")
-    return spool_pb2.Device(
+    return spool_pb2.ListedDevice(
         id=device_id, reasons=reasons, numa_nodes=numa, edits=spool_pb2.Edits(nodes=[node], **brings)
     )
 

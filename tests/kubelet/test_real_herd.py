@@ -8,6 +8,7 @@ import pytest
 from real_kubelet import pod
 from resource_child import eventually
 
+from devherd_sim.node import faults
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.testbed import free_port
 
@@ -114,12 +115,12 @@ def test_a_port_that_fails_is_not_allocatable_until_it_is_well(herd_node):
     herd_node.start("fpga-opae-2", QUICK)
     herd_node.until_capacity(CRYPTO, 1, 1)
     herd_node.kubelet.admit(pod("a", {CRYPTO: 1}))
-    herd_node.node.fail_port("intel-fpga-port.0")
+    faults.inject(herd_node.node, "fpga-errors", "intel-fpga-port.0")
     herd_node.until_capacity(CRYPTO, 1, 0)
     health = {"main": {CRYPTO: {"intel-fpga-port.0": "Unhealthy"}}}
     assert herd_node.kubelet.ask("pod_health", uid="a") == health
     assert herd_node.kubelet.capacity(CODEC) == (1, 1)
-    herd_node.node.heal_port("intel-fpga-port.0")
+    faults.clear(herd_node.node, "fpga-errors", "intel-fpga-port.0")
     herd_node.until_capacity(CRYPTO, 1, 1)
 
 

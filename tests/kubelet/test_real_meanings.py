@@ -7,15 +7,14 @@ from meaning_rows import PLAYED_ELSEWHERE, ROWS, missing
 from meanings_bed import FILE, GPU, PATIENCE_SECONDS, SHARED, Bed
 from nvml_stub import Stub, compiled
 
-from devherd.health.clears import Quiet
-from devherd.health.registry import MEANINGS
+from devherd.reasons.registry import MEANINGS
 from devherd_sim.monitors import MonitorServer
-from devherd_sim.node import listeners, nvml_script
+from devherd_sim.node import kernel_events, nvml_script
 from devherd_sim.node.amd import AmdSpec
-from devherd_sim.node.fpga_card import AFU_IDS
+from devherd_sim.node.intel_fpga import AFU_IDS
 from devherd_sim.node.intel_gpu import IntelGpuSpec
 from devherd_sim.node.nvidia import NvidiaSpec
-from devherd_sim.node.nvidia_mps import MpsDaemon
+from devherd_sim.node.nvidia_faults import MpsDaemon
 from devherd_sim.node.rdma import RdmaSpec
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
 from devherd_sim.node.xilinx_fpga import XilinxFpgaSpec
@@ -58,7 +57,7 @@ def bed(herd_node, tool, tmp_path, monkeypatch):
 
     Many events come at once. The kernel has room for thousands, a simulated node's listener for ten: it is waited for.
     """
-    monkeypatch.setattr(listeners, "SEND_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(kernel_events, "SEND_SECONDS", PATIENCE_SECONDS)
     made = Bed(herd_node, NODE)
     root = made.node.root
     stub = Stub(compiled(tool("cc"), tmp_path / "libnvidia-ml.so.1"), root / nvml_script.SCRIPT)
@@ -93,9 +92,9 @@ def test_every_meaning_comes_to_the_kubelet_and_goes_by_its_own_way(bed):
         bed.take_back(rows)
         played += rows
         bed.until(lasting(played), over=played)
-    for seconds in sorted({row.meaning.clears.seconds for row, _ in lasting(played)}):
+    for seconds in sorted({row.meaning.quiet_seconds for row, _ in lasting(played)}):
         bed.put_forward(seconds)
-        bed.until([pair for pair in lasting(played) if pair[0].meaning.clears.seconds > seconds], over=played)
+        bed.until([pair for pair in lasting(played) if pair[0].meaning.quiet_seconds > seconds], over=played)
 
     assert bed.herd.kubelet.ask("registrations") == dict.fromkeys(bed.devices, 1)
     assert {name: bed.pids()[name] for name in bed.children} == bed.children
@@ -103,7 +102,7 @@ def test_every_meaning_comes_to_the_kubelet_and_goes_by_its_own_way(bed):
 
 def lasting(pairs):
     """What only time ends."""
-    return [(row, device) for row, device in pairs if row.back is None and isinstance(row.meaning.clears, Quiet)]
+    return [(row, device) for row, device in pairs if row.back is None and row.meaning.clears == "quiet"]
 
 
 def test_a_device_whose_cdi_spec_cannot_be_written_is_given_to_no_pod_until_it_can(herd_node):

@@ -1,12 +1,12 @@
 """devherd is found by the kubelet's own plugin manager: `registration: plugins_registry`."""
 
-import random
 import signal
 import time
 
 import pytest
 from real_kubelet import pod
 from resource_child import RESOURCE, device, eventually
+from seeds import random_of
 
 ROUNDS = 6
 
@@ -32,7 +32,8 @@ def is_healed(node):
     node.until_capacity(2, 2)
     eventually(lambda: node.state().registered and node.state().streams == 1)
     assert node.sockets() == [node.state().endpoint]
-    assert node.kubelet.admit(pod("probe", {RESOURCE: 1})).admitted
+    # The kubelet takes down the newest connection when an old stream ends, perhaps in the middle of an admission.
+    eventually(lambda: node.kubelet.admit(pod("probe", {RESOURCE: 1})).admitted)
     node.kubelet.ask("free", uid="probe")
 
 
@@ -102,22 +103,18 @@ def test_a_restarted_kubelet_finds_it_again_and_pods_keep_their_devices(register
     assert kubelet.admit(pod("b", {RESOURCE: 1})).main.device_ids[RESOURCE] != before.device_ids[RESOURCE]
 
 
-def test_a_kubelet_restarted_again_and_again_always_finds_it(registered_node):
-    """Killed at any moment, also while it asks; the seed is in the output."""
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    moment = random.Random(seed)
+def test_a_kubelet_restarted_again_and_again_always_finds_it(registered_node, request):
+    """Killed at any moment, also while it asks; the seed is at the head of the output."""
+    moment = random_of(request.node.name)
     for _ in range(ROUNDS):
         registered_node.kubelet.restart()
         time.sleep(moment.choice([0, 0.1, 1.1]) * moment.random())
     is_healed(registered_node)
 
 
-def test_a_child_that_ends_again_and_again_is_always_found_anew(registered_node):
+def test_a_child_that_ends_again_and_again_is_always_found_anew(registered_node, request):
     """What a killed one has left behind is taken away; the end of an old stream costs the new one nothing for long."""
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    moment = random.Random(seed)
+    moment = random_of(request.node.name)
     for _ in range(ROUNDS):
         registered_node.end(moment.choice([signal.SIGKILL, signal.SIGTERM]))
         registered_node.run()

@@ -1,11 +1,11 @@
 """Kubelet and child end and begin again, with pods that hold devices: nothing is lost, nothing is given twice."""
 
-import random
 import signal
 import time
 
 from real_kubelet import container, pod
 from resource_child import RESOURCE, device, eventually
+from seeds import random_of
 
 ROUNDS = 15
 
@@ -115,11 +115,9 @@ def test_a_kubelet_that_ends_its_streams_in_good_order_is_waited_for(child_node)
     assert len(child_node.sockets()) == 1
 
 
-def test_a_kubelet_restarted_again_and_again_always_knows_the_devices(child_node):
-    """Killed at any moment, also during a registration; the seed is in the output."""
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    moment = random.Random(seed)
+def test_a_kubelet_restarted_again_and_again_always_knows_the_devices(child_node, request):
+    """Killed at any moment, also during a registration; the seed is at the head of the output."""
+    moment = random_of(request.node.name)
     child_node.kubelet.start()
     child_node.serve(device("0"), device("1"))
     main = child_node.kubelet.admit(pod("a", {RESOURCE: 1})).main
@@ -132,11 +130,9 @@ def test_a_kubelet_restarted_again_and_again_always_knows_the_devices(child_node
     assert len(child_node.sockets()) == 1
 
 
-def test_a_child_that_ends_again_and_again_is_always_registered_anew(child_node):
+def test_a_child_that_ends_again_and_again_is_always_registered_anew(child_node, request):
     """The kubelet takes down the newest registration when an old stream ends; devherd sees that and registers again."""
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    moment = random.Random(seed)
+    moment = random_of(request.node.name)
     child_node.kubelet.start()
     child_node.serve(device("0"), device("1"))
     for _ in range(ROUNDS):

@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 
-from devherd.kubelet.registration_socket import knock
+from devherd.kubelet.registration import knock
 
 
 def test_knocking_tells_a_listener_from_a_socket_left_behind(directory):

@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 
 from devherd import log
-from devherd.child import Child
-from devherd.heartbeat import Heartbeats
 from devherd.kubernetes.access import Access
 from devherd.kubernetes.api import Api
 from devherd.kubernetes.reporter import Reporter
+from devherd.process import Child, Heartbeats
 from devherd.settings import Settings
 
 if __name__ == "__main__":

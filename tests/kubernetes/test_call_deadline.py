@@ -9,12 +9,11 @@ import time
 import pytest
 from dripping_server import HEAD, DrippingServer, without_end
 
-from devherd.child import SILENCE_LIMIT_SECONDS
 from devherd.kubernetes import api as api_module
-from devherd.kubernetes import connection
+from devherd.kubernetes import api as api_server_calls
 from devherd.kubernetes.access import Access
-from devherd.kubernetes.api import CALL_SECONDS, Api, ApiError
-from devherd.kubernetes.deadline import Deadline
+from devherd.kubernetes.api import CALL_SECONDS, Api, ApiError, Deadline
+from devherd.process import SILENCE_LIMIT_SECONDS
 
 SECONDS = 0.5
 NOTICED_SECONDS = 60
@@ -63,7 +62,7 @@ def test_a_server_that_drips_is_left_after_the_time_for_a_whole_call(dripping, s
     error = refused(dripping(at_once, then, in_tls))
 
     assert error.status == 0
-    assert re.search("timed out|no whole answer within 0.5 s", str(error))
+    assert re.search("timed out|no complete answer within 0.5 s", str(error))
 
 
 def test_a_kept_connection_has_the_time_anew_for_each_call(api_server, monkeypatch):
@@ -84,7 +83,7 @@ def test_what_is_left_of_the_time_gets_less_and_ends():
         seen.append(deadline.left())
     assert seen == [5.0, 3.0, 0.5]
     for now[0] in (15.0, 99.0):
-        with pytest.raises(TimeoutError, match="no whole answer within 5 s"):
+        with pytest.raises(TimeoutError, match="no complete answer within 5 s"):
             deadline.left()
 
 
@@ -180,6 +179,6 @@ def test_a_process_beats_between_two_calls_and_none_takes_as_long_as_its_silence
 
 def test_an_address_is_not_looked_up_as_a_name(api_server, monkeypatch):
     """A pod is given the address: no thread is made."""
-    monkeypatch.setattr(connection, "SimpleQueue", None)
+    monkeypatch.setattr(api_server_calls, "SimpleQueue", None)
     with contextlib.closing(Api(Access("127.0.0.1", api_server.port, api_server.directory))) as api:
         assert api.get("/x/y/z")["metadata"]["name"] == "z"

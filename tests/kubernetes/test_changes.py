@@ -1,14 +1,14 @@
 """What is told of devices: what differs from what was told, once, in messages of bounded length."""
 
 from devherd.kubernetes import objects
-from devherd.kubernetes.changes import LONGEST_MESSAGE, changes, message_of, reasons_of
+from devherd.kubernetes.objects import LONGEST_MESSAGE, changes, message_of, reasons_of
 from devherd.proto import health_pb2
-from devherd.proto.spool_pb2 import Device, Resource
+from devherd.proto.spool_pb2 import Device, Offer
 
 
-def gpus(*ill: int, of: int = 3, reason: str = "xid") -> Resource:
+def gpus(*ill: int, of: int = 3, reason: str = "xid") -> Offer:
     devices = [Device(id=f"GPU-{n}", vendor="nvidia", reasons=[reason] if n in ill else []) for n in range(of)]
-    return Resource(name="nvidia.com/gpu", devices=devices)
+    return Offer(name="nvidia.com/gpu", devices=devices)
 
 
 XID = health_pb2.Verdict(
@@ -16,7 +16,7 @@ XID = health_pb2.Verdict(
 )
 
 
-def told(before: Resource, now: Resource, *verdicts) -> list[str]:
+def told(before: Offer, now: Offer, *verdicts) -> list[str]:
     found = changes(reasons_of([before]), [now], verdicts)
     return [message_of(change, change.devices) for change in found]
 
@@ -49,7 +49,7 @@ def test_a_message_has_the_length_that_the_api_server_takes():
 
 def test_the_ids_of_a_shared_device_are_known_by_which_the_kubelet_gives_it():
     """Pods hold replicas."""
-    shared = Resource(name="a/b", devices=[Device(id="d", replicas=2, reasons=["xid"])])
+    shared = Offer(name="a/b", devices=[Device(id="d", replicas=2, reasons=["xid"])])
 
     [change] = changes({}, [shared], ())
 

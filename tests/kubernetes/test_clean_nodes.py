@@ -11,7 +11,7 @@ from small_api import SmallApi
 from devherd.cli import clean_nodes
 from devherd.errors import UnreachableError
 from devherd.kubernetes.clean_nodes import Written
-from devherd.kubernetes.node_patch import ANNOTATION
+from devherd.kubernetes.labels import ANNOTATION
 
 NODES = "/api/v1/nodes"
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.kubernetes import feature_file
-from devherd.kubernetes.feature_file import LIFETIME_SECONDS, FeatureFile, expiry_in, rendered
-from devherd.kubernetes.labels_way import CannotLabelError
+from devherd.kubernetes import labels as labels_module
+from devherd.kubernetes.labels import LIFETIME_SECONDS, CannotLabelError, FeatureFile, expiry_in, rendered
 
 NAMES = st.from_regex(r"[a-z]{1,5}\.io/[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
 VALUES = st.from_regex(r"([A-Za-z0-9][A-Za-z0-9._-]{0,20})?", fullmatch=True)
@@ -83,7 +82,7 @@ def test_a_file_that_stands_is_left_until_its_time_runs_out(tmp_path, monkeypatc
     path = tmp_path / "devherd"
     way = FeatureFile(path, pause=no_pause)
     now = time.time()
-    monkeypatch.setattr(feature_file.time, "time", lambda: now)
+    monkeypatch.setattr(labels_module.time, "time", lambda: now)
     way.write({"a.io/b": "1"})
     first = path.stat().st_ino, path.read_bytes()
     now += 3500
@@ -101,7 +100,9 @@ def test_a_file_that_stands_is_left_until_its_time_runs_out(tmp_path, monkeypatc
 
 def test_a_directory_that_is_not_there_is_said_with_the_cure(tmp_path):
     """Nobody would read a file in a directory of devherd's own making."""
-    with pytest.raises(CannotLabelError, match="is not there, the directory of Node Feature Discovery's worker: mount"):
+    with pytest.raises(
+        CannotLabelError, match="does not exist, the directory of Node Feature Discovery's worker: mount"
+    ):
         FeatureFile(tmp_path / "absent/devherd").write({"a.io/b": "1"})
     assert not (tmp_path / "absent").exists()
 
@@ -111,6 +112,6 @@ def test_more_than_the_worker_reads_is_not_written(tmp_path):
     way = FeatureFile(tmp_path / "devherd", pause=no_pause)
     way.write({"a.io/b": "1"})
 
-    with pytest.raises(CannotLabelError, match="65536 are the most: leave some out"):
+    with pytest.raises(CannotLabelError, match="exceed the limit of 65536: leave some out"):
         way.write({f"a.io/{number:060}": "x" for number in range(1000)})
     assert read_by_nfd((tmp_path / "devherd").read_bytes(), time.time()) == {"a.io/b": "1"}

@@ -110,4 +110,4 @@ def test_an_object_that_is_none_of_kubernetes_is_an_error(api, api_server, said)
 
     with pytest.raises(ApiError) as caught:
         api.get("/api/v1/nodes/node-1")
-    assert str(caught.value) == f"200: no object of Kubernetes: {said.decode()}"
+    assert str(caught.value) == f"200: not a Kubernetes object: {said.decode()}"

@@ -1,7 +1,5 @@
 """Process `kubernetes:labels` before a small API server: what is written, taken back, and said when it cannot be."""
 
-import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -10,18 +8,29 @@ from pathlib import Path
 
 import pytest
 from objects_api import FEATURE, NODE
+from reported import problems_of
 
 from devherd import spool
-from devherd.config import Config, load, resolve, resolved_file
-from devherd.kubernetes import settling
-from devherd.kubernetes.complaints import complaints_in
-from devherd.kubernetes.request import LABELS, LabelsRequest, WrittenLabels, requests_for, written_labels_file
-from devherd.kubernetes.settling import Settling
-from devherd.scanner.devices_file import message_of
-from devherd.scanner.scan_once import scan_once
+from devherd.config.loader import load
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.config.resolved import Config as Resolved
+from devherd.config.resolved import write_resolved
+from devherd.inventory import message_of
+from devherd.kubernetes import labeller
+from devherd.kubernetes.labeller import Debounce
+from devherd.proto.spool_pb2 import Offers, WrittenLabels
+from devherd.scanner.once import scan_once
+from devherd.supervisor.programs import DEVHERD
 
 PROCESS = Path(__file__).with_name("labeller_process.py")
 COUNT = "devherd.io/example.com_gpu.count"
+
+
+def is_wanted(config: Resolved) -> bool:
+    """Whether the supervisor runs the process under this configuration."""
+    (program,) = (each for each in DEVHERD.children if (each.group, each.name) == ("kubernetes", "labels"))
+    return program.wanted(config, config.settings())
 
 
 class Instance:
@@ -34,7 +43,7 @@ class Instance:
         self.log = directory / "log"
         self.features = directory / "host/features.d"
         self._process: subprocess.Popen | None = None
-        for made in ("requests", "told", "host/features.d"):
+        for made in ("kubernetes", "host/features.d"):
             (directory / made).mkdir(parents=True)
 
     def configure(self, write: str, count: int = 3, **options) -> None:
@@ -43,18 +52,15 @@ class Instance:
         simulated = [{"name": "example.com/gpu", "count": count}] if count else []
         content = {"host_root": self.directory / "host", "run_dir": self.directory, "node_labels": labels}
         config = resolve(Config.model_validate(content | {"simulated": simulated}))
-        spool.write(config.settings().devices_file, message_of(scan_once(config).inventory))
-        resolved_file.write(config.settings().resolved_config_file, config)
+        report = scan_once(config)
+        spool.write(config.settings().devices_file, message_of(report.inventory))
+        spool.write(config.settings().offers_file, Offers(offers=report.offers, version=time.time_ns()))
+        write_resolved(config.settings().resolved_config_file, config)
         self.config = config
-        self.request()
 
-    def request(self) -> None:
-        """What the scanner asks for, with each scan."""
-        wanted = requests_for(self.config, self.config.settings())
-        for name, text in wanted.items():
-            spool.update(self.directory / "requests" / name, text.encode())
-        if "labels.api" not in wanted:
-            (self.directory / "requests/labels.api").unlink(missing_ok=True)
+    def is_wanted(self) -> bool:
+        """Whether the supervisor runs the process."""
+        return is_wanted(self.config)
 
     def start(self) -> None:
         command = [sys.executable, PROCESS, self.directory, self.server.directory, str(self.port)]
@@ -70,8 +76,8 @@ class Instance:
             self._process.kill()
             self._process.wait()
 
-    def complaints(self) -> list[str]:
-        return [problem.error for problem in complaints_in(self.directory / "told", ["labels"])]
+    def problems(self) -> list[str]:
+        return [error for _, error in problems_of(self.config.settings(), "labels")]
 
     def until(self, condition, what) -> None:
         deadline = time.monotonic() + 30
@@ -126,9 +132,7 @@ def test_labels_stay_when_the_process_ends_and_go_when_the_configuration_says_so
     instance.start()
 
     instance.until_labelled()
-    instance.until(lambda: not (instance.directory / "told/labels.json").exists(), "it is forgotten")
-    instance.request()
-    assert not (instance.directory / "requests/labels.api").exists()
+    instance.until(lambda: not instance.is_wanted(), "nothing is left to be taken back")
 
 
 def test_another_way_takes_back_what_the_first_has_written(instance):
@@ -157,15 +161,15 @@ def test_a_server_that_is_away_is_a_problem_until_it_is_back(instance):
     instance.server.refusal = (403, "nodes is forbidden")
     instance.configure("node")
     instance.start()
-    instance.until(instance.complaints, "it complains")
-    [error] = instance.complaints()
+    instance.until(instance.problems, "it complains")
+    [error] = instance.problems()
     assert error.startswith("labels cannot be written: 403: nodes is forbidden: add the component deploy/kubernetes/")
 
     instance.server.refusal = None
 
     instance.until_labelled(count="3")
-    instance.until(lambda: not instance.complaints(), "the complaint is taken back")
-    assert instance.log.read_text().count("forbidden") == 1
+    instance.until(lambda: not instance.problems(), "the complaint is taken back")
+    assert instance.log.read_text().count("WARNING") == 1
 
 
 def test_without_a_token_it_says_what_else_there_is(instance):
@@ -174,9 +178,9 @@ def test_without_a_token_it_says_what_else_there_is(instance):
     instance.configure("node_feature")
     instance.start()
 
-    instance.until(instance.complaints, "it complains")
+    instance.until(instance.problems, "it complains")
 
-    assert instance.complaints() == [
+    assert instance.problems() == [
         "there is no API server to talk to: give the pod its token, or use `node_labels: {write: feature_file}`"
     ]
 
@@ -187,9 +191,9 @@ def test_another_labellers_labels_are_a_problem(instance):
     instance.configure("node")
     instance.start()
 
-    instance.until(instance.complaints, "it complains")
+    instance.until(instance.problems, "it complains")
 
-    assert instance.complaints()[0].startswith(f"{COUNT}: written by another program or a person")
+    assert instance.problems()[0].startswith(f"{COUNT}: written by another program or a person")
     assert instance.server.objects[NODE]["metadata"]["labels"] == {COUNT: "1"}
 
 
@@ -208,6 +212,7 @@ def test_devices_that_flap_do_not_flood_the_server(instance):
 
 def test_labels_wait_for_nvml_which_alone_knows_some(instance):
     """They would come in two steps, and those that stand from before would go and come."""
+    (instance.directory / "requests").mkdir()
     (instance.directory / "requests/nvml.json").write_text("{}")
     instance.configure("node")
     instance.start()
@@ -223,8 +228,8 @@ def test_labels_wait_for_nvml_which_alone_knows_some(instance):
 def test_what_changes_all_the_time_is_waited_for_no_longer_than_half_a_minute(monkeypatch):
     """And what comes in steps until it has stood for two seconds."""
     now = 100.0
-    monkeypatch.setattr(settling.time, "monotonic", lambda: now)
-    waiting = Settling()
+    monkeypatch.setattr(labeller.time, "monotonic", lambda: now)
+    waiting = Debounce()
 
     def looks(*seen: int, is_awaited: bool = False) -> list[bool]:
         nonlocal now
@@ -240,10 +245,18 @@ def test_what_changes_all_the_time_is_waited_for_no_longer_than_half_a_minute(mo
     assert looks(*range(10, 45)) == [False] * 30 + [True] * 5
 
 
-def test_a_torn_request_is_no_request():
-    """It is written again with the next scan; meanwhile nothing is taken back."""
-    assert LabelsRequest.of(b'{"write": "no') is None
-    assert LabelsRequest.of(b"{}") == LabelsRequest(write="none")
+def test_a_torn_configuration_takes_no_label_away(instance):
+    """It is written again; meanwhile the process goes on with what it has read."""
+    instance.configure("node")
+    instance.start()
+    instance.until_labelled(count="3")
+
+    instance.config.settings().resolved_config_file.write_text('{"node_labels": {"write": "no')
+    time.sleep(3)
+
+    instance.until_labelled(count="3")
+    instance.configure("node", count=5)
+    instance.until_labelled(count="5")
 
 
 def test_an_absent_list_of_devices_takes_no_label_away(instance):
@@ -253,7 +266,7 @@ def test_an_absent_list_of_devices_takes_no_label_away(instance):
     instance.until_labelled(count="3")
     instance.stop()
     instance.config.settings().devices_file.unlink()
-    (instance.directory / "told/labels.json").unlink()
+    instance.config.settings().written_labels_file.unlink()
 
     instance.start()
     time.sleep(2)
@@ -261,32 +274,13 @@ def test_an_absent_list_of_devices_takes_no_label_away(instance):
     instance.until_labelled(count="3")
 
 
-def test_a_request_says_all_that_the_process_needs(instance):
-    """Path as this process reaches it, and what the firmware calls the machine."""
-    (instance.directory / "host/sys/class/dmi/id").mkdir(parents=True)
-    (instance.directory / "host/sys/class/dmi/id/product_name").write_text("Box 9\n")
-    instance.configure("feature_file", omit=["a/*"])
-
-    assert json.loads((instance.directory / "requests/labels.api").read_text()) == {
-        "write": "feature_file",
-        "omit": ["a/*"],
-        "feature_file": str(instance.directory / "host/features.d/devherd"),
-        "machine": "Box 9",
-    }
-    none = dataclasses.replace(
-        instance.config, node_labels=dataclasses.replace(instance.config.node_labels, write="none")
-    )
-    assert requests_for(none, none.settings()) == {}
-
-
 def test_labels_that_were_written_before_a_boot_are_still_taken_back(tmp_path):
     """Defect: a boot empties the run directory, and nobody knew of them any more. The state directory does."""
     options = {"run_dir": str(tmp_path / "run"), "state_dir": str(tmp_path / "state")}
     config = resolve(load(options, {}))
     settings = config.settings()
-    assert LABELS not in requests_for(config, settings)
-    written = written_labels_file(settings)
-    written.parent.mkdir(parents=True)
-    written.write_bytes(WrittenLabels("node", "").content())
-    assert LABELS in requests_for(config, settings)
-    assert not written.is_relative_to(settings.run_dir)
+    assert not is_wanted(config)
+    settings.written_labels_file.parent.mkdir(parents=True)
+    spool.write(settings.written_labels_file, WrittenLabels(write="node"))
+    assert is_wanted(config)
+    assert not settings.written_labels_file.is_relative_to(settings.run_dir)

@@ -5,8 +5,7 @@ from objects_api import DAEMON_SET, FEATURE
 
 from devherd.kubernetes.access import Access
 from devherd.kubernetes.api import Api
-from devherd.kubernetes.labels_way import CannotLabelError
-from devherd.kubernetes.node_feature import NodeFeature
+from devherd.kubernetes.labels import CannotLabelError, NodeFeature
 
 
 @pytest.fixture

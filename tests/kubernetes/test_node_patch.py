@@ -7,7 +7,7 @@ from objects_api import NODE
 
 from devherd.kubernetes.access import Access
 from devherd.kubernetes.api import Api, ApiError
-from devherd.kubernetes.node_patch import ANNOTATION, NodePatch, difference, patch
+from devherd.kubernetes.labels import ANNOTATION, NodePatch, difference, patch
 
 LABELS = st.dictionaries(st.sampled_from(["a/a", "a/b", "a/c", "a/d"]), st.sampled_from(["1", "2"]))
 

@@ -6,10 +6,13 @@ import sys
 import time
 from pathlib import Path
 
+import offered
 import pytest
 
-from devherd import spool
-from devherd.proto.spool_pb2 import Device, Resource
+from devherd.config.resolved import Config, write_resolved
+from devherd.config.sections import KubernetesOptions
+from devherd.proto.spool_pb2 import Device, Offer
+from devherd.settings import Settings
 
 PROCESS = Path(__file__).with_name("reporter_process.py")
 GPU, NIC = "nvidia.com/gpu", "rdma/hca"
@@ -23,20 +26,18 @@ class Node:
         self.server = server
         self.log = directory / "log"
         self._process: subprocess.Popen | None = None
-        for made in ("requests", "offers/device-plugin", "told"):
-            (directory / made).mkdir(parents=True)
-        self.request()
+        directory.mkdir()
+        self.configure(node_condition=False)
 
-    def request(self, text: str = "{}") -> None:
-        (self.directory / "requests/events.api").write_text(text)
+    def configure(self, *, node_condition: bool) -> None:
+        settings = Settings(run_dir=self.directory)
+        config = Config(common=settings, kubernetes=KubernetesOptions(events=True, node_condition=node_condition))
+        write_resolved(settings.resolved_config_file, config)
 
     def offer(self, name: str, **reasons: str) -> None:
         """Devices by id, with a reason or none."""
         devices = [Device(id=each, reasons=[why] if why else []) for each, why in reasons.items()]
-        spool.write(
-            spool.path_of(self.directory / "offers/device-plugin", spool.key_of(name)),
-            Resource(name=name, devices=devices),
-        )
+        offered.put(self.directory, Offer(name=name, devices=devices))
 
     def start(self) -> None:
         command = [sys.executable, PROCESS, self.directory, self.server.directory, str(self.server.port)]
@@ -71,7 +72,7 @@ def test_what_was_told_is_not_told_again_by_the_next_process(node):
     node.offer(GPU, a="xid", b="")
     node.start()
     node.until_told("nvidia.com/gpu: Unhealthy: a (xid)")
-    node.until((node.directory / "told/told.json").exists, "it is remembered")
+    node.until((node.directory / "kubernetes/reported.pb").exists, "it is remembered")
 
     node.stop()
     node.start()
@@ -84,7 +85,7 @@ def test_what_was_told_is_not_told_again_by_the_next_process(node):
 
 def test_the_condition_follows_a_device_that_fails_when_all_were_well(node):
     """What was told and what the condition says were one object: the condition was never set to a problem."""
-    node.request('{"node_condition": true}')
+    node.configure(node_condition=True)
     node.offer(GPU, a="")
     node.start()
     node.until(lambda: node.server.patches, "the condition is set")
@@ -126,7 +127,7 @@ def test_another_request_asks_for_another_process(node):
     node.offer(GPU, a="xid")
     node.start()
     node.until_told("nvidia.com/gpu: Unhealthy: a (xid)")
-    (node.directory / "requests/events.api").write_text('{"node_condition": true}')
+    node.configure(node_condition=True)
 
     assert node._process.wait(20) == 75
     node.start()

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from devherd.config import Config, resolve
-from devherd.kubernetes.request import machine_of
-from devherd.node_labels.labels import Labels
-from devherd.node_labels.node import node_of
-from devherd.node_labels.of_node import labels_of
-from devherd.scanner.scan_once import scan_once
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.node_labels.node import Labels, node_of
+from devherd.node_labels.others import labels_of_node
+from devherd.scanner.once import scan_once
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -21,8 +20,7 @@ def labelled(root: Path, name: str, machine: str = "", **config: Any) -> Labels:
         (root / "sys/class/dmi/id/product_name").write_text(f"{machine}\n")
     resolved = resolve(Config.model_validate({"host_root": root, "node_labels": {"write": "node"}} | config))
     report = scan_once(resolved)
-    node = node_of(resolved, report.inventory.entries.values(), report.nvml_answer, machine_of(root))
-    return labels_of(node, resolved.node_labels.omit)
+    return labels_of_node(node_of(resolved, report.inventory, report.offers), resolved.node_labels.omit)
 
 
 def below(labels: Labels, *prefixes: str) -> dict[str, str]:

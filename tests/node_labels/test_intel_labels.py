@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from labelled import below, labelled
 
 from devherd.inventory import Entry
-from devherd.node_labels import intel
+from devherd.node_labels import others
 from devherd.node_labels.node import Node
 
 
@@ -44,11 +44,11 @@ def entry(vendor: str, address: int, pci_class: str, device_id: str) -> Entry:
 
 
 def fpga(pci_class: str, device_id: str):
-    return intel.labels_of(Node(entries=[entry("intel-fpga", 1, pci_class, device_id)]))
+    return others.intel_labels(Node(entries=[entry("intel-fpga", 1, pci_class, device_id)]))
 
 
 def products(*kinds: tuple[str, str]) -> tuple[str | None, ...]:
     """Product, family and count."""
     entries = [entry("intel-gpu", n, f"0x{kind}00", f"0x{device}") for n, (kind, device) in enumerate(kinds)]
-    values = intel.labels_of(Node(entries=entries)).values
+    values = others.intel_labels(Node(entries=entries)).values
     return tuple(values.get(f"gpu.intel.com/{name}") for name in ("product", "family", "device.count"))

@@ -1,6 +1,5 @@
 """Every label is one that Kubernetes takes, whatever a host says; devherd's own; those that are left out."""
 
-import json
 import re
 from types import SimpleNamespace
 
@@ -8,13 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labelled import labelled
 
-from devherd.inventory import Entry
-from devherd.node_labels import counts
-from devherd.node_labels.labels import Labels, is_name, is_value
-from devherd.node_labels.node import Node, node_of
-from devherd.node_labels.nvml_facts import facts_in
-from devherd.node_labels.of_node import labels_of
-from devherd.offers.rules import Offer, Offered
+from devherd.inventory import Entry, Inventory
+from devherd.node_labels import others
+from devherd.node_labels.node import Labels, Node, is_name, is_value, node_of
+from devherd.node_labels.others import labels_of_node
+from devherd.proto.spool_pb2 import Device, Offer
 
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -23,29 +20,36 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 
 TEXT = st.one_of(st.text(max_size=80), st.from_regex(r"[ -~]{0,80}", fullmatch=True))
 FACTS = {
-    "nvidia": ("model", "driver_version", "cuda_version", "compute_capability", "mig_profile", "pci_class", "uuid"),
+    "nvidia": (
+        *("model", "driver_version", "cuda_version", "compute_capability", "mig_profile", "pci_class", "uuid"),
+        *("mig_mode", "fabric_clique", "engines_copy", "engines_ofa"),
+    ),
     "amd": ("product_name", "device_id", "driver_version", "cu_count", "simd_count", "compute_partition"),
     "intel-gpu": ("pci_class", "device_id"),
 }
 
 
-NUMBERS = {"nvidia": ("memory_bytes",), "amd": ("vram_bytes",), "intel-gpu": ()}
+NUMBERS = {
+    "nvidia": ("memory_bytes", "gpu_slices", "compute_slices", "multiprocessors"),
+    "amd": ("vram_bytes",),
+    "intel-gpu": (),
+}
 """Facts that are numbers: whoever reads the host refuses another text."""
 
 
 @st.composite
 def entries(draw) -> list[Entry]:
-    """Devices whose files say anything at all."""
+    """Devices whose files, and NVML, say anything at all."""
     made = []
     for number in range(draw(st.integers(1, 4))):
         vendor = draw(st.sampled_from(sorted(FACTS)))
-        facts = {name: SimpleNamespace(text=draw(TEXT)) for name in FACTS[vendor] if draw(st.booleans())}
-        facts |= {
-            name: SimpleNamespace(text=str(draw(st.integers(0, 1 << 63))))
-            for name in NUMBERS[vendor]
-            if draw(st.booleans())
+        texts = {name: draw(TEXT) for name in FACTS[vendor] if draw(st.booleans())}
+        texts |= {name: str(draw(st.integers(0, 1 << 63))) for name in NUMBERS[vendor] if draw(st.booleans())}
+        texts["pci_address"] = f"0000:0{draw(st.integers(0, number))}:00.0"
+        facts = {
+            name: SimpleNamespace(text=text, source=draw(st.sampled_from(["/sys/x", "NVML"])))
+            for name, text in texts.items()
         }
-        facts["pci_address"] = SimpleNamespace(text=f"0000:0{number}:00.0")
         made.append(Entry(SimpleNamespace(vendor=vendor, card=f"c{number}", id=f"d{number}", facts=facts), "a.b/c"))
     return made
 
@@ -53,42 +57,17 @@ def entries(draw) -> list[Entry]:
 RESOURCE_NAMES = st.from_regex(r"[a-z]([-a-z.]{0,50}[a-z])?/[A-Za-z]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
 
 
-NUMBER = st.integers(0, 1 << 64)
-MIG_DEVICES = st.fixed_dictionaries(
-    {},
-    optional={"uuid": TEXT, "engines": st.dictionaries(TEXT, NUMBER, max_size=3)}
-    | dict.fromkeys(("gpu_slices", "compute_slices", "multiprocessors"), NUMBER),
-)
-GPUS = st.fixed_dictionaries(
-    {"pci_address": st.sampled_from([f"0000:0{number}:00.0" for number in range(5)])},
-    optional={
-        "model": TEXT,
-        "memory_bytes": NUMBER,
-        "compute_capability": st.lists(NUMBER, min_size=2, max_size=2),
-        "mig_mode": st.sampled_from([None, False, True]),
-        "fabric_clique": TEXT,
-        "mig_devices": st.lists(MIG_DEVICES, max_size=3),
-    },
-)
-
-
-@st.composite
-def answers(draw, devices):
-    """What NVML says of these devices and of others; MIG devices of both are the same ones now and then."""
-    gpus = draw(st.lists(GPUS, max_size=4))
-    uuids = [entry.device.facts["uuid"].text for entry in devices if "uuid" in entry.device.facts]
-    for mig in (mig for gpu in gpus for mig in gpu.get("mig_devices", ())):
-        if uuids and draw(st.booleans()):
-            mig["uuid"] = draw(st.sampled_from(uuids))
-    return json.dumps({"facts": {"gpus": gpus}}).encode()
-
-
-@given(st.data(), entries(), RESOURCE_NAMES, TEXT, st.sampled_from(["none", "single", "mixed"]))
-def test_whatever_host_and_nvml_say_names_and_values_are_legal(data, devices, name, machine, strategy):
+@given(entries(), RESOURCE_NAMES, TEXT, st.sampled_from(["none", "single", "mixed"]), st.integers(0, 9))
+def test_whatever_host_and_nvml_say_names_and_values_are_legal(devices, name, machine, strategy, replicas):
     """One that is not would have the API server refuse them all."""
-    offer = Offer(name, "nvidia", [Offered(device) for device in devices])
-    nvml = facts_in(data.draw(answers(devices)))
-    labels = labels_of(Node(entries=devices, offers=[offer], mig_strategy=strategy, machine=machine, nvml=nvml), [])
+    offered = [
+        Device(
+            vendor=entry.vendor, card=entry.device.card, id=entry.device.id, replicas=replicas, by_mps=replicas % 2 == 1
+        )
+        for entry in devices
+    ]
+    offer = Offer(name=name, devices=offered)
+    labels = labels_of_node(Node(entries=devices, offers=[offer], mig_strategy=strategy, machine=machine), [])
 
     for label, value in labels.values.items():
         prefix, _, rest = label.partition("/")
@@ -108,9 +87,9 @@ def test_what_kubernetes_takes_is_taken_and_nothing_else(text):
 def test_an_illegal_label_is_left_out_with_the_reason():
     """The others stay."""
     labels = Labels()
-    labels.say("a/good", "x")
-    labels.say("a/bad", "two words")
-    labels.say("nameless", "x")
+    labels.put("a/good", "x")
+    labels.put("a/bad", "two words")
+    labels.put("nameless", "x")
 
     assert labels.values == {"a/good": "x"}
     assert labels.missing["a/bad"].startswith("`two words` is not a legal value")
@@ -129,8 +108,8 @@ def test_each_resource_has_its_count(tmp_path):
 @given(RESOURCE_NAMES, RESOURCE_NAMES)
 def test_no_two_resources_share_a_label(one, other):
     """A name that is too long ends in a hash."""
-    assert len(counts.key_of(one)) <= 57
-    assert (counts.key_of(one) == counts.key_of(other)) == (one == other)
+    assert len(others.label_key_of(one)) <= 57
+    assert (others.label_key_of(one) == others.label_key_of(other)) == (one == other)
 
 
 def test_globs_leave_labels_out(tmp_path):
@@ -143,6 +122,6 @@ def test_globs_leave_labels_out(tmp_path):
 def test_devices_that_are_gone_are_not_counted():
     """They are listed as Unhealthy for a while, but the node has them no longer."""
     device = SimpleNamespace(vendor="amd", card="c", id="d", facts={})
-    config = SimpleNamespace(native="{}", resources=[], vendors={})
-
-    assert node_of(config, [Entry(device, "amd.com/gpu", gone_since=1.0)], b"", "").entries == []
+    config = SimpleNamespace(native="{}")
+    inventory = Inventory([Entry(device, "amd.com/gpu", gone_since=1.0)])
+    assert node_of(config, inventory, []).entries == []

@@ -7,9 +7,7 @@ from labelled import below, labelled
 
 from devherd.inventory import Entry
 from devherd.node_labels.node import Node
-from devherd.node_labels.nvidia import family_of, labels_of, sanitised
-from devherd.node_labels.nvidia_gpu import gpus_of
-from devherd.node_labels.nvml_facts import NvmlFacts, NvmlGpu
+from devherd.node_labels.nvidia import family_of, gpus_of, nvidia_labels, sanitised
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 OF_EVERY_NODE = {
@@ -78,7 +76,7 @@ def test_without_nvml_what_it_alone_knows_is_left_out_with_the_reason(tmp_path):
 
     expected = {**OF_EVERY_NODE, **resource("nvidia.com/gpu", H100, 8), "nvidia.com/mps.capable": "false"}
     assert below(labels, "nvidia.com/") == expected
-    assert {name for name, why in labels.missing.items() if "NVML alone" in why} == {
+    assert {name for name, why in labels.missing.items() if "only NVML" in why} == {
         "nvidia.com/cuda.runtime-version.full",
         "nvidia.com/gpu.clique",
         "nvidia.com/gpu.compute.major",
@@ -87,6 +85,13 @@ def test_without_nvml_what_it_alone_knows_is_left_out_with_the_reason(tmp_path):
         "nvidia.com/gpu.memory",
         "nvidia.com/mig.capable",
     }
+
+
+def gpu(number: int, **facts: str) -> Entry:
+    """A GPU with these facts, given by NVML; empty ones are unknown."""
+    known = {"pci_address": f"0000:0{number}:00.0", "model": "A"} | {name: text for name, text in facts.items() if text}
+    made = {name: SimpleNamespace(text=text, source="NVML") for name, text in known.items()}
+    return Entry(SimpleNamespace(vendor="nvidia", card=f"c{number}", id=f"GPU-{number}", facts=made), "nvidia.com/gpu")
 
 
 CLUSTER = "8f5c1e6a-9d3b-4c53-a3f5-0f6b1c2d3e4f"
@@ -103,9 +108,8 @@ CLUSTER = "8f5c1e6a-9d3b-4c53-a3f5-0f6b1c2d3e4f"
 )
 def test_the_clique_is_that_of_all_gpus_in_the_fabric(cliques, said):
     """Pods of one job are sent to nodes of one clique, which NVIDIA's IMEX domains need."""
-    device = SimpleNamespace(vendor="nvidia", card="0000:3b:00.0", id="GPU-1", facts={})
-    entry = Entry(device, "nvidia.com/gpu")
-    labels = labels_of(Node(entries=[entry], nvml=NvmlFacts(tuple(NvmlGpu(fabric_clique=each) for each in cliques))))
+    entries = [gpu(number, memory_bytes="1", fabric_clique=clique) for number, clique in enumerate(cliques)]
+    labels = nvidia_labels(Node(entries=entries))
     name = "nvidia.com/gpu.clique"
     assert labels.values.get(name, labels.missing.get(name)) == said
 
@@ -176,21 +180,11 @@ def test_shared_gpus_say_how_and_for_how_many(tmp_path, sharing, product, replic
     assert labels.values["nvidia.com/mps.capable"] == str(strategy == "mps").lower()
 
 
-def test_a_gpu_that_only_an_old_answer_of_nvml_has_is_not_counted():
-    """It has gone since. One in MIG mode without MIG devices is no device, and is counted."""
-    facts = {"pci_address": "0000:01:00.0", "model": "A"}
-    device = SimpleNamespace(
-        vendor="nvidia", card="c", id="d", facts={name: SimpleNamespace(text=text) for name, text in facts.items()}
-    )
-    answer = [
-        NvmlGpu(pci_address="0000:01:00.0", model="A"),
-        NvmlGpu(pci_address="0000:02:00.0", model="A", mig_mode=False),
-        NvmlGpu(pci_address="0000:03:00.0", model="A", mig_mode=True),
-    ]
+def test_a_gpu_in_mig_mode_without_mig_devices_is_counted_and_given_in_parts_only():
+    """NVML alone knows that it is."""
+    found = list(gpus_of([gpu(0), gpu(1, mig_mode="disabled"), gpu(2, mig_mode="enabled")]))
 
-    found = list(gpus_of([Entry(device, "nvidia.com/gpu")], answer))
-
-    assert [(gpu.model, gpu.in_mig_mode) for gpu in found] == [("A", False), ("A", True)]
+    assert [each.in_mig_mode for each in found] == [False, False, True]
 
 
 @pytest.mark.parametrize(

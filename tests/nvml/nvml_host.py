@@ -11,19 +11,19 @@ import pytest
 from nvml_stub import Stub
 
 from devherd._native import Scan
-from devherd.config import Config
-from devherd.health.sources.nvml import answer as nvml_answer
-from devherd.scanner.requests import Requests
-from devherd.scanner.scan_core import native_scanner
+from devherd.config.model import Config
+from devherd.scanner.core import native_scanner
+from devherd.scanner.round import SourceRequests
+from devherd.sources.nvml import session as nvml_answer
 from devherd_sim.node.simulated_node import SimulatedNode
 
 H100 = 85_520_809_984
 PROCESS = """
 import pathlib, signal, sys
 from devherd import _native
-from devherd.child import Child
-from devherd.health.sources.nvml import main as nvml
-from devherd.heartbeat import Heartbeats
+from devherd.process import Child
+from devherd.sources.nvml import main as nvml
+from devherd.process import Heartbeats
 from devherd.settings import Settings
 _native.die_with_parent(signal.SIGKILL)
 beats = Heartbeats()
@@ -88,13 +88,13 @@ class Looking:
         self.answer_file = self.settings.nvml_answer_file
         self.scanner = native_scanner(config, self.answer_file)
         self.starts = 0
-        self._requests = Requests(self.settings)
+        self._requests = SourceRequests(self.settings)
         self._process: subprocess.Popen[bytes] | None = None
 
     def scan(self) -> Scan:
         """Look once; nobody waits for NVML."""
         scan = self.scanner.scan()
-        self._requests.publish(scan.requests, {})
+        self._requests.publish(scan.requests)
         if scan.requests and (self._process is None or self._process.poll() is not None):
             self._start("" if self._process is None else str(self._process.returncode))
         return scan
@@ -105,7 +105,7 @@ class Looking:
         return self.scan()
 
     def _is_answered(self, request: str) -> bool:
-        answer = nvml_answer.read(self.answer_file)
+        answer = nvml_answer.read_answer(self.answer_file)
         return answer.asking is None and json.loads(request) in (answer.facts_of, answer.failed)
 
     def _start(self, last_exit: str) -> None:

@@ -1,4 +1,4 @@
-"""Looks at GPUs, as rust/src/nvml/reading.rs has them."""
+"""Looks at GPUs, as rust/src/nvml/gpu_health.rs has them."""
 
 NOTHING = {
     "recovery_action": None, "remap_failed": None, "remap_pending": None, "retirement_pending": None,

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from nvml_readings import FINE, NOTHING
 
-from devherd.health.registry import MEANINGS
-from devherd.health.seen import Now
-from devherd.health.sources.nvml.findings import MOST_CORRECTED_ERRORS, Health, is_blind
+from devherd.health.held import Now
+from devherd.reasons.registry import MEANINGS
+from devherd.sources.nvml.findings import MOST_CORRECTED_ERRORS, Health, is_blind
 
 GPU = "0000:3b:00.0"
 OTHER = "0000:5e:00.0"
@@ -22,18 +22,18 @@ def looked(*looks, health=None):
     """After looks at a GPU, half a minute apart."""
     health = health or Health()
     for number, values in enumerate(looks):
-        health.looked([reading(**values)], 30.0 * number)
+        health.take_readings([reading(**values)], 30.0 * number)
     return health
 
 
-def told(health):
+def message_of(health):
     """The findings file's content."""
-    return health.told(Now(5000.0, 100.0, "boot"))
+    return health.message(Now(5000.0, 100.0, "boot"))
 
 
 def found(health):
     """Reasons and values, with the counts of events."""
-    return [(one.reason, one.value, one.count) for one in told(health).findings]
+    return [(one.reason, one.value, one.count) for one in message_of(health).findings]
 
 
 @pytest.mark.parametrize("counter", ["corrected_errors", "lifetime_corrected_errors"])
@@ -57,7 +57,7 @@ def test_a_storm_that_nvml_tells_of_is_one():
     """By an event of its own, of GPUs that have it."""
     health = looked({})
     storm = {"pci_address": GPU, "kind": 0x200, "data": 0, "gpu_instance": None, "compute_instance": None}
-    health.heard([storm, storm], 9.0)
+    health.take_events([storm, storm], 9.0)
     assert found(health) == [("ecc-storm", "storm", 2)]
 
 
@@ -65,7 +65,7 @@ def test_a_poison_error_that_is_not_fatal_is_a_warning_and_one_that_is_says_noth
     """What a fatal one needs is the driver's recovery action."""
     health = looked({})
     poison = {"pci_address": GPU, "kind": 0x1000, "data": 0, "gpu_instance": None, "compute_instance": None}
-    health.heard([poison, poison | {"kind": 0x2000}, poison], 9.0)
+    health.take_events([poison, poison | {"kind": 0x2000}, poison], 9.0)
     assert found(health) == [("memory-poison", "", 2)]
     assert MEANINGS["nvml", "memory-poison"].action == "warn"
 
@@ -92,8 +92,8 @@ def test_an_nvlink_that_was_up_and_is_down_is_a_warning_until_it_is_up_again():
 def test_which_nvlinks_were_up_in_this_boot_outlives_the_process():
     """A link that is lost while nobody looks is lost all the same."""
     first = looked({"links": {"0": True, "1": True, "11": True}})
-    second = Health(told(first))
-    second.looked([reading(links={"0": True, "1": False, "11": False})], 40.0)
+    second = Health(message_of(first))
+    second.take_readings([reading(links={"0": True, "1": False, "11": False})], 40.0)
     assert found(second) == [("nvlink-down", "1, 11", 0)]
 
 
@@ -106,7 +106,7 @@ def test_an_nvlink_that_could_not_be_recovered_is_an_event():
 def test_events_are_gone_on_with_by_another_process():
     """The next is a new one; what stood before it is no event."""
     first = looked({"corrected_errors": 0}, {"corrected_errors": 100, "links": {"0": True}})
-    second = Health(told(first))
+    second = Health(message_of(first))
     assert found(second) == found(first) == [("nvlink-down", "1", 0), ("ecc-storm", "rate", 1)][1:]
     looked({"corrected_errors": 0}, {"corrected_errors": 100}, health=second)
     assert found(second) == [("ecc-storm", "rate", 2)]
@@ -115,8 +115,8 @@ def test_events_are_gone_on_with_by_another_process():
 def test_numbers_are_told_by_name_and_kind():
     """Of each GPU those that its driver has, as of the last look; not of one that the driver has no more."""
     health = looked({"links": {"0": True, "1": False}})
-    health.looked([{"pci_address": OTHER, **NOTHING, "pcie_replays": 1}], 40.0)
-    numbers = {(one.pci_address, one.name, one.kind): one.number for one in told(health).counts}
+    health.take_readings([{"pci_address": OTHER, **NOTHING, "pcie_replays": 1}], 40.0)
+    numbers = {(one.pci_address, one.name, one.kind): one.number for one in message_of(health).counts}
     assert numbers == {
         (GPU, "ecc-errors", "corrected"): 70,
         (GPU, "ecc-errors", "uncorrected"): 2,
@@ -136,25 +136,25 @@ def test_numbers_are_told_by_name_and_kind():
         for kind in ("hardware", "hardware-heat", "heat", "power-brake", "power-cap", "sync-boost")
     }
     health.forget_all_but([OTHER])
-    assert {one.pci_address for one in told(health).counts} == {OTHER}
+    assert {one.pci_address for one in message_of(health).counts} == {OTHER}
 
 
 def test_why_clocks_are_lowered_is_told_but_not_that_the_gpu_is_idle():
     """Each kind by itself, as of the last look."""
     for reasons, expected in ((0x1, set()), (0x1 | 0x4 | 0x8 | 0x40, {"power-cap", "hardware", "hardware-heat"})):
-        counts = told(looked({"clock_reasons": reasons})).counts
+        counts = message_of(looked({"clock_reasons": reasons})).counts
         assert {one.kind for one in counts if one.name == "clocks-lowered" and one.number} == expected
 
 
 def test_a_gpu_that_could_not_be_looked_at_keeps_its_numbers():
     """And has not lost its NVLinks."""
     health = looked({})
-    before = list(told(health).counts)
+    before = list(message_of(health).counts)
     failure = {"function": "nvmlDeviceGetFieldValues", "code": 999, "meaning": "Unknown Error"}
     blind = {"pci_address": GPU, **NOTHING, "failures": [failure]}
-    health.looked([blind], 40.0)
+    health.take_readings([blind], 40.0)
     assert is_blind(blind)
-    assert (list(told(health).counts), found(health)) == (before, [])
+    assert (list(message_of(health).counts), found(health)) == (before, [])
 
 
 def test_a_look_that_could_not_read_a_counter_is_no_new_beginning():

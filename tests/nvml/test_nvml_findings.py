@@ -3,9 +3,9 @@
 import pytest
 from nvml_readings import FINE, NOTHING
 
-from devherd.health.registry import MEANINGS
-from devherd.health.seen import Now
-from devherd.health.sources.nvml.findings import Health, is_blind, is_suspect, standing_of, troubles
+from devherd.health.held import Now
+from devherd.reasons.registry import MEANINGS
+from devherd.sources.nvml.findings import Health, is_blind, is_suspect, states_of, troubles
 
 GPU = "0000:3b:00.0"
 OTHER = "0000:5e:00.0"
@@ -27,15 +27,15 @@ def event(kind, data=0, gpu=GPU, gi=None, ci=None):
     return {"pci_address": gpu, "kind": kind, "data": data, "gpu_instance": gi, "compute_instance": ci}
 
 
-def told(health):
+def found(health):
     """Reasons and values by GPU, with the counts of events."""
-    findings = health.told(Now(5000.0, 100.0, "boot")).findings
+    findings = health.message(Now(5000.0, 100.0, "boot")).findings
     return [(one.at.pci_address, one.reason, one.value, one.count) for one in findings]
 
 
 def ends(health):
     """What is stated, with the moment."""
-    evidence = health.told(Now(5000.0, 100.0, "boot")).evidence
+    evidence = health.message(Now(5000.0, 100.0, "boot")).evidence
     return [(one.at.pci_address, one.evidence, one.monotonic_seconds) for one in evidence]
 
 
@@ -65,7 +65,7 @@ def ends(health):
 )
 def test_each_thing_that_is_the_matter_has_a_reason_that_is_registered(values, reason, value):
     """And no other."""
-    (finding,) = standing_of(reading(**values))
+    (finding,) = states_of(reading(**values))
     assert (finding.reason, finding.value, finding.at.pci_address) == (reason, value, GPU)
     assert ("nvml", reason) in MEANINGS
     assert 0 < len(finding.detail) <= 200
@@ -79,7 +79,7 @@ def test_results_that_are_of_the_gpu_are_findings(code, reason):
     """Each once, however many calls return it."""
     looked = failing(code)
     looked["failures"] *= 3
-    assert [finding.reason for finding in standing_of(looked)] == [reason]
+    assert [finding.reason for finding in states_of(looked)] == [reason]
     assert ("nvml", reason) in MEANINGS
     assert (is_blind(looked), troubles(looked)) == (False, "")
 
@@ -88,38 +88,38 @@ def test_results_that_are_of_the_gpu_are_findings(code, reason):
 def test_every_other_result_is_no_finding(code):
     """It is the trouble of whoever asks."""
     looked = failing(code)
-    assert list(standing_of(looked)) == []
+    assert list(states_of(looked)) == []
     assert (is_blind(looked), troubles(looked)) == (True, f"nvmlDeviceGetFieldValues: error {code}")
 
 
 def test_a_gpu_without_anything_to_say_is_well():
     """An old driver, or a GPU without these functions; power caps and slow clocks are no news."""
-    assert list(standing_of({"pci_address": GPU, **NOTHING})) == []
-    assert list(standing_of(reading())) == []
+    assert list(states_of({"pci_address": GPU, **NOTHING})) == []
+    assert list(states_of(reading())) == []
 
 
 def test_what_could_not_be_looked_at_stays_as_it_was():
     """NVML fails for one GPU: its finding stays, that of the other goes."""
     health = Health()
-    health.looked([reading(recovery_action=1), reading(OTHER, recovery_action=2)], 10.0)
-    health.looked([failing(999), reading(OTHER)], 40.0)
-    assert told(health) == [(GPU, "recovery-action", "1", 0)]
+    health.take_readings([reading(recovery_action=1), reading(OTHER, recovery_action=2)], 10.0)
+    health.take_readings([failing(999), reading(OTHER)], 40.0)
+    assert found(health) == [(GPU, "recovery-action", "1", 0)]
 
 
 def test_a_row_that_could_not_be_remapped_is_not_forgotten_while_nvml_does_not_say():
     """NVML refuses to tell it while there are MIG devices."""
     health = Health()
-    health.looked([reading(remap_failed=True)], 10.0)
-    health.looked([reading(remap_failed=None)], 40.0)
-    assert told(health) == [(GPU, "row-remap-failed", "1", 1)]
+    health.take_readings([reading(remap_failed=True)], 10.0)
+    health.take_readings([reading(remap_failed=None)], 40.0)
+    assert found(health) == [(GPU, "row-remap-failed", "1", 1)]
 
 
 def test_xids_are_counted_by_code_and_instance():
     """Of all of a GPU, of a GPU instance, of a compute instance; other events are none."""
     health = Health()
-    health.heard([event(8, 31), event(8, 31), event(8, 79), event(0x8000), event(2)], 7.0)
-    health.heard([event(8, 31, gi=7, ci=0), event(8, 31, gi=7), event(8, 13, gpu=OTHER), event(8, 79)], 9.0)
-    findings = health.told(Now(5000.0, 100.0, "boot")).findings
+    health.take_events([event(8, 31), event(8, 31), event(8, 79), event(0x8000), event(2)], 7.0)
+    health.take_events([event(8, 31, gi=7, ci=0), event(8, 31, gi=7), event(8, 13, gpu=OTHER), event(8, 79)], 9.0)
+    findings = health.message(Now(5000.0, 100.0, "boot")).findings
     counted = {
         (one.at.pci_address, one.at.gpu_instance, one.at.compute_instance, one.value): (
             one.count,
@@ -140,76 +140,76 @@ def test_xids_are_counted_by_code_and_instance():
 def test_an_event_of_no_gpu_is_none():
     """NVML does not say which."""
     health = Health()
-    health.heard([event(8, 79, gpu=""), event(0x4000, gpu="")], 7.0)
-    assert told(health) == []
+    health.take_events([event(8, 79, gpu=""), event(0x4000, gpu="")], 7.0)
+    assert found(health) == []
 
 
 def test_an_unavailable_gpu_is_lost_until_a_look_finds_it_well():
     """The driver says so by an event of its own."""
     health = Health()
-    health.looked([reading()], 0.0)
-    health.heard([event(0x4000), event(0x4000)], 7.0)
-    assert told(health) == [(GPU, "gpu-lost", "unavailable", 0)]
+    health.take_readings([reading()], 0.0)
+    health.take_events([event(0x4000), event(0x4000)], 7.0)
+    assert found(health) == [(GPU, "gpu-lost", "unavailable", 0)]
     assert health.suspects == {GPU}
-    health.looked([failing(15)], 8.0)
-    assert told(health) == [(GPU, "gpu-lost", "NVML_ERROR_GPU_IS_LOST", 0)]
-    health.looked([reading()], 38.0)
-    assert (told(health), health.suspects) == ([], frozenset())
+    health.take_readings([failing(15)], 8.0)
+    assert found(health) == [(GPU, "gpu-lost", "NVML_ERROR_GPU_IS_LOST", 0)]
+    health.take_readings([reading()], 38.0)
+    assert (found(health), health.suspects) == ([], frozenset())
     assert (GPU, "recovery-none", 37.0) in ends(health)
 
 
 def test_a_look_right_after_an_event_says_nothing_about_it():
     """The driver takes a moment to say what it wants done: a look states what held a second before."""
     health = Health()
-    health.looked([reading(), reading(OTHER, recovery_action=None)], 40.0)
+    health.take_readings([reading(), reading(OTHER, recovery_action=None)], 40.0)
     assert ends(health) == [(GPU, "recovery-unasked", 39.0)]
 
 
 def test_a_lost_gpu_is_not_well_because_its_driver_wants_nothing_done():
     """The driver's variable is there without the GPU."""
     health = Health()
-    health.looked([failing(15, "nvmlDeviceGetCurrentClocksEventReasons", recovery_action=0)], 40.0)
+    health.take_readings([failing(15, "nvmlDeviceGetCurrentClocksEventReasons", recovery_action=0)], 40.0)
     assert (ends(health), health.suspects) == ([], {GPU})
 
 
 def test_a_recovery_that_was_wanted_and_is_no_more_is_told_once():
     """Later looks say only that nothing is wanted."""
     health = Health()
-    health.looked([reading(recovery_action=4)], 10.0)
+    health.take_readings([reading(recovery_action=4)], 10.0)
     assert (ends(health), health.suspects) == ([], {GPU})
-    health.looked([reading()], 40.0)
-    health.looked([reading()], 70.0)
+    health.take_readings([reading()], 40.0)
+    health.take_readings([reading()], 70.0)
     assert ends(health) == [(GPU, "recovery-none", 39.0), (GPU, "recovery-unasked", 69.0)]
 
 
 def test_another_process_goes_on_with_what_the_last_one_knew():
     """The next Xid is a new one, the recovery that was wanted is not forgotten, what was stated is still stated."""
     first = Health()
-    first.heard([event(8, 79), event(8, 79)], 5.0)
-    first.looked([reading(OTHER)], 6.0)
-    first.looked([reading(recovery_action=2)], 7.0)
-    second = Health(first.told(Now(5000.0, 8.0, "boot")))
-    assert (told(second), ends(second), second.suspects) == (told(first), ends(first), {GPU})
-    second.heard([event(8, 79)], 9.0)
-    second.looked([reading()], 40.0)
-    assert told(second) == [(GPU, "xid", "79", 3)]
+    first.take_events([event(8, 79), event(8, 79)], 5.0)
+    first.take_readings([reading(OTHER)], 6.0)
+    first.take_readings([reading(recovery_action=2)], 7.0)
+    second = Health(first.message(Now(5000.0, 8.0, "boot")))
+    assert (found(second), ends(second), second.suspects) == (found(first), ends(first), {GPU})
+    second.take_events([event(8, 79)], 9.0)
+    second.take_readings([reading()], 40.0)
+    assert found(second) == [(GPU, "xid", "79", 3)]
     assert (GPU, "recovery-none", 39.0) in ends(second)
 
 
 def test_nothing_stands_of_a_gpu_that_the_driver_has_no_more():
     """Nobody would look at it."""
     health = Health()
-    health.heard([event(8, 13)], 5.0)
-    health.looked([reading(recovery_action=1), reading(OTHER, recovery_action=1)], 7.0)
+    health.take_events([event(8, 13)], 5.0)
+    health.take_readings([reading(recovery_action=1), reading(OTHER, recovery_action=1)], 7.0)
     health.forget_all_but([OTHER])
-    assert told(health) == [(OTHER, "recovery-action", "1", 0), (GPU, "xid", "13", 1)]
+    assert found(health) == [(OTHER, "recovery-action", "1", 0), (GPU, "xid", "13", 1)]
 
 
 def test_the_file_says_who_when_and_why_not():
     """The boot, the moment, and a failure, which takes nothing back."""
     health = Health()
-    health.looked([reading(recovery_action=1)], 7.0)
-    written = health.told(Now(5000.0, 8.0, "boot"), "NVML hangs")
+    health.take_readings([reading(recovery_action=1)], 7.0)
+    written = health.message(Now(5000.0, 8.0, "boot"), "NVML hangs")
     assert (written.source, written.boot_id, written.timestamp_seconds, written.failed) == (
         "nvml", "boot", 5000.0, "NVML hangs",
     )  # fmt: skip

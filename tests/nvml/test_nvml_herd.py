@@ -12,8 +12,9 @@ from nvml_host import Host, askers, put_below
 from nvml_stub import Stub
 
 from devherd import spool
-from devherd.health.sources.nvml import answer as nvml_answer
 from devherd.proto import health_pb2, spool_pb2
+from devherd.sources.nvml import session as nvml_answer
+from devherd_sim.node import faults
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.spec import NodeSpec
 from devherd_sim.testbed import Testbed
@@ -116,9 +117,9 @@ async def test_a_gpu_with_an_xid_is_not_given_out_until_its_driver_has_started_i
         stub.xid(1, 79)
         await testbed.kubelet.until_allocatable("nvidia.com/gpu", 1, within=30)
         assert (await testbed.kubelet.allocate("nvidia.com/gpu", 1)).device_ids == (host.uuid(host.addresses[0]),)
-        testbed.node.nvidia.unbind(host.addresses[1])
+        faults.inject(testbed.node, "unbind", host.addresses[1])
         await testbed.until(lambda: (host.addresses[1], "driver-unbound") in reasons(testbed), "it is seen unbound")
-        testbed.node.nvidia.bind(host.addresses[1])
+        faults.clear(testbed.node, "unbind", host.addresses[1])
         await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
         assert testbed.kubelet.registrations("nvidia.com/gpu") == 1
         assert [name for name, child in testbed.children().items() if child.restarts] == []
@@ -184,7 +185,7 @@ def reasons(testbed: Testbed) -> set[tuple[str, str]]:
 
 def answer(testbed: Testbed) -> nvml_answer.Answer:
     """What process `source:nvml` has written."""
-    return nvml_answer.read(testbed.settings.nvml_answer_file)
+    return nvml_answer.read_answer(testbed.settings.nvml_answer_file)
 
 
 async def test_a_first_registration_is_not_delayed_by_nvml_that_hangs(
@@ -236,13 +237,13 @@ async def test_nvml_has_a_process_only_while_the_driver_has_gpus(
     testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=1)), CONFIG)
     (address,) = testbed.node.nvidia.addresses()
     Host(testbed.node, stub)
-    testbed.node.nvidia.unbind(address)
+    faults.inject(testbed.node, "unbind", address)
     async with testbed:
         await testbed.kubelet.until_registered(OTHERS, since=0, within=60)
         assert "source:nvml" not in testbed.children()
-        testbed.node.nvidia.bind(address)
+        faults.clear(testbed.node, "unbind", address)
         await testbed.until(lambda: answer(testbed).facts, "NVML has answered", 60)
         await testbed.until(lambda: is_running(testbed, "source:nvml"), "it is seen to run", 60)
-        testbed.node.nvidia.unbind(address)
+        faults.inject(testbed.node, "unbind", address)
         await testbed.until(lambda: "source:nvml" not in testbed.children(), "its process is gone", 60)
     assert askers(stub) == []

@@ -11,7 +11,7 @@ from nvml_stub import A100, Stub, address, mig_uuid, uuid
 
 def probe(stub, **request):
     """The finished process; without more it asks the stub."""
-    command = [sys.executable, "-P", "-m", "devherd.health.sources.nvml.once"]
+    command = [sys.executable, "-P", "-m", "devherd.sources.nvml.main"]
     request = {key: str(value) for key, value in (request or {"library": stub.library}).items()}
     text = json.dumps(request | {"patience_seconds": 60})
     return subprocess.run(

@@ -11,9 +11,11 @@ from nvml_host import H100, Host, Looking, askers, until
 
 from devherd import spool
 from devherd._native import Scan
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.proto import health_pb2
-from devherd.scanner.scan_once import scan_once
+from devherd.scanner.once import scan_once
+from devherd_sim.node import faults
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
@@ -53,9 +55,11 @@ def looking(tmp_path):
 
 
 def ids(scan: Scan) -> dict[str, list[str]]:
-    """Resource name → ids."""
+    """Resource name → ids, without GPUs whose MIG devices are offered instead."""
     found: dict[str, list[str]] = {}
     for device in scan.devices:
+        if device.attributes.get("mig_mode") == "enabled":
+            continue
         found.setdefault(str(device.resource_name), []).append(device.id)
     return found
 
@@ -201,7 +205,7 @@ def test_facts_of_another_driver_are_none(host, looking):
     version = made.root / "proc/driver/nvidia/version"
     version.write_text(version.read_text().replace("580.95.05", "590.48.01"))
     scan = look.scanner.scan()
-    assert (scan.devices, not_examined(scan)) == ([], [(made.addresses[0], None)])
+    assert (ids(scan), not_examined(scan)) == ({}, [(made.addresses[0], None)])
 
 
 def test_until_nvml_has_answered_no_gpu_is_taken_for_what_it_may_not_be(host, looking):
@@ -266,7 +270,7 @@ def test_a_lost_gpu_is_a_finding_until_nvml_finds_it_again(host, looking):
     lost = [(made.addresses[1], "gpu-lost")]
     assert found() == (lost, False)
     made.stub.say("fail", "nvmlInit_v2", 999).write()
-    made.node.nvidia.unbind(made.addresses[0])
+    faults.inject(made.node, "unbind", made.addresses[0])
     look.settled()
     assert found() == (lost, True)
     made.stub.forget("fail").write()
@@ -300,7 +304,7 @@ def test_without_gpus_nvml_is_not_asked(host, looking):
     """A host whose driver shows none."""
     made = host(gpus=1)
     for address in made.addresses:
-        made.node.nvidia.unbind(address)
+        faults.inject(made.node, "unbind", address)
     scan = looking(config(made)).scan()
     assert (scan.devices, complaints(scan), scan.requests) == ([], [], {})
 
@@ -310,7 +314,7 @@ def test_a_scan_without_an_instance_is_done_though_nvml_hangs(host):
     made = host(gpus=1)
     made.stub.say("hang", "nvmlInit_v2").write()
     report = scan_once(resolve(config(made, HANGS, mig_strategy="none")))
-    assert [resource.name for resource in report.resources] == ["nvidia.com/gpu"]
+    assert [resource.name for resource in report.offers] == ["nvidia.com/gpu"]
     assert [problem.error.split(" — ")[0] for problem in report.problems] == ["NVML has not answered yet"]
     assert askers(made.stub) == []
 

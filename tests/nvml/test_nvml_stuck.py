@@ -10,9 +10,9 @@ import pytest
 from not_tested import not_tested
 from nvml_host import PROCESS, until
 
-from devherd.health.sources.nvml import answer as nvml_answer
-from devherd.scanner.requests import Requests
+from devherd.scanner.round import SourceRequests
 from devherd.settings import Settings
+from devherd.sources.nvml import session as nvml_answer
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
@@ -50,11 +50,11 @@ def test_a_process_that_nothing_can_end_gives_up_and_is_there_until_the_kernel_l
     settings = Settings(run_dir=tmp_path / "run")
     settings.run_dir.mkdir()
     request = {"driver_root": str(root), "patience_seconds": 0.1}
-    Requests(settings).publish({"nvml": json.dumps(request)}, {})
+    SourceRequests(settings).publish({"nvml": json.dumps(request)})
     enter = ["nsenter", f"--target={server.pid}", "--user", "--mount", "--preserve-credentials", "--wdns=/"]
 
     def answer() -> nvml_answer.Answer:
-        return nvml_answer.read(settings.nvml_answer_file)
+        return nvml_answer.read_answer(settings.nvml_answer_file)
 
     tell(server, "hang")
     with subprocess.Popen([*enter, sys.executable, "-c", PROCESS, str(settings.run_dir), ""]) as asking:

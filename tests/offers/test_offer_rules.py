@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd._native import Device, Fact, NaturalKey
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey, Entry
 from devherd.offers import rules
-from devherd.offers.device_plugin import Resources, resources
+from devherd.offers.device_plugin import DevicePluginOffers, device_plugin_offers
 from devherd.proto import spool_pb2
-from devherd.spool.listing import listed, size_of
+from devherd.spool import listed, size_of
 
 
 def entry(
@@ -44,14 +45,14 @@ def built(
     config: dict | None = None,
     verdicts: dict[DeviceKey, Verdict] | None = None,
     edits: FakeEdits | None = None,
-) -> Resources:
+) -> DevicePluginOffers:
     made = resolve(Config.model_validate(config or {}))
     offers = rules.arrange(made, entries)
-    return resources(offers, lambda *_: edits or FakeEdits(), made.mps_root or "").judged(verdicts or {})
+    return device_plugin_offers(offers, lambda *_: edits or FakeEdits(), made.mps_root or "").judged(verdicts or {})
 
 
-def ids(result: Resources) -> dict[str, list[str]]:
-    return {resource.name: [device_id for device_id, _ in listed(resource)] for resource in result.resources}
+def ids(result: DevicePluginOffers) -> dict[str, list[str]]:
+    return {resource.name: [device_id for device_id, _ in listed(resource)] for resource in result.offers}
 
 
 def test_without_rules_each_device_goes_under_its_vendors_own_name():
@@ -118,7 +119,7 @@ def test_replicas_share_a_device_and_carry_its_health_and_facts():
     verdicts = {("nvidia", "", "a"): Verdict(("xid",), ("link-degraded",))}
     rules = [{"sharing": {"replicas": 2, "rename": "nvidia.com/gpu.shared", "fail_requests_greater_than_one": True}}]
 
-    [resource] = built([entry("a", model="H200")], {"resources": rules}, verdicts).resources
+    [resource] = built([entry("a", model="H200")], {"resources": rules}, verdicts).offers
 
     assert (resource.name, resource.fail_requests_greater_than_one) == ("nvidia.com/gpu.shared", True)
     assert [
@@ -141,15 +142,15 @@ def test_one_name_may_hold_shared_and_whole_gpus():
     result = built(gpus, {"resources": rules})
 
     assert ids(result) == {"nvidia.com/gpu": ["a::0", "a::1", "c"], "nvidia.com/gpu.shared": ["b::0", "b::1", "b::2"]}
-    assert [one.preferred for one in result.resources] == [spool_pb2.DISTRIBUTED, spool_pb2.DISTRIBUTED]
+    assert [one.preferred for one in result.offers] == [spool_pb2.DISTRIBUTED, spool_pb2.DISTRIBUTED]
 
 
 def test_replicas_of_amd_gpus_are_spread_over_the_gpus():
     """Aligned would give a container two replicas of one partition, which bring no more than one."""
     gpus = [entry(gpu, "amd.com/gpu", "amd") for gpu in ("0000:05:00.0", "0000:27:00.0")]
 
-    [whole] = built(gpus).resources
-    [shared] = built(gpus, {"resources": [{"sharing": {"replicas": 2}}]}).resources
+    [whole] = built(gpus).offers
+    [shared] = built(gpus, {"resources": [{"sharing": {"replicas": 2}}]}).offers
 
     assert (whole.preferred, shared.preferred) == (spool_pb2.ALIGNED, spool_pb2.DISTRIBUTED)
 
@@ -167,7 +168,7 @@ def test_replicas_tell_where_their_device_is():
     """Topology is theirs too, and written once for all of them."""
     gpu = entry("a", more={"numa_nodes": [1], "distances": {"0000:3b:00.0": 7}})
 
-    [resource] = built([gpu], {"resources": [{"sharing": {"replicas": 3}}]}).resources
+    [resource] = built([gpu], {"resources": [{"sharing": {"replicas": 3}}]}).offers
 
     assert [list(device.numa_nodes) for _, device in listed(resource)] == [[1]] * 3
     assert [dict(device.distances) for _, device in listed(resource)] == [{"0000:3b:00.0": 7}] * 3
@@ -180,7 +181,7 @@ MPS_CONFIG = {"vendors": {"nvidia": {"mps_root": "/run/nvidia/mps"}}, "resources
 
 def test_mps_tells_each_container_where_the_control_daemon_of_its_resource_is():
     """The resource's final name is in the paths; a container may have one replica only, unless that is turned off."""
-    [resource] = built([entry("a", compute_capability="9.0")], MPS_CONFIG).resources
+    [resource] = built([entry("a", compute_capability="9.0")], MPS_CONFIG).offers
 
     assert (resource.name, resource.fail_requests_greater_than_one) == ("nvidia.com/gpu.shared", True)
     assert [device_id for device_id, _ in listed(resource)] == ["a::0", "a::1", "a::2", "a::3"]
@@ -205,7 +206,7 @@ def test_whether_several_replicas_are_refused_depends_on_the_strategy_unless_it_
     """As in the vendor's plugin: by default MPS refuses, time slices do not."""
     sharing = {"strategy": strategy, "replicas": 2, "fail_requests_greater_than_one": given}
 
-    [resource] = built([entry("a")], MPS_CONFIG | {"resources": [{"sharing": sharing}]}).resources
+    [resource] = built([entry("a")], MPS_CONFIG | {"resources": [{"sharing": sharing}]}).offers
 
     assert resource.fail_requests_greater_than_one is refuses
 
@@ -220,7 +221,7 @@ def test_whether_several_replicas_are_refused_depends_on_the_strategy_unless_it_
 )
 def test_more_than_one_device_is_refused_without_replicas_only_where_it_is_said_w4(sharing, refuses):
     """For the shares of a vendor's own plugin, which are devices here."""
-    [resource] = built([entry("a")], MPS_CONFIG | {"resources": [{"sharing": sharing}]}).resources
+    [resource] = built([entry("a")], MPS_CONFIG | {"resources": [{"sharing": sharing}]}).offers
     assert resource.fail_requests_greater_than_one is refuses
 
 
@@ -231,7 +232,7 @@ def test_mps_counts_volta_as_new(capability, replicas):
 
     result = built([gpu], MPS_CONFIG | {"resources": [{"sharing": MPS | {"replicas": 20}}]})
 
-    assert size_of(result.resources[0]) == replicas
+    assert size_of(result.offers[0]) == replicas
     assert [problem.error for problem in result.problems] == (
         ["MPS serves at most 16 clients on a GPU of compute capability 6.1: replicas limited to 16"]
         if replicas == 16
@@ -263,7 +264,7 @@ def test_edits_are_asked_for_under_the_name_that_pods_ask_for():
         return FakeEdits()
 
     made = resolve(Config.model_validate({"resources": [{"match": {"id": "a"}, "name": "x.com/y"}]}))
-    resources(rules.arrange(made, [entry("a"), entry("b")]), edits_of, "")
+    device_plugin_offers(rules.arrange(made, [entry("a"), entry("b")]), edits_of, "")
 
     assert asked == [("b", "nvidia.com/gpu"), ("a", "x.com/y")]
 
@@ -280,8 +281,8 @@ def test_a_cdi_name_that_no_runtime_accepts_is_left_out_and_told():
 
     result = built([entry("MIG-GPU-1/1/0")], edits=edits)
 
-    assert list(result.resources[0].devices[0].edits.cdi_devices) == ["v.com/gds=all"]
-    assert dict(result.resources[0].devices[0].edits.annotations) == {"cdi.k8s.io/x": "v.com/gds=all"}
+    assert list(result.offers[0].devices[0].edits.cdi_devices) == ["v.com/gds=all"]
+    assert dict(result.offers[0].devices[0].edits.annotations) == {"cdi.k8s.io/x": "v.com/gds=all"}
     assert result.problems[0].error == "is allocated without CDI: not a valid CDI name: v.com/gpu=MIG-GPU-1/1/0"
 
 
@@ -306,7 +307,7 @@ def test_an_id_that_moved_to_another_card_is_no_duplicate():
     gone = replace(entry("a", "x.com/y", "simulated"), gone_since=1.0)
     result = built([entry("a", "x.com/y", "generic"), gone])
 
-    [resource] = result.resources
+    [resource] = result.offers
     assert [device.vendor for device in resource.devices] == ["generic"]
     assert result.problems == []
 
@@ -315,7 +316,7 @@ def test_more_devices_than_fit_one_message_are_capped_and_told():
     """The kubelet ends a stream whose list is larger than 4 MiB."""
     result = built([entry(f"{number:040}") for number in range(80_000)])
 
-    [resource] = result.resources
+    [resource] = result.offers
     assert 40_000 < len(resource.devices) < 79_137
     assert "do not fit" in result.problems[0].error
 
@@ -326,7 +327,7 @@ def test_replicas_that_do_not_fit_are_left_out_of_the_last_device():
 
     result = built(gpus, {"resources": [{"sharing": {"replicas": 10_000}}]})
 
-    [resource] = result.resources
+    [resource] = result.offers
     fitting = size_of(resource)
     assert 10_000 < fitting < 20_000
     assert [device.replicas for device in resource.devices] == [10_000, fitting - 10_000]
@@ -338,7 +339,7 @@ def test_replicas_that_do_not_fit_are_left_out_of_the_last_device():
 
 def test_preferences_reach_the_child_that_answers():
     """`preferred` is a property of the resource."""
-    [resource] = built([entry("a")], {"resources": [{"preferred": "none"}]}).resources
+    [resource] = built([entry("a")], {"resources": [{"preferred": "none"}]}).offers
 
     assert resource.preferred == spool_pb2.NONE
 
@@ -362,7 +363,7 @@ def test_every_device_is_advertised_or_told_as_a_problem(devices, replicas):
         [entry(device, name) for device, name in devices.items()], {"resources": [{"sharing": {"replicas": replicas}}]}
     )
 
-    shown = [device.id for resource in result.resources for _, device in listed(resource)]
+    shown = [device.id for resource in result.offers for _, device in listed(resource)]
     told = {problem.device for problem in result.problems}
     assert sorted(shown) == sorted(device for device in devices.keys() - told for _ in range(replicas))
     assert told == {device for device, name in devices.items() if name == "bad"}

@@ -8,7 +8,7 @@ from not_tested import not_tested
 from playwright.async_api import expect
 
 from devherd.proto.health_pb2 import UNHEALTHY, WARN, Held, SourceState, Verdict
-from devherd.proto.spool_pb2 import Child, Device, Edits, Node, Problem, Resource
+from devherd.proto.spool_pb2 import Child, Device, Edits, Node, Offer, Problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -40,9 +40,9 @@ def everything(instance):
     )
     sibling = Device(id="MIG-1", vendor="nvidia", card="c", replicas=4)
     slow = Device(id="GPU-2", vendor="nvidia", warnings=["link-degraded"])
-    instance.put(Resource(name="nvidia.com/gpu", vendor="nvidia", devices=[lost, sibling, slow]))
+    instance.put(Offer(name="nvidia.com/gpu", vendor="nvidia", devices=[lost, sibling, slow]))
     instance.put_state("nvidia.com/gpu", registered=True, registered_timestamp_seconds=1_000_000_000)
-    instance.put(Resource(name="rdma/hca", vendor="rdma", devices=[Device(id="mlx5_0")]))
+    instance.put(Offer(name="rdma/hca", vendor="rdma", devices=[Device(id="mlx5_0")]))
     instance.put_scan(Problem(vendor="nvidia", path="/sys/x", error="no such thing", device="GPU-3"))
     verdict = Verdict(vendor="nvidia", card="c", device="GPU-1", frozen="asleep", held=[held, warned, over])
     instance.put_verdict(verdict, SourceState(source="nvml", failed="no library"))

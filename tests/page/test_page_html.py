@@ -13,23 +13,23 @@ from devherd.exporter.status_page import device
 from devherd.exporter.status_page.page import render
 from devherd.exporter.status_page.resources import MOST_RESOURCES
 from devherd.exporter.status_page.view import View
-from devherd.head import Head
-from devherd.heartbeat import Heartbeats
-from devherd.history.record import Event
-from devherd.instance import Herd
+from devherd.history import Event
+from devherd.instance.read import Herd
+from devherd.process import Heartbeats
 from devherd.proto.health_pb2 import UNHEALTHY, WARN, Held, SourceState, Verdict
 from devherd.proto.spool_pb2 import (
+    Address,
     Child,
     Configuration,
     Device,
     Edits,
+    Instance,
     Node,
+    Offer,
     Problem,
-    Resource,
     ResourceState,
     ScanSummary,
 )
-from devherd.served import Address
 
 
 class Beating(Heartbeats):
@@ -42,7 +42,7 @@ class Beating(Heartbeats):
 HEARTBEATS = Beating(1)
 
 
-HEAD = Head(
+INSTANCE = Instance(
     version="1.2.3",
     revision="0123abc",
     pid=4711,
@@ -89,7 +89,7 @@ def page_called(name):
     held = Held(source=name, reason=name, detail=name, file=name, value=name, taken_back_by=name, not_yet=name)
     named = Device(id=name, reasons=[name], edits=Edits(nodes=[Node(host_path=name)]), attributes={"model": name})
     herd = Herd(
-        [Resource(name=name, vendor=name, devices=[named])],
+        [Offer(name=name, vendor=name, devices=[named])],
         {name: ResourceState(name=name, detail=name)},
         ScanSummary(problems=[Problem(vendor=name, path=name, error=name, device=name)]),
         {name: Child(name=name, state=name, pid=1, restarts={name: 1}, last_exit=name)},
@@ -97,7 +97,7 @@ def page_called(name):
         configuration=Configuration(source=name, refusal=name, warnings=[name]),
         verdicts=[Verdict(device=name, held=[held])],
         sources=[SourceState(source=name, failed=name)],
-        head=replace(HEAD, version=name, revision=name, config=name, kubelet_dir=name, registration=name),
+        instance=Instance(version=name, revision=name, config=name, kubelet_dir=name, registration=name),
     )
     happened = [Event(1.0, "verdict", name, name, name), Event(2.0, "process", name, process=name)]
     holder = {"namespace": name, "pod": name, "container": name}
@@ -132,7 +132,7 @@ def test_no_name_changes_the_tags(name):
 
 
 WELL = Herd(
-    [Resource(name="example.com/gpu", devices=[Device(id="0"), Device(id="1")])],
+    [Offer(name="example.com/gpu", devices=[Device(id="0"), Device(id="1")])],
     {"example.com/gpu": ResourceState(name="example.com/gpu", registered=True)},
     ScanSummary(),
     {
@@ -141,9 +141,9 @@ WELL = Herd(
     },
     1,
 )
-GPU_LOST = Resource(name="example.com/gpu", devices=[Device(id="0", reasons=["off-bus"]), Device(id="1")])
-SLOW_LINK = Resource(name="example.com/gpu", devices=[Device(id="0", warnings=["link-degraded"]), Device(id="1")])
-OTHER_LOST = Resource(name="example.com/other", devices=[Device(id="0", reasons=["off-bus"])])
+GPU_LOST = Offer(name="example.com/gpu", devices=[Device(id="0", reasons=["off-bus"]), Device(id="1")])
+SLOW_LINK = Offer(name="example.com/gpu", devices=[Device(id="0", warnings=["link-degraded"]), Device(id="1")])
+OTHER_LOST = Offer(name="example.com/other", devices=[Device(id="0", reasons=["off-bus"])])
 STOPPED = Child(
     name="resource:example.com_gpu", state="STOPPED", started_timestamp_seconds=1, last_exit="exit status 0"
 )
@@ -244,7 +244,7 @@ def test_the_head_says_which_instance_runs_and_since_when():
     """An operator asks that first: there was no uptime, no age of the scan, no configuration."""
     configuration = Configuration(loaded_timestamp_seconds=1_000_000_060)
     page = page_of(
-        replace(WELL, head=HEAD, configuration=configuration, scan=ScanSummary(timestamp_seconds=1_000_000_120))
+        replace(WELL, instance=INSTANCE, configuration=configuration, scan=ScanSummary(timestamp_seconds=1_000_000_120))
     )
     said = "".join(page.texts).partition("Version")[2].partition("live")[0]
     assert said.strip() == (
@@ -307,7 +307,7 @@ def test_every_finding_is_shown_with_its_evidence():
     over = Held(source="kernel-log", reason="pci-aer", is_over=True, count=1)
     verdict = Verdict(vendor="v", card="c", device="0", held=[held, warned, over])
     lost = Device(id="0", vendor="v", card="c", reasons=["xid"])
-    herd = replace(WELL, resources=[Resource(name="example.com/gpu", devices=[lost])], verdicts=[verdict])
+    herd = replace(WELL, resources=[Offer(name="example.com/gpu", devices=[lost])], verdicts=[verdict])
     shown = page_of(herd).of_sections["example.com/gpu"]
     assert "Unhealthy: xid since 2001-09-09 01:46:40Z" in shown
     assert (
@@ -325,7 +325,7 @@ def test_every_finding_is_shown_with_its_evidence():
 def test_a_shared_device_is_one_row():
     """A hundred replicas made a hundred, which said the same."""
     shared = Device(id="0", replicas=100)
-    herd = replace(WELL, resources=[Resource(name="example.com/gpu", devices=[shared])])
+    herd = replace(WELL, resources=[Offer(name="example.com/gpu", devices=[shared])])
     holder = {"namespace": "n", "pod": "p", "container": "c"}
     page = page_of(herd, {("example.com/gpu", f"0::{number}"): [holder] for number in range(30)})
     shown = page.of_sections["example.com/gpu"]
@@ -340,7 +340,7 @@ def many(number, *, facts=0):
     attributes = {f"fact_{number}": "a value" for number in range(facts)}
     devices = [Device(id=f"gpu-{number}", attributes=attributes) for number in range(number)]
     devices[7].reasons.append("xid")
-    return replace(WELL, resources=[Resource(name="example.com/gpu", devices=devices)])
+    return replace(WELL, resources=[Offer(name="example.com/gpu", devices=devices)])
 
 
 def test_a_page_of_ten_thousand_devices_is_small_and_has_the_unhealthy_one_first():
@@ -357,7 +357,7 @@ def test_a_page_of_ten_thousand_devices_is_small_and_has_the_unhealthy_one_first
 
 def named(number, **fields):
     """A resource with one device."""
-    return Resource(name=f"example.com/r{number:05}", devices=[Device(id=f"device-{number}", **fields)])
+    return Offer(name=f"example.com/r{number:05}", devices=[Device(id=f"device-{number}", **fields)])
 
 
 def test_a_page_of_ten_thousand_resources_is_small_and_has_the_unhealthy_one_first():
@@ -365,7 +365,7 @@ def test_a_page_of_ten_thousand_resources_is_small_and_has_the_unhealthy_one_fir
     resources = [named(number) for number in range(9_999)] + [named(9_999, reasons=["xid"])]
     registered = {each.name: ResourceState(name=each.name, registered=True) for each in resources}
     children = {f"resource:{spool.key_of(name)}": Child(state="RUNNING") for name in registered}
-    herd = Herd(resources, registered, ScanSummary(), children, 1, head=HEAD)
+    herd = Herd(resources, registered, ScanSummary(), children, 1, instance=INSTANCE)
 
     body = render(herd, {}, (), HEARTBEATS, View()).body
     assert len(body.encode()) < 300_000
@@ -379,7 +379,7 @@ def test_a_page_of_ten_thousand_resources_is_small_and_has_the_unhealthy_one_fir
     assert ">Next</a>" not in last
     assert "No more resources." in render(herd, {}, (), HEARTBEATS, View(skip=10_000)).body
 
-    few = Herd(resources[-50:], registered, ScanSummary(), children, 1, head=HEAD)
+    few = Herd(resources[-50:], registered, ScanSummary(), children, 1, instance=INSTANCE)
     assert list(page_of(few, {}).of_sections)[-50:] == [each.name for each in few.resources]
 
 
@@ -407,7 +407,7 @@ def test_each_device_is_on_one_of_the_pages_that_follow_each_other():
     assert sorted(seen) == sorted(f"example.com/gpu/gpu-{number}" for number in range(1_000))
 
 
-NVIDIA = Resource(
+NVIDIA = Offer(
     name="nvidia.com/gpu",
     devices=[
         Device(id="GPU-1", card="0000:3b:00.0", attributes={"model": "NVIDIA H200"}),

@@ -6,19 +6,19 @@ from unittest import mock
 
 import pytest
 
-from devherd import head, spool
-from devherd import instance as instance_module
-from devherd.exporter.status_page import made_pages
-from devherd.exporter.status_page.made_pages import MOST_VIEWS, MadePages
+from devherd import spool
+from devherd.exporter.status_page import page as page_module
+from devherd.exporter.status_page.page import MOST_VIEWS, MadePages
 from devherd.exporter.status_page.view import View
-from devherd.heartbeat import Heartbeats
-from devherd.history.record import History
+from devherd.history import History
+from devherd.instance.read import read_instance
+from devherd.process import Heartbeats
 from devherd.proto.health_pb2 import Held, Verdict
-from devherd.proto.spool_pb2 import Child, Configuration, Device, Problem, Resource
+from devherd.proto.spool_pb2 import Child, Configuration, Device, Offer, Problem
 from devherd.settings import Settings
 
-GPU = Resource(name="example.com/gpu", vendor="simulated", devices=[Device(id="0"), Device(id="1")])
-LOST = Resource(name="example.com/gpu", vendor="simulated", devices=[Device(id="0", reasons=["xid"]), Device(id="1")])
+GPU = Offer(name="example.com/gpu", vendor="simulated", devices=[Device(id="0"), Device(id="1")])
+LOST = Offer(name="example.com/gpu", vendor="simulated", devices=[Device(id="0", reasons=["xid"]), Device(id="1")])
 
 
 def test_the_page_shows_the_instance(instance):
@@ -90,7 +90,7 @@ def test_the_page_is_compressed_for_who_takes_that(instance):
 def test_views_have_pages_of_their_own(instance):
     """By the query of the address."""
     instance.put(GPU)
-    instance.put(Resource(name="example.com/nic", devices=[Device(id="eth0")]))
+    instance.put(Offer(name="example.com/nic", devices=[Device(id="eth0")]))
     instance.start()
 
     whole, gpus, none = (instance.ask(f"/{query}")[2] for query in ("", "?resource=example.com/gpu", "?filter=nothing"))
@@ -108,7 +108,7 @@ def pages(instance):
     instance.put_scan(timestamp_seconds=1.0)
     heartbeats = Heartbeats(2)
     heartbeats.beat(1)
-    with mock.patch.object(made_pages, "render", side_effect=made_pages.render) as render:
+    with mock.patch.object(page_module, "render", side_effect=page_module.render) as render:
         yield MadePages(Settings(run_dir=instance.run_dir), heartbeats), render
 
 
@@ -143,7 +143,7 @@ def happen(instance):
 
 
 def doubt(instance):
-    spool.write(instance.run_dir / "doubts.pb", Configuration(warnings=["a name matches nothing"]))
+    spool.write(instance.run_dir / "config-warnings.pb", Configuration(warnings=["a name matches nothing"]))
 
 
 HELD = Verdict(device="0", held=[Held(reason="xid", source="kernel-log")])
@@ -153,7 +153,7 @@ HELD = Verdict(device="0", held=[Held(reason="xid", source="kernel-log")])
     "change",
     [
         lambda instance: instance.put(LOST),
-        lambda instance: instance.put(Resource(name="example.com/nic")),
+        lambda instance: instance.put(Offer(name="example.com/nic")),
         lambda instance: instance.take_away(GPU.name),
         lambda instance: instance.put_state(GPU.name, registered=True),
         lambda instance: instance.put_verdict(HELD),
@@ -179,12 +179,12 @@ def test_each_file_that_an_instance_is_read_from_is_looked_at(instance, pages):
     with (
         mock.patch.object(spool, "read_or_empty", side_effect=spool.read_or_empty) as one,
         mock.patch.object(spool, "read_all", side_effect=spool.read_all) as all_of,
-        mock.patch.object(head, "read", side_effect=head.read) as heads,
+        mock.patch.object(spool, "read", side_effect=spool.read) as whole,
     ):
-        instance_module.read(settings)
-    files = {call.args[0] for call in (*one.mock_calls, *heads.mock_calls)}
+        read_instance(settings)
+    files = {call.args[0] for call in (*one.mock_calls, *whole.mock_calls)}
     files |= {spool.path_of(call.args[0], "new") for call in all_of.mock_calls}
-    assert {settings.doubts_file, settings.instance_file, settings.children_file} < files
+    assert {settings.config_warnings_file, settings.instance_file, settings.children_file} < files
     counts = {settings.scanner_state_file, settings.counts_file, spool.path_of(settings.findings_directory, "nvml")}
     for file in files - counts - {settings.scan_file}:
         before = list(made._state())

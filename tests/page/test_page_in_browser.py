@@ -10,8 +10,8 @@ import socket
 import pytest
 from playwright.async_api import expect
 
-from devherd.history.record import History
-from devherd.proto.spool_pb2 import Child, Device, Resource
+from devherd.history import History
+from devherd.proto.spool_pb2 import Child, Device, Offer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -30,10 +30,10 @@ def gpus(*lost, number=4):
         )
         for each in range(number)
     ]
-    return Resource(name=NAME, vendor="nvidia", devices=devices)
+    return Offer(name=NAME, vendor="nvidia", devices=devices)
 
 
-NICS = Resource(name="rdma/hca", vendor="rdma", devices=[Device(id=f"mlx5_{each}") for each in range(2)])
+NICS = Offer(name="rdma/hca", vendor="rdma", devices=[Device(id=f"mlx5_{each}") for each in range(2)])
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_folds_focus_selection_and_place_stay_when_the_page_changes(served
     assert await page.evaluate("document.activeElement.hash") == f"#{NAME}/GPU-3"
 
     before = await fact.bounding_box()
-    served.put(Resource(name="amd.com/gpu", devices=[Device(id="card0", reasons=["wedged"])]))
+    served.put(Offer(name="amd.com/gpu", devices=[Device(id="card0", reasons=["wedged"])]))
     await turn(page)
     await expect(section(page, "amd.com/gpu")).to_contain_text("wedged")
     assert await page.evaluate("scrollY") > 0
@@ -170,7 +170,7 @@ async def test_a_link_to_a_device_unfolds_it(served, window):
     await expect(device(page, "GPU-3").locator(".facts")).to_be_visible()
     await expect(device(page, "GPU-3").locator("summary")).to_be_focused()
 
-    served.put(Resource(name="rdma/hca", devices=[Device(id="mlx5_0", reasons=["port-down"])]))
+    served.put(Offer(name="rdma/hca", devices=[Device(id="mlx5_0", reasons=["port-down"])]))
     await turn(page)
     await page.get_by_role("link", name="rdma/hca: 1 of 1 device unhealthy (port-down)").click()
     await expect(section(page, "rdma/hca").locator(".devices")).to_be_visible()
@@ -302,7 +302,7 @@ async def test_everything_can_be_reached_and_done_by_keyboard(served, window):
 async def test_a_resource_with_many_devices_is_fetched_when_it_is_unfolded(served, window):
     """And stays up to date then; the first page is small."""
     served.put(gpus(number=5_000))
-    served.put(Resource(name="amd.com/gpu", devices=[Device(id=f"card{each}") for each in range(3_000)]))
+    served.put(Offer(name="amd.com/gpu", devices=[Device(id=f"card{each}") for each in range(3_000)]))
     page = await window(served.url)
     rows = section(page).locator(".devices > li")
     before = await rows.count()
@@ -329,7 +329,7 @@ async def test_a_link_to_a_device_that_the_first_page_has_no_room_for_finds_it(s
 async def test_a_link_to_a_resource_that_the_first_page_has_no_room_for_finds_it(served, window):
     """And to its device; from elsewhere, or from a page on which a filter hides it."""
     for number in range(150):
-        served.put(Resource(name=f"example.com/r{number:03}", devices=[Device(id="0", attributes={"slot": "7"})]))
+        served.put(Offer(name=f"example.com/r{number:03}", devices=[Device(id="0", attributes={"slot": "7"})]))
     far = "example.com/r149"
     page = await window(served.url)
     await expect(page.locator(".resource")).to_have_count(100)
@@ -380,7 +380,7 @@ async def test_nothing_is_cut_off_at_the_side(served, window, width):
     history.note("verdict", f"Healthy (warning: pci-aer): {path}", resource_name=NAME, device_id="GPU-1")
     assert history.keep()
     served.put(gpus(2))
-    served.put(Resource(name=f"fpga.intel.com/af-695.d84.{'x' * 43}", devices=[Device(id="dfl-port.0")]))
+    served.put(Offer(name=f"fpga.intel.com/af-695.d84.{'x' * 43}", devices=[Device(id="dfl-port.0")]))
     page = await window(served.url, viewport={"width": width, "height": 800})
     await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     await expect(page.get_by_text("aer_dev_nonfatal")).to_be_visible()

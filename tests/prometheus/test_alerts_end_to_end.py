@@ -5,7 +5,6 @@ The first test prints when each on the way knew it; with DEVHERD_ALERT_ROUNDS=8 
 
 import asyncio
 import os
-import random
 import shlex
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import time
 
 import pytest
 from monitoring import NODE, SCRAPE_SECONDS
+from seeds import random_of
 from way_of_an_alert import Way, table
 
 from devherd_sim.node import faults
@@ -62,8 +62,9 @@ async def test_an_alert_arrives_when_a_device_fails_and_is_resolved_when_it_reco
 
 async def one_device_fails_and_recovers(testbed, monitoring, address):
     """Its alert arrives with everything in it, and ends; when each on the way knew."""
+    moment = random_of(address)
     known = {alert["labels"].get("device") for _, alert in monitoring.receiver.received}
-    await asyncio.sleep(random.uniform(0, SCRAPE_SECONDS))  # at any moment between two scrapes, not just after one
+    await asyncio.sleep(moment.uniform(0, SCRAPE_SECONDS))  # at any moment between two scrapes, not just after one
     way = Way(testbed, monitoring)
     began = time.monotonic()
     await asyncio.to_thread(faults.inject, testbed.node, "xid", address)

@@ -14,7 +14,7 @@ import pytest
 from monitoring import DEPLOY, ROOT
 from test_alerts_end_to_end import GPU, devherd
 
-from devherd.exporter import observed
+from devherd.exporter import declarations
 from devherd_sim.kubelet.pod import ContainerSpec, Pod
 from devherd_sim.node import faults
 from devherd_sim.node.amd import AmdSpec
@@ -168,8 +168,8 @@ def test_every_panel_has_a_place_of_its_own():
 def test_every_family_of_gauges_is_on_the_dashboard():
     """But for those that say the same in another way, and the exporter's own process."""
     asked = set(re.findall(r"devherd_\w+", json.dumps(DASHBOARD)))
-    shown = {each.name for each in observed.ALL if {each.name, f"{each.name}_total"} & asked}
-    missing = {each.name for each in observed.ALL if not each.name.startswith("process_")} - shown
+    shown = {each.name for each in declarations.ALL if {each.name, f"{each.name}_total"} & asked}
+    missing = {each.name for each in declarations.ALL if not each.name.startswith("process_")} - shown
     assert missing == {
         "devherd_device_healthy",
         "devherd_scan_problems",

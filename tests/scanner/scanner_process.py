@@ -4,15 +4,14 @@ import sys
 from pathlib import Path
 
 from devherd import log
-from devherd.child import Child
-from devherd.heartbeat import Heartbeats
+from devherd.process import Child, Heartbeats
 from devherd.settings import Settings
 
 if __name__ == "__main__":
     settings = Settings(run_dir=Path(sys.argv[1]))
     log.configure("scanner", "info", "text")
 
-    from devherd.scanner import main as scanner
+    from devherd.scanner import loop as scanner
 
     heartbeats = Heartbeats(1)
     sys.exit(scanner.main(Child("scanner", settings, heartbeats, heartbeats.claim())))

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from devherd import spool
-from devherd.config import load, resolve
+from devherd.config.loader import load
+from devherd.config.resolution import resolve
 from devherd.proto import health_pb2
 from devherd.scanner.round import Round
 from devherd_sim.node import faults

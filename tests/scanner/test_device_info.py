@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.proto import spool_pb2
 from devherd.scanner.round import Round
 from devherd.spool import read_or_empty
@@ -110,6 +111,6 @@ def test_a_file_that_cannot_be_written_is_a_problem_and_the_functions_are_offere
     [problem] = summary.problems
     assert (problem.vendor, problem.path) == ("rdma", "a.b/c_d")
     assert "device.json cannot be written: Not a directory" in problem.error
-    [resource] = work.pipeline.resources().resources
+    [resource] = work.pipeline.offers().offers
     assert [device.id for device in resource.devices] == FUNCTIONS
     assert {tuple(device.reasons) for device in resource.devices} == {()}

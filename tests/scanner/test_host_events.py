@@ -8,7 +8,7 @@ from not_tested import not_tested
 
 from devherd._native import DirectoryWatch, KernelLog
 from devherd.scanner.host_events import HostEvents, is_relevant
-from devherd_sim.node.kernel_log import KernelLog as SimulatedKernelLog
+from devherd_sim.node.kernel_events import KernelLog as SimulatedKernelLog
 
 
 class FakeUevents:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 
 from devherd._native import Device, Fact, Finding, HostPath, NotExamined, Platform, Problem
-from devherd.inventory import Inventory
+from devherd.inventory import Inventory, inventory_of, message_of
 from devherd.proto import devices_pb2
-from devherd.scanner.devices_file import inventory_of, message_of
 
 PORT = ("intel-fpga", "0000:81:00.0", "dfl-port.0")
 CRYPTO, CODEC = "fpga.intel.com/crypto", "fpga.intel.com/codec"

@@ -4,13 +4,16 @@ import json
 import logging
 import time
 
+import offered
 import pytest
 
-from devherd import counted, spool
-from devherd.config import load, resolve
+from devherd import counters, spool
+from devherd.config.loader import load
+from devherd.config.resolution import resolve
 from devherd.proto import health_pb2, spool_pb2
-from devherd.scanner import kernel_log
+from devherd.scanner import host_events
 from devherd.scanner.round import Round
+from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -44,7 +47,7 @@ class Node:
 
     def hear(self) -> "Node":
         """What waits in the log is taken in, and published."""
-        while self.round.hear():
+        while self.round.read_kernel_log():
             pass
         self.round.publish()
         return self
@@ -64,9 +67,9 @@ class Node:
         )
 
     def words(self) -> dict[str, list[str]]:
-        """Reasons and warnings of every device that has some, as the kubelet's child gets them."""
-        found = spool.read_all(self.settings.resources_directory, spool_pb2.Resource)
-        devices = [device for _, resource in found for device in resource.devices]
+        """Reasons and warnings of every device that has some, as it is offered."""
+        found = offered.offers_in(self.settings.run_dir).values()
+        devices = [device for offer in found for device in offer.devices]
         return {
             device.id: [*device.reasons, *device.warnings] for device in devices if device.reasons or device.warnings
         }
@@ -127,28 +130,28 @@ def test_a_restarted_scanner_doubles_nothing_and_loses_nothing(node):
     assert node.start().held() == before
     node.xid("79, printed while no scanner runs")
     assert ("xid", "79", 3) in node.start().held()
-    assert node.counted(counted.XIDS) == {("79",): 3, ("31",): 1}
+    assert node.counted(counters.XIDS) == {("79",): 3, ("31",): 1}
 
 
 def test_records_that_nobody_could_read_in_time_are_counted(node):
     """The ring came round."""
     node.log.write_all(["x"] * 100)
     node.hear()
-    assert node.counted(counted.KERNEL_LOG_LOST) == {(): 0}
+    assert node.counted(counters.KERNEL_LOG_LOST) == {(): 0}
     node.log.write_all(["x"] * 100)
     node.log.overwrite()
     node.hear()
-    assert node.counted(counted.KERNEL_LOG_LOST) == {(): 100}
+    assert node.counted(counters.KERNEL_LOG_LOST) == {(): 100}
 
 
 def test_a_storm_is_taken_in_part_by_part(node, monkeypatch):
     """The scanner beats and looks at devices in between; equal records are one event."""
-    monkeypatch.setattr(kernel_log, "RECORDS_A_ROUND", 100)
+    monkeypatch.setattr(host_events, "RECORDS_A_ROUND", 100)
     address = node.addresses[0].rpartition(".")[0]
     node.log.write_all([f"NVRM: Xid (PCI:{address}): 95, pid=1, Uncontained: x"] * 250)
-    assert [node.round.hear() for _ in range(3)] == [True, True, False]
+    assert [node.round.read_kernel_log() for _ in range(3)] == [True, True, False]
     assert node.hear().held() == [("xid", "95", 250)]
-    assert node.counted(counted.XIDS) == {("95",): 250}
+    assert node.counted(counters.XIDS) == {("95",): 250}
 
 
 def test_xids_that_follow_from_others_are_only_counted(node):
@@ -156,7 +159,7 @@ def test_xids_that_follow_from_others_are_only_counted(node):
     node.xid("45, pid=9, name=x, Ch 00000001, caused by previous Xid 31")
     node.xid("149, NETIR_LINK_EVT Nonfatal XC0 i0 Link 08 (0x004505c6 0x0 0x0 0x0 0x0)")
     assert node.hear().held() == []
-    assert node.counted(counted.XIDS) == {("45",): 1, ("149",): 1}
+    assert node.counted(counters.XIDS) == {("45",): 1, ("149",): 1}
 
 
 def test_an_xid_of_a_mig_instance_is_held_against_that_instance_alone(tmp_path):
@@ -179,14 +182,14 @@ def test_what_is_said_of_a_gpu_before_a_scan_finds_it_is_held_against_it_then(tm
     node = Node(tmp_path, "nvidia-8")
     late, other = node.addresses[4:6]
     for address in (late, other):
-        node.node.nvidia.unbind(address)
+        faults.inject(node.node, "unbind", address)
     node.start()
     node.xid("119, Timeout waiting for RPC from GSP", gpu=4)
     node.xid("119, Timeout waiting for RPC from GSP", gpu=5)
     node.log.write(f"pci {other}: [10de:2330] type 00 class 0x030200")
     assert node.hear().words() == {}
     for address in (late, other):
-        node.node.nvidia.bind(address)
+        faults.clear(node.node, "unbind", address)
     node.round.scan()
     assert (node.hear().held(), len(node.words())) == ([("xid", "119", 1)], 1)
     node.round.scan()

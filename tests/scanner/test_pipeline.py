@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 from remembered import remembered
 
-from devherd import inventory_json
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.instance import inventory_json
+from devherd.scanner.once import scan_once
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.scan_once import scan_once
+from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -18,15 +20,15 @@ def scanned(node: SimulatedNode) -> dict[str, tuple[list[str], list[str]]]:
     """Device id → reasons, warnings."""
     report = scan_once(resolve(Config(host_root=node.root)))
     assert report.problems == []
-    devices = (device for one in report.resources for device in one.devices)
+    devices = (device for one in report.offers for device in one.devices)
     return {device.id: (list(device.reasons), list(device.warnings)) for device in devices}
 
 
 def test_a_single_scan_tells_what_the_first_look_of_an_instance_would_find(tmp_path):
     """Of an error that is set nobody knows since when: a warning, as for an instance that is started now."""
     node = SimulatedNode.create(tmp_path / "node", preset("fpga-opae-2"))
-    node.fail_port("intel-fpga-port.0")
-    node.remove_node("intel-fpga-port.1")
+    faults.inject(node, "fpga-errors", "intel-fpga-port.0")
+    faults.inject(node, "node", "intel-fpga-port.1")
 
     assert scanned(node) == {
         "intel-fpga-port.0": ([], ["port-error"]),
@@ -43,7 +45,7 @@ def test_a_scan_changes_nothing_on_the_host(tmp_path):
         resolve(Config.model_validate({"host_root": node.root, "vendors": {"intel_fpga": {"mode": "region"}}}))
     )
 
-    assert [device.id for one in report.resources for device in one.devices] == ["dfl-fme.0"]
+    assert [device.id for one in report.offers for device in one.devices] == ["dfl-fme.0"]
     assert sorted(node.root.rglob("*")) == before
 
 
@@ -70,7 +72,7 @@ def test_what_is_told_is_plain_json(tmp_path):
     node = SimulatedNode.create(tmp_path / "node", preset("fpga-1"))
     report = scan_once(resolve(Config(host_root=node.root)))
 
-    told = inventory_json.inventory_json(report.resources, report.problems, report.duration_seconds)
+    told = inventory_json.inventory_json(report.offers, report.problems, report.duration_seconds)
 
     assert json.loads(json.dumps(told)) == told
 
@@ -83,7 +85,7 @@ def test_two_resources_may_list_the_same_path(tmp_path):
 
     report = scan_once(resolve(Config.model_validate({"host_root": node.root, "generic": generic})))
 
-    ids = {one.name: [device.id for device in one.devices] for one in report.resources}
+    ids = {one.name: [device.id for device in one.devices] for one in report.offers}
     assert report.problems == []
     assert set(ids) == {"squat.ai/kvm", "devic.es/kvm"}
     assert ids["squat.ai/kvm"] == ids["devic.es/kvm"]
@@ -105,7 +107,7 @@ def test_a_cdi_spec_that_cannot_be_written_is_a_problem_that_names_the_file(tmp_
 
     pipeline.scan(0.0)
 
-    [resource] = pipeline.resources().resources
+    [resource] = pipeline.offers().offers
     assert [list(device.reasons) for device in resource.devices] == [["cdi-unwritable"]]
     [problem] = pipeline.problems
     assert (problem.device, problem.path) == ("dfl-fme.0", str(cdi))
@@ -121,7 +123,7 @@ def test_another_mode_leaves_the_cdi_specs_that_running_pods_hold(tmp_path):
     pipeline.reconfigure(resolve(Config(host_root=tmp_path / "node")))
     pipeline.scan(1.0)
 
-    assert [device.id for one in pipeline.resources().resources for device in one.devices] == ["dfl-port.0"]
+    assert [device.id for one in pipeline.offers().offers for device in one.devices] == ["dfl-port.0"]
     assert spec.exists()
 
 
@@ -138,11 +140,11 @@ def test_a_restarted_scanner_forgets_a_card_that_went_meanwhile_with_its_cdi_spe
 
     after = Pipeline(before.config, inventory=known)
     after.scan(0.0)
-    assert [list(device.reasons) for one in after.resources().resources for device in one.devices] == [["gone"]]
+    assert [list(device.reasons) for one in after.offers().offers for device in one.devices] == [["gone"]]
     assert (tmp_path / REGION_SPEC).exists()
     after.scan(1000.0)
 
-    assert after.resources().resources == []
+    assert after.offers().offers == []
     assert not (tmp_path / REGION_SPEC).exists()
 
 
@@ -151,7 +153,7 @@ def test_cdi_specs_are_not_told_in_the_spool(tmp_path):
     pipeline = region_pipeline(tmp_path)
     pipeline.scan(0.0)
 
-    [resource] = pipeline.resources().resources
+    [resource] = pipeline.offers().offers
 
     assert [list(device.edits.cdi_devices) for device in resource.devices] == [["intel.cdi.k8s.io/fpga=dfl-fme.0"]]
     assert b"crihook" not in resource.SerializeToString()
@@ -201,7 +203,7 @@ def test_an_error_of_a_device_that_was_fine_makes_it_unhealthy_whenever_the_devi
     pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
     pipeline.scan(0.0)
     pipeline.poll(periodic=True)
-    node.fail_port("intel-fpga-port.0")
+    faults.inject(node, "fpga-errors", "intel-fpga-port.0")
     pipeline.poll(periodic=False)
     assert [verdict.reasons for verdict in pipeline.policy.verdicts().values()] == [("port-error",)]
 
@@ -212,9 +214,9 @@ def test_a_look_that_was_not_due_is_no_good_look(tmp_path):
     pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
     pipeline.scan(0.0)
     pipeline.poll(periodic=True)
-    node.fail_port("intel-fpga-port.0")
+    faults.inject(node, "fpga-errors", "intel-fpga-port.0")
     pipeline.poll(periodic=False)
-    node.heal_port("intel-fpga-port.0")
+    faults.clear(node, "fpga-errors", "intel-fpga-port.0")
     polls = 0
     while pipeline.policy.verdicts():
         pipeline.poll(periodic=True)

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from devherd import spool
 from devherd.proto import spool_pb2
-from devherd.scanner.acknowledgements import Acknowledgements
-from devherd.scanner.publisher import Publisher
+from devherd.scanner.publisher import Acknowledgements, Publisher
 
 
 class Herd:
     """The files of a run directory whose supervisor and children do what a test says."""
 
     def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
         self.resources = run_dir / "resources"
         self._state = run_dir / "state"
         self._children_file = run_dir / "children.pb"
@@ -28,7 +28,7 @@ class Herd:
 
     def publisher(self) -> Publisher:
         """Of a scanner that starts."""
-        return Publisher(self.resources, Acknowledgements(self._state, self._children_file))
+        return Publisher(self.run_dir / "offers.pb", self.resources, Acknowledgements(self._state, self._children_file))
 
     def send_lists(self, *keys: str) -> None:
         """The children that run, or those of these resources, send the list of the moment and say so."""
@@ -49,12 +49,14 @@ class Herd:
 
 def publisher_of(directory: Path) -> Publisher:
     """A writer without any children."""
-    return Publisher(directory, Acknowledgements(directory / "no-state", directory / "no-children"))
+    return Publisher(
+        directory.with_suffix(".pb"), directory, Acknowledgements(directory / "no-state", directory / "no-children")
+    )
 
 
-def resource(name: str, *ids: str) -> spool_pb2.Resource:
+def offer(name: str, *ids: str) -> spool_pb2.Offer:
     devices = [spool_pb2.Device(id=name_, vendor="simulated") for name_ in ids]
-    return spool_pb2.Resource(name=name, vendor="simulated", devices=devices)
+    return spool_pb2.Offer(name=name, vendor="simulated", devices=devices)
 
 
 def ids_on_disk(directory) -> dict[str, set[str]]:
@@ -67,8 +69,8 @@ def test_a_resource_has_a_file_for_as_long_as_it_has_devices(tmp_path):
     """The supervisor takes a file that appears for a child to start, one that goes for a child to stop."""
     publisher = publisher_of(tmp_path)
 
-    publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
-    publisher.publish([resource("a.b/y", "1")])
+    publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
+    publisher.publish([offer("a.b/y", "1")])
 
     assert ids_on_disk(tmp_path) == {"a.b_y": {"1"}}
 
@@ -76,10 +78,10 @@ def test_a_resource_has_a_file_for_as_long_as_it_has_devices(tmp_path):
 def test_an_unchanged_resource_is_not_written_again(tmp_path):
     """A rewrite would wake its child for nothing."""
     publisher = publisher_of(tmp_path)
-    publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
+    publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
     before = spool.path_of(tmp_path, "a.b_x").stat().st_ino
 
-    publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "1", "2")])
+    publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "1", "2")])
 
     assert spool.path_of(tmp_path, "a.b_x").stat().st_ino == before
 
@@ -88,10 +90,10 @@ def test_a_device_that_moves_is_in_the_next_resource_once_the_one_before_has_sen
     """The kubelet must never be offered one device twice, however long the child takes."""
     herd = Herd(tmp_path)
     publisher = herd.publisher()
-    publisher.publish([resource("a.b/x", "0", "1"), resource("a.b/y", "2")])
+    publisher.publish([offer("a.b/x", "0", "1"), offer("a.b/y", "2")])
     herd.start()
     herd.send_lists()
-    moved = [resource("a.b/x", "1"), resource("a.b/y", "0", "2")]
+    moved = [offer("a.b/x", "1"), offer("a.b/y", "0", "2")]
 
     for _ in range(3):
         assert not publisher.publish(moved)
@@ -108,10 +110,10 @@ def test_a_device_that_waits_for_its_move_holds_up_no_other(tmp_path):
     """New devices and health of others are written meanwhile."""
     herd = Herd(tmp_path)
     publisher = herd.publisher()
-    publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "2")])
+    publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "2")])
     herd.start()
 
-    assert not publisher.publish([resource("a.b/x"), resource("a.b/y", "0", "2", "3"), resource("a.b/z", "4")])
+    assert not publisher.publish([offer("a.b/x"), offer("a.b/y", "0", "2", "3"), offer("a.b/z", "4")])
 
     assert ids_on_disk(herd.resources) == {"a.b_x": set(), "a.b_y": {"2", "3"}, "a.b_z": {"4"}}
 
@@ -120,11 +122,11 @@ def test_a_device_can_go_back_where_it_came_from_at_any_time(tmp_path):
     """Nobody else was offered it."""
     herd = Herd(tmp_path)
     publisher = herd.publisher()
-    publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
+    publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
     herd.start()
-    assert not publisher.publish([resource("a.b/x"), resource("a.b/y", "0", "1")])
+    assert not publisher.publish([offer("a.b/x"), offer("a.b/y", "0", "1")])
 
-    assert publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
+    assert publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
 
     assert ids_on_disk(herd.resources) == {"a.b_x": {"0"}, "a.b_y": {"1"}}
 
@@ -133,11 +135,11 @@ def test_a_device_of_a_child_that_does_not_run_moves_at_once(tmp_path):
     """The stream ended with the process: the kubelet counts all its devices as Unhealthy."""
     herd = Herd(tmp_path)
     publisher = herd.publisher()
-    publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
+    publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
     herd.start()
     herd.end("a.b_x")
 
-    assert publisher.publish([resource("a.b/x"), resource("a.b/y", "0", "1")])
+    assert publisher.publish([offer("a.b/x"), offer("a.b/y", "0", "1")])
 
     assert ids_on_disk(herd.resources) == {"a.b_x": set(), "a.b_y": {"0", "1"}}
 
@@ -146,10 +148,10 @@ def test_a_device_of_a_removed_resource_moves_when_the_child_has_ended(tmp_path)
     """What the child last said does not count: it has still to send its empty list."""
     herd = Herd(tmp_path)
     publisher = herd.publisher()
-    publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
+    publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
     herd.start()
     herd.send_lists()
-    moved = [resource("a.b/y", "0", "1")]
+    moved = [offer("a.b/y", "0", "1")]
 
     assert not publisher.publish(moved)
     assert ids_on_disk(herd.resources) == {"a.b_y": {"1"}}
@@ -163,11 +165,11 @@ def test_a_resource_that_comes_back_holds_up_nothing_once_its_list_is_sent(tmp_p
     """Whichever process sends it: the one that has not ended yet, or the next one."""
     herd = Herd(tmp_path)
     publisher = herd.publisher()
-    publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
+    publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
     herd.start()
     herd.send_lists()
-    publisher.publish([resource("a.b/y", "0", "1")])
-    wanted = [resource("a.b/x", "2"), resource("a.b/y", "0", "1")]
+    publisher.publish([offer("a.b/y", "0", "1")])
+    wanted = [offer("a.b/x", "2"), offer("a.b/y", "0", "1")]
 
     assert not publisher.publish(wanted)
     assert ids_on_disk(herd.resources) == {"a.b_x": {"2"}, "a.b_y": {"1"}}
@@ -181,9 +183,9 @@ def test_two_devices_that_change_places_meet_nowhere(tmp_path):
     """A swap, too, goes through a moment without either."""
     herd = Herd(tmp_path)
     publisher = herd.publisher()
-    publisher.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
+    publisher.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
     herd.start()
-    swapped = [resource("a.b/x", "1"), resource("a.b/y", "0")]
+    swapped = [offer("a.b/x", "1"), offer("a.b/y", "0")]
 
     assert not publisher.publish(swapped)
     assert ids_on_disk(herd.resources) == {"a.b_x": set(), "a.b_y": set()}
@@ -197,10 +199,10 @@ def test_a_move_outlives_the_writer(tmp_path):
     """A scanner that is killed in the middle of it leaves its successor to wait."""
     herd = Herd(tmp_path)
     before = herd.publisher()
-    before.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
+    before.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
     herd.start()
     herd.send_lists()
-    moved = [resource("a.b/x"), resource("a.b/y", "0", "1")]
+    moved = [offer("a.b/x"), offer("a.b/y", "0", "1")]
     assert not before.publish(moved)
 
     after = herd.publisher()
@@ -216,10 +218,10 @@ def test_a_removal_outlives_the_writer(tmp_path):
     """Also where only a child that still runs says that there was such a resource."""
     herd = Herd(tmp_path)
     before = herd.publisher()
-    before.publish([resource("a.b/x", "0"), resource("a.b/y", "1")])
+    before.publish([offer("a.b/x", "0"), offer("a.b/y", "1")])
     herd.start()
     herd.send_lists()
-    moved = [resource("a.b/y", "0", "1")]
+    moved = [offer("a.b/y", "0", "1")]
     assert not before.publish(moved)
 
     after = herd.publisher()
@@ -232,29 +234,29 @@ def test_a_removal_outlives_the_writer(tmp_path):
 def test_a_writer_that_starts_again_goes_on_from_what_stands_in_the_directory(tmp_path):
     """A restarted scanner neither rewrites nor forgets, and the versions of its lists go on rising."""
     herd = Herd(tmp_path)
-    herd.publisher().publish([resource("a.b/x", "0")])
+    herd.publisher().publish([offer("a.b/x", "0")])
     herd.start()
     before = spool.path_of(herd.resources, "a.b_x").read_bytes()
 
     again = herd.publisher()
 
     assert [found.name for found in again.published] == ["a.b/x"]
-    again.publish([resource("a.b/x", "0")])
+    again.publish([offer("a.b/x", "0")])
     assert spool.path_of(herd.resources, "a.b_x").read_bytes() == before
-    assert not again.publish([resource("a.b/y", "0")])
+    assert not again.publish([offer("a.b/y", "0")])
     assert ids_on_disk(herd.resources) == {}
     herd.end("a.b_x")
-    assert again.publish([resource("a.b/y", "0")])
+    assert again.publish([offer("a.b/y", "0")])
     assert ids_on_disk(herd.resources) == {"a.b_y": {"0"}}
 
 
 def test_a_file_removed_by_someone_else_is_written_again(tmp_path):
     """The spool heals."""
     publisher = publisher_of(tmp_path)
-    publisher.publish([resource("a.b/x", "0")])
+    publisher.publish([offer("a.b/x", "0")])
     spool.path_of(tmp_path, "a.b_x").unlink()
 
-    publisher.publish([resource("a.b/x", "0")])
+    publisher.publish([offer("a.b/x", "0")])
 
     assert ids_on_disk(tmp_path) == {"a.b_x": {"0"}}
 
@@ -275,13 +277,11 @@ def test_no_sequence_of_moves_ever_shows_the_kubelet_a_device_twice(tmp_path_fac
     """Whatever is asked for and whoever is slow: what the children last sent has no device twice, and all get there."""
     herd = Herd(tmp_path_factory.mktemp("run"))
     publisher = herd.publisher()
-    publisher.publish([resource(name, name) for name in NAMES])
+    publisher.publish([offer(name, name) for name in NAMES])
     herd.start()
     sent: dict[str, set[str]] = {}
     for placement, quick in [*steps, ({}, set(KEYS))]:
-        wanted = [
-            resource(name, name, *sorted(one for one, home in placement.items() if home == name)) for name in NAMES
-        ]
+        wanted = [offer(name, name, *sorted(one for one, home in placement.items() if home == name)) for name in NAMES]
         for _ in range(2):
             publisher.publish(wanted)
             herd.send_lists(*quick)
@@ -298,19 +298,19 @@ def test_no_sequence_of_moves_ever_shows_the_kubelet_a_device_twice(tmp_path_fac
 def test_a_torn_removed_or_foreign_file_is_noticed_and_set_right(tmp_path):
     """Its child would wait for ever, or serve what nobody knows: the spool has one writer."""
     publisher = publisher_of(tmp_path)
-    wanted = [resource("a.b/x", "0"), resource("a.b/y", "1"), resource("a.b/z", "2")]
+    wanted = [offer("a.b/x", "0"), offer("a.b/y", "1"), offer("a.b/z", "2")]
     publisher.publish(wanted)
-    assert publisher.stands()
+    assert publisher.is_intact()
     spool.path_of(tmp_path, "a.b_x").write_bytes(b"\xff")
     spool.path_of(tmp_path, "a.b_y").unlink()
     spool.path_of(tmp_path, "noise").parent.mkdir()
     spool.path_of(tmp_path, "noise").write_bytes(b"noise")
     untouched = spool.path_of(tmp_path, "a.b_z").stat().st_ino
 
-    assert not publisher.stands()
+    assert not publisher.is_intact()
     publisher.publish(wanted)
 
-    assert publisher.stands()
+    assert publisher.is_intact()
     assert ids_on_disk(tmp_path) == {"a.b_x": {"0"}, "a.b_y": {"1"}, "a.b_z": {"2"}}
     assert not (tmp_path / "noise").exists()
     assert spool.path_of(tmp_path, "a.b_z").stat().st_ino == untouched
@@ -322,6 +322,31 @@ def test_what_an_earlier_scanner_left_unreadable_is_removed(tmp_path):
     spool.path_of(tmp_path, "a.b_old").write_bytes(b"\xff")
     publisher = publisher_of(tmp_path)
 
-    publisher.publish([resource("a.b/x", "0")])
+    publisher.publish([offer("a.b/x", "0")])
 
     assert [path.name for path in tmp_path.iterdir()] == ["a.b_x"]
+
+
+def test_an_offer_shows_what_its_child_shows(tmp_path):
+    """A device that waits for its move is in no offer: status would show it where no pod can have it."""
+    herd = Herd(tmp_path)
+    publisher = herd.publisher()
+    publisher.publish([offer("a.b/x", "0", "1"), offer("a.b/y", "2")])
+    herd.start()
+
+    assert not publisher.publish([offer("a.b/x", "1"), offer("a.b/y", "0", "2")])
+
+    shown = spool.read(tmp_path / "offers.pb", spool_pb2.Offers).offers
+    assert {each.name: [device.id for device in each.devices] for each in shown} == {"a.b/x": ["1"], "a.b/y": ["2"]}
+
+
+def test_offers_that_somebody_removed_are_written_again(tmp_path):
+    """Status and metrics would have nothing to show."""
+    publisher = publisher_of(tmp_path / "resources")
+    publisher.publish([offer("a.b/x", "0")])
+    (tmp_path / "resources.pb").unlink()
+    assert not publisher.is_intact()
+
+    publisher.publish([offer("a.b/x", "0")])
+
+    assert publisher.is_intact()

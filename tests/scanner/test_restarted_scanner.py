@@ -2,13 +2,14 @@
 
 import json
 
+import offered
 import pytest
 
-from devherd import spool
-from devherd.config import load, resolve
-from devherd.proto import spool_pb2
-from devherd.scanner import moment
+from devherd.config.loader import load
+from devherd.config.resolution import resolve
+from devherd.scanner import core
 from devherd.scanner.round import Round
+from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.tree import rewrite
@@ -37,15 +38,15 @@ class Node:
 
     def look(self) -> "Node":
         self.round.poll(periodic=True)
-        while self.round.hear():
+        while self.round.read_kernel_log():
             pass
         self.round.publish()
         return self
 
     def words(self) -> list[list[str]]:
-        """Reasons and warnings of every device that has some, as the kubelet's child gets them."""
-        found = spool.read_all(self.config.settings().resources_directory, spool_pb2.Resource)
-        devices = [device for _, resource in found for device in resource.devices]
+        """Reasons and warnings of every device that has some, as it is offered."""
+        found = offered.offers_in(self.config.settings().run_dir).values()
+        devices = [device for offer in found for device in offer.devices]
         return [[*one.reasons, *one.warnings] for one in devices if one.reasons or one.warnings]
 
     def set(self, pattern: str, text: str) -> None:
@@ -86,7 +87,7 @@ def test_a_port_that_has_begun_to_be_down_goes_on_with_that_in_the_next_scanner(
 def test_a_boot_says_nothing_of_the_ports_before_it(ports, monkeypatch):
     """A cable may have been moved meanwhile."""
     ports.set(PORT, "1: DOWN\n")
-    monkeypatch.setattr(moment, "_boot_id", lambda _root: "another")
+    monkeypatch.setattr(core, "_boot_id", lambda _root: "another")
 
     assert ports.start().words() == []
 
@@ -121,7 +122,7 @@ def test_links_that_went_down_in_an_earlier_boot_are_a_base(tmp_path, monkeypatc
     """Its card and its driver began anew."""
     node = Node(tmp_path, "rdma-2").start()
     node.set(LINK, "9\n")
-    monkeypatch.setattr(moment, "_boot_id", lambda _root: "another")
+    monkeypatch.setattr(core, "_boot_id", lambda _root: "another")
 
     assert node.start().words() == []
 
@@ -139,12 +140,12 @@ def test_what_the_log_says_of_a_gpu_that_no_scan_has_found_outlives_the_scanner(
     """The driver speaks while it starts a GPU, and a scanner may be killed before the GPU is there; it counts once."""
     node = Node(tmp_path, "nvidia-8")
     late = sorted(path.name for path in (node.node.root / "proc/driver/nvidia/gpus").iterdir())[4]
-    node.node.nvidia.unbind(late)
+    faults.inject(node.node, "unbind", late)
     node.start()
     node.node.kernel_log.write(f"NVRM: Xid (PCI:{late.rpartition('.')[0]}): 119, Timeout waiting for RPC from GSP")
     assert node.look().words() == []
     assert node.start().words() == []
-    node.node.nvidia.bind(late)
+    faults.clear(node.node, "unbind", late)
 
     assert node.start().words() == [["xid"]]
 

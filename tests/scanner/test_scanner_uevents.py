@@ -8,11 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
+from answering import core_settings
 
 from devherd import spool
 from devherd._native import Scanner, UeventSocket
-from devherd.config import load, resolve, resolved_file
+from devherd.config.loader import load
 from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.config.resolved import write_resolved
 from devherd.proto import spool_pb2
 from devherd_sim.node.entry import Symlink
 from devherd_sim.node.presets import PRESETS, preset
@@ -34,7 +37,7 @@ class Watched:
         file = directory / "config.yaml"
         file.write_text(json.dumps({"host_root": str(directory / "host"), "scan": {"period": "60s"}}))
         config = resolve(load({"config": str(file), "run_dir": str(directory / "run")}, {}))
-        resolved_file.write(directory / "run/config.json", config)
+        write_resolved(directory / "run/config.json", config)
         with (directory / "log").open("wb") as log:
             self._process = subprocess.Popen([sys.executable, PROGRAM, directory / "run"], stderr=log)
         self.until(lambda: self.reasons() == [])
@@ -119,7 +122,7 @@ def test_the_directories_of_found_nodes_are_watched(tmp_path):
     for name, directory in [("amd-1", "dev/dri"), ("intel-gpu-2", "dev/dri"), ("rdma-2", "dev/infiniband")]:
         root = tmp_path / name
         SimulatedNode.create(root, preset(name))
-        native = Scanner(str(root), "{}")
+        native = Scanner(str(root), core_settings(root))
         native.scan()
         assert str(root / directory) in native.watched_directories()
 

@@ -6,10 +6,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from devherd_sim.kubelet import checkpoint, checkpoint_file
-from devherd_sim.kubelet.allocation import AdmissionError, StartError
+from devherd_sim.kubelet import checkpoint
+from devherd_sim.kubelet.checkpoint import read
 from devherd_sim.kubelet.manager import EmbeddedKubelet
-from devherd_sim.kubelet.pod import Container, ContainerSpec, Pod
+from devherd_sim.kubelet.pod import AdmissionError, Container, ContainerSpec, Pod, StartError
 
 
 class EmbeddedNode:
@@ -109,7 +109,7 @@ class EmbeddedNode:
 
 def seen_checkpoint(plugins: Path) -> dict[str, Any] | None:
     """A checkpoint in an order of its own, read by our code, whoever wrote it; None for none that is right."""
-    content = checkpoint_file.read(plugins)
+    content = read(plugins)
     known = None
     with contextlib.suppress(checkpoint.CheckpointError):
         known = checkpoint.decode(content) if content is not None else None

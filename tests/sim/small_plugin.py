@@ -64,7 +64,8 @@ class SmallPlugin(DevicePluginServicer):
 
     async def register(self, *, version: str = "v1beta1", deadline: float = 15.0) -> None:
         request = api.RegisterRequest(version=version, endpoint=self.endpoint, resource_name=self.resource)
-        async with grpc.aio.insecure_channel(f"unix:{self.kubelet.paths.kubelet_socket}") as channel:
+        options = [("grpc.use_local_subchannel_pool", 1)]  # no connection to the kubelet before a restart
+        async with grpc.aio.insecure_channel(f"unix:{self.kubelet.paths.kubelet_socket}", options=options) as channel:
             await RegistrationStub(channel).Register(request, timeout=deadline)
 
     async def up(self) -> "SmallPlugin":

@@ -6,8 +6,8 @@ import pytest
 from small_plugin import RESOURCE, SmallPlugin, device, node_for_each, registered, running
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet import endpoint
-from devherd_sim.kubelet.allocation import AdmissionError, StartError
+from devherd_sim.kubelet import connections
+from devherd_sim.kubelet.pod import AdmissionError, StartError
 
 
 async def rejection(kubelet, count=1, **whose) -> str:
@@ -203,7 +203,7 @@ def test_a_plugin_is_asked_to_prepare_the_container_at_every_start(kubelet_dir):
 
 def test_a_slow_prestart_fails_the_start(kubelet_dir, monkeypatch):
     """The deadline is thirty seconds; two tenths here."""
-    monkeypatch.setattr(endpoint, "PRE_START_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "PRE_START_SECONDS", 0.2)
 
     async def slow(request, context):
         await asyncio.sleep(3600)

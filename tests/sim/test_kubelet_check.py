@@ -7,10 +7,10 @@ import pytest
 from small_plugin import RESOURCE, SmallPlugin, device, running
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet.check import checker as checker_module
-from devherd_sim.kubelet.check import lists
-from devherd_sim.kubelet.check.checker import Checker
-from devherd_sim.kubelet.check.finding import CURES
+from devherd_sim.kubelet import check as checker_module
+from devherd_sim.kubelet import plugin_findings
+from devherd_sim.kubelet.check import Checker
+from devherd_sim.kubelet.plugin_findings import CURES
 
 
 class GoodPlugin(SmallPlugin):
@@ -179,7 +179,7 @@ async def test_a_plugin_that_comes_back_with_less_is_found(kubelet_dir):
 
 async def test_a_list_that_is_late_is_found(kubelet_dir, monkeypatch):
     """Until then no pod gets a device."""
-    monkeypatch.setattr(lists, "LATE_SECONDS", 0.05)
+    monkeypatch.setattr(plugin_findings, "LATE_SECONDS", 0.05)
 
     class Late(GoodPlugin):
         async def ListAndWatch(self, request, context):

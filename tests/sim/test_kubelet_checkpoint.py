@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet import checkpoint, checkpoint_file
-from devherd_sim.kubelet.allocation import Allocation
-from devherd_sim.kubelet.pod import Container
+from devherd_sim.kubelet import checkpoint
+from devherd_sim.kubelet.pod import Allocation, Container
 
 # Written by the marshalling code of Kubernetes 1.36.3.
 OF_A_KUBELET = Path(__file__).with_name("kubelet_checkpoints.txt").read_text(encoding="utf-8").splitlines()
@@ -92,12 +91,12 @@ def test_what_is_no_checkpoint_is_refused(content):
 def test_a_file_is_replaced_as_a_whole_in_a_directory_made_anew(tmp_path):
     """And nothing is left beside it, also when it cannot be replaced."""
     directory = tmp_path / "gone" / "device-plugins"
-    assert checkpoint_file.read(tmp_path) is None
+    assert checkpoint.read(tmp_path) is None
     for content in (b"one", b"two"):
-        checkpoint_file.write(directory, content)
-        assert checkpoint_file.read(directory) == content
-    (directory / checkpoint_file.NAME).unlink()
-    (directory / checkpoint_file.NAME / "in the way").mkdir(parents=True)
+        checkpoint.write(directory, content)
+        assert checkpoint.read(directory) == content
+    (directory / checkpoint.NAME).unlink()
+    (directory / checkpoint.NAME / "in the way").mkdir(parents=True)
     with pytest.raises(OSError, match="directory"):
-        checkpoint_file.write(directory, b"three")
-    assert [path.name for path in directory.iterdir()] == [checkpoint_file.NAME]
+        checkpoint.write(directory, b"three")
+    assert [path.name for path in directory.iterdir()] == [checkpoint.NAME]

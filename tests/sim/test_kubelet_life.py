@@ -50,6 +50,22 @@ def test_a_killed_kubelet_leaves_a_socket_that_refuses(kubelet_dir):
     asyncio.run(scenario())
 
 
+def test_a_kubelet_that_stops_leaves_its_socket_as_it_was(kubelet_dir):
+    """Inode and ctime: plugins take another file for a new kubelet, and would register with one that ends."""
+
+    def seen(kubelet):
+        status = kubelet.paths.kubelet_socket.stat()
+        return status.st_ino, status.st_ctime_ns, status.st_nlink
+
+    async def scenario():
+        async with running(kubelet_dir) as kubelet:
+            before = seen(kubelet)
+            await kubelet.stop()
+            assert seen(kubelet) == before
+
+    asyncio.run(scenario())
+
+
 def test_a_clean_stop_removes_its_sockets(kubelet_dir):
     """Nothing of it stays in the directory."""
 

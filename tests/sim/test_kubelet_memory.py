@@ -3,12 +3,11 @@
 import pytest
 from small_plugin import RESOURCE, SmallPlugin, device, registered, running
 
-from devherd_sim.kubelet import checkpoint, checkpoint_file
-from devherd_sim.kubelet.allocation import AdmissionError
+from devherd_sim.kubelet import checkpoint
 from devherd_sim.kubelet.manager import EmbeddedKubelet
-from devherd_sim.kubelet.pod import ContainerSpec, Pod
+from devherd_sim.kubelet.pod import AdmissionError, ContainerSpec, Pod
 
-CHECKPOINT = f"device-plugins/{checkpoint_file.NAME}"
+CHECKPOINT = f"device-plugins/{checkpoint.NAME}"
 
 
 async def rejection(kubelet, **whose) -> str:
@@ -65,7 +64,7 @@ async def test_a_checkpoint_that_cannot_be_written_rejects_the_pod_and_not_the_l
         plugin.send(device("a"), device("b"))
         await kubelet.until_allocatable(RESOURCE, 2)
         assert kubelet.events.since(0, "checkpoint-failed")
-        assert (await rejection(kubelet)).startswith(f'failed to write checkpoint file "{checkpoint_file.NAME}": ')
+        assert (await rejection(kubelet)).startswith(f'failed to write checkpoint file "{checkpoint.NAME}": ')
 
 
 async def test_a_pod_known_by_its_uid_only_gets_its_name_when_it_is_admitted_again(kubelet_dir):

@@ -10,7 +10,7 @@ from small_plugin import RESOURCE, SmallPlugin, running
 from devherd.proto import pluginregistration_v1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer_to_server
 from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
-from devherd_sim.kubelet import plugin_socket, plugin_watcher
+from devherd_sim.kubelet import plugin_watcher
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ async def test_the_end_of_a_stream_is_not_made_good(kubelet_dir):
 )
 async def test_a_refused_plugin_is_told_why_again_and_again(kubelet_dir, info, words, monkeypatch):
     """With growing pauses."""
-    monkeypatch.setattr("devherd_sim.kubelet.endpoint.DIAL_SECONDS", 0.1)
+    monkeypatch.setattr("devherd_sim.kubelet.connections.DIAL_SECONDS", 0.1)
     async with running(kubelet_dir) as kubelet, waiting(kubelet, **info) as (plugin, _):
         await kubelet.events.until(lambda: len(plugin.told) > 2)
         assert set(plugin.told) == {(False, f"RegisterPlugin error -- plugin {words}")}
@@ -127,7 +127,7 @@ async def test_a_plugin_that_does_not_take_its_good_news_is_not_registered(kubel
 
 async def test_a_plugin_that_does_not_answer_in_time_is_tried_again(kubelet_dir, monkeypatch):
     """GetInfo has a second; a tenth here."""
-    monkeypatch.setattr(plugin_socket, "GET_INFO_SECONDS", 0.1)
+    monkeypatch.setattr(plugin_watcher, "GET_INFO_SECONDS", 0.1)
     async with running(kubelet_dir) as kubelet, waiting(kubelet) as (plugin, _):
         plugin.deaf = True
         refused = await kubelet.events.wait("plugin-refused")
@@ -146,7 +146,7 @@ async def test_hidden_sockets_and_other_files_are_no_plugins(kubelet_dir):
 
 async def test_a_socket_that_nobody_serves_is_dialled(kubelet_dir, monkeypatch):
     """Ten seconds; a tenth here."""
-    monkeypatch.setattr(plugin_socket, "DIAL_SECONDS", 0.1)
+    monkeypatch.setattr(plugin_watcher, "DIAL_SECONDS", 0.1)
     async with running(kubelet_dir) as kubelet:
         async with waiting(kubelet):
             (kubelet_dir / "plugins_registry/dead.sock").hardlink_to(kubelet_dir / "plugins_registry/p.sock")

@@ -13,9 +13,8 @@ from small_plugin import RESOURCE, device, registered, running
 from devherd.errors import UsageError
 from devherd.proto import podresources_v1_pb2 as api
 from devherd.proto.podresources_v1_pb2_grpc import PodResourcesListerStub
-from devherd_sim.kubelet import pod_manifest
-from devherd_sim.kubelet.allocation import AdmissionError, StartError
-from devherd_sim.kubelet.pod import ContainerSpec, Pod
+from devherd_sim.kubelet import pod
+from devherd_sim.kubelet.pod import AdmissionError, ContainerSpec, Pod, StartError
 
 MANIFEST = {
     "apiVersion": "v1",
@@ -40,13 +39,14 @@ TRAIN = Pod(
 @asynccontextmanager
 async def pod_resources(kubelet):
     """A caller of the PodResources service."""
-    async with grpc.aio.insecure_channel(f"unix:{kubelet.paths.pod_resources_socket}") as channel:
+    options = [("grpc.use_local_subchannel_pool", 1)]  # no connection to the server before a restart
+    async with grpc.aio.insecure_channel(f"unix:{kubelet.paths.pod_resources_socket}", options=options) as channel:
         yield PodResourcesListerStub(channel)
 
 
 def test_a_manifest_is_read_for_its_devices():
     """Limits on anything but extended resources are left out."""
-    assert pod_manifest.parse(MANIFEST) == TRAIN
+    assert pod.parse(MANIFEST) == TRAIN
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_manifest_is_read_for_its_devices():
 def test_what_is_no_pod_is_told_in_a_line(content, words):
     """What, why, what to do."""
     with pytest.raises(UsageError, match=words):
-        pod_manifest.parse(content)
+        pod.parse(content)
 
 
 json_values = st.recursive(
@@ -85,7 +85,7 @@ json_values = st.recursive(
 def test_any_content_is_a_pod_or_a_usage_error(content):
     """Never another exception."""
     with contextlib.suppress(UsageError):
-        pod_manifest.parse(content)
+        pod.parse(content)
 
 
 def test_a_file_that_cannot_be_read_is_told_in_a_line(tmp_path):
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_is_told_in_a_line(tmp_path):
     (tmp_path / "bad.yaml").write_text("{")
     for name in ("none.yaml", "bad.yaml"):
         with pytest.raises(UsageError, match="cannot read"):
-            pod_manifest.load(tmp_path / name)
+            pod.load(tmp_path / name)
 
 
 async def test_pod_resources_tell_sidecars_and_containers_and_no_ordinary_init_container(kubelet_dir):

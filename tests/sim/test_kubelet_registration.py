@@ -8,7 +8,7 @@ import pytest
 from small_plugin import RESOURCE, SmallPlugin, device, registered, running
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet import endpoint
+from devherd_sim.kubelet import connections
 
 
 async def refusal(plugin: SmallPlugin, **options) -> str:
@@ -63,7 +63,7 @@ def test_the_version_is_checked_before_the_name(kubelet_dir):
 
 def test_a_socket_that_nobody_serves_is_dialled_until_the_deadline(kubelet_dir, monkeypatch):
     """The kubelet dials for ten seconds; two tenths will do here."""
-    monkeypatch.setattr(endpoint, "DIAL_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "DIAL_SECONDS", 0.2)
 
     async def scenario():
         async with running(kubelet_dir) as kubelet:

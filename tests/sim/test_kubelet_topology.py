@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from devherd.errors import UsageError
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet.allocation import TopologyAffinityError
-from devherd_sim.kubelet.inventory import Devices
-from devherd_sim.kubelet.numa_hints import Hint, hints, mask_of
-from devherd_sim.kubelet.topology import Topology
+from devherd_sim.kubelet.ledger import Devices
+from devherd_sim.kubelet.pod import TopologyAffinityError
+from devherd_sim.kubelet.topology import Hint, Topology, hints, mask_of
 
 MACHINE = mask_of(range(3))
 layouts = st.lists(st.lists(st.integers(0, 2), unique=True, max_size=3), min_size=1, max_size=6)

@@ -9,11 +9,10 @@ import time
 import pytest
 import scratch
 
-from devherd.health.sources.amd_exporter import AmdExporter
-from devherd.health.sources.order import Order
-from devherd.health.sources.xpumd import Xpumd
+from devherd.sources.monitors import AmdExporter, Xpumd
+from devherd.sources.request import Order
 from devherd_sim.node import faults
-from devherd_sim.node.monitors import MONITORS
+from devherd_sim.node.faults.services import MONITORS
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 

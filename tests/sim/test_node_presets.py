@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -22,39 +23,27 @@ def links(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_symlink()]
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_writes_links_that_all_lead_somewhere_in_the_tree(name: str, tmp_path: Path):
-    """Real trees link everything; a dangling link would be a mistake of ours."""
-    write_tree(entries(PRESETS[name].spec), tmp_path)
-    assert links(tmp_path)
-    for path in links(tmp_path):
-        assert path.resolve(strict=True).is_relative_to(tmp_path.resolve())
+def repeated(names: Iterable[object]) -> list[object]:
+    """Those that are there twice."""
+    return [each for each, times in Counter(names).items() if times > 1]
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_names_each_thing_once(name: str):
-    """No two entries of a preset fight for a path (a class device's empty uevent may be filled in)."""
-    paths = [entry.path for entry in entries(PRESETS[name].spec) if not entry.path.endswith("/uevent")]
-    assert len(paths) == len(set(paths))
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_gives_each_device_number_to_one_node(name: str):
-    """A number is one device's: its attribute `dev`, its links by number and its node agree."""
+def test_a_preset_is_a_tree_as_a_kernel_makes_it(name: str, tmp_path: Path):
+    """Links lead somewhere; no path, device number, PCI address or DRM name is there twice."""
     made = entries(PRESETS[name].spec)
-    numbers = Counter((entry.kind, entry.major, entry.minor) for entry in made if isinstance(entry, DeviceNode))
-    told = Counter(entry.content for entry in made if isinstance(entry, File) and entry.path.endswith("/dev"))
-    assert [number for number, times in (numbers + told).items() if times > 1] == []
+    write_tree(made, tmp_path)
 
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_gives_each_pci_address_and_drm_name_to_one_device(name: str):
-    """Cards of all vendors share slots and DRM minors; what is not linked twice is not there twice."""
-    paths = {entry.path for entry in entries(PRESETS[name].spec)}
-    devices = {PurePosixPath(path).parent for path in paths if path.startswith("sys/devices/")}
+    assert [path for path in links(tmp_path) if not path.resolve(strict=True).is_relative_to(tmp_path.resolve())] == []
+    # Two entries must not fight for a path; a class device's empty uevent may be filled in.
+    assert repeated(entry.path for entry in made if not entry.path.endswith("/uevent")) == []
+    nodes = [(entry.kind, entry.major, entry.minor) for entry in made if isinstance(entry, DeviceNode)]
+    assert repeated(nodes) == []
+    assert repeated(entry.content for entry in made if isinstance(entry, File) and entry.path.endswith("/dev")) == []
+    # Cards of all vendors share slots and DRM minors.
+    devices = {PurePosixPath(entry.path).parent for entry in made if entry.path.startswith("sys/devices/")}
     directories = {parent for path in devices for parent in (path, *path.parents)}
-    named = Counter(directory.name for directory in directories if NAMED_ONCE.fullmatch(directory.name))
-    assert [each for each, times in named.items() if times > 1] == []
+    assert repeated(each.name for each in directories if NAMED_ONCE.fullmatch(each.name)) == []
 
 
 @pytest.mark.parametrize(

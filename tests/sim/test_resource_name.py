@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.resource_name import explain, is_valid
+from devherd.text import is_resource_name, resource_name_refusal
 
 ACCEPTED = [
     "example.com/gpu",
@@ -44,15 +44,15 @@ REFUSED = [
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_a_name_that_the_kubelet_accepts_is_valid(name):
     """There is nothing to explain."""
-    assert is_valid(name)
-    assert explain(name) is None
+    assert is_resource_name(name)
+    assert resource_name_refusal(name) is None
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_name_that_the_kubelet_refuses_is_explained(name):
     """The explanation quotes the name."""
-    assert not is_valid(name)
-    assert f"`{name}`" in explain(name)
+    assert not is_resource_name(name)
+    assert f"`{name}`" in resource_name_refusal(name)
 
 
 def kubelet_accepts(name: str) -> bool:
@@ -72,4 +72,4 @@ def kubelet_accepts(name: str) -> bool:
 @given(st.from_regex(r"[a-zA-Z0-9._/-]{0,20}/?[a-zA-Z0-9._/-]{0,70}", fullmatch=True) | st.text(max_size=12))
 def test_any_name_is_judged_as_the_kubelet_judges_it(name):
     """Two wordings of the rule agree on names that are nearly right."""
-    assert is_valid(name) == kubelet_accepts(name)
+    assert is_resource_name(name) == kubelet_accepts(name)

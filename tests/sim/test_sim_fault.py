@@ -178,7 +178,7 @@ def test_any_uevent_and_any_record_can_be_sent(tmp_path):
         (["{root}", "gpu-health", "{at}"], "gpu_health"),
         (["{root}", "ras", "{at}"], "ras/umc_err_count"),
         (["{root}", "nvml", "{at}", "field id=230 value=1"], "no NVIDIA GPU"),
-        (["{root}", "nvml", "-", "sing"], "the stub does not say 'sing'"),
+        (["{root}", "nvml", "-", "sing"], "the stub knows no statement 'sing'"),
         (["{root}", "xpumd", "{at}"], "there is no GPU of its vendor"),
     ],
 )

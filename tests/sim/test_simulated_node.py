@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from devherd.errors import UsageError
-from devherd_sim.node.fpga_card import CardPlan
+from devherd_sim.node import faults
+from devherd_sim.node.intel_fpga import CardPlan
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -19,25 +20,24 @@ def node(tmp_path: Path) -> SimulatedNode:
 def test_an_open_attribute_shows_errors_that_come_and_go(node: SimulatedNode):
     """A poller keeps its files open and sees each change."""
     with (node.path_of("intel-fpga-port.0") / "errors/errors").open() as held:
-        for change, text in ((node.fail_port, "0x1\n"), (node.heal_port, "0x0\n")):
-            change("intel-fpga-port.0")
+        for change, text in ((faults.inject, "0x1\n"), (faults.clear, "0x0\n")):
+            change(node, "fpga-errors", "intel-fpga-port.0")
             held.seek(0)
             assert held.read() == text
 
 
 def test_a_port_is_reprogrammed_in_place(node: SimulatedNode):
     """The function's id changes; the port, its node and its number stay."""
-    node.reprogram_port("intel-fpga-port.1", "f" * 32)
+    faults.inject(node, "afu", "intel-fpga-port.1", "f" * 32)
     assert (node.path_of("intel-fpga-port.1") / "afu_id").read_text() == "f" * 32 + "\n"
 
 
 def test_a_device_node_goes_and_comes_back(node: SimulatedNode):
     """Its sysfs directory stays, as when udev has removed a node."""
     place = node.root / "dev/intel-fpga-port.0"
-    node.remove_node("intel-fpga-port.0")
-    node.remove_node("intel-fpga-port.0")
+    faults.inject(node, "node", "intel-fpga-port.0")
     assert not place.exists()
-    node.return_node("intel-fpga-port.0")
+    faults.clear(node, "node", "intel-fpga-port.0")
     assert place.exists()
 
 
@@ -60,9 +60,9 @@ def test_a_card_pulled_out_leaves_nothing_behind(node: SimulatedNode):
 
 def test_a_link_degrades_and_errors_are_counted(node: SimulatedNode):
     """Health has something to find on the PCI function."""
-    node.degrade_link("intel-fpga-port.0")
-    node.count_fatal_errors("intel-fpga-port.0", 3)
     function = node.pci_function_of("intel-fpga-port.0")
+    faults.inject(node, "link", function.name)
+    faults.inject(node, "aer", function.name, "fatal 3")
     assert (function / "current_link_width").read_text() == "1\n"
     assert "TOTAL_ERR_FATAL 3\n" in (function / "aer_dev_fatal").read_text()
 
@@ -70,4 +70,4 @@ def test_a_link_degrades_and_errors_are_counted(node: SimulatedNode):
 def test_a_device_that_is_not_there_is_named(node: SimulatedNode):
     """A slip in a demo or test is one readable line."""
     with pytest.raises(UsageError, match=r"dfl-port\.7"):
-        node.fail_port("dfl-port.7")
+        faults.inject(node, "fpga-errors", "dfl-port.7")

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devherd.config.host import MARK
 from devherd.errors import UsageError
 from devherd_sim.node.entry import DeviceNode, Directory, Entry, Fifo, File, Symlink
-from devherd_sim.node.tree import MARK, parse, read_tree, render, write_tree
+from devherd_sim.node.text import parse, render
+from devherd_sim.node.tree import read_tree, write_tree
 
 TREE = """
 # a card

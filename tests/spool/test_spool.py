@@ -14,7 +14,7 @@ from devherd.proto import spool_pb2
 
 def test_what_is_written_is_read_back_and_no_temporary_file_stays(tmp_path):
     """Write beside, rename into place."""
-    message = spool_pb2.Resource(name="a.b/c", devices=[spool_pb2.Device(id="0")])
+    message = spool_pb2.Resource(name="a.b/c", devices=[spool_pb2.ListedDevice(id="0")])
 
     assert spool.write(tmp_path / "a.b_c.pb", message) is True
 

@@ -16,10 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from devherd.child import Child
-from devherd.config import resolved_file
-from devherd.config.resolved import Config
-from devherd.heartbeat import Heartbeats
+from devherd.config.resolved import Config, write_resolved
+from devherd.process import Child, Heartbeats
 from devherd.settings import Settings
 from devherd.supervisor import fork
 from devherd.supervisor.programs import DEVHERD
@@ -162,8 +160,8 @@ def attack(child: Child) -> int:
 
 def main() -> None:
     """The part of the supervisor."""
-    resolved_file.write(SETTINGS.resolved_config_file, CONFIG)
-    program = next(program for program in DEVHERD.children if program.group == PROGRAM)
+    write_resolved(SETTINGS.resolved_config_file, CONFIG)
+    program = next(program for program in DEVHERD.children if program.group == PROGRAM and program.keys(OWN))
     access = program.may(SETTINGS, OWN)
     make_directories(access)
     heartbeats = Heartbeats()

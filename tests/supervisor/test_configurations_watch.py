@@ -1,16 +1,17 @@
 """What has the chosen configuration loaded again: the label, the file's content, and nothing else."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from devherd.config import load
-from devherd.config.sources import chosen_again
+from devherd import spool
+from devherd.config.chosen_file import chosen_again
+from devherd.config.loader import load
 from devherd.configurations import DEFAULT_LABEL
+from devherd.proto.spool_pb2 import LabelAnswer
 from devherd.settings import Settings
-from devherd.supervisor.configurations_watch import ConfigurationsWatch
-from devherd.supervisor.startup import note_the_choice
+from devherd.supervisor.loader import ConfigurationsWatch
+from devherd.supervisor.startup import write_label_answer
 
 
 class ConfigMap:
@@ -53,7 +54,7 @@ def watch(settings) -> ConfigurationsWatch:
 def told(settings: Settings, value: str, at: float = 1.0, label: str = DEFAULT_LABEL) -> None:
     file = settings.config_label_file
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"label": label, "value": value, "asked_timestamp_seconds": at}))
+    spool.write(file, LabelAnswer(label=label, value=value, asked_timestamp_seconds=at))
 
 
 def test_nothing_is_loaded_again_while_nothing_changes(watch, settings):
@@ -90,7 +91,7 @@ def test_what_an_earlier_instance_was_told_is_old(configs, settings):
 def test_an_answer_to_an_earlier_instance_does_not_hold_at_a_reload(settings):
     """Defect: a reload before the first answer loaded what the last instance was told, for good."""
     told(settings, "mig")
-    note_the_choice(settings)
+    write_label_answer(settings)
     assert chosen_again(settings).label_value == ""
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from devherd import spool
-from devherd.config import load
-from devherd.health.sources.cordon import Cordons
+from devherd.config.loader import load
+from devherd.health.cordon import Cordons
 from devherd.proto import health_pb2
 from devherd.settings import Settings
 from devherd.supervisor import startup
@@ -130,8 +130,12 @@ def test_a_start_without_cordons_or_without_a_state_directory_makes_nothing(tmp_
     """No directory of an instance that never cordoned anything."""
     for state in (None, tmp_path / "state"):
         startup._restore_cordons(Settings(run_dir=tmp_path / "run", state_dir=state))
-
     assert list(tmp_path.iterdir()) == []
+
+    with Cordons(tmp_path / "before", tmp_path / "state/cordons.pb").changing() as changes:
+        changes.cordon(GPU, "", "alice")
+    startup._restore_cordons(Settings(run_dir=tmp_path / "run", state_dir=tmp_path / "state"))
+    assert (tmp_path / "run").is_dir()
 
 
 def test_cordons_that_cannot_be_read_are_said_and_stop_no_start(settings, caplog):

@@ -6,11 +6,10 @@ import socket
 
 import pytest
 
-from devherd.heartbeat import Heartbeats
-from devherd.history import read
-from devherd.history.record import History
+from devherd.history import History, events
+from devherd.process import Heartbeats
 from devherd.settings import Settings
-from devherd.supervisor.kubelet_watch import KubeletWatch
+from devherd.supervisor.herd import KubeletWatch
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def watch(settings, caplog):
     history = History(settings.history_directory, "supervisor")
     yield KubeletWatch(settings, history)
     history.keep()
-    assert [event.kind for event in read.events(settings.run_dir)] == ["kubelet"] * len(caplog.get_records("call"))
+    assert [event.kind for event in events(settings.run_dir)] == ["kubelet"] * len(caplog.get_records("call"))
 
 
 @contextlib.contextmanager

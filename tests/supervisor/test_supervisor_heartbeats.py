@@ -4,7 +4,7 @@ import tracemalloc
 
 from instance import until
 
-from devherd.heartbeat import Heartbeats
+from devherd.process import Heartbeats
 
 FIRST = "resource:example.com_first"
 
@@ -43,11 +43,11 @@ def test_resources_beyond_the_most_children_cost_nobody_else(instance):
     instance.running("resource:example.com_second")
     for name in ("third", "fourth"):
         instance.appear(f"example.com_{name}")
-        until(lambda: "4 children are the most: example.com_third and others get none" in instance.stderr(), "the line")
+        until(lambda: "at most 4 children: example.com_third and others have none" in instance.stderr(), "the line")
     assert not {"resource:example.com_third", "resource:example.com_fourth"} & instance.children().keys()
 
     instance.vanish("example.com_first")
     instance.running("resource:example.com_fourth")
     instance.vanish("example.com_second")
     instance.running("resource:example.com_third")
-    assert instance.stderr().count("children are the most") == 1
+    assert instance.stderr().count("at most 4 children") == 1

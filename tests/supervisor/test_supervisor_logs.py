@@ -9,8 +9,7 @@ import threading
 from instance import until
 from supervisor.loggers import LevelsByName, LogRecord
 
-from devherd.supervisor.output import LOG_BYTES, LogFile
-from devherd.supervisor.stderr import Stderr
+from devherd.supervisor.output import LOG_BYTES, LogFile, Stderr
 
 FIRST = "resource:example.com_first"
 

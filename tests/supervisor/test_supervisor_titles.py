@@ -6,7 +6,7 @@ import pytest
 from instance import until
 
 from devherd.settings import Settings
-from devherd.supervisor.title import title
+from devherd.supervisor.fork import title
 
 
 def test_every_child_is_seen_as_what_it_is(instance):

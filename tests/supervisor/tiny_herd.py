@@ -3,10 +3,10 @@
 Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
-`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it). `bad-config`, `killed-load`,
-`bad-rehearsal`, `slow-rehearsal` (until it is gone), `slow-scan`, `no-forks`, `subreaper`, `four-slots` (for
-heartbeats), `soon-steady`, `swallows-the-end` (an import that catches whatever is raised) and `sources` (two more
-programs) are for the supervisor itself.
+`crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it); with `count.<name>` it says how
+many references a function has. `bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is
+gone), `slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady`, `sigterm-while-importing`,
+`sigint-while-importing` and `sources` (two more programs) are for the supervisor itself.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from devherd import heartbeat, spool
-from devherd.child import Child, take_reloads
+from devherd import spool
 from devherd.config.resolved import Config
 from devherd.errors import DevherdError, UsageError
+from devherd.process import Child, Heartbeats, take_reloads
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
-from devherd.supervisor.access import Access
 from devherd.supervisor.programs import Program, Programs
 from devherd.supervisor.run import run
+from devherd.supervisor.sandbox import Access
 
 RUN_DIR, KUBELET_DIR = Path(sys.argv[1]), Path(sys.argv[2])
 ORDERS = RUN_DIR / "orders"
@@ -40,6 +40,9 @@ def load(_running: Settings | None) -> Config:
         raise UsageError(
             "bad configuration in tiny.yaml", "scan.peroid: unknown key", "run `devherd check-config` on it"
         )
+    if ORDERS.joinpath("slow-load").exists():
+        print("the first scan loads", file=sys.stderr, flush=True)
+        time.sleep(60)
     if ORDERS.joinpath("killed-load").exists():
         os.kill(os.getpid(), signal.SIGKILL)
     return Config(common=Settings(run_dir=RUN_DIR, kubelet_dir=KUBELET_DIR))
@@ -48,6 +51,7 @@ def load(_running: Settings | None) -> Config:
 def first_scan(_config: Config) -> None:
     """Finds one resource."""
     if ORDERS.joinpath("slow-scan").exists():
+        print("the first scan scans", file=sys.stderr, flush=True)
         time.sleep(60)
     spool.write(spool.path_of(RUN_DIR / "offers/device-plugin", "example.com_first"), spool_pb2.Resource(name="first"))
 
@@ -80,12 +84,14 @@ def preload() -> None:
     if ORDERS.joinpath("slow-rehearsal").exists():
         standby.REHEARSAL_SECONDS = 0.2
     if ORDERS.joinpath("four-slots").exists():
-        heartbeat.Heartbeats.__init__.__defaults__ = (4,)
+        Heartbeats.__init__.__defaults__ = (4,)
     if ORDERS.joinpath("soon-steady").exists():
         process.STEADY_SECONDS = 1.0
-    if ORDERS.joinpath("swallows-the-end").exists():
-        with contextlib.suppress(BaseException):
-            os.kill(os.getpid(), signal.SIGTERM)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if ORDERS.joinpath(f"{number.name.lower()}-while-importing").exists():
+            with contextlib.suppress(BaseException):  # as others do where they import
+                os.kill(os.getpid(), number)
+                print("the import goes on", file=sys.stderr)
     if ORDERS.joinpath("subreaper").exists():
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans below come to us, as to process 1
 
@@ -114,6 +120,19 @@ def leave_an_orphan() -> None:
     os.wait()
 
 
+def count_references() -> None:
+    """Of a function that the supervisor has, too."""
+    print(f"references to a function: {sys.getrefcount(Child.beat)}", file=sys.stderr, flush=True)
+
+
+def do_at_first(ordered: Callable[[str], bool]) -> None:
+    """What is ordered for the child's start."""
+    if ordered("orphan"):
+        leave_an_orphan()
+    if ordered("count"):
+        count_references()
+
+
 def tiny_child(child: Child) -> int:
     """Beats and does as it is told."""
     ended = False
@@ -128,8 +147,7 @@ def tiny_child(child: Child) -> int:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGHUP, lambda *_: print("reloaded", file=sys.stderr, flush=True))
     take_reloads()
-    if ordered("orphan"):
-        leave_an_orphan()
+    do_at_first(ordered)
     if ordered("talk"):
         for _ in range(20_000):
             print(f"{'bla bla':>60}", file=sys.stderr)

@@ -5,32 +5,32 @@ import asyncio
 import pytest
 from outside import devherd
 
+from devherd_sim.node import faults
+
 RESOURCE = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 PORT = "intel-fpga-port.0"
 QUICK = {"health": {"poll": "100ms"}, "scan": {"period": "300ms"}}
 
 
-async def fail(testbed, count: int) -> int:
-    """Count fatal errors until the kubelet knows: those before the scanner's first look are no news. The last count."""
+async def fail(testbed) -> None:
+    """Count fatal errors until the kubelet knows: those before the scanner's first look are no news."""
     while testbed.kubelet.devices(RESOURCE).get(PORT) != "Unhealthy":
-        count += 1
-        testbed.node.count_fatal_errors(PORT, count)
+        faults.inject(testbed.node, "aer", testbed.node.pci_function_of(PORT).name)
         await asyncio.sleep(0.3)
-    return count
 
 
 @pytest.mark.on("fpga-opae-2", QUICK)
 async def test_a_device_whose_cause_is_mended_is_given_back_at_once_and_not_if_it_fails_again(testbed):
     """The statement ends what was raised before it, and nothing that comes later."""
     await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
-    count = await fail(testbed, 0)
+    await fail(testbed)
     words = ("--run-dir", str(testbed.settings.run_dir), RESOURCE, PORT, "pci-aer")
 
     done = await asyncio.to_thread(devherd, "clear", *words)
     await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
-    assert (done.returncode, done.stdout) == (0, f"{RESOURCE} {PORT}: pci-aer is taken back\n")
+    assert (done.returncode, done.stdout) == (0, f"{RESOURCE} {PORT}: pci-aer is cleared\n")
     again = await asyncio.to_thread(devherd, "clear", *words)
     assert again.returncode == 2
 
-    testbed.node.count_fatal_errors(PORT, count + 1)
+    faults.inject(testbed.node, "aer", testbed.node.pci_function_of(PORT).name)
     await testbed.kubelet.until_allocatable(RESOURCE, 0, within=30)

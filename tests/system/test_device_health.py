@@ -1,9 +1,9 @@
 """devherd whole: the kubelet hears at once when a device fails, and when it is well again."""
 
+import offered
 import pytest
 
-from devherd import spool
-from devherd.proto import spool_pb2
+from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.testbed import Testbed
 
@@ -29,12 +29,12 @@ async def unhealthy(testbed, name: str = CRYPTO) -> None:
 async def test_port_errors_make_a_device_unhealthy_until_they_are_cleared(testbed):
     """Unhealthy at once, Healthy after good polls, no restart; the other card is not touched."""
     await healthy(testbed)
-    testbed.node.fail_port(PORT)
+    faults.inject(testbed.node, "fpga-errors", PORT)
     await unhealthy(testbed)
     assert testbed.kubelet.devices(CRYPTO) == {PORT: "Unhealthy"}
     assert testbed.kubelet.allocatable(CODEC) == 1
 
-    testbed.node.heal_port(PORT)
+    faults.clear(testbed.node, "fpga-errors", PORT)
 
     await healthy(testbed)
 
@@ -43,28 +43,28 @@ async def test_port_errors_make_a_device_unhealthy_until_they_are_cleared(testbe
 async def test_a_removed_node_and_pci_errors_are_seen(testbed):
     """Every source of health works through to the kubelet."""
     await healthy(testbed)
-    testbed.node.remove_node(PORT)
+    faults.inject(testbed.node, "node", PORT)
     await unhealthy(testbed)
-    testbed.node.return_node(PORT)
+    faults.clear(testbed.node, "node", PORT)
     await healthy(testbed)
-    testbed.node.count_fatal_errors(PORT, 1)  # held for ten minutes: tests/health has the way back
+    # Held for ten minutes: tests/health has the way back.
+    faults.inject(testbed.node, "aer", testbed.node.pci_function_of(PORT).name, "fatal 1")
     await unhealthy(testbed)
 
 
 def warnings_of(testbed, name: str = CRYPTO) -> list[str]:
     """Those of the resource's only device."""
-    path = spool.path_of(testbed.settings.resources_directory, spool.key_of(name))
-    [device] = spool.read(path, spool_pb2.Resource).devices
+    [device] = offered.offers_in(testbed.settings.run_dir)[name].devices
     return list(device.warnings)
 
 
 async def test_a_card_that_works_stays_allocatable_with_a_narrow_link_and_old_error_bits(directory):
     """A warning each: a move to devherd costs no card that works (intel B4)."""
     testbed = Testbed(directory, preset("fpga-opae-2"), QUICK)
-    testbed.node.fail_port(PORT)
+    faults.inject(testbed.node, "fpga-errors", PORT)
     async with testbed:
         await healthy(testbed)
-        testbed.node.degrade_link(PORT)
+        faults.inject(testbed.node, "link", testbed.node.pci_function_of(PORT).name)
         await testbed.until(lambda: warnings_of(testbed) == ["link-degraded", "port-error"], "both are warned of")
         assert testbed.kubelet.devices(CRYPTO) == {PORT: "Healthy"}
 
@@ -73,13 +73,13 @@ async def test_a_card_that_works_stays_allocatable_with_a_narrow_link_and_old_er
 async def test_a_crashed_port_keeps_its_resource_and_a_reprogrammed_one_moves(testbed):
     """The peer renames the resource instead: its pods wait for a name that no longer exists."""
     await healthy(testbed)
-    testbed.node.reprogram_port(PORT, "f" * 32)
+    faults.inject(testbed.node, "afu", PORT, "f" * 32)
     await unhealthy(testbed)
     assert testbed.kubelet.devices(CRYPTO) == {PORT: "Unhealthy"}
 
-    testbed.node.reprogram_port("intel-fpga-port.1", CRYPTO_AFU)
+    faults.inject(testbed.node, "afu", "intel-fpga-port.1", CRYPTO_AFU)
     await testbed.kubelet.events.until(lambda: len(testbed.kubelet.devices(CRYPTO)) == 2, within=30, what="two ports")
-    testbed.node.reprogram_port(PORT, CRYPTO_AFU)
+    faults.inject(testbed.node, "afu", PORT, CRYPTO_AFU)
 
     await testbed.kubelet.until_allocatable(CRYPTO, 2, within=30)
     assert testbed.kubelet.devices(CODEC) == {}

@@ -24,7 +24,7 @@ from everything_node import (
 from outside import get
 from prometheus_client.parser import text_string_to_metric_families
 
-from devherd.spool.identity import identity_of
+from devherd.spool import identity_of
 from devherd_sim.kubelet.pod import ContainerSpec, Pod
 from devherd_sim.node.presets import preset
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from outside import devherd
 
+from devherd_sim.node import faults
+
 RESOURCE = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 PORT = "intel-fpga-port.0"
 
@@ -32,9 +34,9 @@ async def test_a_port_error_is_explained_by_the_register_that_was_read(testbed):
     await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
     await testbed.kubelet.allocate(RESOURCE, 1, pod="train")
 
-    testbed.node.fail_port(PORT, 0x20)
+    faults.inject(testbed.node, "fpga-errors", PORT, "0x20")
     ill = await until_explained(testbed, lambda told: told["findings"])
-    testbed.node.heal_port(PORT)
+    faults.clear(testbed.node, "fpga-errors", PORT)
     well = await until_explained(testbed, lambda told: not told["findings"])
 
     [finding] = ill["findings"]
@@ -54,7 +56,7 @@ async def test_evidence_outlives_the_scanner(testbed):
     """A fatal PCI error is held for ten minutes, also by a scanner that has not seen it."""
     await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
     await until_explained(testbed, lambda told: told["facts"])
-    testbed.node.count_fatal_errors(PORT, 3)
+    faults.inject(testbed.node, "aer", testbed.node.pci_function_of(PORT).name, "fatal 3")
     before = await until_explained(testbed, lambda told: told["findings"])
 
     devherd("ctl", "--run-dir", str(testbed.settings.run_dir), "restart", "scanner")

@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from devherd_sim.node import faults
+
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 PORT = "intel-fpga-port.0"
 MANY = {"simulated": [{"name": "example.com/gpu", "count": 10_000}], "health": {"poll": "100ms", "recover_after": 6}}
@@ -52,7 +54,7 @@ async def test_clients_that_hold_a_thousand_connections_and_read_slowly_keep_no_
             slow.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
 
         answers = [await probe(testbed, path) for _ in range(20) for path in ("/healthz", "/readyz")]
-        testbed.node.fail_port(PORT)
+        faults.inject(testbed.node, "fpga-errors", PORT)
         await testbed.kubelet.until_allocatable(CRYPTO, 0, within=30)
         answers += [await probe(testbed, path) for _ in range(20) for path in ("/healthz", "/readyz")]
 

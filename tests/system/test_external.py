@@ -53,7 +53,7 @@ async def test_what_an_operators_file_says_is_held_against_the_devices_it_may_sp
     await testbed.child("source:external-report")
     report = testbed.directory / "report.jsonl"
 
-    spool.replace(report, b'{"whom": {"vendor": "intel-fpga"}, "reason": "burnt", "detail": "smells"}\n')
+    spool.replace(report, b'{"device": {"vendor": "intel-fpga"}, "reason": "burnt", "detail": "smells"}\n')
     await settled(testbed, 0)
     told = await explained(testbed)
     spool.replace(report, b'{"alive": true}\n')

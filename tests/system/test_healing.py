@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from devherd_sim.node import faults
+
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
 
@@ -129,7 +131,7 @@ async def test_a_killed_scanner_costs_nothing_and_sees_devices_again(testbed):
     os.kill(before, signal.SIGKILL)
     await testbed.until(lambda: testbed.children()["scanner"].pid not in (0, before), "a new scanner")
     assert await testbed.kubelet.allocate(CRYPTO, 1) is not None
-    testbed.node.remove_node("intel-fpga-port.1")
+    faults.inject(testbed.node, "node", "intel-fpga-port.1")
 
     await testbed.kubelet.until_allocatable(CODEC, 0)
     assert testbed.kubelet.events.since(mark, "register-called") == []

@@ -6,6 +6,8 @@ import json
 import pytest
 from outside import devherd, supervisorctl
 
+from devherd_sim.node import faults
+
 RESOURCE = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 PORT = "intel-fpga-port.0"
 QUICK = {"health": {"poll": "100ms"}, "scan": {"period": "300ms"}}
@@ -15,7 +17,7 @@ QUICK = {"health": {"poll": "100ms"}, "scan": {"period": "300ms"}}
 async def test_a_rule_that_is_reloaded_judges_what_is_held_already(testbed):
     """A missing node made the port Unhealthy; with the rule it is a warning, and `devherd explain` names the rule."""
     await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
-    testbed.node.remove_node(PORT)
+    faults.inject(testbed.node, "node", PORT)
     await testbed.kubelet.until_allocatable(RESOURCE, 0, within=30)
 
     rule = {"match": {"vendor": "intel_fpga"}, "source": "node", "action": "warn"}

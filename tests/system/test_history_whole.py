@@ -8,7 +8,8 @@ import signal
 import pytest
 from outside import devherd
 
-from devherd.history import read
+from devherd import history
+from devherd_sim.node import faults
 
 RESOURCE = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 PORT = "intel-fpga-port.0"
@@ -20,9 +21,9 @@ ANOTHER = "example.com/another"
 async def test_verdicts_registrations_allocations_reloads_processes_and_cordons_are_there_afterwards(testbed):
     """Each says what it is about, and the head of `status` which instance it was."""
 
-    async def until(kind: str, words: str) -> read.Event:
-        def found() -> list[read.Event]:
-            events = read.events(testbed.settings.run_dir, kinds=[kind])
+    async def until(kind: str, words: str) -> history.Event:
+        def found() -> list[history.Event]:
+            events = history.events(testbed.settings.run_dir, kinds=[kind])
             return [event for event in events if words in event.message]
 
         await testbed.until(found, f"{kind}: {words}")
@@ -33,9 +34,9 @@ async def test_verdicts_registrations_allocations_reloads_processes_and_cordons_
     await until("registered", "registered with the kubelet: 1 device (")
     await testbed.kubelet.allocate(RESOURCE, 1, pod="train")
     allocated = await until("allocation", "allocated")
-    testbed.node.fail_port(PORT, 0x20)
+    faults.inject(testbed.node, "fpga-errors", PORT, "0x20")
     ill = await until("verdict", "Unhealthy: port-error")
-    testbed.node.heal_port(PORT)
+    faults.clear(testbed.node, "fpga-errors", PORT)
     await until("verdict", "Healthy")
     await asyncio.to_thread(devherd, "cordon", *options, RESOURCE, PORT, "--reason", "ticket 4711")
     await until("cordon", "ticket 4711")

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from devherd_sim.node import faults
+
 RESOURCE = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 PORT = "intel-fpga-port.0"
 
@@ -22,9 +24,9 @@ def verdicts(testbed) -> list[dict[str, str]]:
 async def test_a_change_of_health_has_resource_device_reason_and_evidence_as_fields(testbed):
     """Nothing has to be cut out of a sentence; a line of a resource's process names the resource."""
     await testbed.kubelet.until_allocatable(RESOURCE, 1, within=30)
-    testbed.node.fail_port(PORT, 0x20)
+    faults.inject(testbed.node, "fpga-errors", PORT, "0x20")
     await testbed.until(lambda: len(verdicts(testbed)) == 1, "Unhealthy is logged")
-    testbed.node.heal_port(PORT)
+    faults.clear(testbed.node, "fpga-errors", PORT)
     await testbed.until(lambda: len(verdicts(testbed)) == 2, "Healthy is logged")
 
     ill, well = verdicts(testbed)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from devherd.health.sources.cordon import Cordons
+from devherd.health.cordon import Cordons
 from devherd.inventory import key_of
 from devherd.proto import spool_pb2
 from devherd.spool import read_all

@@ -8,6 +8,7 @@ import pytest
 
 from devherd import spool
 from devherd.proto import spool_pb2
+from devherd_sim.node import faults
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
 CODEC = "fpga.intel.com/af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"
@@ -34,7 +35,7 @@ async def test_a_device_waits_while_the_child_that_had_it_is_stopped(testbed):
     await until_served(testbed)
     child = (await testbed.child_of(CODEC)).pid
     os.kill(child, signal.SIGSTOP)
-    testbed.node.reprogram_port(MOVING, CRYPTO_AFU)
+    faults.inject(testbed.node, "afu", MOVING, CRYPTO_AFU)
     await testbed.until(lambda: listed(testbed, CODEC) == set(), "it has left")
 
     await asyncio.sleep(2)
@@ -52,7 +53,7 @@ async def test_a_device_moves_at_once_when_the_child_that_had_it_is_killed(testb
     await until_served(testbed)
     child = (await testbed.child_of(CODEC)).pid
     os.kill(child, signal.SIGSTOP)
-    testbed.node.reprogram_port(MOVING, CRYPTO_AFU)
+    faults.inject(testbed.node, "afu", MOVING, CRYPTO_AFU)
     await testbed.until(lambda: listed(testbed, CODEC) == set(), "it has left")
 
     os.kill(child, signal.SIGKILL)
@@ -65,7 +66,7 @@ async def test_a_device_moves_without_a_kubelet_and_when_it_comes_back_it_is_tol
     await until_served(testbed)
     await testbed.kubelet.stop()
     await testbed.until(lambda: "the kubelet is away" in testbed.log, "the children wait")
-    testbed.node.reprogram_port(MOVING, CRYPTO_AFU)
+    faults.inject(testbed.node, "afu", MOVING, CRYPTO_AFU)
     await testbed.until(lambda: listed(testbed, CRYPTO) == {PORT, MOVING}, "it has moved")
     await testbed.kubelet.start()
     await testbed.kubelet.until_allocatable(CRYPTO, 2, within=30)

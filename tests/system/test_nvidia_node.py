@@ -2,6 +2,8 @@
 
 import pytest
 
+from devherd_sim.node import faults
+
 GPU, THREE_SEVENTHS, ONE_SEVENTH = (f"nvidia.com/{name}" for name in ("gpu", "mig-3g.40gb", "mig-1g.10gb"))
 SECOND, THIRD = "0000:02:00.0", "0000:81:00.0"
 
@@ -35,11 +37,11 @@ async def test_a_gpu_that_loses_its_driver_is_not_given_out(testbed):
     """N1, N21: it is Unhealthy until it is bound again, in the same process."""
     await testbed.kubelet.until_allocatable(GPU, 2, within=30)
     child = (await testbed.child_of(GPU)).pid
-    testbed.node.nvidia.unbind(SECOND)
+    faults.inject(testbed.node, "unbind", SECOND)
     await testbed.kubelet.until_allocatable(GPU, 1, within=30)
     assert sorted(testbed.kubelet.devices(GPU).values()) == ["Healthy", "Unhealthy"]
 
-    testbed.node.nvidia.bind(SECOND)
+    faults.clear(testbed.node, "unbind", SECOND)
 
     await testbed.kubelet.until_allocatable(GPU, 2, within=30)
     assert (await testbed.child_of(GPU)).pid == child

@@ -8,8 +8,8 @@ import pytest
 from cdi_runtime import Runtime
 
 from devherd._native import NaturalKey
-from devherd_sim.kubelet.allocation import AdmissionError
-from devherd_sim.node.nvidia_mps import MpsDaemon
+from devherd_sim.kubelet.pod import AdmissionError
+from devherd_sim.node.nvidia_faults import MpsDaemon
 
 GPU = "nvidia.com/gpu"
 CDI = "k8s.device-plugin.nvidia.com"

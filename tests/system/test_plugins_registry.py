@@ -112,13 +112,13 @@ async def test_another_devherd_is_found_in_the_place_of_the_first(testbed):
 async def test_a_refused_resource_is_found_once_the_kubelet_takes_it(testbed, monkeypatch):
     """What the kubelet says is said, and a fresh socket is tried."""
     await both_found(testbed)
-    monkeypatch.setattr("devherd_sim.kubelet.plugin_socket.VERSION", "v2")
+    monkeypatch.setattr("devherd_sim.kubelet.plugin_watcher.VERSION", "v2")
     await testbed.kubelet.restart()
     await testbed.until(
         lambda: "the kubelet refused: RegisterPlugin error -- plugin validation failed" in testbed.log, "the refusal"
     )
     mark = testbed.kubelet.events.mark()
-    monkeypatch.setattr("devherd_sim.kubelet.plugin_socket.VERSION", "v1beta1")
+    monkeypatch.setattr("devherd_sim.kubelet.plugin_watcher.VERSION", "v1beta1")
     await both_found(testbed, mark)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from devherd import instance
-from devherd.version import version
+from devherd.instance.read import read_instance
+from devherd.text import version
 from devherd_sim.testbed import free_port
 
 FPGA = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
@@ -53,7 +53,7 @@ async def test_the_new_one_is_ready_before_the_old_one_ends_and_serves_after_it(
     assert await page(testbed, "/healthz") == "ok\n"
     ready = await page(testbed, "/readyz")
     assert re.fullmatch(rf"standing by: another instance runs here, process {old.pid}\n", ready)
-    shown = instance.read(testbed.settings).standby
+    shown = read_instance(testbed.settings).standby
     assert shown is not None
     assert shown.version == version()
     assert re.search(r"^devherd_build_info\{.*\} 1", await page(testbed, "/metrics"), re.MULTILINE)
@@ -70,7 +70,7 @@ async def test_the_new_one_is_ready_before_the_old_one_ends_and_serves_after_it(
     await testbed.until(lambda: f"exporter: serving http://{testbed.settings.listen}" in testbed.log, "it serves")
     assert await page(testbed, "/readyz") == "ok\n"
     assert "taking over after " in testbed.log
-    assert instance.read(testbed.settings).standby is None
+    assert read_instance(testbed.settings).standby is None
 
 
 @pytest.mark.on("generic", {"simulated": [{"name": FIRST, "count": 2}]})
@@ -123,7 +123,7 @@ async def test_one_whose_rehearsal_takes_long_is_alive_and_not_ready_before_its_
         await page(testbed, "/readyz")
     said = f"not ready to take over: the rehearsal is not done; another instance runs here, process {old.pid}\n"
     assert (caught.value.code, caught.value.read().decode()) == (503, said)
-    assert instance.read(testbed.settings).standby is None
+    assert read_instance(testbed.settings).standby is None
 
     goes_on.unlink()
     await testbed.until(lambda: testbed.log.count(serving) == 2, "it answers anew")

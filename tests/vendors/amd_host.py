@@ -1,12 +1,10 @@
 """A host with AMD GPUs, and what AMD's own plugin would make of it: for the tests beside it."""
 
-import json
 import re
 from pathlib import Path
 
-from answering import Answered, AnsweredScan, AnsweringScanner
+from answering import Answered, AnsweredScan, AnsweringScanner, core_settings
 
-from devherd.config.host import native_settings
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
@@ -22,9 +20,7 @@ def host(root: Path, *groups: AmdSpec, tree: str = "") -> Path:
 
 def scanner(root: Path, **options: object) -> AnsweringScanner:
     """Looks for AMD GPUs and nothing else."""
-    return AnsweringScanner(
-        str(root), json.dumps(native_settings(root) | {"vendors": {"amd": {"enabled": True, **options}}})
-    )
+    return AnsweringScanner(str(root), core_settings(root, amd=options))
 
 
 def scanned(root: Path, **options: object) -> AnsweredScan:

@@ -1,16 +1,14 @@
 """Hosts with NVIDIA GPUs, simulated or as text, and the scan core told to look for them alone."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from answering import Answered, AnsweredScan, AnsweringScanner
+from answering import Answered, AnsweredScan, AnsweringScanner, core_settings
 
-from devherd.config import Config, resolve
-from devherd.config.host import native_settings
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.scanner.pipeline import Pipeline
-from devherd_sim.node.entry import DeviceNode, Entry, File, attributes
-from devherd_sim.node.link import link, named_link
+from devherd_sim.node.entry import DeviceNode, Entry, File, attributes, link, named_link
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec
@@ -26,7 +24,7 @@ def simulated(root: Path, **spec: Any) -> SimulatedNode:
 
 def scanner(root: Path, **options: Any) -> AnsweringScanner:
     """The scan core with these options of NVIDIA's."""
-    return AnsweringScanner(str(root), json.dumps(native_settings(root) | {"vendors": {"nvidia": options}}))
+    return AnsweringScanner(str(root), core_settings(root, nvidia=options))
 
 
 def scanned(root: Path, **options: Any) -> AnsweredScan:

@@ -1,16 +1,16 @@
 """AMD GPUs that change while they are served: late drivers, repartitioning, GPUs that lose their driver."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 from amd_host import DRIVER, by_id, function, host, names, scanner
-from answering import AnsweredScan, AnsweringScanner, not_examined
+from answering import AnsweredScan, AnsweringScanner, core_settings, not_examined
 from remembered import remembered
 
 from devherd._native import UeventSocket
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.health.policy import FINE
 from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node.amd import AmdSpec
@@ -209,7 +209,7 @@ def test_a_gpu_that_loses_its_driver_while_the_scanner_restarts_stays_and_says_s
     node.change(DRIVEN, UNDRIVEN)
     after = Pipeline(config, inventory=remembered(before))
     scan = after.scan(1.0)
-    [resource] = after.resources().resources
+    [resource] = after.offers().offers
     assert [(device.id, list(device.reasons)) for device in resource.devices] == [
         (FIRST, ["driver-unbound"]),
         (SECOND, ["driver-unbound"]),
@@ -249,14 +249,16 @@ def test_a_driver_that_is_unloaded_leaves_every_gpu_unbound(tmp_path: Path):
     assert (len(scan.devices), scan.unseen) == (2, [])
 
 
-@pytest.mark.parametrize(("settings", "told"), [({"intel_gpu": {"shared_devices": 3}}, [FIRST, SECOND]), ({}, [])])
+@pytest.mark.parametrize(
+    ("settings", "told"), [({"intel_gpu": {"shared_devices": 3}}, [FIRST, SECOND]), ({"amd": {"naming": "mixed"}}, [])]
+)
 def test_what_a_vendor_has_seen_outlives_other_settings_of_other_vendors(tmp_path: Path, settings, told):
     """A reload that concerns another vendor forgets no GPU that was bound; one that changes AMD's own begins anew."""
     node = SimulatedNode.create(tmp_path, DRIVEN)
     native = scanner(tmp_path)
     native.scan()
     node.change(DRIVEN, UNDRIVEN)
-    native.reconfigure(json.dumps({"vendors": settings or {"amd": {"naming": "mixed"}}}))
+    native.reconfigure(core_settings(tmp_path, **settings))
     assert [problem.device for problem in native.scan().problems] == told
 
 

@@ -12,7 +12,7 @@ from amd_host import advertised_by_the_vendors_plugin, by_id, host, names, scann
 from answering import scanner_of
 
 from devherd._native import NaturalKey
-from devherd.scanner.scan_core import settled_looks
+from devherd.scanner.core import settled_looks
 from devherd_sim.node.amd import AmdSpec
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from amd_host import TOPOLOGY, by_id, names, scanned
 
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node.tree import write_tree
 

@@ -4,13 +4,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from answering import core_settings
 
 from devherd._native import Scanner
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.proto import spool_pb2
+from devherd.scanner.core import problem_messages
+from devherd.scanner.once import scan_once
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.scan_core import problem_messages
-from devherd.scanner.scan_once import scan_once
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -59,14 +61,14 @@ def test_no_card_of_a_working_node_is_said_to_lack_its_driver(tmp_path, preset):
     """Nor a virtual function, which may be meant for a virtual machine, nor one that another driver has."""
     SimulatedNode.create(tmp_path / "node", PRESETS[preset].spec)
 
-    assert Scanner(str(tmp_path / "node"), "{}").scan().driverless == []
+    assert Scanner(str(tmp_path / "node"), core_settings(tmp_path / "node")).scan().driverless == []
 
 
 def test_a_driver_that_is_loaded_later_ends_the_problem(tmp_path):
     """The identifiers are known by then; the driver is looked at in each scan."""
     root = tmp_path / "node"
     SimulatedNode.create(root, PRESETS["nvidia-1"].spec)
-    scanner = Scanner(str(root), "{}")
+    scanner = Scanner(str(root), core_settings(root))
     [gpu] = scanner.scan().devices
     link = root / "sys/bus/pci/devices" / gpu.attributes["pci_address"] / "driver"
     target = link.readlink()

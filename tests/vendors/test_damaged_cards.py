@@ -1,15 +1,14 @@
 """Whatever happens to a file of a card: the scan ends, no other card is touched, and repair brings the card back."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from answering import core_settings
 
 from devherd._native import Device, Scanner
-from devherd.config.host import native_settings
 from devherd_sim.node.entry import Entry
 from devherd_sim.node.presets import preset
 from devherd_sim.node.spec import entries
@@ -57,7 +56,7 @@ def test_damage_to_one_card_is_that_cards_alone(
     """Every file, link and number of the card in turn."""
     made = entries(preset(name))
     write_tree(made, tmp_path)
-    scanner = Scanner(str(tmp_path), json.dumps(native_settings(tmp_path) | {"vendors": {vendor: {"enabled": True}}}))
+    scanner = Scanner(str(tmp_path), core_settings(tmp_path))
     before = scanner.scan()
     siblings = others(before.devices, address)
     assert siblings

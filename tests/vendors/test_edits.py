@@ -7,11 +7,12 @@ import pytest
 from answering import edits_of, scanner_of
 from remembered import remembered
 
+from devherd import cdi
 from devherd._native import Edits
-from devherd.cdi import spec
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.scanner.core import native_scanner
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.scan_core import native_scanner
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -67,7 +68,7 @@ def test_by_cdi_a_container_gets_the_nodes_and_mounts_that_it_gets_without(name:
     for device in scan.devices:
         by_specs, by_cdi = (edits_of(scanner, scan, device, way) for way in ("device-plugin", "cdi"))
         assert (nodes(by_cdi), mounts(by_cdi)) == (set(), set())
-        assert all(spec.is_legal(cdi_name) for cdi_name in by_cdi.specs)
+        assert all(cdi.is_legal(cdi_name) for cdi_name in by_cdi.specs)
         assert set(by_cdi.cdi_devices) <= by_cdi.specs.keys()
         given_nodes = {node for edits in by_cdi.specs.values() for node in nodes(edits)}
         given_mounts = {mount for edits in by_cdi.specs.values() for mount in mounts(edits)}

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from whole_scan import inventory
 
 from devherd._native import Scanner
-from devherd.config import Config, Vendors
+from devherd.config.model import Config
+from devherd.config.vendors import Vendors
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import NodeSpec

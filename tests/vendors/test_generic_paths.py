@@ -1,6 +1,5 @@
 """Generic devices by path, through the native scanner: ids, counts, members, health."""
 
-import json
 import os
 from hashlib import sha1
 from pathlib import Path
@@ -10,7 +9,7 @@ from answering import AnsweredScan, AnsweringScanner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd.config.host import native_settings
+from devherd.config.model import Config
 from devherd_sim.node.tree import write_tree
 
 NAME = "example.com/x"
@@ -19,8 +18,8 @@ GROUP = f"{NAME} group 0"
 
 def scanner(root: Path, *groups: dict) -> AnsweringScanner:
     """Looks at the tree for one generic resource with these groups."""
-    generic = {"vendors": {"generic": [{"name": NAME, "groups": groups}]}}
-    return AnsweringScanner(str(root), json.dumps(native_settings(root) | generic))
+    config = Config.model_validate({"host_root": root, "generic": [{"name": NAME, "groups": groups}]})
+    return AnsweringScanner(str(root), config.native_json())
 
 
 def planted(root: Path, *nodes: str) -> Path:
@@ -70,7 +69,8 @@ def test_a_device_tells_what_allocate_will_answer(tmp_path):
 def test_one_path_may_be_given_out_many_times(tmp_path):
     """`count` makes as many ids of the same path."""
     scan = scanner(planted(tmp_path, "/dev/kvm"), {"count": 3, "paths": [{"path": "/dev/kvm"}]}).scan()
-    assert {device.id for device in scan.devices} == {peer_id(instance, "/dev/kvm") for instance in range(3)}
+    (device,) = scan.devices
+    assert device.shares == [peer_id(instance, "/dev/kvm") for instance in range(3)]
 
 
 def test_a_limit_lets_a_match_be_used_again(tmp_path):
@@ -102,7 +102,8 @@ def test_the_number_of_devices_follows_the_formula(tmp_path_factory, count, memb
     counted = [(matches, limit) for matches, limit, optional in members if matches or not optional]
     most = max((matches for matches, _ in counted), default=0)
     fewest = min((matches * limit for matches, limit in counted), default=0)
-    assert len(scanner(root, {"count": count, "paths": options}).scan().devices) == count * min(most, fewest)
+    devices = scanner(root, {"count": count, "paths": options}).scan().devices
+    assert sum(len(device.shares) or 1 for device in devices) == count * min(most, fewest)
 
 
 def test_the_same_paths_in_two_groups_are_one_device_and_a_problem(tmp_path):

@@ -1,12 +1,11 @@
 """Generic devices by USB id, through the native scanner."""
 
-import json
 from hashlib import sha1
 from pathlib import Path
 
 from answering import AnsweringScanner
 
-from devherd.config.host import native_settings
+from devherd.config.model import Config
 from devherd_sim.node.tree import write_tree
 
 NAME = "example.com/stick"
@@ -15,8 +14,8 @@ ADAPTER = {"vendor": "1a86", "product": "7523"}
 
 def scanner(root: Path, *groups: dict) -> AnsweringScanner:
     """Looks at the tree for one generic resource with these groups."""
-    generic = {"vendors": {"generic": [{"name": NAME, "groups": groups}]}}
-    return AnsweringScanner(str(root), json.dumps(native_settings(root) | generic))
+    config = Config.model_validate({"host_root": root, "generic": [{"name": NAME, "groups": groups}]})
+    return AnsweringScanner(str(root), config.native_json())
 
 
 def plug(root: Path, port: str, number: int, serial: str | None = None, product: str = "7523") -> str:
@@ -116,8 +115,8 @@ def test_separate_sticks_are_devices_of_their_own(tmp_path):
     nodes = [plug(tmp_path, "1-1", 2, "A"), plug(tmp_path, "1-2", 3)]
     group = {"separate": True, "count": 2, "usb": [ADAPTER, ADAPTER | {"serial": "A"}]}
     devices = scanner(tmp_path, group).scan().devices
-    assert {(device.id, *(node.host_path for node in device.nodes)) for device in devices} == {
-        (stick_id(instance, node), node) for instance in (0, 1) for node in nodes
+    assert {(*device.shares, *(node.host_path for node in device.nodes)) for device in devices} == {
+        (stick_id(0, node), stick_id(1, node), node) for node in nodes
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from not_tested import not_tested
 
-from devherd.config import Config
+from devherd.config.model import Config
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -47,8 +47,9 @@ HERD = """
 import sys
 from devherd.supervisor.run import run
 def load(_running):
-    from devherd import config
-    return config.resolve(config.load({"config": sys.argv[1]}, {}))
+    from devherd.config.loader import load
+    from devherd.config.resolution import resolve
+    return resolve(load({"config": sys.argv[1]}, {}))
 sys.exit(run(load, silence_limit_seconds=float(sys.argv[2])))
 """
 
@@ -158,6 +159,49 @@ def test_a_scanner_that_waits_longer_than_the_silence_limit_is_not_replaced(node
                 tell(server, "flow")
                 herd.terminate()
                 assert herd.wait(30) == 0, log.read_text()
+
+
+POLLS = """
+import json, sys, time
+from pathlib import Path
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.scanner.pipeline import Pipeline
+config = {"host_root": sys.argv[1], "scan": {"probe_timeout": float(sys.argv[2])}}
+beats = []
+pipeline = Pipeline(resolve(Config.model_validate(config)), beat=lambda: beats.append(time.monotonic()))
+while sys.stdin.readline():
+    beats[:] = [time.monotonic()]
+    scan = pipeline.scan(beats[0])
+    pipeline.poll(periodic=True)
+    beats.append(time.monotonic())
+    gap = max(later - earlier for earlier, later in zip(beats, beats[1:]))
+    failed = dict(pipeline.policy.seen.failed)
+    print(json.dumps([gap, failed, len(scan.devices), len(pipeline.policy.verdicts())]), flush=True)
+"""
+
+
+def test_a_listing_of_drivers_dumps_that_hangs_fails_its_source_alone(node: Path) -> None:
+    """The scanner's heart goes on beating, no device is blamed, and the listing goes on when the kernel answers."""
+    dumps = node / "sys/class/devcoredump"
+    dumps.mkdir(parents=True)
+    hangs = "a read has not come back within 1 s; look for blocked tasks in the kernel log"
+    with hanging_files(dumps) as (server, enter):
+        command = [*enter, sys.executable, "-c", POLLS, str(node), "1"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as polling:
+            _, failed, devices, ill = json.loads(tell(polling, "poll"))
+            assert (failed, devices > 0) == ({}, True)
+            tell(server, "hang")
+            for _ in range(2):
+                gap, failed, *others = json.loads(tell(polling, "poll"))
+                assert (failed, others) == ({"device-dump": f"/sys/class/devcoredump: {hangs}"}, [devices, ill])
+                assert gap < PROBE_TIMEOUT
+            tell(server, "flow")
+            deadline = time.monotonic() + 20
+            while json.loads(tell(polling, "poll"))[1]:
+                assert time.monotonic() < deadline
+            assert polling.stdin is not None
+            polling.stdin.close()
 
 
 @pytest.mark.parametrize("pattern", ["/dev/many/d*", "/dev/many/d0"])

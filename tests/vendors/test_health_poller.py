@@ -1,12 +1,11 @@
 """The health poller on a card whose attributes change under it."""
 
-import json
 from pathlib import Path
 
 import pytest
+from answering import core_settings
 
 from devherd._native import Finding, Scanner, health_sources
-from devherd.config.host import native_settings
 from devherd_sim.node.tree import write_tree
 
 CARD = "sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0"
@@ -20,8 +19,7 @@ def polled(tmp_path):
     """`polled(*lines)` changes the tree and polls: device id → findings of those that something is the matter with."""
     # The bridge can do no less than the card, so that the card's link can be judged.
     write_tree(TREE, tmp_path)
-    settings = native_settings(tmp_path) | {"vendors": {"intel_fpga": {"enabled": True, "mode": "af"}}}
-    scanner = Scanner(str(tmp_path), json.dumps(settings))
+    scanner = Scanner(str(tmp_path), core_settings(tmp_path))
     assert scanner.poll() == [], "a poll before the first scan has nothing to look at"
     assert len(scanner.scan().devices) == 2
 
@@ -114,8 +112,7 @@ def test_a_card_that_sleeps_is_left_asleep_and_the_poll_says_so(tmp_path):
     """Configuration space, link and temperatures are not read; memory of the kernel's is."""
     write_tree(TREE, tmp_path)
     write_tree(f"{CARD}/power/runtime_status = suspended\n{CARD}/current_link_width = 4", tmp_path)
-    settings = native_settings(tmp_path) | {"vendors": {"intel_fpga": {"enabled": True, "mode": "af"}}}
-    scanner = Scanner(str(tmp_path), json.dumps(settings))
+    scanner = Scanner(str(tmp_path), core_settings(tmp_path))
     scanner.scan()
     [look] = scanner.poll()
     asleep = "asleep: runtime_status is suspended"

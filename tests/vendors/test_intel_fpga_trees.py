@@ -1,15 +1,13 @@
 """Whole host trees through the scan core: what each layout of an Intel FPGA must make in each mode."""
 
-import json
 from pathlib import Path
 
 import pytest
-from answering import AnsweredScan, AnsweringScanner
+from answering import AnsweredScan, AnsweringScanner, core_settings
 from not_tested import not_tested
 
 from devherd._native import Scanner
-from devherd.cdi.spec import container_edits
-from devherd.config.host import native_settings
+from devherd.cdi import container_edits
 from devherd_sim.node.tree import write_tree
 
 TREES = Path(__file__).parent / "trees"
@@ -30,14 +28,12 @@ DFL_FME = f"{CARD}/fpga_region/region0/dfl-fme.0"
 
 def simulated_scanner(root: Path) -> AnsweringScanner:
     """The scan core with the defaults, before a simulated node."""
-    return AnsweringScanner(str(root), json.dumps(native_settings(root)))
+    return AnsweringScanner(str(root), core_settings(root))
 
 
 def scanned(root: Path, mode: str = "af") -> AnsweredScan:
     """One scan of the tree for Intel FPGAs."""
-    return AnsweringScanner(
-        str(root), json.dumps(native_settings(root) | {"vendors": {"intel_fpga": {"enabled": True, "mode": mode}}})
-    ).scan()
+    return AnsweringScanner(str(root), core_settings(root, intel_fpga={"mode": mode})).scan()
 
 
 def nodes_by_resource(scan: AnsweredScan) -> dict[str, dict[str, list[str]]]:

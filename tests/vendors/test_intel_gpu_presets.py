@@ -1,14 +1,13 @@
 """Simulated nodes with Intel GPUs: each scans to what the vendor's plugin would advertise."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from answering import AnsweringScanner
+from answering import AnsweringScanner, core_settings
 from whole_scan import by_id, inventory, node
 
 from devherd._native import Scanner
-from devherd.config.host import native_settings
+from devherd_sim.node import faults
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -119,9 +118,7 @@ def test_64_cards_are_on_their_numa_nodes(tmp_path: Path) -> None:
 def test_a_card_that_leaves_and_one_whose_driver_lets_go_are_gone_and_come_back(tmp_path: Path) -> None:
     """Both take the DRM card away; repaired, the same devices are there."""
     node = simulated(tmp_path, "intel-gpu-2")
-    scans = Scanner(
-        str(tmp_path), json.dumps(native_settings(tmp_path) | {"vendors": {"intel_gpu": {"enabled": True}}})
-    )
+    scans = Scanner(str(tmp_path), core_settings(tmp_path))
     before = scans.scan()
     for fault in (node.functions.pull_out, node.functions.unbind):
         fault("0000:02:00.0")
@@ -135,11 +132,9 @@ def test_a_card_that_leaves_and_one_whose_driver_lets_go_are_gone_and_come_back(
 def test_a_node_that_vanishes_is_missing_until_it_is_back(tmp_path: Path) -> None:
     """Health polling says so at once, the next scan too."""
     node = simulated(tmp_path, "intel-gpu-2")
-    scans = AnsweringScanner(
-        str(tmp_path), json.dumps(native_settings(tmp_path) | {"vendors": {"intel_gpu": {"enabled": True}}})
-    )
+    scans = AnsweringScanner(str(tmp_path), core_settings(tmp_path))
     scans.scan()
-    node.remove_node("dri/renderD129")
+    faults.inject(node, "node", "dri/renderD129")
     assert scans.poll() == [("intel-gpu", "0000:02:00.0", "card1-0", ["node-missing"])]
     assert [found.reasons for found in scans.scan().devices] == [[], ["node-missing"]]
     node.repair(preset("intel-gpu-2"))

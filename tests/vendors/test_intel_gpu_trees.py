@@ -1,16 +1,14 @@
 """Whole host trees through the scan core: what layouts of Intel GPUs must make (intel.md 1.8, 2.5 to 2.7, 5.4)."""
 
-import json
 import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from answering import Answered, AnsweredScan, AnsweringScanner, not_examined
+from answering import Answered, AnsweredScan, AnsweringScanner, core_settings, not_examined
 
-from devherd.cdi.spec import container_edits
-from devherd.config.host import native_settings
+from devherd.cdi import container_edits
 from devherd.device_plugin.allocation import merge
 from devherd.offers.device_plugin import message_of
 from devherd_sim.node.tree import write_tree
@@ -21,9 +19,7 @@ CARD = "sys/class/drm/card0/device"
 
 def scanner(root: Path, **options: Any) -> AnsweringScanner:
     """For Intel GPUs alone."""
-    return AnsweringScanner(
-        str(root), json.dumps(native_settings(root) | {"vendors": {"intel_gpu": {"enabled": True, **options}}})
-    )
+    return AnsweringScanner(str(root), core_settings(root, intel_gpu=options))
 
 
 def planted(root: Path, name: str, *changes: str) -> Path:
@@ -48,9 +44,12 @@ def plain_card(number: int, driver: str, device: str, *, node: bool = True) -> s
 
 
 def healthy(scan: AnsweredScan) -> dict[str, int]:
-    """Resource name → healthy devices of it."""
-    names = (str(device.resource_name) for device in scan.devices if not device.reasons)
-    return dict(Counter(name.removeprefix("gpu.intel.com/") for name in names))
+    """Resource name → ids of healthy devices of it."""
+    found: Counter[str] = Counter()
+    for device in scan.devices:
+        if not device.reasons:
+            found[str(device.resource_name).removeprefix("gpu.intel.com/")] += len(device.shares) or 1
+    return dict(found)
 
 
 def nodes(device: Answered) -> list[str]:
@@ -270,9 +269,9 @@ def test_any_number_of_changes_is_seen_g1(tmp_path: Path) -> None:
 
 def test_two_shares_of_a_card_bring_each_node_once_g6(tmp_path: Path) -> None:
     """Peer defect G6: a container with two shares of one card has nodes, mounts and CDI device once."""
-    shares = scanner(planted(tmp_path, "intel-gpu-two-cards"), shared_devices=2).scan().devices[:2]
-    assert [share.id for share in shares] == ["card0-0", "card0-1"]
-    one, both = (merge([message_of(share.edits) for share in chosen]) for chosen in (shares[:1], shares))
+    card = scanner(planted(tmp_path, "intel-gpu-two-cards"), shared_devices=2).scan().devices[0]
+    assert card.shares == ["card0-0", "card0-1"]
+    one, both = (merge([message_of(card.edits)] * number) for number in (1, 2))
     assert both == one
     assert len(both.devices) == 2
     assert len(both.cdi_devices) == 1

@@ -7,9 +7,10 @@ import pytest
 from nvidia_host import by_index, complaints, node_paths, scanned, simulated
 
 from devherd._native import Device
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.device_plugin.allocation import merge
-from devherd.scanner.scan_once import scan_once
+from devherd.scanner.once import scan_once
 from devherd_sim.node.entry import DeviceNode
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.tree import put
@@ -132,7 +133,7 @@ def test_several_devices_share_what_all_gpus_need(tmp_path: Path):
     put(DeviceNode("dev/gdrdrv", "char", 240, 0), node.root)
     options = {"device_list_strategy": ["envvar", "cdi-cri"], "pass_device_specs": True, "gdrcopy_enabled": True}
     config = resolve(Config.model_validate({"host_root": node.root, "vendors": {"nvidia": options}}))
-    (resource,) = scan_once(config).resources
+    (resource,) = scan_once(config).offers
     ids = [one.id for one in resource.devices]
     answer = merge([each.edits for each in resource.devices])
     assert dict(answer.envs) == {VISIBLE: ",".join(ids), "NVIDIA_GDRCOPY": "enabled"}

@@ -11,10 +11,11 @@ import pytest
 from cdi_runtime import Runtime
 from nvidia_host import pipeline, planted, simulated
 
+from devherd.config.host import NVML_ANSWER
 from devherd.device_plugin.allocation import container_response
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.scanner.pipeline import Pipeline
-from devherd.simulated_host import NVML_ANSWER
+from devherd_sim.node import faults
 from devherd_sim.node.entry import DeviceNode, File
 from devherd_sim.node.nvidia import DRIVER_VERSION
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -44,7 +45,7 @@ def runtime(node: SimulatedNode) -> Runtime:
 
 def names_of(made: Pipeline, resource: str = "nvidia.com/gpu") -> list[str]:
     """The CDI names in the answer to a container with all devices of a resource."""
-    [one] = [one for one in made.resources().resources if one.name == resource]
+    [one] = [one for one in made.offers().offers if one.name == resource]
     response = container_response(Snapshot(one), [device.id for device in one.devices])
     return [device.name for device in response.cdi_devices]
 
@@ -113,7 +114,7 @@ def test_a_mig_device_is_the_node_of_its_gpu_and_those_of_its_instances(node: Si
 def test_names_are_those_of_the_id_strategy_and_all_of_them_together(node: SimulatedNode, strategy: str, names: Any):
     """N32: `all` is there too."""
     made = started(node, device_id_strategy=strategy)
-    ids = {device.id for one in made.resources().resources for device in one.devices}
+    ids = {device.id for one in made.offers().offers for device in one.devices}
 
     assert runtime(node).names == {f"{CDI}/gpu={name}" for name in {*(names or ids), "all"}}
     assert {"/dev/nvidia0", "/dev/nvidia1"} < set(paths(runtime(node).edits([f"{CDI}/gpu=all"])))
@@ -122,7 +123,7 @@ def test_names_are_those_of_the_id_strategy_and_all_of_them_together(node: Simul
 def test_annotations_name_what_the_runtime_knows(node: SimulatedNode):
     """`cdi-annotations`: the names are in the values, whatever the keys."""
     made = started(node, device_list_strategy=["cdi-annotations"])
-    [resource] = [one for one in made.resources().resources if one.name == "nvidia.com/gpu"]
+    [resource] = [one for one in made.offers().offers if one.name == "nvidia.com/gpu"]
     names = [name for value in resource.devices[0].edits.annotations.values() for name in value.split(",")]
 
     assert "/dev/nvidia0" in paths(runtime(node).edits(names))
@@ -181,7 +182,7 @@ def test_a_class_that_would_be_empty_is_left_out_and_told(node: SimulatedNode):
     made = pipeline(node.root, device_list_strategy=["cdi-cri"], gds_enabled=True, mofed_enabled=True)
     scan = made.scan(0.0)
 
-    assert names_of(made) == [f"{CDI}/gpu={one.id}" for one in made.resources().resources[0].devices]
+    assert names_of(made) == [f"{CDI}/gpu={one.id}" for one in made.offers().offers[0].devices]
     no_gds, no_mofed = sorted(problem.error for problem in scan.problems)
     assert no_gds == "containers get no gds: /dev/nvidia-fs* does not exist: load the kernel module nvidia-fs"
     assert no_mofed.startswith("containers get no mofed: neither /dev/infiniband/uverbs* nor rdma_cm exists: load")
@@ -394,7 +395,7 @@ def test_a_gpu_that_is_forgotten_takes_its_name_along(tmp_path: Path):
 
 def vanish(node: SimulatedNode, address: str) -> None:
     """Take a GPU out of the machine."""
-    node.nvidia.unbind(address)
+    faults.inject(node, "unbind", address)
     (node.root / "sys/bus/pci/devices" / address).unlink()
 
 

@@ -10,9 +10,11 @@ from answering import not_examined
 from nvidia_host import by_resource, complaints, node_paths, pipeline, scanned, scanner, simulated
 from remembered import earlier, remembered
 
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.scanner.once import scan_once
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.scan_once import scan_once
+from devherd_sim.node import faults
 from devherd_sim.node.entry import DeviceNode, File
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.presets import preset
@@ -27,8 +29,8 @@ def health(watched: Pipeline, now: float = 0.0) -> dict[str, list[str]]:
     """Card and what is wrong with it, after a scan and the poll that follows it."""
     watched.scan(now)
     watched.poll(periodic=False)
-    made = watched.resources()
-    return {device.card: list(device.reasons) for one in made.resources for device in one.devices}
+    made = watched.offers()
+    return {device.card: list(device.reasons) for one in made.offers for device in one.devices}
 
 
 def test_a_driver_that_loads_late_is_seen(tmp_path: Path):
@@ -51,10 +53,10 @@ def test_a_gpu_that_loses_its_driver_is_unhealthy_until_it_has_it_back(tmp_path:
     watched.config = replace(watched.config, health=replace(watched.config.health, recover_after=1))
     lost, other = node.nvidia.addresses()
     assert health(watched) == {lost: [], other: []}
-    node.nvidia.unbind(lost)
+    faults.inject(node, "unbind", lost)
     assert health(watched, 10_000.0) == {lost: ["driver-unbound"], other: []}
     assert health(watched, 20_000.0) == {lost: ["driver-unbound"], other: []}
-    node.nvidia.bind(lost)
+    faults.clear(node, "unbind", lost)
     watched.reconfigure(watched.config)
     health(watched, 30_000.0)
     for _ in range(3):
@@ -68,7 +70,7 @@ def test_a_scanner_that_starts_while_a_driver_is_away_knows_what_it_is_missing(t
     before = pipeline(node.root)
     health(before)
     lost, other = node.nvidia.addresses()
-    node.nvidia.unbind(lost)
+    faults.inject(node, "unbind", lost)
     restarted = Pipeline(before.config, inventory=remembered(before), earlier=earlier(before))
     assert health(restarted) == {lost: ["driver-unbound"], other: []}
 
@@ -78,7 +80,7 @@ def test_a_gpu_without_the_driver_is_none_of_ours(driver: str | None, tmp_path: 
     """Nobody has known it: no device, no problem, no alarm."""
     node = simulated(tmp_path, gpus=1)
     (address,) = node.nvidia.addresses()
-    node.nvidia.unbind(address)
+    faults.inject(node, "unbind", address)
     if driver is not None:
         function = (node.root / "sys/bus/pci/devices" / address).resolve()
         (function / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
@@ -93,7 +95,7 @@ def test_a_gpu_handed_to_a_virtual_machine_goes(tmp_path: Path):
     watched = pipeline(node.root)
     given, other = node.nvidia.addresses()
     health(watched)
-    node.nvidia.unbind(given)
+    faults.inject(node, "unbind", given)
     function = (node.root / "sys/bus/pci/devices" / given).resolve()
     (function / "driver").symlink_to("../../../bus/pci/drivers/vfio-pci")
     assert health(watched, 1.0) == {given: ["gone"], other: []}
@@ -131,7 +133,7 @@ def test_a_gpu_that_is_pulled_out_is_gone(tmp_path: Path):
     watched = pipeline(node.root)
     gone, other = node.nvidia.addresses()
     health(watched)
-    node.nvidia.unbind(gone)
+    faults.inject(node, "unbind", gone)
     (node.root / "sys/bus/pci/devices" / gone).unlink()
     assert health(watched, 1.0) == {gone: ["gone"], other: []}
 
@@ -141,12 +143,12 @@ def test_a_gpu_off_the_bus_says_so_until_it_answers(tmp_path: Path):
     node = simulated(tmp_path, gpus=2)
     fallen, _ = node.nvidia.addresses()
     looking = scanner(node.root)
-    node.nvidia.fall_off_bus(fallen)
+    faults.inject(node, "off-bus", fallen)
     assert sorted(device.reasons for device in looking.scan().devices) == [[], ["off-bus"]]
     node.write(f"sys/bus/pci/devices/{fallen}/power/runtime_status", "suspended")
     assert [device.reasons for device in looking.scan().devices] == [[], []]
     node.write(f"sys/bus/pci/devices/{fallen}/power/runtime_status", "active")
-    node.nvidia.return_to_bus(fallen)
+    faults.clear(node, "off-bus", fallen)
     assert [device.reasons for device in looking.scan().devices] == [[], []]
 
 
@@ -157,9 +159,9 @@ def test_a_node_that_goes_and_comes_back_is_seen_between_scans(tmp_path: Path):
     devices = looking.scan().devices
     assert looking.poll() == []
     (device,) = (device for device in devices if device.attributes["minor"] == "0")
-    node.remove_node("nvidia0")
+    faults.inject(node, "node", "nvidia0")
     assert looking.poll() == [("nvidia", device.card, device.id, ["node-missing"])]
-    node.nvidia.return_node(device.card)
+    faults.clear(node, "node", "nvidia0")
     assert looking.poll() == []
 
 
@@ -282,11 +284,11 @@ def test_mig_devices_stay_as_they_were_while_nvml_is_silent(tmp_path: Path):
     node = simulated(tmp_path, gpus=1, nvml=True, mig=[["3g.40gb", "1g.10gb"]])
     before = pipeline(node.root, **MIG)
     before.scan(0.0)
-    known, kept = before.resources().resources, remembered(before)
+    known, kept = before.offers().offers, remembered(before)
     (node.root / ".devherd-nvml.json").unlink()
     restarted = Pipeline(before.config, inventory=kept)
     restarted.scan(1e6)
-    assert restarted.resources().resources == known
+    assert restarted.offers().offers == known
 
 
 @pytest.mark.parametrize(
@@ -346,7 +348,7 @@ def test_gpus_are_left_out_by_rule(tmp_path: Path):
         {"match": {"vendor": "nvidia", "model": "*H100*", "exclude": [{"index": "0"}]}, "name": "nvidia.com/h100"},
     ]
     report = scan_once(resolve(Config.model_validate({"host_root": node.root, "resources": rules})))
-    made = {one.name: [device.attributes["index"] for device in one.devices] for one in report.resources}
+    made = {one.name: [device.attributes["index"] for device in one.devices] for one in report.offers}
     assert made == {"nvidia.com/gpu": ["0"], "nvidia.com/h100": ["2"]}
 
 
@@ -355,7 +357,7 @@ def test_preferred_answers_do_not_depend_on_a_lost_gpu(tmp_path: Path):
     node = simulated(tmp_path, gpus=3)
     lost = node.nvidia.addresses()[0]
     before = {device.id: dict(device.distances) for device in scanned(node.root).devices if device.card != lost}
-    node.nvidia.unbind(lost)
+    faults.inject(node, "unbind", lost)
     after = {device.id: dict(device.distances) for device in scanned(node.root).devices}
     assert after.keys() == before.keys()
     for device, distances in after.items():

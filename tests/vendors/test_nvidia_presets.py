@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from nvidia_host import by_resource, scanned
 
-from devherd import inventory_json
-from devherd.config import Config, resolve
-from devherd.scanner.scan_once import scan_once
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.instance import inventory_json
+from devherd.scanner.once import scan_once
 from devherd_sim.node.presets import PRESETS, preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -116,6 +117,14 @@ def test_a_mig_device_tells_its_facts(tmp_path: Path):
         "mig_profile": "2g.20gb",
         "gpu_instance": "3",
         "compute_instance": "0",
+        "gpu_slices": "2",
+        "compute_slices": "2",
+        "multiprocessors": "32",
+        "engines_copy": "2",
+        "engines_decoder": "2",
+        "engines_encoder": "0",
+        "engines_jpeg": "2",
+        "engines_ofa": "0",
     }
     assert device.sources.keys() == device.attributes.keys()
     files = {source for source in device.sources.values() if source != "NVML"}
@@ -128,7 +137,7 @@ def told(root: Path, name: str, **options: Any) -> list[dict[str, Any]]:
     """The devices of `devherd scan --output json`."""
     node = SimulatedNode.create(root / "node", preset(name))
     report = scan_once(resolve(Config.model_validate({"host_root": node.root, "vendors": {"nvidia": options}})))
-    told = inventory_json.inventory_json(report.resources, report.problems, report.duration_seconds)
+    told = inventory_json.inventory_json(report.offers, report.problems, report.duration_seconds)
     return [device for resource in told["resources"] for device in resource["devices"]]
 
 

@@ -8,8 +8,8 @@ import pytest
 from answering import scanner_of
 
 from devherd._native import Device, Finding, Scanner
-from devherd.health.registry import MEANINGS
-from devherd.scanner.scan_core import settled_looks
+from devherd.reasons.registry import MEANINGS
+from devherd.scanner.core import settled_looks
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering import AnsweringScanner, not_examined
+from answering import AnsweringScanner, core_settings, not_examined
 from whole_scan import by_id, inventory, node
 
-from devherd.config import Config, resolve
-from devherd.config.host import native_settings
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.config.vendors import RdmaPool
 from devherd.importers import import_text
 from devherd.inventory import Inventory
-from devherd.scanner.scan_once import scan_once
+from devherd.scanner.once import scan_once
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.tree import write_tree
@@ -26,9 +27,7 @@ VIRTUAL = "sys/devices/pci0000:3a/0000:3b:00.1"
 
 def scanner(root: Path, **options: Any) -> AnsweringScanner:
     """For RDMA devices alone."""
-    return AnsweringScanner(
-        str(root), json.dumps(native_settings(root) | {"vendors": {"rdma": {"enabled": True, **options}}})
-    )
+    return AnsweringScanner(str(root), core_settings(root, rdma=options))
 
 
 def planted(root: Path, *changes: str) -> Path:
@@ -309,7 +308,7 @@ ALL = ("uverbs0", "issm0", "umad0", "rdma_cm", "uverbs1", "issm1", "umad1")
 
 def pool(name: str = POOL, rdma_hca_max: int = 4, **selectors: list[str]) -> dict[str, Any]:
     """A pool of the shared plugin."""
-    return {"name": name, "rdma_hca_max": rdma_hca_max, "selectors": selectors}
+    return RdmaPool.model_validate({"name": name, "rdma_hca_max": rdma_hca_max, "selectors": selectors}).model_dump()
 
 
 def pooled(root: Path, *pools: dict[str, Any]) -> dict[str, Any]:
@@ -517,7 +516,7 @@ def test_rules_of_the_sriov_plugin_choose_functions_by_interface_number_and_part
 
     report = scan_once(resolve(Config.model_validate({"host_root": tmp_path, **imported.config})))
 
-    assert {one.name: [device.id for device in one.devices] for one in report.resources} == {
+    assert {one.name: [device.id for device in one.devices] for one in report.offers} == {
         "intel.com/first": ["0000:17:00.1"],
         "intel.com/second": ["0000:17:00.2"],
     }

@@ -1,13 +1,12 @@
 """Devices that exist only as names, through the native scanner."""
 
-import json
-
 from devherd._native import Scanner
+from devherd.config.model import Config
 
 
 def scan(*resources):
     """One scan of nothing but these simulated resources."""
-    return Scanner("/nonexistent", json.dumps({"vendors": {"simulated": resources}})).scan()
+    return Scanner("/nonexistent", Config.model_validate({"simulated": resources}).native_json()).scan()
 
 
 def test_devices_are_numbered_and_spread_over_numa_nodes():

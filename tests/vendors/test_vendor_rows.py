@@ -5,7 +5,8 @@ import json
 import pytest
 
 from devherd._native import Device, Scanner, vendors
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.config.vendors import Vendors
 from devherd.inventory import Entry
 from devherd.offers import rules
@@ -18,12 +19,18 @@ def test_every_row_has_its_section_in_the_configuration():
     assert [row.section for row in vendors()] == [*Vendors.model_fields, *NAMED_AT_THE_TOP]
 
 
-def test_the_default_options_are_those_of_the_scan_core(tmp_path):
-    """Both sides take every key that the other knows: a scan by the whole default configuration is one by none."""
-    told = json.loads(Config().native_json())["vendors"]
-    assert list(told) == [row.section for row in vendors()]
-    asked = [Scanner(str(tmp_path), text).scan().vendors for text in (json.dumps({"vendors": told}), "{}")]
-    assert asked == [[row.name for row in vendors()]] * 2
+def test_the_scan_core_takes_every_option_that_the_models_give_and_no_other(tmp_path):
+    """It has no defaults: one that is missing is refused as one that it does not know."""
+    settings = json.loads(Config().native_json())
+    assert list(settings["vendors"]) == [row.section for row in vendors()]
+    assert Scanner(str(tmp_path), json.dumps(settings)).scan().vendors == [row.name for row in vendors()]
+    for section in Vendors.model_fields:
+        options = settings["vendors"][section]
+        for change in ({"unheard_of": 1}, {"enabled": None}):
+            changed = {key: value for key, value in (options | change).items() if value is not None}
+            wrong = settings | {"vendors": settings["vendors"] | {section: changed}}
+            with pytest.raises(ValueError, match=r"unknown field `unheard_of`|missing field `enabled`"):
+                Scanner(str(tmp_path), json.dumps(wrong))
 
 
 @pytest.mark.parametrize("section", Vendors.model_fields)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from remembered import earlier, remembered
 
-from devherd.config import Config, resolve
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.health.policy import FINE
 from devherd.inventory import DeviceKey
 from devherd.scanner.pipeline import Pipeline

@@ -1,15 +1,13 @@
 """Whole host trees through the scan core: what layouts of Xilinx FPGA cards must make (peers.md 1.1)."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from answering import Answered, AnsweringScanner, not_examined, reasons_in
+from answering import Answered, AnsweringScanner, core_settings, not_examined, reasons_in
 from whole_scan import by_id, inventory, node
 
-from devherd.config.host import native_settings
 from devherd.inventory import Inventory
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -23,9 +21,7 @@ NAME = "amd.com/xilinx_u200_xdma_201830_2-1561465320"
 
 def scanner(root: Path, **options: Any) -> AnsweringScanner:
     """For Xilinx FPGA cards alone."""
-    return AnsweringScanner(
-        str(root), json.dumps(native_settings(root) | {"vendors": {"xilinx_fpga": {"enabled": True, **options}}})
-    )
+    return AnsweringScanner(str(root), core_settings(root, xilinx_fpga=options))
 
 
 def planted(root: Path, *changes: str) -> Path:

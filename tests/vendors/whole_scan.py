@@ -3,15 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from devherd.config import Config, resolve
-from devherd.inventory_json import inventory_json
-from devherd.scanner.scan_once import scan_once
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
+from devherd.instance.inventory_json import inventory_json
+from devherd.scanner.once import scan_once
 
 
 def inventory(root: Path, **vendors: Any) -> dict[str, Any]:
     """Resources and problems of the host below `root`, with these options of vendors."""
     report = scan_once(resolve(Config.model_validate({"host_root": str(root), "vendors": vendors})))
-    return inventory_json(report.resources, report.problems, report.duration_seconds)
+    return inventory_json(report.offers, report.problems, report.duration_seconds)
 
 
 def node(path: str, permissions: str = "rw") -> dict[str, str]:

@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from devherd.cli import output
 from devherd.errors import DevherdError
 
-INTERRUPTED = 128 + 2  # what a shell makes of SIGINT
-BROKEN_PIPE = 128 + 13  # and of SIGPIPE
+INTERRUPTED = 128 + 2  # the exit status that a shell reports for SIGINT
+BROKEN_PIPE = 128 + 13  # and for SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; `arguments` are those after the program's name. Returns the exit code."""
+    """Run one command and return its exit code; `arguments` do not include the program's name."""
     output.prepare()
+    if arguments is None and sys.argv[1:2] == ["run"]:
+        from devherd.supervisor import signals
+
+        signals.remember()  # before all other imports: until then signals have their default action
     try:
         from devherd.cli.commands import run
 

@@ -1,8 +1,9 @@
-"""Take back what devherd has written to nodes of the cluster: its labels, and the condition DevicesUnhealthy.
+"""Remove what devherd has written to nodes of the cluster: its labels, and the condition DevicesUnhealthy.
 
-For an uninstallation, after devherd has ended: one that runs writes them again. It asks the API server as a pod does,
-with the token of its service account, which needs the right to get, list and patch nodes and to patch nodes/status.
-deploy/kubernetes/clean-nodes has such a Job; the Helm chart runs it by itself. Labels that others have written stay.
+Run it at an uninstallation, after devherd has ended: a running instance writes them again. It accesses the API server
+as a pod, with the token of its service account, which needs the right to get, list and patch nodes and to patch
+nodes/status. deploy/kubernetes/clean-nodes has such a Job; the Helm chart runs it by itself. Labels that others have
+written stay.
 """
 
 import argparse
@@ -27,13 +28,13 @@ _CURES: dict[int, str] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
-    parser.add_argument("nodes", metavar="NODE", nargs="*", help="names of nodes; without any, all of the cluster")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be taken back, and change nothing")
+    """Add the command's own options."""
+    parser.add_argument("nodes", metavar="NODE", nargs="*", help="names of nodes; default: all nodes of the cluster")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and change nothing")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Clean them. Raises UnreachableError without access to the API server, or where it does not list the nodes."""
+    """Clean the nodes. Raises UnreachableError without access to the API server, or if the nodes cannot be read."""
     from devherd.kubernetes.access import Access
     from devherd.kubernetes.api import Api, ApiError
 
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _found(api: "Api", nodes: list[str]) -> "list[Written]":
-    """All of them before the first is changed: a list of nodes that is long in use is one that expires."""
+    """The nodes to clean, all read before the first is changed: a list that is read slowly expires."""
     from devherd.kubernetes.clean_nodes import written_on_every_node, written_on_node
 
     each = (written_on_node(api, node) for node in nodes) if nodes else written_on_every_node(api)

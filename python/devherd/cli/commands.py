@@ -1,29 +1,33 @@
 """The commands: name, summary in one line, example, and module.
 
-A module has `add_arguments(parser)` and `run(arguments) -> exit code`; its docstring is the command's description.
+A module of one command has `add_arguments(parser)` and `run(arguments) -> exit code`; its docstring is the command's
+description. A module of several has `add_NAME_arguments` and `run_NAME` for each; the docstring of `run_NAME` is the
+description.
 """
 
+import argparse
 import difflib
 import importlib
+import inspect
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from devherd.cli import common_options
-from devherd.cli.parser import Parser
+from devherd.cli.parser import COMMON_OPTIONS, Parser, add_common_options
 from devherd.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One line of the list of commands."""
+    """A command in the list of commands."""
 
     module: str
+    """The module's name, followed by `:NAME` if the module has several commands."""
     summary: str
     example: str
-    options: tuple[str, ...] = common_options.ALL
-    """The common options that mean something to it."""
+    options: tuple[str, ...] = COMMON_OPTIONS
+    """The common options that have an effect; its help shows only these."""
 
 
 OF_A_HOST = ("--config", "--host-root")
@@ -65,20 +69,20 @@ COMMANDS = {
         OF_THE_DOCTOR,
     ),
     "cordon": Command(
-        "devherd.cli.cordon",
+        "devherd.cli.cordon:cordon",
         "keep a device from new pods",
         "devherd cordon nvidia.com/gpu GPU-8a1c… --reason 'ticket 4711: runs hot'",
         OF_CORDONS,
     ),
     "uncordon": Command(
-        "devherd.cli.uncordon",
+        "devherd.cli.cordon:uncordon",
         "give a cordoned device back to the kubelet",
         "devherd uncordon nvidia.com/gpu GPU-8a1c…",
         OF_CORDONS,
     ),
     "clear": Command(
-        "devherd.cli.clear",
-        "take back what does not end by itself",
+        "devherd.cli.cordon:clear",
+        "clear a finding that does not end by itself",
         "devherd clear nvidia.com/gpu GPU-8a1c… xid",
         OF_A_RUN_DIRECTORY,
     ),
@@ -90,35 +94,35 @@ COMMANDS = {
     ),
     "clean-nodes": Command(
         "devherd.cli.clean_nodes",
-        "take back labels and condition of nodes, for an uninstallation",
+        "remove devherd's labels and condition from nodes, for an uninstallation",
         "devherd clean-nodes --dry-run",
         (),
     ),
     "check-config": Command(
-        "devherd.cli.check_config",
+        "devherd.cli.config:check",
         "validate a configuration and print the resources that result",
         "devherd check-config /etc/devherd/config.yaml",
         OF_A_HOST,
     ),
     "config show": Command(
-        "devherd.cli.config_show",
+        "devherd.cli.config:show",
         "print the effective configuration with the origin of each value",
         "devherd config show --config /etc/devherd/config.yaml",
     ),
     "config sample": Command(
-        "devherd.cli.config_sample",
+        "devherd.cli.config:sample",
         "print a configuration with every key as a comment",
         "devherd config sample > /etc/devherd/config.yaml",
         (),
     ),
     "config schema": Command(
-        "devherd.cli.config_schema",
+        "devherd.cli.config:schema",
         "print the JSON Schema of the configuration",
         "devherd config schema > devherd.schema.json",
         (),
     ),
     "config-schema": Command(
-        "devherd.cli.config_schema",
+        "devherd.cli.config:schema",
         "the same as `config schema`",
         "devherd config-schema > devherd.schema.json",
         (),
@@ -148,19 +152,19 @@ COMMANDS = {
         OF_A_RUN_DIRECTORY,
     ),
     "sim node": Command(
-        "devherd.cli.sim_node",
+        "devherd.cli.sim_node:node",
         "write a simulated host tree",
         "devherd sim node /tmp/host --spec fpga-8 && devherd scan --host-root /tmp/host",
         (),
     ),
     "sim fault": Command(
-        "devherd.cli.sim_fault",
-        "let something happen to a simulated node",
+        "devherd.cli.sim_node:fault",
+        "inject a fault into a simulated node",
         "devherd sim fault /tmp/host xid 0000:1b:00.0 '48, DBE'",
         (),
     ),
     "sim monitor": Command(
-        "devherd.cli.sim_monitor",
+        "devherd.cli.sim_node:monitor",
         "run a server in the place of a vendor's GPU monitor",
         "devherd sim monitor /tmp/host amd-exporter",
         (),
@@ -173,7 +177,7 @@ COMMANDS = {
     ),
     "completion": Command(
         "devherd.cli.completion",
-        "print what completes this command in bash, zsh or fish",
+        "print the completion script for bash, zsh or fish",
         "devherd completion bash > /etc/bash_completion.d/devherd",
         (),
     ),
@@ -182,11 +186,11 @@ COMMANDS = {
 
 
 GROUPS = ("config", "sim")
-"""First words of commands of two."""
+"""The first words of commands of two words."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Run the command that the words name. Raises UsageError when they name none."""
+    """Run the command that the words name and return its exit code. Raises UsageError if they name none."""
     if not words:
         raise UsageError("no command given", f"the commands are {_listed()}", "see `devherd --help`")
     if words[0] == "help" and len(words) > 1:
@@ -195,7 +199,7 @@ def run(words: Sequence[str]) -> int:
         print(_overview(), end="")
         return 0
     if words[0] in {"-V", "--version", "version"}:
-        from devherd.version import version_line
+        from devherd.text import version_line
 
         print(version_line())
         return 0
@@ -203,32 +207,46 @@ def run(words: Sequence[str]) -> int:
     if name in GROUPS:
         print(_overview(f"{name} "), end="")
         return 0
-    code: int = _module_of(name).run(parser_of(name).parse_args(rest))
-    return code
+    return _implementation(name).run(parser_of(name).parse_args(rest))
 
 
 def parser_of(name: str) -> Parser:
     """The parser of a command's options."""
-    command, module = COMMANDS[name], _module_of(name)
-    parser = Parser(prog=f"devherd {name}", description=module.__doc__, epilog=f"example:\n  {command.example}\n")
-    common_options.add(parser, command.options)
-    module.add_arguments(parser)
+    command, implementation = COMMANDS[name], _implementation(name)
+    epilog = f"example:\n  {command.example}\n"
+    parser = Parser(prog=f"devherd {name}", description=implementation.description, epilog=epilog)
+    add_common_options(parser, command.options)
+    implementation.add_arguments(parser)
     return parser
 
 
-def _module_of(name: str) -> Any:
-    return importlib.import_module(COMMANDS[name].module)
+class _Implementation(NamedTuple):
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    description: str | None
+
+
+def _implementation(name: str) -> _Implementation:
+    path, _, one = COMMANDS[name].module.partition(":")
+    module = importlib.import_module(path)
+    if not one:
+        return _Implementation(module.add_arguments, module.run, module.__doc__)
+    run_one = getattr(module, f"run_{one}")
+    return _Implementation(getattr(module, f"add_{one}_arguments"), run_one, inspect.getdoc(run_one))
 
 
 def _command_in(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The command's name and the words after it; that of a group alone when its help is asked for."""
+    """The command's name and the words after it; only the group's name if its help is requested.
+
+    Raises UsageError for an unknown command or option.
+    """
     first = words[0]
     if first.startswith("-"):
         close = difflib.get_close_matches(first, ("--version", "--help"), n=1)
         if close:
             raise UsageError(f"unknown option `{first}`", "it is not one", f"did you mean `{close[0]}`?")
         option = first.partition("=")[0]
-        if option in common_options.ALL:
+        if option in COMMON_OPTIONS:
             cure = f"write it as `devherd COMMAND {option} …`"
             raise UsageError(f"`{option}` is before the command", "options belong after it", cure)
         raise UsageError(f"unknown option `{option}`", "`devherd` has no such option", "see `devherd --help`")

@@ -1,36 +1,185 @@
-"""Keep a device from new pods: it becomes Unhealthy with reason `cordoned`, and pods that hold it keep it.
-
-The cordon outlives restarts of devherd, absences of the device and, in the state directory, a reboot;
-`devherd uncordon` ends it.
-"""
+"""`devherd cordon`, `uncordon` and `clear`: operators' decisions about devices."""
 
 import argparse
+import contextlib
+import fcntl
+import getpass
+import os
+import sys
+import time
+from collections.abc import Iterator
 
-from devherd import instance
-from devherd.cli import cordons
-from devherd.cli.instance import instance_settings, require_running
-from devherd.cli.named_device import device_named, resource_named
-from devherd.cli.operator import operator, record
-from devherd.errors import ExitCode
-from devherd.inventory import key_of
+from devherd import spool
+from devherd.cli.instance import device_named, instance_settings, require_running, resource_named, unknown
+from devherd.errors import ExitCode, UnreachableError, UsageError
+from devherd.health.cordon import Changes, Cordons, NotKeptError, clear
+from devherd.health.held import Now
+from devherd.health.verdicts import finding_of
+from devherd.history import History, Kind
+from devherd.instance.read import Herd, read_instance
+from devherd.inventory import DeviceKey, key_of
+from devherd.proto import health_pb2
+from devherd.reasons.registry import MEANINGS, meaning_of
+from devherd.settings import Settings
+from devherd.text import sharing_of
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+@contextlib.contextmanager
+def changing_cordons(settings: Settings) -> Iterator[Changes]:
+    """The cordoned devices, written at the end. Raises UnreachableError if they cannot be read or written.
+
+    Prints a warning if they are in force but will not survive a reboot.
+    """
+    directory = settings.findings_directory
+    try:
+        with Cordons(directory, settings.kept_cordons_file).changing() as changes:
+            yield changes
+    except NotKeptError as error:
+        cure = "have the instance run with a --state-dir that can be written"
+        print(f"devherd: a boot will undo this — cannot write {error} — {cure}", file=sys.stderr)
+    except spool.SpoolError as error:
+        cure = f"remove {error.path}, which ends all cordons"
+        raise UnreachableError("cannot read the cordons", str(error), cure) from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnreachableError(f"cannot write the cordons below {directory}", why, "use sudo") from error
+
+
+PROCESS = "operator"
+"""Name under which commands write events."""
+
+
+def operator() -> str:
+    """The name of the calling user, also under sudo."""
+    return os.environ.get("SUDO_USER") or getpass.getuser()
+
+
+def record(settings: Settings, kind: Kind, what: str, resource_name: str, device_id: str) -> None:
+    """Write to the history what a command has done; a failure is ignored."""
+    history = History(settings.history_directory, PROCESS)
+    history.note(kind, what, resource_name=resource_name, device_id=device_id, details={"operator": operator()})
+    directory = settings.history_directory
+    with contextlib.suppress(OSError):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (directory / f".{PROCESS}.lock").open("w") as lock:  # not beside the events: those may be removed
+            fcntl.flock(lock, fcntl.LOCK_EX)  # commands may run at the same time
+            history.keep()
+
+
+def add_cordon_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
     parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
     parser.add_argument("device", metavar="DEVICE", help="device id, as `devherd status` shows it")
-    parser.add_argument("--reason", metavar="TEXT", default="", help="why, for readers of `devherd explain`")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="the reason, which `devherd explain` shows")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Cordon it. Raises UnreachableError when no instance runs, UsageError when it has no such device."""
+def run_cordon(arguments: argparse.Namespace) -> int:
+    """Keep a device from new pods: it becomes Unhealthy with reason `cordoned`, and pods that hold it keep it.
+
+    The cordon outlives restarts of devherd, absences of the device and, in the state directory, a reboot;
+    `devherd uncordon` ends it.
+    """
     settings = instance_settings(arguments)
     require_running(settings)
-    device = device_named(resource_named(instance.read(settings), arguments.resource), arguments.device)
-    with cordons.changing(settings) as changes:
+    device = device_named(resource_named(read_instance(settings), arguments.resource), arguments.device)
+    with changing_cordons(settings) as changes:
         changes.cordon(key_of(device), arguments.reason, operator())
     why = f": {arguments.reason}" if arguments.reason else ""
     record(settings, "cordon", f"cordoned by {operator()}{why}", arguments.resource, device.id)
-    replicas = f" with its {device.replicas} replicas" if device.replicas else ""
-    print(f"{arguments.resource} {device.id} is cordoned{replicas}; pods that hold it keep it")
+    sharing = sharing_of(device)
+    with_all = f" with its {sharing}" if sharing else ""
+    print(f"{arguments.resource} {device.id} is cordoned{with_all}; pods that hold it keep it")
     return ExitCode.DONE
+
+
+def add_uncordon_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
+    parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
+    parser.add_argument("device", metavar="DEVICE", help="device id, as `devherd status` shows it")
+
+
+def run_uncordon(arguments: argparse.Namespace) -> int:
+    """Give a cordoned device back to the kubelet, unless something else is held against it.
+
+    A device that is gone can be uncordoned as well, by its id.
+    """
+    settings = instance_settings(arguments)
+    require_running(settings)
+    herd = read_instance(settings)
+    with changing_cordons(settings) as changes:
+        was_cordoned = [changes.uncordon(key) for key in _keys(herd, changes, arguments.resource, arguments.device)]
+    if any(was_cordoned):
+        record(settings, "cordon", f"uncordoned by {operator()}", arguments.resource, arguments.device)
+    outcome = "is no longer cordoned" if any(was_cordoned) else "was not cordoned"
+    print(f"{arguments.resource} {arguments.device} {outcome}")
+    return ExitCode.DONE
+
+
+def _keys(herd: Herd, changes: Changes, resource_name: str, device_id: str) -> list[DeviceKey]:
+    """The keys of an id: several only if several cordoned devices have it and none is offered any more."""
+    try:
+        return [key_of(device_named(resource_named(herd, resource_name), device_id))]
+    except UsageError as error:
+        gone = [key for key in changes.keys if key[2] == device_id]
+        if gone:
+            return gone
+        if changes.keys:
+            raise unknown("cordoned device", device_id, [key[2] for key in changes.keys]) from error
+        raise
+
+
+def add_clear_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
+    parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
+    parser.add_argument("device", metavar="DEVICE", help="device id, as `devherd status` shows it")
+    parser.add_argument("reason", metavar="REASON", help="reason, as `devherd explain` shows it")
+
+
+def run_clear(arguments: argparse.Namespace) -> int:
+    """Clear a finding against a device that does not end by itself, after its cause is mended.
+
+    It also clears a finding that devherd cannot check now, for example on a card that is asleep.
+
+    If the cause occurs again, the finding is raised again. Other findings against the device stay.
+    """
+    settings = instance_settings(arguments)
+    require_running(settings)
+    device = device_named(resource_named(read_instance(settings), arguments.resource), arguments.device)
+    verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
+    held = _held_against(verdicts, key_of(device))
+    _check(held, arguments.reason, arguments.device)
+    _write(settings, key_of(device), arguments.reason, verdicts.boot_id)
+    record(settings, "clear", f"{arguments.reason} cleared by {operator()}", arguments.resource, device.id)
+    others = sorted({one.reason for one in held} - {arguments.reason})
+    still = f"; still held against it: {', '.join(others)}" if others else ""
+    print(f"{arguments.resource} {device.id}: {arguments.reason} is cleared{still}")
+    return ExitCode.DONE
+
+
+def _held_against(verdicts: health_pb2.Verdicts, key: DeviceKey) -> list[health_pb2.Held]:
+    of_device = (one.held for one in verdicts.verdicts if (one.vendor, one.card, one.device) == key)
+    return [one for held in of_device for one in held if (one.source, one.reason) in MEANINGS and not one.is_over]
+
+
+def _check(held: list[health_pb2.Held], reason: str, device_id: str) -> None:
+    """Raises UsageError for a reason without a finding, and for a finding that is still seen."""
+    meant = [one for one in held if one.reason == reason]
+    if not meant:
+        raise unknown(f"reason against {device_id}", reason, sorted({one.reason for one in held}))
+    if all(_is_seen(one) for one in meant):
+        cure = "mend the cause, or give it another action in `health.rules`"
+        raise UsageError(f"`{reason}` cannot be taken back", "it stands while it is seen, and ends by itself", cure)
+
+
+def _is_seen(held: health_pb2.Held) -> bool:
+    """Whether the finding lasts only while it is seen, is not held longer for flapping, and its source can look."""
+    return not (meaning_of(finding_of(held)).is_event or held.damped_seconds or held.is_unseen)
+
+
+def _write(settings: Settings, key: DeviceKey, reason: str, boot_id: str) -> None:
+    directory = settings.findings_directory
+    try:
+        clear(directory, key, reason, Now(time.time(), time.monotonic(), boot_id))
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnreachableError(f"cannot write below {directory}", why, "use sudo") from error

@@ -8,18 +8,17 @@ import argparse
 import difflib
 from collections.abc import Collection, Sequence
 
-from devherd.cli import common_options
 from devherd.cli.instance import reaching_settings, require_running
-from devherd.cli.parser import Parser
+from devherd.cli.parser import Parser, add_common_options
 from devherd.errors import ExitCode, UsageError
 
 _OF_PROGRAMS = frozenset({"status", "start", "stop", "restart", "tail", "signal", "clear", "pid"})
-"""Actions whose words, but for options, signals and groups, are programs."""
+"""Actions whose arguments, except options, signals and groups, are names of programs."""
 _ANY = frozenset({"all", "stdout", "stderr"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+    """Add the command's own options."""
     parser.add_argument(
         "arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="passed to supervisorctl; resource names are known"
     )
@@ -31,29 +30,32 @@ def run(arguments: argparse.Namespace) -> int:
     Raises UnreachableError, and UsageError for a program that the instance does not have.
     """
     given = _own_options(arguments)
-    if given[:1] == ["fg"]:  # it would end in an error of supervisorctl's own
+    if given[:1] == ["fg"]:  # otherwise supervisorctl fails with an error of its own
         cure = f"devherd ctl tail -f {' '.join(given[1:]) or 'scanner'}"
         raise UsageError("`fg` is not possible", "no program of devherd reads from a terminal", cure)
     settings = reaching_settings(arguments)
     require_running(settings)
     from supervisor import supervisorctl
 
-    from devherd import instance
+    from devherd.instance.read import read_children
 
-    words = named(given, instance.read_children(settings).children)
+    words = named(given, read_children(settings).children)
     supervisorctl.main(["-c", str(settings.supervisord_conf), *words])
     return ExitCode.DONE
 
 
 def _own_options(arguments: argparse.Namespace) -> list[str]:
-    """Take the common options that are among supervisorctl's words or behind them; the words that are left."""
+    """Parse the common options among or after supervisorctl's words into `arguments`; returns the other words."""
     parser = Parser(prog="devherd ctl", add_help=False)
-    common_options.add(parser, ())
+    add_common_options(parser, ())
     return parser.parse_known_args(arguments.arguments, arguments)[1]
 
 
 def named(words: Sequence[str], programs: Collection[str]) -> list[str]:
-    """The words with resource names as programs. Raises UsageError for what is neither, if any program is known."""
+    """The words, with names of resources replaced by their programs.
+
+    Raises UsageError for a word that is neither a resource nor a program, if any program is known.
+    """
     if not programs or not words or words[0] not in _OF_PROGRAMS:
         return list(words)
     first = 2 if words[0] == "signal" else 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+    """Add the command's own options."""
     parser.add_argument("--keep", action="store_true", help="keep everything running afterwards, until Ctrl-C")
 
 
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _play(directory: Path, *, keep: bool) -> None:
-    from devherd.cli.inventory_table import console as make_console
+    from devherd.cli.tables import console as make_console
     from devherd_sim import demo
     from devherd_sim.testbed import Testbed
 

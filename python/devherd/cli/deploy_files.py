@@ -1,7 +1,7 @@
 """Write the files that install devherd: Kubernetes manifests, Helm chart, systemd unit, supervisord include, alerts.
 
-Files that are there already and are the same stay as they are. A different one, because it was edited or belongs to
-another version, is an error, and then nothing is written; --replace writes it all the same.
+Existing files that are equal stay as they are. If an existing file differs, because it was edited or belongs to another
+version, the command fails and writes nothing; --replace overwrites it.
 """
 
 import argparse
@@ -13,13 +13,15 @@ from devherd.errors import ExitCode, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
-    parser.add_argument("directory", metavar="DIR", type=Path, help="where to write; it is made if it is not there")
-    parser.add_argument("--replace", action="store_true", help="replace different files that are there")
+    """Add the command's own options."""
+    parser.add_argument(
+        "directory", metavar="DIR", type=Path, help="directory to write to; created if it does not exist"
+    )
+    parser.add_argument("--replace", action="store_true", help="replace existing files that differ")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files. Raises UsageError where one is another already, or cannot be written."""
+    """Write the files. Raises UsageError if an existing file differs, without --replace, or cannot be written."""
     directory: Path = arguments.directory
     shipped = _below(files("devherd") / "deploy")
     try:
@@ -42,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _below(directory: Traversable, prefix: str = "") -> dict[str, bytes]:
-    """By name, what is in each file."""
+    """The content of each file below a directory, by its relative path."""
     found: dict[str, bytes] = {}
     for entry in sorted(directory.iterdir(), key=lambda entry: entry.name):
         name = f"{prefix}{entry.name}"

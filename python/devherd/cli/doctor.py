@@ -15,14 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devherd.amounts import amount
-from devherd.cli.common_options import load_config
-from devherd.cli.instance import instance_settings
+from devherd.cli.instance import as_in_force
+from devherd.cli.parser import load_config
 from devherd.doctor.line import Level, Line
 from devherd.errors import DevherdError, ExitCode
-from devherd.inventory_json import Json
+from devherd.instance.inventory_json import Json
 from devherd.settings import Settings
-from devherd.version import revision, version
+from devherd.text import amount, revision, version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,21 +29,21 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from devherd.config.resolved import Config
+    from devherd.doctor.bundle import Part
     from devherd.doctor.examination import Examination
-    from devherd.doctor.support_archive import Part
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 _WIDEST = max(map(len, Level))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+    """Add the command's own options."""
     parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
     parser.add_argument("--bundle", metavar="FILE.tar.gz", help="also write a support archive")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report. Raises DevherdError where the archive cannot be written."""
+    """Print the report; returns 1 if it has a problem. Raises DevherdError if the archive cannot be written."""
     from devherd.doctor.examination import examine
 
     config, settings, complaint = _configured(arguments)
@@ -59,19 +58,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _configured(arguments: argparse.Namespace) -> "tuple[Config | None, Settings, str]":
-    """The configuration, None where it is bad, the settings of the instance, and what is wrong."""
-    from devherd.config import resolve
+    """The configuration, None if it is bad; the settings of the instance; the error, empty if there is none."""
+    from devherd.config.resolution import resolve
 
     try:
-        return resolve(load_config(arguments)), instance_settings(arguments), ""
+        config = resolve(load_config(arguments))
+        return config, as_in_force(config.settings(), arguments), ""
     except DevherdError as error:
         return None, _settings_without_file(arguments), f"{error.what}: {error.why}"
 
 
 def _settings_without_file(arguments: argparse.Namespace) -> Settings:
-    """Where things are by option, environment and default; what is wrong there is the default, too."""
-    from devherd.config import file_of
-    from devherd.config.loader import given_values
+    """The settings from options, environment and defaults; an unknown `registration` counts as the default."""
+    from devherd.config.chosen_file import file_of
+    from devherd.config.common import given_values
 
     given = {name: value for name, (value, _) in given_values(vars(arguments), os.environ).items() if value}
     usual = Settings()
@@ -91,7 +91,7 @@ def _report(found: "Examination") -> Json:
 
 
 def _print(found: "Examination") -> None:
-    from devherd.cli.inventory_table import console
+    from devherd.cli.tables import console
 
     terminal = console()
     for line in found.lines:
@@ -103,7 +103,7 @@ def _print(found: "Examination") -> None:
 def _text(line: Line) -> "Text":
     from rich.text import Text
 
-    from devherd.cli.inventory_table import plain
+    from devherd.cli.tables import plain
 
     cure = f" — {line.cure}" if line.cure else ""
     return Text.assemble(
@@ -112,10 +112,10 @@ def _text(line: Line) -> "Text":
 
 
 def _write_archive(path: Path, found: "Examination", settings: Settings) -> None:
-    from devherd.doctor import support_archive
+    from devherd.doctor import bundle
 
     try:
-        missing = support_archive.write(path, dict(_parts(found, settings)))
+        missing = bundle.write(path, dict(_parts(found, settings)))
     except OSError as error:
         raise DevherdError(f"cannot write {path}", error.strerror or str(error), "name another file") from error
     left_out = f"; could not be had: {'; '.join(missing)}" if missing else ""
@@ -126,10 +126,10 @@ def _write_archive(path: Path, found: "Examination", settings: Settings) -> None
 
 
 def _parts(found: "Examination", settings: Settings) -> "Iterator[tuple[str, Part]]":
+    from devherd import history
     from devherd.cli import events, scan, status
-    from devherd.doctor import support_archive
-    from devherd.doctor.support_archive import as_json
-    from devherd.history import read
+    from devherd.doctor import bundle
+    from devherd.doctor.bundle import as_json
 
     report = found.scan
     yield "doctor.txt", lambda: "".join(f"{_text(line).plain}\n" for line in found.lines)
@@ -137,16 +137,17 @@ def _parts(found: "Examination", settings: Settings) -> "Iterator[tuple[str, Par
     if report is not None:
         yield "scan.json", lambda: as_json(scan.inventory_of(report, explain=True))
     yield "status.json", lambda: as_json(status.status_json(*status.look(settings)))
-    yield "config.yaml", lambda: support_archive.configuration(settings.config_path)
+    yield "config.yaml", lambda: bundle.configuration(settings.config_path)
     yield (
         "events.jsonl",
         lambda: "".join(
-            f"{json.dumps(events.event_json(event), ensure_ascii=False)}\n" for event in read.events(settings.run_dir)
+            f"{json.dumps(events.event_json(event), ensure_ascii=False)}\n"
+            for event in history.events(settings.run_dir)
         ),
     )
-    yield "versions.txt", lambda: _versions() + support_archive.variables(os.environ)
-    yield "pci.txt", lambda: support_archive.pci_functions(settings.host_root)
-    yield from support_archive.logs(settings)
+    yield "versions.txt", lambda: _versions() + bundle.variables(os.environ)
+    yield "pci.txt", lambda: bundle.pci_functions(settings.host_root)
+    yield from bundle.logs(settings)
 
 
 def _versions() -> str:

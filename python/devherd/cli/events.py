@@ -1,7 +1,7 @@
-"""What has happened: verdicts on devices, registrations, allocations, reloads, processes that came and went.
+"""Show what has happened: verdicts on devices, registrations, allocations, reloads, starts and ends of processes.
 
-Each process of the instance keeps the last few hundred of its own in the run directory, so this also shows what came
-before the end of an instance that no longer runs.
+Each process of the instance keeps its last few hundred events in the run directory, so those of an instance that no
+longer runs are shown as well.
 """
 
 import argparse
@@ -11,49 +11,49 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from devherd import history
 from devherd.cli.instance import instance_settings
 from devherd.errors import ExitCode, UnreachableError, UsageError
-from devherd.history import read
-from devherd.history.record import KINDS, Event
-from devherd.inventory_json import Json
+from devherd.history import KINDS, Event
+from devherd.instance.inventory_json import Json
 from devherd.settings import Settings
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 LOOK_SECONDS = 0.25
-"""Between two looks of `--follow`."""
+"""Time between two reads of `--follow`."""
 _WIDEST_KIND = max(map(len, KINDS))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
-    parser.add_argument("--follow", "-f", action="store_true", help="go on with what happens from now on")
+    """Add the command's own options."""
+    parser.add_argument("--follow", "-f", action="store_true", help="print new events as they happen")
     parser.add_argument("--output", choices=("table", "json"), default="table", help="json: one object a line")
-    parser.add_argument("--kind", choices=KINDS, action="append", help="only these; may be given more than once")
-    parser.add_argument("--resource", metavar="NAME", help="only what is about this resource")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="only these; can be repeated")
+    parser.add_argument("--resource", metavar="NAME", help="only events of this resource")
     parser.add_argument("--since", metavar="WHEN", help="2026-11-22T18:00:00Z, or how long ago: 90s, 2h, 3d")
     parser.add_argument("--limit", metavar="N", type=int, default=200, help="the newest N, 0 = all (default: 200)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print them. Raises UnreachableError where no instance has run, UsageError for what is not a time."""
+    """Print the events. Raises UnreachableError without a readable history, UsageError for a bad time or limit."""
     since = _since(arguments.since, time.time()) if arguments.since else 0.0
     if arguments.limit < 0:
         raise UsageError(f"`--limit {arguments.limit}` is not a number of events", "it is below 0", "0 = all of them")
     settings = instance_settings(arguments)
     show = _show_json if arguments.output == "json" else _printer()
     try:
-        follower = read.Follower(settings.run_dir) if arguments.follow else None
+        follower = history.Follower(settings.run_dir) if arguments.follow else None
         limit = arguments.limit or None
         wanted = {"kinds": arguments.kind, "resource_name": arguments.resource, "since": since}
-        past = read.events(settings.run_dir, limit=limit, **wanted)
+        past = history.events(settings.run_dir, limit=limit, **wanted)
         _require_history(settings)
         for event in past:
             show(event)
         while follower is not None:
             for event in follower.news():
-                if event not in past and read.fits(event, **wanted):
+                if event not in past and history.fits(event, **wanted):
                     show(event)
             time.sleep(LOOK_SECONDS)
     except PermissionError as error:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def event_json(event: Event) -> Json:
-    """An event as programs read it: every key is always there."""
+    """An event as JSON; every key is always present."""
     return {
         "time": _shown_time(event.time),
         "kind": event.kind,
@@ -91,7 +91,7 @@ def _show_json(event: Event) -> None:
 
 
 def _printer() -> Callable[[Event], None]:
-    from devherd.cli.inventory_table import console
+    from devherd.cli.tables import console
 
     terminal = console()
 
@@ -105,7 +105,7 @@ def _printer() -> Callable[[Event], None]:
 def _line(event: Event) -> "Text":
     from rich.text import Text
 
-    from devherd.cli.inventory_table import plain
+    from devherd.cli.tables import plain
 
     about = " ".join(filter(None, (event.resource_name, event.device_id)))
     message = f"{about}: {event.message}" if about else event.message
@@ -125,7 +125,7 @@ def _shown_time(seconds: float) -> str:
 
 
 def _since(text: str, now: float) -> float:
-    """The Unix second that the words name. Raises UsageError."""
+    """The Unix second that the text gives. Raises UsageError if it is not a time."""
     from devherd.config.values import parse_duration
 
     days = text.removesuffix("d")

@@ -10,28 +10,29 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from devherd import instance, spool
-from devherd.cli.instance import allocations_of, instance_settings, require_running
-from devherd.cli.named_device import device_named, resource_named
+from devherd import spool
+from devherd.cli.instance import allocations_of, device_named, instance_settings, require_running, resource_named
 from devherd.errors import ExitCode, UnreachableError
-from devherd.instance import Allocations
-from devherd.inventory_json import Json, health_of
-from devherd.proto import devices_pb2, health_pb2
+from devherd.instance.inventory_json import Json, health_of
+from devherd.instance.read import read_instance
+from devherd.inventory import Allocations
+from devherd.proto import devices_pb2, health_pb2, spool_pb2
 from devherd.settings import Settings
+from devherd.spool import ids_of
 
 if TYPE_CHECKING:
     from devherd.inventory import DeviceKey
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+    """Add the command's own options."""
     parser.add_argument("resource", metavar="RESOURCE", help="resource name: nvidia.com/gpu")
     parser.add_argument("device", metavar="DEVICE", help="device id, as `devherd status` shows it")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it. Raises UnreachableError when no instance runs, UsageError when it has no such device."""
+    """Print the explanation. Raises UnreachableError if no instance runs, UsageError if it has no such device."""
     settings = instance_settings(arguments)
     require_running(settings)
     try:
@@ -41,15 +42,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps(explanation, indent=2))
     else:
-        from devherd.cli.inventory_table import plain
+        from devherd.cli.tables import plain
 
         print("\n".join(plain(line) for line in _lines(explanation)))
     return ExitCode.DONE
 
 
 def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
-    """All that is known of a device, from the files of the run directory. Raises UsageError, OSError."""
-    herd = instance.read(settings)
+    """All information on a device in the files of the run directory. Raises UsageError, OSError."""
+    herd = read_instance(settings)
     resource = resource_named(herd, resource_name)
     device = device_named(resource, device_id)
     key = device.vendor, device.card, device.id
@@ -67,14 +68,14 @@ def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
         "findings": [_finding(held) for held in verdict.held if not held.is_over],
         "past_events": [_finding(held) for held in verdict.held if held.is_over],
         "failed_sources": failed,
-        "rule": _rule(settings, key),
-        "allocated": _holders(allocations, resource.name, device_id),
+        "rule": device.rule or None,
+        "allocated": _holders(allocations, resource.name, device),
         "facts": _facts(settings, key),
     }
 
 
 def _verdict(settings: Settings, key: "DeviceKey") -> tuple[health_pb2.Verdict, dict[str, str]]:
-    """What is held against a device, and which sources cannot look."""
+    """The verdict on a device, and the reason of each failed source, by source."""
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
     failed = {source.source: source.failed for source in verdicts.sources if source.failed}
     for verdict in verdicts.verdicts:
@@ -106,34 +107,23 @@ def _time(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def _rule(settings: Settings, key: "DeviceKey") -> str | None:
-    """What gave the device to its resource, by the configuration in force; None where that cannot be read."""
-    from devherd.config import resolved_file
-    from devherd.offers import rules
-    from devherd.scanner.devices_file import inventory_of
-
-    try:
-        config = resolved_file.read(settings.resolved_config_file)
-    except resolved_file.ResolvedFileError:
-        return None
-    known = inventory_of(spool.read_or_empty(settings.devices_file, devices_pb2.Inventory))
-    return rules.arrange(config, known.entries.values()).rules.get(key)
-
-
-def _holders(allocations: Allocations | None, resource_name: str, device_id: str) -> list[dict[str, str]] | None:
-    """Of the device, or of all ids of a shared one; None where the kubelet cannot be asked."""
+def _holders(
+    allocations: Allocations | None, resource_name: str, device: spool_pb2.Device
+) -> list[dict[str, str]] | None:
+    """The containers that hold any id of the device; None if the kubelet cannot be asked."""
     if allocations is None:
         return None
+    ids = {device.id, *ids_of(device.id, device.replicas, device.shares)}
     return [
         dict(holder)
         for (name, held_id), holders in sorted(allocations.items())
-        if name == resource_name and (held_id == device_id or held_id.startswith(f"{device_id}::"))
+        if name == resource_name and held_id in ids
         for holder in holders
     ]
 
 
 def _facts(settings: Settings, key: "DeviceKey") -> dict[str, dict[str, str]]:
-    """Value and source of each, by name."""
+    """Value and source of each fact, by name."""
     inventory = spool.read_or_empty(settings.devices_file, devices_pb2.Inventory)
     devices = (known.device for known in inventory.devices)
     device = next((device for device in devices if (device.vendor, device.card, device.id) == key), None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+    """Add the command's own options."""
     from devherd.importers import PLUGINS
 
     parser.add_argument("file", metavar="FILE", help="the file to import; - = standard input")
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-ignored",
         action="store_true",
-        help="give effect to what NVIDIA's plugin reads and ignores: names by product, shares of some devices",
+        help="apply what NVIDIA's plugin reads and ignores: names by product, shares of some devices",
     )
 
 
@@ -55,10 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(file: str) -> str:
-    from devherd.config import strict_yaml
+    from devherd.config import yaml_file
 
     try:
-        return sys.stdin.read() if file == "-" else strict_yaml.read_text(Path(file), strict_yaml.OR_STDIN)
+        return sys.stdin.read() if file == "-" else yaml_file.read_text(Path(file), yaml_file.OR_STDIN)
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read {file}", f"byte {error.start} is not UTF-8 text", "name another file") from error
 
@@ -78,19 +78,31 @@ def _only(found: list["Imported"], source: str) -> "Imported":
 
 
 def _write(found: list["Imported"], directory: Path) -> None:
-    """One file each, made whole or not at all; names of the user's own may not leave the directory."""
+    """Write a new file for each configuration. `/` in its name, which the user may have chosen, becomes `_`."""
     paths = [directory / f"{imported.name.replace('/', '_')}.yaml" for imported in found]
     if twice := sorted({path.name for path in paths if paths.count(path) > 1}):
         raise UsageError(f"two configurations would be {twice[0]}", "they have one name", "import them one by one")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for path, imported in zip(paths, found, strict=True):
-            with path.open("x", encoding="utf-8") as file:
-                file.write(_text(imported))
-            sys.stdout.write(f"{path}\n")
     except OSError as error:
-        cure = "remove it or name another directory with --directory"
-        raise UsageError(f"cannot write {error.filename}", error.strerror or str(error), cure) from error
+        raise _unwritable(Path(error.filename), error) from error
+    for path, imported in zip(paths, found, strict=True):
+        try:
+            file = path.open("x", encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        try:
+            with file:
+                file.write(_text(imported))
+        except OSError as error:
+            path.unlink(missing_ok=True)  # a part of a configuration would be taken for the whole
+            raise _unwritable(path, error) from error
+        sys.stdout.write(f"{path}\n")
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    cure = "remove it or name another directory with --directory"
+    return UsageError(f"cannot write {path}", error.strerror or str(error), cure)
 
 
 def _check(imported: "Imported", source: str) -> None:
@@ -109,10 +121,10 @@ def _text(imported: "Imported") -> str:
 def _body(imported: "Imported") -> str:
     import yaml
 
-    from devherd.config.strict_yaml import WrittenInt
+    from devherd.config.yaml_file import WrittenInt
 
     class Dumper(yaml.SafeDumper):
-        """Numbers keep their digits: 0403 is a USB id."""
+        """Writes numbers with the digits that were read: 0403 is a USB id."""
 
     def written(dumper: yaml.SafeDumper, number: WrittenInt) -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:int", number.text)

@@ -1,24 +1,30 @@
-"""The running instance as commands reach it: its settings, whether it runs, what its kubelet says."""
+"""Access of commands to the running instance: its settings, whether it runs, its resources and devices by name."""
 
 import argparse
-import asyncio
+import difflib
 import os
 import socket
 import sys
 from dataclasses import replace
 
-from devherd.cli.common_options import given_options, load_config
-from devherd.config import resolved_file
-from devherd.errors import DevherdError, UnreachableError
-from devherd.instance import Allocations
+from devherd.config.resolved import ResolvedFileError, read_resolved
+from devherd.errors import DevherdError, UnreachableError, UsageError
+from devherd.instance.read import Herd
+from devherd.inventory import Allocations
+from devherd.proto import spool_pb2
 from devherd.settings import Settings
+from devherd.spool import listed
 
 PATIENCE_SECONDS = 5.0
 
 
 def instance_settings(arguments: argparse.Namespace) -> Settings:
-    """The options of a command; its kubelet and its state directory are the instance's to say, unless said here."""
-    settings = reaching_settings(arguments)
+    """A command's settings, with the running instance's kubelet and state directory unless the command gives them."""
+    return as_in_force(reaching_settings(arguments), arguments)
+
+
+def as_in_force(settings: Settings, arguments: argparse.Namespace) -> Settings:
+    """The settings with the instance's kubelet and state directory unless options or environment give them."""
     of_instance = _settings_in_force(settings)
     if not (arguments.kubelet_dir or os.environ.get("DEVHERD_KUBELET_DIR")):
         settings = replace(settings, kubelet_dir=of_instance.kubelet_dir)
@@ -28,16 +34,17 @@ def instance_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def reaching_settings(arguments: argparse.Namespace, *, is_warned: bool = True) -> Settings:
-    """Those by which an instance is found. A file that is bad by now does not hide one that goes on with its old one.
+    """The settings that locate an instance. An invalid file does not hide an instance that runs with an older one.
 
-    Raises ConfigError or UsageError where no instance runs at the place that options and environment name.
+    Raises ConfigError or UsageError if the file is invalid and no instance runs in the directory of the options and
+    the environment.
     """
-    from devherd.config import COMMON_OPTIONS, without_a_file
+    from devherd.config.common import directories
 
     try:
-        return load_config(arguments).settings()
+        return directories(vars(arguments), os.environ)
     except DevherdError as error:
-        settings = without_a_file(given_options(arguments, COMMON_OPTIONS), os.environ).settings()
+        settings = directories(vars(arguments), os.environ, with_file=False)
         if not settings.control_socket.exists():
             raise
         if is_warned:
@@ -46,9 +53,11 @@ def reaching_settings(arguments: argparse.Namespace, *, is_warned: bool = True) 
 
 
 def allocations_of(settings: Settings) -> Allocations | None:
-    """Which pods hold which devices; None where there is no kubelet to ask, or it does not answer."""
+    """The devices of each pod; None if there is no kubelet or it does not answer."""
     if not settings.pod_resources_socket.exists():
         return None
+    import asyncio
+
     import grpc.aio
 
     from devherd.kubelet.pod_resources import list_pods, parse
@@ -62,7 +71,7 @@ def allocations_of(settings: Settings) -> Allocations | None:
 def require_running(settings: Settings) -> None:
     """Raises UnreachableError unless a supervisor listens on its control socket.
 
-    Its lock is not tried: that would hold the lock for a moment, and refuse an instance that starts just then.
+    It does not try the instance's lock: holding it even briefly could make a starting instance fail.
     """
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE_SECONDS)
@@ -81,8 +90,36 @@ def require_running(settings: Settings) -> None:
 
 
 def _settings_in_force(settings: Settings) -> Settings:
-    """Those of the instance's configuration; those of this command where it has none yet."""
+    """The settings of the instance's configuration; before it has one, those of this command."""
     try:
-        return resolved_file.read(settings.resolved_config_file).settings()
-    except resolved_file.ResolvedFileError:
+        return read_resolved(settings.resolved_config_file).settings()
+    except ResolvedFileError:
         return settings
+
+
+_MOST_NAMED = 10
+"""Limit on the names in an error message."""
+
+
+def resource_named(herd: Herd, name: str) -> spool_pb2.Offer:
+    """The resource. Raises UsageError, which lists the known ones."""
+    found = next((resource for resource in herd.resources if resource.name == name), None)
+    if found is None:
+        raise unknown("resource", name, [resource.name for resource in herd.resources])
+    return found
+
+
+def device_named(resource: spool_pb2.Offer, device_id: str) -> spool_pb2.Device:
+    """The device by its own id or that of a share. Raises UsageError, which lists the known ids."""
+    by_id = {device.id: device for device in resource.devices} | dict(listed(resource))
+    if device_id not in by_id:
+        raise unknown(f"device of {resource.name}", device_id, [name for name, _ in listed(resource)])
+    return by_id[device_id]
+
+
+def unknown(kind: str, name: str, known: list[str]) -> UsageError:
+    """The error for an unknown name."""
+    shown = ", ".join(known[:_MOST_NAMED]) + (f" and {len(known) - _MOST_NAMED} more" if known[_MOST_NAMED:] else "")
+    close = difflib.get_close_matches(name, known, n=1)
+    cure = f"did you mean `{close[0]}`?" if close else "see `devherd status`"
+    return UsageError(f"no {kind} is called `{name}`", f"choose from {shown}" if known else "there is none", cure)

@@ -1,7 +1,7 @@
 """Scan the host once and print the labels that `node_labels` would give the node. Nothing is changed.
 
-Each is a line `NAME=VALUE`. Behind `#` come those that the vendors' own labellers may write and devherd does not, each
-with the reason.
+Each is a line `NAME=VALUE`. Lines that begin with `#` name the labels that the vendors' own labellers may write and
+devherd does not, each with the reason.
 """
 
 import argparse
@@ -9,16 +9,16 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
-from devherd.cli.common_options import load_config
+from devherd.cli.parser import load_config
 from devherd.errors import ExitCode
 
 if TYPE_CHECKING:
-    from devherd.config import Config
-    from devherd.node_labels.labels import Labels
+    from devherd.config.model import Config
+    from devherd.node_labels.node import Labels
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+    """Add the command's own options."""
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: text")
 
 
@@ -41,17 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _labels(config: "Config") -> "Labels":
     from devherd.cli.scan import check_host_root
-    from devherd.config import resolve
-    from devherd.kubernetes.request import machine_of
+    from devherd.config.resolution import resolve
     from devherd.node_labels.node import node_of
-    from devherd.node_labels.of_node import labels_of
-    from devherd.scanner.scan_once import scan_once
+    from devherd.node_labels.others import labels_of_node
+    from devherd.scanner.once import scan_once
 
     check_host_root(config)
     resolved = resolve(config)
-    # As if they were written: NVML is asked for them.
+    # With a writer configured, NVML is asked for the facts of the labels.
     asking = dataclasses.replace(resolved, node_labels=dataclasses.replace(resolved.node_labels, write="node"))
     report = scan_once(asking)
-    entries = report.inventory.entries.values()
-    node = node_of(resolved, entries, report.nvml_answer, machine_of(config.host_root))
-    return labels_of(node, resolved.node_labels.omit)
+    return labels_of_node(node_of(resolved, report.inventory, report.offers), resolved.node_labels.omit)

@@ -1,4 +1,4 @@
-"""The command's stdout, as something that can fail: a disk may be full, a descriptor may be closed or the wrong one."""
+"""Handles failures of stdout: a full disk, a closed or a read-only descriptor."""
 
 import io
 import os
@@ -13,10 +13,10 @@ class OutputError(DevherdError):
 
 
 class _Descriptor(io.FileIO):
-    """stdout's descriptor. Of all OSErrors, those of its own writes become OutputError; a pipe nobody reads stays."""
+    """stdout's descriptor; an OSError of a write becomes OutputError, except BrokenPipeError."""
 
     def write(self, data: Any) -> int:
-        """Write some of the bytes; how many."""
+        """Write some of the bytes and return their number. Raises OutputError and BrokenPipeError."""
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -28,25 +28,25 @@ class _Descriptor(io.FileIO):
 
 
 def prepare() -> None:
-    """Open what is missing of stdin, stdout and stderr, and have stdout say what goes wrong.
+    """Open those of stdin, stdout and stderr that are closed, and make failed writes to stdout raise OutputError.
 
-    A descriptor that is closed would be given to the next file opened, which would then get what was meant for stdout.
+    The next file opened would otherwise get the closed descriptor, and with it the output meant for stdout.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)  # a standard stream of our children, too
+        os.set_inheritable(descriptor, True)  # children inherit the standard streams
     os.close(descriptor)
-    sys.stdin = sys.stdin or open(0)  # noqa: SIM115 - for as long as we live
+    sys.stdin = sys.stdin or open(0)  # noqa: SIM115 - open as long as the process runs
     sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
     sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = io.TextIOWrapper(
             io.BufferedWriter(_Descriptor(sys.stdout.fileno(), "w", closefd=False)),
             encoding=sys.stdout.encoding,
-            errors="replace",  # a terminal that cannot show a character is no reason to fail
+            errors="replace",  # a character that the terminal cannot show must not fail the command
             line_buffering=sys.stdout.line_buffering,
         )
 
 
 def give_up() -> None:
-    """Drop the rest of the output: the interpreter's flush at exit must not fail as well."""
+    """Discard the rest of the output, so that the interpreter's flush at exit does not fail as well."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,12 +1,12 @@
-"""Every command with its options, as its parser has them: for completion, the manual page and docs/commands.md."""
+"""Commands and options as their parsers define them: for completion, the manual page and docs/commands.md."""
 
 import argparse
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from devherd.cli import common_options
 from devherd.cli.commands import COMMANDS, parser_of
+from devherd.cli.parser import COMMON_TITLE, COMMON_VALUES
 
 EXIT_CODES = {
     0: "done",
@@ -17,16 +17,16 @@ EXIT_CODES = {
     130: "interrupted (Ctrl-C)",
     141: "the reader of the output has gone (`devherd scan | head`)",
 }
-"""What scripts may rely on; `devherd ctl` has those of supervisorctl."""
+"""The exit codes that scripts may rely on; `devherd ctl` exits with those of supervisorctl."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option, or with no words a positional argument."""
+    """An option; a positional argument if `words` is empty."""
 
     words: tuple[str, ...]
     metavar: str
-    """Empty for one that takes no value."""
+    """Empty if it takes no value."""
     help: str
     choices: tuple[str, ...] = ()
     is_common: bool = False
@@ -34,7 +34,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A command."""
+    """A command, or an action of one."""
 
     name: str
     summary: str
@@ -57,11 +57,11 @@ def references() -> Iterator[Reference]:
 
 
 def _reference(name: str, summary: str, example: str, parser: argparse.ArgumentParser) -> Reference:
-    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001 - has no other way
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001 - no public API
     common = {
         action
-        for group in parser._action_groups  # noqa: SLF001 - likewise
-        if group.title == common_options.TITLE
+        for group in parser._action_groups  # noqa: SLF001 - as above
+        if group.title == COMMON_TITLE
         for action in group._group_actions  # noqa: SLF001
     }
     options = [_option(action, is_common=action in common) for action in shown]
@@ -80,7 +80,7 @@ def _reference(name: str, summary: str, example: str, parser: argparse.ArgumentP
 
 def _option(action: argparse.Action, *, is_common: bool) -> Option:
     takes_value = action.nargs != 0
-    of_common = common_options.VALUES.get(action.option_strings[0], ()) if is_common else ()
+    of_common = COMMON_VALUES.get(action.option_strings[0], ()) if is_common else ()
     choices = tuple(map(str, action.choices)) if action.choices else of_common
     name = str(action.metavar or "|".join(choices) or action.dest.upper()) if takes_value else ""
     if not action.option_strings and action.nargs in ("?", "*"):

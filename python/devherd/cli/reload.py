@@ -1,7 +1,7 @@
-"""Have the running instance read its configuration again, and wait for what becomes of it.
+"""Make the running instance read its configuration again, and wait for the result.
 
-Exit code 1 when it is refused: the old one stays in force. SIGHUP and `devherd ctl update` ask for the same and do not
-wait.
+Exit code 1 if the configuration is refused: the old one stays in force. SIGHUP and `devherd ctl update` do the same
+without waiting.
 """
 
 import argparse
@@ -10,21 +10,21 @@ import sys
 from pathlib import Path
 
 from devherd.cli.instance import reaching_settings, require_running
-from devherd.config import resolved_file
+from devherd.config.resolved import read_resolved
 from devherd.errors import DevherdError, ExitCode, UnreachableError
 from devherd.settings import Settings
 
 PATIENCE_SECONDS = 120.0
-"""A configuration that cannot be read is given up after 30 s, and another request may come before this one."""
+"""The instance gives up reading a configuration after 30 s, and another request may come before this one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has none of its own."""
+    """The command has no options of its own."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask, and say what came of it. Raises UnreachableError, and DevherdError where the configuration is refused."""
-    settings = reaching_settings(arguments, is_warned=False)  # the instance says it itself
+    """Reload and print the result. Raises UnreachableError, and DevherdError if the configuration is refused."""
+    settings = reaching_settings(arguments, is_warned=False)  # the instance itself reports the error
     require_running(settings)
     refusal = _ask(settings.control_socket)
     if refusal:
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ask(control_socket: Path) -> str:
-    """Why it is refused; empty where it is in force. Raises UnreachableError."""
+    """Request the reload; returns the reason of a refusal, empty if there is none. Raises UnreachableError."""
     import socket
     import xmlrpc.client
 
@@ -54,7 +54,7 @@ def _ask(control_socket: Path) -> str:
 
 
 def _report(settings: Settings) -> None:
-    config = resolved_file.read(settings.resolved_config_file)
+    config = read_resolved(settings.resolved_config_file)
     print(f"configuration reloaded from {config.source or 'options and environment'}")
     for warning in config.warnings:
         print(f"devherd: warning: {warning}", file=sys.stderr)

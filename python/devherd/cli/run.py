@@ -8,12 +8,12 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from devherd.cli.common_options import given_options
+from devherd.cli.parser import given_options, plugin_of
 from devherd.configurations import DEFAULT_LABEL
 from devherd.errors import UsageError
 
 if TYPE_CHECKING:
-    from devherd.config import Config
+    from devherd.config.model import Config
     from devherd.config.resolved import Config as Resolved
     from devherd.settings import Settings
 
@@ -23,11 +23,11 @@ _VALUES = {"true": True, "false": False, "": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+    """Add the command's own options."""
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="where another instance runs, prepare everything, wait for its end and take over, instead of ending with"
+        help="if another instance runs, prepare everything, wait for its end and take over, instead of ending with"
         f" exit code 3; also {_TAKE_OVER}=true",
     )
     parser.add_argument(
@@ -46,22 +46,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run until it is stopped. Raises AlreadyRunningError and UsageError."""
+    """Run the supervisor until it is stopped. Raises AlreadyRunningError and UsageError."""
     from devherd.supervisor import run as supervisor
 
     if arguments.config and arguments.configs:
         raise UsageError("`--configs` is another way than `--config`", "both are given", "leave one out")
 
     def load(running: "Settings | None") -> "Resolved":
-        from devherd.config import reload, resolve
+        from devherd.config.loader import reload
+        from devherd.config.resolution import resolve
 
-        return resolve(reload(running, os.environ) if running else _checked(_first(arguments)))
+        return resolve(reload(running, os.environ, plugin_of) if running else _checked(_first(arguments)))
 
     return supervisor.run(load, takes_over=arguments.take_over or _is_told_to_take_over())
 
 
 def _checked(config: "Config") -> "Config":
-    """The configuration, whose kubelet directory may come later. Raises UsageError for what is not a directory."""
+    """The configuration. Raises UsageError if the host root, or an existing kubelet path, is not a directory."""
     kubelet_dir = config.kubelet_dir if config.kubelet_dir.exists() else None
     for directory, option in ((config.host_root, "--host-root"), (kubelet_dir, "--kubelet-dir")):
         if directory and not directory.is_dir():
@@ -70,17 +71,18 @@ def _checked(config: "Config") -> "Config":
 
 
 def _first(arguments: argparse.Namespace) -> "Config":
-    """The configuration to start with: the label is asked for, because pods would be given the wrong resources."""
-    from devherd.config import COMMON_OPTIONS, load
-    from devherd.config.sources import CHOICE_OPTIONS, source_of
+    """The configuration to start with; reads the node's label first, or pods could be given the wrong resources."""
+    from devherd.config.chosen_file import CHOICE_OPTIONS, source_of
+    from devherd.config.loader import load
+    from devherd.settings import COMMON_OPTIONS
 
     options = given_options(arguments, ("config", *COMMON_OPTIONS, *CHOICE_OPTIONS))
     chosen_from = source_of(options, os.environ).configurations
     if chosen_from is None:
-        return load(options, os.environ)
-    from devherd.kubernetes.node_label import label_at_start  # brings TLS
+        return load(options, os.environ, plugin_of=plugin_of)
+    from devherd.kubernetes.config_label import label_at_start  # imports TLS
 
-    return load(options, os.environ, label_at_start(chosen_from.label))
+    return load(options, os.environ, label_at_start(chosen_from.label), plugin_of)
 
 
 def _is_told_to_take_over() -> bool:

@@ -10,26 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devherd.amounts import amount
-from devherd.cli import choice
-from devherd.cli.common_options import load_config
+from devherd.cli import filters
+from devherd.cli.parser import load_config
+from devherd.config.resolved import fits_any
 from devherd.errors import ExitCode, UsageError
+from devherd.instance.inventory_json import Json, inventory_json
 from devherd.inventory import DeviceKey, key_of
-from devherd.inventory_json import Json, inventory_json
-from devherd.selection import fits_any
-from devherd.spool.listing import listed
+from devherd.spool import listed
+from devherd.text import amount
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from devherd.config import Config
+    from devherd.config.model import Config
     from devherd.health.held import Held
     from devherd.proto.spool_pb2 import Problem
-    from devherd.scanner.scan_once import ScanReport
+    from devherd.scanner.once import ScanReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+    """Add the command's own options."""
     parser.add_argument("--output", choices=("table", "json", "yaml"), default="table", help="default: table")
     parser.add_argument(
         "--explain",
@@ -38,19 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--watch", action="store_true", help="scan each second and keep the table up to date")
     parser.add_argument("--fail-on-problem", action="store_true", help="exit 1 if the scan has a problem")
-    choice.add_arguments(parser)
+    filters.add_filter_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Scan and print. Raises UsageError."""
     if arguments.watch and arguments.output != "table":
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
-    config, chosen = load_config(arguments), choice.choice_of(arguments)
+    config, chosen = load_config(arguments), filters.filters_of(arguments)
     report = look(config)
-    chosen.require(report.resources)
+    chosen.require(report.offers)
     if arguments.watch:
-        from devherd.cli.inventory_table import console
-        from devherd.cli.watch import watch
+        from devherd.cli.tables import console, watch
 
         return watch(console(), lambda: _seen(look(config), chosen, explain=arguments.explain))
     report = _only(report, chosen)
@@ -60,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def look(config: "Config") -> "ScanReport":
     """One scan of the host. Raises UsageError when host_root is not a directory."""
-    from devherd.config import resolve
-    from devherd.scanner.scan_once import scan_once
+    from devherd.config.resolution import resolve
+    from devherd.scanner.once import scan_once
 
     check_host_root(config)
     return scan_once(resolve(config))
@@ -73,15 +72,15 @@ def check_host_root(config: "Config") -> None:
         raise UsageError(f"cannot scan {config.host_root}", reason, "give the host's root directory with --host-root")
 
 
-def _only(report: "ScanReport", chosen: choice.Choice) -> "ScanReport":
-    """What is chosen of it."""
-    if chosen == choice.Choice():
+def _only(report: "ScanReport", chosen: filters.Filters) -> "ScanReport":
+    """The report, reduced to the chosen resources and vendors."""
+    if chosen == filters.Filters():
         return report
-    resources = chosen.among(report.resources)
+    resources = chosen.among(report.offers)
     keys = {key_of(device) for resource in resources for device in resource.devices}
     return replace(
         report,
-        resources=resources,
+        offers=resources,
         vendors=[],
         rules={key: rule for key, rule in report.rules.items() if key in keys},
         problems=_of_vendors(report.problems, chosen),
@@ -89,19 +88,19 @@ def _only(report: "ScanReport", chosen: choice.Choice) -> "ScanReport":
     )
 
 
-def _of_vendors(problems: "list[Problem]", chosen: choice.Choice) -> "list[Problem]":
+def _of_vendors(problems: "list[Problem]", chosen: filters.Filters) -> "list[Problem]":
     return [one for one in problems if not chosen.vendors or fits_any(one.vendor, chosen.vendors)]
 
 
-def _seen(report: "ScanReport", chosen: choice.Choice, *, explain: bool) -> "RenderableType":
-    """What a watch shows: what is wrong first, and which of the chosen resources have gone."""
+def _seen(report: "ScanReport", chosen: filters.Filters, *, explain: bool) -> "RenderableType":
+    """The view of `--watch`: chosen resources that are gone, then all devices, the unhealthy ones first."""
     from rich.console import Group
 
-    from devherd.cli import inventory_table
+    from devherd.cli import tables
 
     found = _only(report, chosen)
-    table = _table(replace(found, resources=choice.worst_first(found.resources)), explain=explain)
-    return Group(*inventory_table.absent(chosen.absent(report.resources)), table)
+    table = _table(replace(found, offers=filters.worst_first(found.offers)), explain=explain)
+    return Group(*tables.absent_table(chosen.absent(report.offers)), table)
 
 
 def _why_no_host(root: Path) -> str:
@@ -113,7 +112,7 @@ def _why_no_host(root: Path) -> str:
 
 def _print(report: "ScanReport", output: str, *, explain: bool) -> None:
     if output == "table":
-        from devherd.cli.inventory_table import console, show
+        from devherd.cli.tables import console, show
 
         show(console(), _table(report, explain=explain))
         return
@@ -128,9 +127,9 @@ def _print(report: "ScanReport", output: str, *, explain: bool) -> None:
 
 def inventory_of(report: "ScanReport", *, explain: bool) -> Json:
     """The scan's JSON; `explain` adds `rule`, `sources` and `findings` to each device."""
-    inventory = inventory_json(report.resources, report.problems, report.duration_seconds, report.notices)
+    inventory = inventory_json(report.offers, report.problems, report.duration_seconds, report.notices)
     if explain:
-        for resource, shown in zip(report.resources, inventory["resources"], strict=True):
+        for resource, shown in zip(report.offers, inventory["resources"], strict=True):
             for (_, device), entry in zip(listed(resource), shown["devices"], strict=True):
                 key = key_of(device)
                 entry["rule"] = report.rules.get(key)
@@ -142,16 +141,16 @@ def inventory_of(report: "ScanReport", *, explain: bool) -> Json:
 def _table(report: "ScanReport", *, explain: bool) -> "RenderableType":
     from rich.console import Group
 
-    from devherd.cli import inventory_table
+    from devherd.cli import tables
 
-    shown = inventory_table.scan(report.resources, report.problems, report.duration_seconds, report.notices)
-    if not report.resources and not report.vendors:
+    shown = tables.scan_table(report.offers, report.problems, report.duration_seconds, report.notices)
+    if not report.offers and not report.vendors:
         return Group("No device fits.", "", shown)
     if not report.rules:
         return Group(*_where_it_looked(report.vendors), shown)
     if explain:
         return Group(*_explanations(report), shown)
-    if not report.resources:
+    if not report.offers:
         found = amount(len(report.rules), "device")
         return Group(f"Found {found}, none of which is advertised: `devherd scan --explain` says why.", "", shown)
     return shown
@@ -169,11 +168,11 @@ def _where_it_looked(asked: Collection[str]) -> Iterator[str]:
 
 def _explanations(report: "ScanReport") -> Iterator[str]:
     """For each device: its resource, the rule that chose it, the source of every fact, and the evidence against it."""
-    from devherd.cli.inventory_table import plain
+    from devherd.cli.tables import plain
 
     homes: dict[DeviceKey, list[str]] = {}
     facts: dict[DeviceKey, dict[str, str]] = {}
-    for resource in report.resources:
+    for resource in report.offers:
         for device in resource.devices:
             key = key_of(device)
             if resource.name not in homes.setdefault(key, []):
@@ -181,7 +180,8 @@ def _explanations(report: "ScanReport") -> Iterator[str]:
             facts[key] = dict(device.attributes)
     for key, rule in report.rules.items():
         home = " and ".join(homes.get(key, ["not advertised"]))
-        yield f"{key[0]} {plain(key[2])} → {home}, by {rule}"
+        is_left_out = bool(report.inventory.entries[key].left_out)
+        yield f"{key[0]} {plain(key[2])} → {rule if is_left_out else f'{home}, by {rule}'}"
         for fact, source in sorted(report.sources.get(key, {}).items()):
             yield plain(f"    {fact}{_value(facts.get(key, {}).get(fact))} read from {source}")
         for held in report.held.get(key, ()):

@@ -6,12 +6,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from devherd import instance
-from devherd.cli import choice
+from devherd.cli import filters
 from devherd.cli.instance import allocations_of, instance_settings, require_running
 from devherd.errors import ExitCode, UnreachableError, UsageError
-from devherd.instance import Allocations, Herd
-from devherd.inventory_json import Json
+from devherd.instance.inventory_json import Json
+from devherd.instance.read import Herd, live_inventory, read_instance
+from devherd.inventory import Allocations
 from devherd.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,32 +19,31 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own options."""
+    """Add the command's own options."""
     parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
-    parser.add_argument("--watch", action="store_true", help="keep the table up to date, what is wrong first")
-    parser.add_argument("--sort", choices=("name", "health"), help="health: what is wrong first (default: name)")
-    parser.add_argument("--fail-on-problem", action="store_true", help="exit 1 if anything shown is amiss")
-    choice.add_arguments(parser)
+    parser.add_argument("--watch", action="store_true", help="keep the table up to date, unhealthy devices first")
+    parser.add_argument("--sort", choices=("name", "health"), help="health: unhealthy devices first (default: name)")
+    parser.add_argument("--fail-on-problem", action="store_true", help="exit 1 if anything shown is wrong")
+    filters.add_filter_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it. Raises UnreachableError when no instance runs."""
+    """Print the status. Raises UnreachableError if no instance runs."""
     if arguments.watch and arguments.output != "table":
         raise UsageError("`--watch` shows a table", f"`--output {arguments.output}` is not a table", "leave one out")
     settings = instance_settings(arguments)
-    chosen = choice.choice_of(arguments)
+    chosen = filters.filters_of(arguments)
     herd, allocations = look(settings)
     chosen.require(herd.resources)
     if arguments.watch:
-        from devherd.cli.inventory_table import console
-        from devherd.cli.watch import watch
+        from devherd.cli.tables import console, watch
 
         return watch(console(), lambda: _seen(settings, chosen, worst_first=arguments.sort != "name"))
     resources = chosen.among(herd.resources)
     if arguments.output == "json":
         print(json.dumps(status_json(replace(herd, resources=resources), allocations), indent=2))
     else:
-        from devherd.cli.inventory_table import console, show
+        from devherd.cli.tables import console, show
 
         show(console(), _table(herd, allocations, chosen, worst_first=arguments.sort == "health"))
     from devherd.cli.status_table import has_problem
@@ -53,17 +52,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def look(settings: Settings) -> tuple[Herd, Allocations | None]:
-    """The instance, and who holds its devices. Raises UnreachableError when none runs."""
+    """The instance, and the holders of its devices. Raises UnreachableError if none runs."""
     require_running(settings)
     try:
-        return instance.read(settings), allocations_of(settings)
+        return read_instance(settings), allocations_of(settings)
     except OSError as error:
         raise UnreachableError(f"cannot read {error.filename}", error.strerror or str(error), "use sudo") from error
 
 
 def status_json(herd: Herd, allocations: Allocations | None) -> Json:
-    """The live inventory with the configuration and every child; each resource names its own."""
-    status = instance.live_inventory(herd, allocations)
+    """The live inventory with the configuration and all children; each resource names its child."""
+    status = live_inventory(herd, allocations)
     status["configuration"] = {
         "source": herd.configuration.source or None,
         "loaded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(herd.configuration.loaded_timestamp_seconds)),
@@ -84,8 +83,8 @@ def status_json(herd: Herd, allocations: Allocations | None) -> Json:
     return status
 
 
-def _seen(settings: Settings, chosen: choice.Choice, *, worst_first: bool) -> "RenderableType":
-    """What a watch shows: also that the instance has gone, which may come back."""
+def _seen(settings: Settings, chosen: filters.Filters, *, worst_first: bool) -> "RenderableType":
+    """The view of `--watch`; the error as text while no instance runs, because it may come back."""
     try:
         return _table(*look(settings), chosen, worst_first=worst_first)
     except UnreachableError as error:
@@ -93,7 +92,7 @@ def _seen(settings: Settings, chosen: choice.Choice, *, worst_first: bool) -> "R
 
 
 def _table(
-    herd: Herd, allocations: Allocations | None, chosen: choice.Choice, *, worst_first: bool
+    herd: Herd, allocations: Allocations | None, chosen: filters.Filters, *, worst_first: bool
 ) -> "RenderableType":
     from rich.console import Group
 

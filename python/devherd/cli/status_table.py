@@ -1,4 +1,4 @@
-"""The running instance as tables for people: what it is, what is wrong with it, what it serves, what runs."""
+"""The running instance as tables: its settings, its problems, its resources, its processes."""
 
 import time
 from collections.abc import Iterator
@@ -8,31 +8,32 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from devherd import amounts
-from devherd.cli import inventory_table
-from devherd.cli.choice import Choice, only_noted
-from devherd.cli.inventory_table import plain, table
-from devherd.head import Head
-from devherd.instance import RUNNING, Allocations, Herd
+from devherd.cli import tables
+from devherd.cli.filters import Filters, only_noted
+from devherd.cli.tables import plain, table
+from devherd.instance.files import refusal_of
+from devherd.instance.read import RUNNING, Herd
+from devherd.inventory import Allocations
 from devherd.proto import spool_pb2
-from devherd.spool.listing import listed, size_of
+from devherd.spool import listed, size_of
+from devherd.text import duration
 
 
 def parts(
-    herd: Herd, allocations: Allocations | None, choice: Choice | None = None, *, worst_first: bool = False
+    herd: Herd, allocations: Allocations | None, choice: Filters | None = None, *, worst_first: bool = False
 ) -> Iterator[RenderableType]:
-    """Head, trouble, resources, the processes that serve none."""
-    choice = choice or Choice()
+    """The head, the problems, the resources, and the processes that serve no resource."""
+    choice = choice or Filters()
     named = replace(choice, unhealthy=False).among(herd.resources)
     if worst_first:
         named = sorted(named, key=lambda resource: not is_in_trouble(herd, resource))
     noted = [noted for resource in named if (noted := only_noted(resource)).devices]
     names = {resource.name for resource in noted}
     resources = [resource for resource in named if resource.name in names] if choice.unhealthy else named
-    if herd.head:
-        yield from _head(herd.head, _http(herd))
+    if herd.instance:
+        yield from _head(herd.instance, _http(herd))
         if herd.standby:
-            waits = amounts.duration(time.time() - herd.standby.since)
+            waits = duration(time.time() - herd.standby.since)
             what = f"devherd {herd.standby.version} ({herd.standby.revision}) stands by to take over, up {waits}"
             yield Text(plain(what), "bold")
         yield ""
@@ -41,7 +42,7 @@ def parts(
         yield "why: devherd explain RESOURCE DEVICE"
         yield ""
     complaints = [
-        *inventory_table.absent(choice.absent(herd.resources)),
+        *tables.absent_table(choice.absent(herd.resources)),
         *_about_registration(herd, named),
         *_about_the_configuration(herd),
         *_about_http(herd),
@@ -64,20 +65,20 @@ def parts(
 
 def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
     if scan.problems:
-        yield inventory_table.problems(scan.problems)
+        yield tables.problem_table(scan.problems)
         yield ""
-    yield from inventory_table.notes(scan.notices)
+    yield from tables.note_table(scan.notices)
     if scan.notices:
         yield ""
 
 
-def is_in_trouble(herd: Herd, resource: spool_pb2.Resource) -> bool:
-    """Whether a device of it is unhealthy, or the kubelet does not have it."""
+def is_in_trouble(herd: Herd, resource: spool_pb2.Offer) -> bool:
+    """Whether a device of the resource is unhealthy, or the resource is not registered."""
     return any(device.reasons for device in resource.devices) or not herd.registration(resource.name).registered
 
 
-def has_problem(herd: Herd, resources: list[spool_pb2.Resource]) -> bool:
-    """Whether any of these is in trouble, or what they all depend on."""
+def has_problem(herd: Herd, resources: list[spool_pb2.Offer]) -> bool:
+    """Whether any of these resources, a process, the configuration, the scan or an HTTP address has a problem."""
     return (
         any(is_in_trouble(herd, resource) for resource in resources)
         or any(child.state != RUNNING for child in herd.children.values())
@@ -87,36 +88,38 @@ def has_problem(herd: Herd, resources: list[spool_pb2.Resource]) -> bool:
     )
 
 
-def _head(head: Head, http: str) -> Iterator[Text]:
-    up = amounts.duration(time.time() - head.started)
-    yield Text(plain(f"devherd {head.version} ({head.revision}), process {head.pid}, up {up}"), "bold")
-    yield Text(plain(f"configuration {head.config or 'from options and environment'}; run directory {head.run_dir}"))
-    yield Text(plain(f"kubelet {head.kubelet_dir}, registration {head.registration}; {http}"))
+def _head(instance: spool_pb2.Instance, http: str) -> Iterator[Text]:
+    up = duration(time.time() - instance.started)
+    yield Text(plain(f"devherd {instance.version} ({instance.revision}), process {instance.pid}, up {up}"), "bold")
+    yield Text(
+        plain(f"configuration {instance.config or 'from options and environment'}; run directory {instance.run_dir}")
+    )
+    yield Text(plain(f"kubelet {instance.kubelet_dir}, registration {instance.registration}; {http}"))
 
 
 def _http(herd: Herd) -> str:
-    if not (herd.head and herd.head.listen):
+    if not (herd.instance and herd.instance.listen):
         return "no HTTP"
     refused = {each.address for each in herd.addresses() if each.refusal}
-    addresses = (f"{each} (not serving)" if each in refused else each for each in herd.head.listen.split(","))
+    addresses = (f"{each} (not serving)" if each in refused else each for each in herd.instance.listen.split(","))
     return f"HTTP on {','.join(addresses)}"
 
 
-def _devices(herd: Herd, noted: list[spool_pb2.Resource], allocations: Allocations | None) -> Table:
+def _devices(herd: Herd, noted: list[spool_pb2.Offer], allocations: Allocations | None) -> Table:
     """A row for each device, not for each replica."""
     made = table("RESOURCE", "DEVICE", "HEALTH", "SINCE", "HELD BY", dispensable=("HELD BY", "SINCE"))
     for resource in noted:
         for device in resource.devices:
             since = herd.since(device)
-            age = f"{amounts.duration(time.time() - since)} ago" if since else ""
+            age = f"{duration(time.time() - since)} ago" if since else ""
             held = _holders(resource.name, device, allocations)
-            name = inventory_table.device_name(device)
-            made.add_row(resource.name, name, inventory_table.health(device), age, plain(held))
+            name = tables.device_name(device)
+            made.add_row(resource.name, name, tables.health(device), age, plain(held))
     return made
 
 
-def _about_registration(herd: Herd, resources: list[spool_pb2.Resource]) -> Iterator[Text]:
-    """Each reason once, with the resources that have it: when the kubelet is away, that is all of them."""
+def _about_registration(herd: Herd, resources: list[spool_pb2.Offer]) -> Iterator[Text]:
+    """A line for each reason, with its resources: if the kubelet is away, all of them."""
     for detail, names in herd.waiting(resources).items():
         whose = f"all {len(names)} resources" if len(names) == len(resources) > 1 else ", ".join(names)
         yield Text(plain(f"not registered: {whose}: {detail}"), "red")
@@ -132,10 +135,10 @@ def _about_the_configuration(herd: Herd) -> Iterator[Text]:
 def _about_http(herd: Herd) -> Iterator[Text]:
     for address in herd.addresses():
         if address.refusal:
-            yield Text(plain(address.complaint()), "red")
+            yield Text(plain(refusal_of(address)), "red")
 
 
-def _resources(herd: Herd, resources: list[spool_pb2.Resource], allocations: Allocations | None) -> Table:
+def _resources(herd: Herd, resources: list[spool_pb2.Offer], allocations: Allocations | None) -> Table:
     least = (*_DISPENSABLE, "ALLOCATED", "STATE")
     made = table("RESOURCE", "HEALTHY", "TOTAL", "ALLOCATED", "REGISTERED", *_OF_A_PROCESS, dispensable=least)
     for resource in resources:
@@ -164,12 +167,12 @@ _DISPENSABLE = ("UPTIME", "RESTARTS", "LAST EXIT")
 
 
 def _process(child: spool_pb2.Child | None) -> tuple[RenderableType, ...]:
-    """Its columns."""
+    """The cells of a process."""
     if child is None:
         return (Text("not started", "red"), "", "", "")
     pid = f" {child.pid}" if child.pid else ""
     is_running = child.state == RUNNING
-    uptime = amounts.duration(time.time() - child.started_timestamp_seconds) if is_running else ""
+    uptime = duration(time.time() - child.started_timestamp_seconds) if is_running else ""
     restarts = ", ".join(f"{count} by {cause}" for cause, count in sorted(child.restarts.items()) if count)
     return (
         Text(f"{child.state}{pid}", "green" if is_running else "red"),
@@ -179,7 +182,7 @@ def _process(child: spool_pb2.Child | None) -> tuple[RenderableType, ...]:
     )
 
 
-def _allocated(resource: spool_pb2.Resource, allocations: Allocations | None) -> str:
+def _allocated(resource: spool_pb2.Offer, allocations: Allocations | None) -> str:
     if allocations is None:
         return "unknown"
     return str(sum((resource.name, device_id) in allocations for device_id, _ in listed(resource)))
@@ -188,7 +191,7 @@ def _allocated(resource: spool_pb2.Resource, allocations: Allocations | None) ->
 def _holders(resource_name: str, device: spool_pb2.Device, allocations: Allocations | None) -> str:
     if allocations is None:
         return "unknown"
-    own = spool_pb2.Resource(devices=[device])
+    own = spool_pb2.Offer(devices=[device])
     held = {
         f"{holder['namespace']}/{holder['pod']}": None
         for device_id, _ in listed(own)

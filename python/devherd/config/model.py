@@ -1,64 +1,370 @@
-"""The sections of the configuration file, with their defaults; an empty file is a valid one."""
+"""Sections of the configuration file as pydantic models, with their defaults; an empty file is a valid one."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from devherd.config.generic import GenericDevice
-from devherd.config.health import HealthOptions
+from devherd._native import check_kernel_log_rules
+from devherd.config.errors import Location, Positions, WrongValueError, duration, echo
 from devherd.config.host import native_settings
-from devherd.config.positions import Positions
-from devherd.config.section import Section
-from devherd.config.selectors import Match
-from devherd.config.values import (
+from devherd.config.types import (
     AbsolutePath,
     Count,
     Duration,
+    Form,
     HostPath,
     Listen,
+    MonitorSocket,
+    Patterns,
     PatternsOrAny,
     Period,
     ProbeTimeout,
     ResourceName,
+    Section,
     Switch,
+    meant,
+    spelt,
 )
-from devherd.config.vendors import Vendors
+from devherd.config.vendors import Enabled, GenericDevice, Preference, Vendors
 from devherd.config.web import Web
 from devherd.configurations import Configurations
-from devherd.settings import DEFAULT_RUN_DIR, RegistrationWay, Settings
-from devherd.spool.identity import Identity
+from devherd.reasons.kernel_log_rules import shipped
+from devherd.reasons.registry import MONITORS
+from devherd.reasons.xids import OF_PLUGIN_IGNORED
+from devherd.settings import COMMON_OPTIONS, DEFAULTS, LogFormat, LogLevel, RegistrationWay, Settings
+from devherd.spool import Identity
+
+
+class Selector(BaseModel):
+    """Facts that a device must have: `vendor`, `id`, `resource_name` or any attribute, each a glob, or a list of globs
+    one of which must match. Letter case counts.
+    """  # noqa: D205 - what users read
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    __pydantic_extra__: dict[str, Patterns] = Field(init=False)
+    file_only: ClassVar[frozenset[str]] = frozenset()
+    derived: ClassVar[tuple[str, ...]] = ("facts",)
+
+    @property
+    def facts(self) -> dict[str, list[str]]:
+        """The globs by fact, of which one must match; vendors have `_` however the file spells them."""
+        given = self.__pydantic_extra__ or {}
+        spelt = {"vendor": [vendor.replace("-", "_") for vendor in given["vendor"]]} if "vendor" in given else {}
+        return given | spelt
+
+
+class Match(Selector):
+    """Facts that a device must have: `vendor`, `id`, `resource_name` or any attribute, each a glob, or a list of globs
+    one of which must match. Letter case counts.
+    """  # noqa: D205 - what users read
+
+    exclude: list[Selector] = []
+    """Devices that match but are left out."""
+
+
+Action = Literal["unhealthy", "warn", "ignore"]
+
+
+class Placed(Section):
+    """An entry of a list that may match no device of a node."""
+
+    derived: ClassVar[tuple[str, ...]] = ("place",)
+
+    @property
+    def place(self) -> str:
+        """File, line, column and key path; set when the configuration is resolved."""
+        return ""
+
+
+class HealthRule(Placed):
+    """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
+
+    match: Match = Match()
+    """The devices to which it applies, by their facts; empty: all."""
+    optional: Switch = False
+    """Whether a node without such a device is normal; otherwise that is a warning there."""
+    source: PatternsOrAny = []
+    """The sources to which it applies; empty: all."""
+    reason: PatternsOrAny = []
+    """The reasons to which it applies; empty: all."""
+    value: PatternsOrAny = []
+    """The values to which it applies, such as the code of an Xid; empty: all."""
+    action: Action | None = None
+    """The effect of the finding: the device becomes Unhealthy, gets a warning, or nothing happens; default: as in
+    docs/health.md.
+    """
+    after: Period | None = None
+    """How long it must last before it counts; default: the source's."""
+    hold: Period | None = None
+    """The minimum time for which it counts after it was last seen; default: the source's."""
+    derived = ("name", "place")
+
+    @property
+    def name(self) -> str:
+        """Name of the key in the file that the rule comes from; empty: `health.rules`."""
+        return ""
+
+    @model_validator(mode="after")
+    def _does_something(self) -> "HealthRule":
+        if self.action is None and self.after is None and self.hold is None:
+            raise WrongValueError("the rule changes nothing", "add `action`, `after` or `hold`")
+        return self
+
+
+_RuleName = Annotated[
+    str,
+    spelt(
+        "(?=.{1,63}$)[a-z0-9]+(-[a-z0-9]+)*",
+        "a name of at most 63 lower-case letters, digits and single `-`",
+        "write it like `nvme-lost`",
+    ),
+    Form("name"),
+]
+
+
+class KernelLogRule(Section):
+    """A rule of your own for the kernel log: a record that it matches raises `kernel-log`."""
+
+    name: _RuleName
+    """The rule's name, which must be unique."""
+    contains: Annotated[str, spelt(".{4,}", "at least 4 characters long", "give more of the text of the record")]
+    """Text that a record must contain before the pattern is tried."""
+    pattern: str
+    """A regular expression. It needs the group `bdf` or `uuid` if the driver's record does not name the device."""
+
+    @model_validator(mode="after")
+    def _compiles(self) -> "KernelLogRule":
+        try:
+            check_kernel_log_rules([(self.name, self.contains, self.pattern)])
+        except ValueError as error:
+            why = str(error).rpartition("its pattern: ")[2]
+            raise WrongValueError(
+                f"{echo(self.pattern)} is not a pattern: {why}", "give a regular expression", at=("pattern",)
+            ) from None
+        return self
+
+
+class KernelLogOptions(Section):
+    """Whether the kernel log is read, and rules in addition to the shipped ones."""
+
+    enabled: Enabled = "auto"
+    """Whether it is read. `auto`: if permitted; otherwise `devherd status` has a note, or a problem if there are rules
+    of your own. `true`: if it is not permitted, that is a problem.
+    """
+    optional: list[str] = []
+    """Names of shipped rules to switch on that are off by default; docs/health.md lists them."""
+    rules: list[KernelLogRule] = []
+    """Rules of your own."""
+
+    @model_validator(mode="after")
+    def _names(self) -> "KernelLogOptions":
+        optional = sorted(rule.name for rule in shipped() if rule.optional)
+        for place, name in enumerate(self.optional):
+            if name not in optional:
+                raise WrongValueError(
+                    f"{echo(name)} is not a rule that can be switched on", meant(name, optional), at=("optional", place)
+                )
+        taken = {rule.name for rule in shipped()}
+        for place, rule in enumerate(self.rules):
+            if rule.name in taken:
+                raise WrongValueError(
+                    f"another rule is called {echo(rule.name)}", "rename it", at=("rules", place, "name")
+                )
+            taken.add(rule.name)
+        return self
+
+
+SHORTEST_INTERVAL_SECONDS = 10.0
+_SILENCE_SECONDS = 90.0
+_SILENT_INTERVALS = 3
+
+
+def _absolute_program(command: list[str]) -> list[str]:
+    if not Path(command[0]).is_absolute():
+        raise WrongValueError(
+            f"{echo(command[0])} is not an absolute path, and no program is searched for",
+            "give the path of the program",
+            at=(0,),
+        )
+    return command
+
+
+def _names_devices(match: Match) -> Match:
+    if not match.facts:
+        raise WrongValueError("it names no device", "give a fact like `{vendor: nvidia}`, or `{id: '*'}`")
+    return match
+
+
+_SourceName = Annotated[
+    str,
+    spelt(
+        "[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?",
+        "a name of 1 to 40 lower-case letters, digits and `-`",
+        "write it like `disk-check`",
+    ),
+    Form("name"),
+]
+
+
+class External(Placed):
+    """A program or a file of yours that reports the health of devices. A program with `interval` is run at each
+    interval; one without keeps running and prints lines.
+    """  # noqa: D205 - what users read
+
+    name: _SourceName
+    """The source is called `external-<name>`."""
+    match: Annotated[Match, AfterValidator(_names_devices)]
+    """The devices that it may report on; a report without a device is about all of them."""
+    optional: Switch = False
+    """Whether a node without such a device is normal; otherwise that is a warning there."""
+    command: Annotated[list[str], Field(min_length=1), AfterValidator(_absolute_program)] | None = None
+    """The program with its arguments."""
+    file: HostPath | None = None
+    """The file, in place of a program."""
+    interval: Annotated[Duration, Field(ge=SHORTEST_INTERVAL_SECONDS)] | None = None
+    """Time between two runs of the program; default: the program keeps running."""
+    timeout: Duration = 10.0
+    """Time limit of a run."""
+    max_age: Duration | None = None
+    """Time without a report after which it counts as silent; default: three intervals, or 90 s without `interval`."""
+    on_silence: Literal["keep", "drop"] = "keep"
+    """Whether the findings of a silent program or file stay in force."""
+    file_only = frozenset({"max_age"})
+    derived = ("silence_seconds", "place")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "External":
+        if self.command is not None and self.file is not None:
+            raise WrongValueError("it has both `command` and `file`", "remove one of them", at=("file",))
+        if self.command is None and self.file is None:
+            raise WrongValueError("it has neither `command` nor `file`", "add one of them")
+        if self.interval is not None and self.command is None:
+            raise WrongValueError("`interval` is for `command`: a file is read when it changes", "remove it", _INTERVAL)
+        if self.interval is not None and self.timeout >= self.interval:
+            raise WrongValueError(
+                f"`{duration(self.timeout)}` is not shorter than `interval`, `{duration(self.interval)}`",
+                "give a shorter `timeout`",
+                at=("timeout",),
+            )
+        return self
+
+    @property
+    def silence_seconds(self) -> float:
+        """Seconds without a report after which it counts as silent: `max_age` or its default."""
+        return self.max_age or (self.interval * _SILENT_INTERVALS if self.interval else _SILENCE_SECONDS)
+
+
+_INTERVAL: Location = ("interval",)
+
+
+class XidPolicy(Section):
+    """The effect of NVIDIA's Xids: a policy for all codes, and exceptions by code: `{policy: plugin, 94: ignore}`.
+
+    An action is `unhealthy`, `warn` or `ignore`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Action] = Field(init=False)
+
+    policy: Literal["devherd", "plugin"] = "devherd"
+    """`devherd`: NVIDIA's catalogue decides; `plugin`: as in NVIDIA's plugin, all but six make a device Unhealthy."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_words(cls, content: Any) -> Any:
+        """YAML reads a code as a number; keys must be text."""
+        return {str(key): value for key, value in content.items()} if isinstance(content, dict) else content
+
+    @model_validator(mode="after")
+    def _are_codes(self) -> "XidPolicy":
+        for key in self.__pydantic_extra__ or {}:
+            if not (key.isascii() and key.isdigit()):
+                raise WrongValueError(
+                    f"{echo(key)} is neither `policy` nor the code of an Xid", "codes are numbers like `79`", at=(key,)
+                )
+        return self
+
+    def decisions(self) -> Iterator[tuple[list[str], Action]]:
+        """Codes and their action, of which the first match decides; no codes: all."""
+        for code, action in (self.__pydantic_extra__ or {}).items():
+            yield [str(int(code))], action
+        if self.policy == "plugin":
+            yield [str(code) for code in sorted(OF_PLUGIN_IGNORED)], "ignore"
+            yield [], "unhealthy"
+
+
+class HealthOptions(Section):
+    """How health is polled and judged, and how long a vanished device stays listed."""
+
+    poll: Duration = 1.0
+    """Time between two polls of the health of devices."""
+    recover_after: Annotated[Count, Field(ge=1)] = 3
+    """Number of consecutive good polls after which a device is Healthy again."""
+    forget_after: Duration = 300.0
+    """How long a vanished device stays listed as Unhealthy with `gone`."""
+    breaker: Switch = True
+    """Whether a source that reports most cards of the node as bad at once is doubted for a minute."""
+    flapping: Switch = True
+    """Whether findings that come and go are held for longer."""
+    kernel_log: KernelLogOptions = KernelLogOptions()
+    rules: list[HealthRule] = []
+    """Rules for findings; the first that matches a finding decides its effect."""
+    xid: XidPolicy = XidPolicy()
+    external: list[External] = []
+    """Programs and files of your own that report the health of devices."""
+    amd_exporter: MonitorSocket = "auto"
+    """The socket of AMD's metrics exporter; `auto`: the usual one, if it exists; `false`: not used."""
+    amd_nic_exporter: MonitorSocket = "auto"
+    """Its socket for AMD's network cards; `auto`: the usual one, if it exists; `false`: not used."""
+    xpumd: MonitorSocket = "auto"
+    """The socket of Intel's xpumd; `auto`: the usual one, if it exists; `false`: not used."""
+    amd_kfd: Switch = False
+    """Whether resets are read from AMD's driver by `/dev/kfd`. The device then stays open, and while it is open the
+    kernel refuses to change partitions of GPUs: set it to `false` before."""
+    file_only = frozenset({"xid", *(source.replace("-", "_") for source in MONITORS)})
+    derived = ("monitors",)
+
+    @property
+    def monitors(self) -> dict[str, str]:
+        """The socket of each vendor's monitor, by source: a path, `auto`, or empty if it is not used."""
+        keys = {source: getattr(self, source.replace("-", "_")) for source in MONITORS}
+        return {source: str(value or "") for source, value in keys.items()}
 
 
 class ScanOptions(Section):
-    """How often the host is scanned, and how long a probe may take."""
+    """How often the host is scanned, and the time limit of a probe."""
 
     period: Duration = 5.0
-    """Time between two scans of the host when nothing happens."""
+    """Time between two scans of the host without events."""
     events: Switch = True
-    """Whether events of the kernel and changes in /dev start a scan at once; without them, each `period` does."""
+    """Whether events of the kernel and changes in /dev start a scan at once; otherwise scans are periodic only."""
     probe_timeout: ProbeTimeout = 2.0
-    """How long the reads of one card may take; a card that takes longer is Unhealthy with `probe-timeout`."""
+    """Time limit for the reads of one card; a card that takes longer is Unhealthy with `probe-timeout`."""
 
 
 class KubernetesOptions(Section):
-    """What the API server gets, where devherd may talk to it: in a pod with a token, by its service account."""
+    """What devherd sends to the API server, if it may: in a pod with the token of a service account."""
 
     events: Switch = True
-    """Whether changes of health are Events on the node, and on the pods that hold the device."""
+    """Whether changes of health become Events of the node and of the pods that hold the device."""
     node_condition: Switch = False
     """Whether the node has the condition `DevicesUnhealthy`."""
 
 
+LabelMethod = Literal["none", "feature_file", "node_feature", "node"]
+
+
 class NodeLabels(Section):
-    """Labels of the node that say which devices it has.
+    """Labels of the node for its devices.
 
     The names are those of the vendors' own labellers, and `devherd.io/…` for each resource: `devherd labels` prints
     them.
     """
 
-    write: Literal["none", "feature_file", "node_feature", "node"] = "none"
+    write: LabelMethod = "none"
     """How they reach the node. `feature_file`: a file that Node Feature Discovery's worker on the node reads;
     `node_feature`: a NodeFeature object, which its master reads; `node`: devherd patches the node itself. With `none`,
     and after a change, those that devherd has written before are removed.
@@ -69,13 +375,16 @@ class NodeLabels(Section):
     """The file of `write: feature_file`; its directory is Node Feature Discovery's."""
 
 
-class ExporterOptions(Section):
-    """What the exporter shows at `/metrics`."""
+DeviceMetrics = Literal["all", "physical", "faults", "none"]
 
-    device_metrics: Literal["all", "physical", "faults", "none"] = "all"
+
+class ExporterOptions(Section):
+    """Extent of the metrics at `/metrics`."""
+
+    device_metrics: DeviceMetrics = "all"
     """Which devices have series of their own. `all`: every id that the kubelet knows, replicas of shared devices
-    included; `physical`: each device once, however often it is shared; `faults`: each device once, and only where
-    something is held against it (alerts work); `none`: no device (no alert about a single device works).
+    included; `physical`: each device once, however often it is shared; `faults`: each device once, and only while it
+    has findings (alerts work); `none`: no device (no alert about a single device works).
     """
 
 
@@ -85,38 +394,40 @@ class Sharing(Section):
     strategy: Literal["time_slicing", "mps"] = "time_slicing"
     """How containers share a device: in turns, or through NVIDIA's Multi-Process Service."""
     replicas: Annotated[Count, Field(ge=1, le=10_000)] = 1
-    """How many containers share a device; 1: it is not shared."""
+    """Number of containers that share a device; 1: it is not shared."""
     rename: ResourceName | None = None
-    """The resource name of shared devices; without it, that of the rule or of the vendor."""
+    """The resource name of shared devices; default: that of the rule or of the vendor."""
     fail_requests_greater_than_one: Switch | None = None
-    """Whether a container may have one replica only; without replicas one device only, which may be a share of its
-    vendor's plugin (`card0-0`). Without a value: only where MPS shares, as NVIDIA's plugin has it.
+    """Whether a container may have only one replica; without replicas only one device, which may be a share of its
+    vendor's plugin (`card0-0`). Default: only with MPS, as in NVIDIA's plugin.
     """
+    file_only = frozenset({"fail_requests_greater_than_one"})
+    derived = ("refuses_more_than_one",)
 
     @property
     def refuses_more_than_one(self) -> bool:
-        """What `fail_requests_greater_than_one` comes to."""
+        """Whether a container may have only one replica: `fail_requests_greater_than_one` or its default."""
         given = self.fail_requests_greater_than_one
         return self.strategy == "mps" if given is None else given
 
 
-class ResourceRule(Section):
-    """What happens to the devices that it matches; the first rule that matches a device decides."""
+class ResourceRule(Placed):
+    """How the devices that it matches are offered; the first rule that matches a device decides."""
 
     match: Match = Match()
-    """Which devices it is about, by their facts; empty: all."""
+    """The devices to which it applies, by their facts; empty: all."""
     name: ResourceName | None = None
-    """The resource name under which they are advertised; without it, the name that their vendor's plugin gives them."""
+    """The resource name under which they are advertised; default: the name that their vendor's plugin gives them."""
     optional: Switch = False
-    """Whether there need be no such device on a node: one configuration may be for nodes of several kinds. Without it,
+    """Whether a node without such a device is normal: one configuration may serve nodes of several kinds. Otherwise
     a rule that matches no device of a node is a warning there.
     """
     advertise: Switch = True
-    """Whether they are advertised at all."""
+    """Whether they are advertised."""
     sharing: Sharing = Sharing()
-    preferred: Literal["aligned", "packed", "distributed", "none"] | None = None
-    """Which of them the kubelet is advised to give to a container together: near each other, on as few cards as
-    possible, on as many as possible, or no advice; without a value as the vendor's own plugin prefers.
+    preferred: Preference | None = None
+    """Which devices the kubelet is advised to give to a container together: near each other, on as few cards as
+    possible, on as many as possible, or no advice; default: as the vendor's own plugin.
     """
 
 
@@ -126,38 +437,38 @@ class SimulatedDevice(Section):
     name: ResourceName
     """Their resource name."""
     count: Annotated[Count, Field(ge=0, le=100_000)]
-    """How many there are."""
+    """Their number."""
     numa_nodes: Annotated[Count, Field(ge=0, le=64)] = 0
-    """On how many NUMA nodes they are, in turns; 0: on none."""
+    """Number of NUMA nodes over which they are spread in turn; 0: no NUMA node."""
 
 
 class Config(Section):
     """devherd's configuration. Every key has a default: an empty file serves every device that is found."""
 
-    host_root: AbsolutePath = Path("/")
-    """Where the host's `sys/`, `proc/` and `dev/` are: `/host` in a container that has them there."""
-    kubelet_dir: AbsolutePath = Path("/var/lib/kubelet")
+    host_root: AbsolutePath = DEFAULTS.host_root
+    """The directory of the host's `sys/`, `proc/` and `dev/`: for example `/host` in a container."""
+    kubelet_dir: AbsolutePath = DEFAULTS.kubelet_dir
     """The kubelet's directory, with `device-plugins/` and `pod-resources/` in it."""
-    registration: RegistrationWay = "kubelet_socket"
+    registration: RegistrationWay = DEFAULTS.registration
     """Whether devherd registers at the kubelet's socket, or the kubelet finds it in `plugins_registry/`."""
-    run_dir: AbsolutePath = DEFAULT_RUN_DIR
-    """Where the instance has its control socket and its state."""
-    state_dir: AbsolutePath | None = None
-    """What outlives a boot: cordons. Not given, it is /var/lib/devherd, and nowhere where `run_dir` is given."""
-    listen: Listen = "127.0.0.1:9478"
-    """Where metrics, status page and probes are served: `ADDRESS:PORT` or `unix:/PATH`, several separated by commas;
-    empty: nowhere.
+    run_dir: AbsolutePath = DEFAULTS.run_dir
+    """The directory of the instance's control socket and state."""
+    state_dir: AbsolutePath | None = DEFAULTS.state_dir
+    """The directory of what survives a reboot: cordons. Default: /var/lib/devherd, or none if `run_dir` is given."""
+    listen: Listen = DEFAULTS.listen
+    """Addresses of metrics, status page and probes: `ADDRESS:PORT` or `unix:/PATH`, separated by commas; empty: not
+    served.
     """
-    web_config: AbsolutePath | None = None
-    """TLS, passwords and client certificates for what is served: a file in the format of Prometheus exporters."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important messages that are logged."""
-    log_format: Literal["text", "json"] = "text"
-    """How the log on stderr is written."""
+    web_config: AbsolutePath | None = DEFAULTS.web_config
+    """File with TLS, passwords and client certificates of `listen`, in the format of Prometheus exporters."""
+    log_level: LogLevel = DEFAULTS.log_level
+    """The lowest level that is logged."""
+    log_format: LogFormat = DEFAULTS.log_format
+    """Format of the log on stderr."""
     cdi_dir: HostPath = Path("/var/run/cdi")
     """The directory on the host in which CDI specs are written."""
-    kubelet_check: Period = 30.0
-    """How often the kubelet is asked whether it still has all devices; 0: never."""
+    kubelet_check: Period = DEFAULTS.kubelet_check
+    """Interval at which the kubelet is asked whether it still has all devices; 0: never."""
     scan: ScanOptions = ScanOptions()
     health: HealthOptions = HealthOptions()
     kubernetes: KubernetesOptions = KubernetesOptions()
@@ -169,9 +480,10 @@ class Config(Section):
     matches keeps the resource name that its vendor's plugin gives it.
     """
     generic: list[GenericDevice] = []
-    """Devices by path or USB id, as generic-device-plugin has them: the same keys, the same device ids."""
+    """Devices by path or USB id, with the keys and the device ids of generic-device-plugin."""
     simulated: list[SimulatedDevice] = []
     """Devices that exist only as names, for tests and dry runs."""
+    file_only = frozenset({*COMMON_OPTIONS, "kubelet_check", "vendors", "generic", "simulated"})
     _web: Web = Web()
     _source: Path | None = None
     _seen: Identity | None = None
@@ -182,17 +494,17 @@ class Config(Section):
 
     @property
     def source(self) -> Path | None:
-        """The file it was read from."""
+        """The file that it was read from."""
         return self._source
 
     @property
     def positions(self) -> Positions | None:
-        """Where in that file each key stands."""
+        """The position of each key in that file."""
         return self._positions
 
     @property
     def web(self) -> Web:
-        """What the file `web_config` says."""
+        """The content of the file `web_config`."""
         return self._web
 
     def settings(self) -> Settings:
@@ -202,22 +514,15 @@ class Config(Section):
             config_seen=self._seen,
             configurations=self._configurations,
             config_label_value=self._label_value,
-            host_root=self.host_root,
-            kubelet_dir=self.kubelet_dir,
-            registration=self.registration,
-            run_dir=self.run_dir,
-            state_dir=self.state_dir,
-            listen=self.listen,
-            log_level=self.log_level,
-            log_format=self.log_format,
             kubelet_check=self.kubelet_check,
             given_options=self._given_options,
+            **{name: getattr(self, name) for name in COMMON_OPTIONS},
         )
 
     def native_json(self, nvml_answer: Path | None = None) -> str:
         """The settings of `_native.Scanner`: rust/src/settings.rs and rust/src/vendors/table.rs name the keys.
 
-        `nvml_answer` is the file in which NVML's facts are found. A simulated node has one of its own.
+        `nvml_answer`: the file with NVML's facts. A simulated node has its own.
         """
         named_here = {
             "generic": [device.model_dump(by_alias=True) for device in self.generic],

@@ -1,227 +1,54 @@
 """The configuration in force: plain values, validated and complete, with nothing left to look up or to default.
 
-The loader alone imports pydantic and YAML; every other process reads this form, from `<run-dir>/config.json`
-(`resolved_file.py`). Options that only the scan core reads stay inside `native_json`.
+Its sections are generated (sections.py); other values that follow from the file are here. One process writes it to
+`<run-dir>/config.json` for the others. `selects` decides which devices a selector matches.
 """
 
+import dataclasses
 import json
+import logging
+import time
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from devherd.config import sections
 from devherd.config.host import native_settings
 from devherd.config.web import Web
-from devherd.health.sources import AMD_EXPORTER, AMD_KFD, AMD_NIC_EXPORTER, XPUMD
 from devherd.settings import Settings
+from devherd.spool import identity_of, replace
 
-Enabled = Literal["auto", True, False]
-Preference = Literal["aligned", "packed", "distributed", "none"]
-DeviceMetrics = Literal["all", "physical", "faults", "none"]
-"""Which devices have series of their own, model.py says what that is."""
+if TYPE_CHECKING:
+    from devherd.inventory import Entry
 
+log = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanOptions:
-    """How often the host is scanned, and how long a probe may take; times in seconds."""
+Part = TypeVar("Part")
 
-    period: float = 5.0
-    events: bool = True
-    probe_timeout: float = 2.0
+_WAIT_SECONDS = 0.1
+"""Time between two attempts to read a missing configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelLogRule:
-    """A rule of the user's own: health/kernel_log_rules.toml says what its parts are."""
-
-    name: str
-    contains: str
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelLogOptions:
-    """Whether the kernel log is read, and what is looked for beside the rules that are always in force."""
-
-    enabled: Enabled = "auto"
-    optional: list[str] = field(default_factory=list)
-    rules: list[KernelLogRule] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
-    """Device facts to match, each with globs; one of them must fit."""
-
-    facts: dict[str, list[str]] = field(default_factory=dict)
-
-    def patterns(self) -> dict[str, list[str]]:
-        """Globs by fact name; vendors are spelt as in the configuration file, with underscores."""
-        return self.facts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match(Selector):
-    """A selector with exceptions."""
-
-    exclude: list[Selector] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthRule:
-    """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
-
-    match: Match = field(default_factory=Match)
-    source: list[str] = field(default_factory=list)
-    """Globs; none: every one. The same for reason and value."""
-    reason: list[str] = field(default_factory=list)
-    value: list[str] = field(default_factory=list)
-    action: Literal["unhealthy", "warn", "ignore"] | None = None
-    """None: as the source has it. The same for after and hold, in seconds."""
-    after: float | None = None
-    hold: float | None = None
-    name: str = ""
-    """Where the file says so; empty: in `health.rules`."""
-    optional: bool = False
-    """Whether it may be about no device of a node."""
-    place: str = ""
-    """File, line, column and key path."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class External:
-    """A program or a file of the operator's that says how devices are; times in seconds."""
-
-    name: str
-    match: Match
-    """The devices that it may speak of."""
-    command: list[str] | None = None
-    file: Path | None = None
-    interval: float | None = None
-    """Between two runs; None for a program that goes on running."""
-    timeout: float = 10.0
-    """Of a run."""
-    max_age: float = 90.0
-    """After how much silence it counts as silent."""
-    on_silence: Literal["keep", "drop"] = "keep"
-    """Whether a silent one's last word stays."""
-    optional: bool = False
-    """Whether it may be about no device of a node."""
-    place: str = ""
-    """File, line, column and key path."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthOptions:
-    """How health is polled and judged, and how long a device that vanished is remembered; times in seconds."""
-
-    poll: float = 1.0
-    recover_after: int = 3
-    forget_after: float = 300.0
-    breaker: bool = True
-    """Whether a source that condemns most devices of the node at once is doubted for a minute."""
-    flapping: bool = True
-    """Whether what comes and goes is held for longer."""
-    rules: list[HealthRule] = field(default_factory=list)
-    kernel_log: KernelLogOptions = field(default_factory=KernelLogOptions)
-    external: list[External] = field(default_factory=list)
-    monitors: dict[str, str] = field(
-        default_factory=lambda: dict.fromkeys((AMD_EXPORTER, AMD_NIC_EXPORTER, XPUMD), "auto") | {AMD_KFD: ""}
-    )
-    """The vendors' monitors, by source: where each listens on the host, `auto` = if it is at its usual place, or not
-    to be asked: empty.
-    """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
-    """One device under several ids, `<id>::<n>`."""
-
-    strategy: Literal["time_slicing", "mps"] = "time_slicing"
-    replicas: int = 1
-    rename: str | None = None
-    refuses_more_than_one: bool = False
-    """Whether a container may have one replica only."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRule:
-    """What is done with the devices it matches; the first rule that matches a device decides."""
-
-    match: Match = field(default_factory=Match)
-    name: str | None = None
-    advertise: bool = True
-    sharing: Sharing = field(default_factory=Sharing)
-    preferred: Preference | None = None
-    """Which devices to prefer for a container; None = as the vendor's own plugin prefers."""
-    optional: bool = False
-    """Whether it may be about no device of a node."""
-    place: str = ""
-    """File, line, column and key path."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VendorOptions:
-    """What is decided outside the scan core for every vendor."""
-
-    enabled: Enabled = "auto"
-    preferred: Preference | None = None
-    """Which devices to prefer for a container, if an option sets it; None = the default of the vendor's row."""
-    preferred_shared: Preference | None = None
-    """The same for shared devices."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesOptions:
-    """What is reported to the API server, where this pod may talk to it."""
-
-    events: bool = True
-    node_condition: bool = False
-
-
-LabelsWay = Literal["none", "feature_file", "node_feature", "node"]
-"""How labels reach the node, model.py says what that is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLabels:
-    """Which labels the node gets, and how."""
-
-    write: LabelsWay = "none"
-    omit: list[str] = field(default_factory=list)
-    feature_file: Path = Path("/etc/kubernetes/node-feature-discovery/features.d/devherd")
-    """As the host names it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExporterOptions:
-    """What the exporter shows."""
-
-    device_metrics: DeviceMetrics = "all"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(sections.Config):
     """The whole configuration. Paths in `common` are absolute."""
 
     common: Settings
-    cdi_dir: Path = Path("/var/run/cdi")
-    """Where CDI specs are written, as the host names it."""
-    scan: ScanOptions = field(default_factory=ScanOptions)
-    health: HealthOptions = field(default_factory=HealthOptions)
-    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
-    node_labels: NodeLabels = field(default_factory=NodeLabels)
-    exporter: ExporterOptions = field(default_factory=ExporterOptions)
     web: Web = field(default_factory=Web)
     """Who may read the exporter's pages; paths are absolute."""
-    vendors: dict[str, VendorOptions] = field(default_factory=dict)
-    """By section of the configuration file; a vendor without a section has no such options."""
+    vendors: dict[str, sections.VendorOptions] = field(default_factory=dict)
+    """Options by section of the configuration file; a vendor without a section has none."""
     mps_root: str | None = None
-    """Where the MPS control daemon is."""
+    """The directory of the MPS control daemon; None if it is not configured."""
     device_info_dir: Path | None = None
-    """Where device-info files for Multus are written, as the host names it; None where no device has one."""
-    resources: list[ResourceRule] = field(default_factory=list)
+    """The directory of device-info files for Multus, as a path on the host; None if no device has one."""
     native: str = "{}"
     warnings: list[str] = field(default_factory=list)
-    """Settings that are valid and have no effect on any node: place, what has none, what to do."""
+    """A line for each valid setting that has no effect on any node: place, problem, cure."""
 
     def settings(self) -> Settings:
         """The common options."""
@@ -230,7 +57,7 @@ class Config:
     def native_json(self, nvml_answer: Path | None = None) -> str:
         """The settings of `_native.Scanner`: rust/src/settings.rs names the keys.
 
-        `nvml_answer` is the file in which NVML's facts are found. A simulated node has one of its own.
+        `nvml_answer` is the file with NVML's facts; a simulated node has its own.
         """
         labels = self.node_labels.write != "none"
         host = native_settings(self.host_root, nvml_answer, self.resources, labels=labels)
@@ -238,27 +65,27 @@ class Config:
 
     @property
     def host_root(self) -> Path:
-        """Where the host's sys/, proc/ and dev/ are."""
+        """The directory with the host's sys/, proc/ and dev/."""
         return self.common.host_root
 
     @property
     def cdi_directory(self) -> Path:
-        """Where CDI specs go, as this process reaches it: below the host root."""
+        """The directory of CDI specs, below the host root."""
         return self._on_host(self.cdi_dir)
 
     @property
     def device_info_directory(self) -> Path | None:
-        """Where device-info files go, likewise."""
+        """The directory of device-info files, below the host root."""
         return None if self.device_info_dir is None else self._on_host(self.device_info_dir)
 
     @property
     def feature_file(self) -> Path:
-        """Where Node Feature Discovery reads labels, likewise."""
+        """The file that Node Feature Discovery reads labels from, below the host root."""
         return self._on_host(self.node_labels.feature_file)
 
     @property
     def directories_for_others(self) -> list[Path]:
-        """Where the scanner writes what runtimes and CNI plugins read."""
+        """The directories into which the scanner writes files for container runtimes and CNI plugins."""
         return [self.cdi_directory, *filter(None, (self.device_info_directory,))]
 
     def _on_host(self, path: Path) -> Path:
@@ -266,5 +93,106 @@ class Config:
 
     @property
     def source(self) -> Path | None:
-        """The file that it was read from."""
+        """The file from which it was read; None without a file."""
         return self.common.config_path
+
+
+class ResolvedFileError(Exception):
+    """The file is missing or cannot be read: path and reason."""
+
+
+def write_resolved(path: Path, config: Config) -> None:
+    """Replace the file with this configuration, with mode 0600. Raises OSError."""
+    replace(path, json.dumps(dataclasses.asdict(config), default=str).encode(), mode=0o600)
+
+
+def read_resolved(path: Path) -> Config:
+    """The configuration in force. Raises ResolvedFileError."""
+    try:
+        config: Config = _built(Config, json.loads(path.read_bytes()))
+    except OSError as error:
+        raise ResolvedFileError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ResolvedFileError(f"{path}: not a resolved configuration: {error}") from error
+    return config
+
+
+def awaited_config(path: Path, beat: Callable[[], object]) -> Config:
+    """The configuration in force. Waits while its file is missing: the supervisor restores it within a second."""
+    complaint = ""
+    while True:
+        try:
+            return read_resolved(path)
+        except ResolvedFileError as error:
+            if str(error) != complaint:
+                log.warning("%s; waiting for it", error)
+            complaint = str(error)
+        beat()
+        time.sleep(_WAIT_SECONDS)
+
+
+class ConfigPart(Generic[Part]):
+    """A part of the configuration in force, and whether it has changed. An unreadable file counts as unchanged."""
+
+    def __init__(self, path: Path, part_of: Callable[[Config], Part], beat: Callable[[], object]) -> None:
+        """Waits as `awaited_config` does."""
+        self._path, self._part_of = path, part_of
+        self._seen = identity_of(path)
+        self.value = part_of(awaited_config(path, beat))
+
+    def has_changed(self) -> bool:
+        """Whether this part of the configuration in force has changed."""
+        seen = identity_of(self._path)
+        if seen != self._seen:
+            try:
+                if self._part_of(read_resolved(self._path)) != self.value:
+                    return True
+            except ResolvedFileError:
+                return False
+            self._seen = seen
+        return False
+
+
+def _built(kind: Any, value: Any) -> Any:
+    """A value from JSON, converted to the type with which its field is declared."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _instance(typing.cast("type[Any]", kind), value)
+    if origin is types.UnionType:
+        return None if value is None else _built(next(each for each in arguments if each is not type(None)), value)
+    if origin is list:
+        return [_built(arguments[0], each) for each in value]
+    if origin is dict:
+        return {key: _built(arguments[1], each) for key, each in value.items()}
+    if origin is tuple:
+        return tuple(_built(arguments[0], each) for each in value)
+    return Path(value) if kind is Path else value
+
+
+def _instance(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    hints = typing.get_type_hints(kind)
+    return kind(**{name: _built(hints[name], value) for name, value in values.items()})
+
+
+def selects(match: sections.Match, facts: Mapping[str, str]) -> bool:
+    """Whether the selector matches a device with these facts, and none of its exceptions does."""
+    return fits(match, facts) and not any(fits(exception, facts) for exception in match.exclude)
+
+
+def fits(selector: sections.Selector, facts: Mapping[str, str]) -> bool:
+    """Whether the device has every fact of the selector, and each fits one of its globs; case-sensitive."""
+    return all(fact in facts and fits_any(facts[fact], globs) for fact, globs in selector.facts.items())
+
+
+def fits_any(word: str, globs: Iterable[str]) -> bool:
+    """Whether a word fits one of these globs; case-sensitive."""
+    return any(fnmatchcase(word, glob) for glob in globs)
+
+
+def facts_of(entry: "Entry") -> dict[str, str]:
+    """The facts that selectors can name: a device's attributes, its vendor as in the file, its id and resource name."""
+    return entry.device.attributes | {
+        "vendor": entry.vendor.replace("-", "_"),
+        "id": entry.device.id,
+        "resource_name": entry.resource_name,
+    }

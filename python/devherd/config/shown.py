@@ -7,11 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from devherd.config.model import Config
-from devherd.config.notation import in_yaml, plain
-from devherd.config.problem import Location, key_path
-from devherd.config.selectors import Selector
-from devherd.config.xid_policy import XidPolicy
+from devherd.config.errors import Location, key_path
+from devherd.config.model import Config, Selector, XidPolicy
+from devherd.config.types import in_yaml, plain
 
 DEFAULT = "default"
 _COMMENT_COLUMN = 48
@@ -19,7 +17,7 @@ _COMMENT_COLUMN = 48
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A value, as the file would have it, and where it comes from."""
+    """A value as it is written in a file, and its origin."""
 
     location: Location
     value: Any
@@ -28,14 +26,14 @@ class Shown:
 
 
 def shown(config: Config, given: Mapping[str, tuple[str, str]]) -> Iterator[Shown]:
-    """Every value, in the order of the sections; `given` has those of options and environment, as the loader has."""
+    """Every value, in the order of the sections; `given` has the values from options and environment."""
     origins = {name: origin for name, (_, origin) in given.items()}
     for location, value in _values(config, ()):
         yield Shown(location, value, origins.get(str(location[0])) or _origin(config, location))
 
 
 def as_tree(values: Iterable[Shown]) -> dict[str, Any]:
-    """The values as the file would have them."""
+    """The values as the mappings and lists of a configuration file."""
     tree: dict[str, Any] = {}
     for each in values:
         _put(tree, each.location, each.value)
@@ -43,12 +41,12 @@ def as_tree(values: Iterable[Shown]) -> dict[str, Any]:
 
 
 def origins(values: Iterable[Shown]) -> dict[str, str]:
-    """By key path."""
+    """The origins by key path."""
     return {key_path(each.location): each.origin for each in values}
 
 
 def as_yaml(values: Iterable[Shown]) -> str:
-    """A file that makes the same configuration, each value with its origin behind it."""
+    """The text of an equivalent configuration file, each value with its origin as a comment."""
     lines: list[str] = []
     above: Location = ()
     for each in values:
@@ -59,9 +57,9 @@ def as_yaml(values: Iterable[Shown]) -> str:
 
 
 def _lines(each: Shown, depth: int) -> Iterator[str]:
-    """The lines of a value, with those of the sections around it that it does not share with the one before."""
+    """The lines of a value, after those of its sections that the previous value does not share."""
     *sections, name = each.location
-    begin = indent = ""  # what a line begins with, that of a list's entry with a dash
+    begin = indent = ""  # the beginning of a line, with a dash for the first line of a list's entry
     for level, part in enumerate(sections):
         if isinstance(part, int):
             begin = f"{indent}- " if level >= depth else f"{indent}  "

@@ -1,19 +1,130 @@
-"""Section `vendors`: each vendor's options, named as its own plugin names them.
+"""Section `vendors`: each vendor's options, named as its own plugin names them; and section `generic`."""
 
-rust/src/vendors/*/options.rs has what the scan needs of them.
-"""
-
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from devherd.config.form import Form
-from devherd.config.problem import WrongValueError
-from devherd.config.rdma import RdmaOptions
-from devherd.config.resolved import Preference
-from devherd.config.section import Section
-from devherd.config.values import Count, HostPathText, Switch, spelt
-from devherd.config.vendor_options import VendorOptions
+from devherd.config.errors import WrongValueError
+from devherd.config.types import (
+    Count,
+    Form,
+    HexadecimalId,
+    HostPath,
+    HostPathText,
+    MountedPath,
+    OptionalPath,
+    Permissions,
+    ResourceName,
+    Section,
+    Switch,
+    Times,
+    spelt,
+)
+
+Enabled = Literal["auto", True, False]
+Preference = Literal["aligned", "packed", "distributed", "none"]
+"""Which devices are preferred for a container."""
+
+
+class VendorOptions(Section):
+    """Options of every vendor."""
+
+    enabled: Enabled = "auto"
+    """Whether its devices are looked for; `true`: it is a problem if none is found."""
+    derived = ("preferred", "preferred_shared")
+
+    def native(self) -> dict[str, Any]:
+        """What the scan core needs of them."""
+        return self.model_dump(mode="json") | {"enabled": self.enabled is not False}
+
+    @property
+    def preferred(self) -> Preference | None:
+        """Which devices to prefer for a container, if an option sets it; None = the default of the vendor's row."""
+        return None
+
+    @property
+    def preferred_shared(self) -> Preference | None:
+        """The same for shared devices."""
+        return None
+
+
+class RdmaSelectors(Section):
+    """What a device of a pool must be: one of each list that is given."""
+
+    vendors: list[HexadecimalId] = []
+    """PCI vendors, like `15b3`."""
+    device_ids: list[HexadecimalId] = []
+    """PCI devices, like `1017`."""
+    drivers: list[str] = []
+    """Drivers, like `mlx5_core`."""
+    if_names: list[str] = []
+    """Network interfaces, like `ib0`."""
+    link_types: list[Literal["ether", "infiniband"]] = []
+    """Kinds of network interfaces."""
+
+    @model_validator(mode="after")
+    def _one_at_least(self) -> "RdmaSelectors":
+        if not any(self.model_dump().values()):
+            raise WrongValueError(
+                "no selector is given, so no device is meant",
+                "add `vendors`, `device_ids`, `drivers`, `if_names` or `link_types`",
+            )
+        return self
+
+
+class RdmaPool(Section):
+    """A pool of devices that containers share: an entry of `configList` of k8s-rdma-shared-dev-plugin."""
+
+    name: ResourceName
+    """The resource name: `resourcePrefix/resourceName`."""
+    rdma_hca_max: Annotated[Count, Field(ge=1, le=10_000)]
+    """How many containers may have the pool."""
+    selectors: RdmaSelectors
+
+
+class RdmaOptions(VendorOptions):
+    """RDMA devices."""
+
+    mode: Literal["device", "shared", "sriov"] = "device"
+    """What is advertised: RDMA devices, pools as k8s-rdma-shared-dev-plugin has them, or PCI functions as
+    sriov-network-device-plugin has them.
+    """
+    shared_devices: Annotated[Count, Field(ge=0, le=10_000)] = 0
+    """How many containers share a device, in `mode: device`; 0: it goes to one at a time."""
+    pools: list[RdmaPool] = []
+    """The pools of `mode: shared`."""
+    device_info_dir: HostPath = Path("/var/run/k8s.cni.cncf.io/devinfo/dp")
+    """The directory on the host in which Multus looks for what is known of a function, in `mode: sriov`."""
+
+    def native(self) -> dict[str, Any]:
+        """The options that the scan core needs."""
+        return {name: value for name, value in super().native().items() if name != "device_info_dir"}
+
+    @model_validator(mode="after")
+    def _of_its_mode(self) -> "RdmaOptions":
+        if self.pools and self.mode != "shared":
+            raise WrongValueError(
+                f"`pools` are of `mode: shared`, but the mode is `{self.mode}`",
+                "write `mode: shared`, or remove them",
+                at=("pools",),
+            )
+        if self.mode == "shared" and not self.pools:
+            raise WrongValueError("`mode: shared` shares `pools`, and none is given", "add `pools`", at=("mode",))
+        if self.shared_devices and self.mode != "device":
+            raise WrongValueError(
+                f"`shared_devices` is of `mode: device`, but the mode is `{self.mode}`",
+                "remove it; a pool has `rdma_hca_max`",
+                at=("shared_devices",),
+            )
+        names = [pool.name for pool in self.pools]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise WrongValueError(
+                    f"another pool is called `{name}`", "rename one of them", at=("pools", place, "name")
+                )
+        return self
+
 
 DeviceListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
 PciDeviceId = Annotated[
@@ -83,18 +194,19 @@ class NvidiaOptions(VendorOptions):
     shared_devices_allocation_policy: Literal["distributed", "packed"] = "distributed"
     """Whether replicas for a container come from as many GPUs as possible, or from as few."""
     device_discovery_strategy: Literal["auto", "nvml", "procfs", "tegra"] = "auto"
-    """By what GPUs are found. `procfs`: NVML is never asked; MIG devices are then given by their nodes, under
+    """How GPUs are found. `procfs`: NVML is never called; MIG devices are then given by their nodes, under
     `mig_strategy: single` only.
     """
     keep_open: Switch = True
-    """Whether GPUs stay open while they are watched, so that what NVML tells counts at once. `false`: they are opened
-    for a look each 30 s, and nothing of devherd's keeps them from a reset, from sleep or from another driver.
+    """Whether GPUs stay open while they are watched, so that NVML's events count at once. `false`: they are opened
+    every 30 s for a look, so that devherd does not prevent a reset, sleep or another driver.
     """
     imex: Imex = Imex()
 
-    def preferred(self, *, shared: bool) -> Preference | None:
+    @property
+    def preferred_shared(self) -> Preference | None:
         """Only shared devices have a policy."""
-        return self.shared_devices_allocation_policy if shared else None
+        return self.shared_devices_allocation_policy
 
     def native(self) -> dict[str, Any]:
         """The options that the scan core needs: sharing does not concern the scan."""
@@ -144,10 +256,15 @@ class IntelGpuOptions(VendorOptions):
             raise WrongValueError("`allow_ids` and `deny_ids` are both given", "remove one of them", at=("deny_ids",))
         return self
 
-    def preferred(self, *, shared: bool) -> Preference | None:
+    @property
+    def preferred(self) -> Preference | None:
         """`packed` is the one policy that differs from the default."""
-        del shared
         return "packed" if self.allocation_policy == "packed" else None
+
+    @property
+    def preferred_shared(self) -> Preference | None:
+        """Shares as cards."""
+        return self.preferred
 
     def native(self) -> dict[str, Any]:
         """What the scan core needs: preferences do not concern the scan."""
@@ -180,3 +297,71 @@ class Vendors(Section):
     def native(self) -> dict[str, Any]:
         """What the scan core needs, by section."""
         return {name: getattr(self, name).native() for name in type(self).model_fields}
+
+
+class GenericPath(Section):
+    """A file of the host that goes into the container."""
+
+    path: MountedPath
+    """Its path on the host; a glob makes one device of each match."""
+    mount_path: Annotated[OptionalPath, Field(alias="mountPath")] = ""
+    """Its path in the container; without it, that on the host."""
+    type: Literal["Device", "Mount"] = "Device"
+    """Whether it is a device node, or a file or directory to be mounted."""
+    permissions: Permissions = "mrw"
+    """What the container may do with a device node: read, write, make."""
+    read_only: Annotated[Switch, Field(alias="readOnly")] = False
+    """Whether a mount is read-only."""
+    limit: Times = 1
+    """How many devices the path makes of each match."""
+    optional: Switch = False
+    """Whether the group is also there without it."""
+
+
+class GenericUsb(Section):
+    """A USB device that goes into the container."""
+
+    vendor: HexadecimalId
+    """Id of its vendor."""
+    product: HexadecimalId
+    """Id of its product."""
+    serial: str | None = None
+    """Its serial number; without it, any."""
+
+
+class GenericGroup(Section):
+    """Paths, or USB devices, that go into a container together."""
+
+    count: Annotated[Times, Field(le=100_000)] = 1
+    """How many containers may share them."""
+    paths: list[GenericPath] = []
+    """Files of the host."""
+    usb: list[GenericUsb] = []
+    """USB devices."""
+    separate: Switch = False
+    """Whether each USB device is a device of its own; generic-device-plugin always makes one of all."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "GenericGroup":
+        if bool(self.paths) == bool(self.usb):
+            both = bool(self.paths)
+            raise WrongValueError(
+                "a group has either `paths` or `usb`" + (", and not both" if both else ""),
+                "make two groups of it" if both else "add one of them",
+            )
+        if self.separate and not self.usb:
+            raise WrongValueError(
+                "`separate` is for `usb`: every match of a path is a device of its own already",
+                "remove it",
+                at=("separate",),
+            )
+        return self
+
+
+class GenericDevice(Section):
+    """A resource made of paths or USB devices."""
+
+    name: ResourceName
+    """Its resource name."""
+    groups: Annotated[list[GenericGroup], Field(min_length=1)]
+    """What makes a device of it; each group makes some."""

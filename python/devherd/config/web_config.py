@@ -1,7 +1,7 @@
 """A web configuration file: the format that Prometheus and its exporters share, for TLS and passwords.
 
-Source: <https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md>. What devherd does not
-have of it is refused by name: a setting that protects must never be ignored.
+Source: <https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md>. Settings that
+devherd does not support are refused by name: a setting that protects must never be ignored.
 """
 
 import re
@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from devherd.config.problem import WrongValueError, echo
-from devherd.config.section import Section
-from devherd.config.values import Switch, UsablePath
+from devherd.config.errors import WrongValueError, echo
+from devherd.config.types import Section, Switch, UsablePath
 from devherd.config.web import ClientAuth, Tls, TlsVersion, Web
 
 _BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
@@ -20,7 +19,7 @@ _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 
 
 def _refused(instead: str) -> BeforeValidator:
-    """For a key that the format has and devherd has not."""
+    """A validator that refuses a key of the format, because devherd does not support it."""
 
     def refuse(_: Any) -> Any:
         raise WrongValueError("not supported by devherd", instead)
@@ -29,7 +28,7 @@ def _refused(instead: str) -> BeforeValidator:
 
 
 def _hash(text: Any) -> Any:
-    """Never echoed: it may be the password itself."""
+    """Validate the hash of a password. A bad value is never echoed: it may be the password itself."""
     if not isinstance(text, str) or not _BCRYPT.fullmatch(text):
         raise WrongValueError("not a password hashed by bcrypt", "make one with `htpasswd -nBC 10 NAME`")
     return text
@@ -57,7 +56,7 @@ Header = Annotated[str, AfterValidator(_one_line)]
 
 
 class TlsSection(Section):
-    """`tls_server_config`; without any key, no TLS."""
+    """`tls_server_config`; without any key, TLS is off."""
 
     cert_file: UsablePath | None = None
     key_file: UsablePath | None = None
@@ -67,7 +66,7 @@ class TlsSection(Section):
     min_version: TlsVersion = "TLS12"
     max_version: TlsVersion = "TLS13"
     prefer_server_cipher_suites: Switch = True
-    """Without effect, as in Go since 1.17."""
+    """Has no effect, as in Go since 1.17."""
     cert: Annotated[Any, _refused("name a file in `cert_file`")] = None
     key: Annotated[Any, _refused("name a file in `key_file`")] = None
     client_ca: Annotated[Any, _refused("name a file in `client_ca_file`")] = None
@@ -91,7 +90,7 @@ class TlsSection(Section):
         return self
 
     def in_force(self, directory: Path) -> Tls | None:
-        """Its plain values, paths from that directory."""
+        """The plain values, with paths relative to `directory`; None if TLS is off."""
         if not (self.cert_file and self.key_file):
             return None
         return Tls(
@@ -106,7 +105,7 @@ class TlsSection(Section):
 
 
 class Headers(Section):
-    """`http_server_config.headers`: the format allows these alone. An empty one is left to devherd."""
+    """`http_server_config.headers`: the format allows no others. An empty one keeps devherd's own header, if any."""
 
     csp: Annotated[Header, Field(alias="Content-Security-Policy")] = ""
     frame: Annotated[Literal["", "deny", "sameorigin"], Field(alias="X-Frame-Options")] = ""
@@ -131,7 +130,7 @@ class WebConfig(Section):
     rate_limit: Annotated[Any, _refused("leave it out: connections are limited for each client")] = None
 
     def in_force(self, file: Path) -> Web:
-        """Its plain values; relative paths begin at the directory of the file, whose path is absolute."""
+        """The plain values; relative paths start at the directory of `file`, an absolute path."""
         headers = self.http_server_config.headers.model_dump(by_alias=True)
         return Web(
             file=file,

@@ -1,4 +1,4 @@
-"""Device ids → what a container gets: its device nodes, mounts, environment, annotations and CDI devices. Pure."""
+"""Device ids → the device nodes, mounts, environment, annotations and CDI devices of a container. Pure."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from devherd.proto import spool_pb2
 
 
 class RefusedError(Exception):
-    """An allocation that must be refused: the pod is rejected with this text."""
+    """An allocation that is refused: the kubelet rejects the pod with this text."""
 
     def __init__(self, status: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -19,9 +19,9 @@ class RefusedError(Exception):
 
 
 def container_response(snapshot: Snapshot, device_ids: Sequence[str]) -> v1beta1.ContainerAllocateResponse:
-    """What a container with these devices gets. Raises RefusedError.
+    """The answer to Allocate for a container with these devices. Raises RefusedError if they cannot be allocated.
 
-    The kubelet sends ids in no order; the answer has the order of the spool file.
+    The kubelet sends ids in any order; the answer has the order of the spool file.
     """
     _check_amount(snapshot, device_ids)
     for device_id in device_ids:
@@ -31,7 +31,7 @@ def container_response(snapshot: Snapshot, device_ids: Sequence[str]) -> v1beta1
 
 
 def merge(edits: Sequence[spool_pb2.Edits]) -> v1beta1.ContainerAllocateResponse:
-    """The edits of all these devices, each of them once."""
+    """The edits of all these devices, without duplicates."""
     return v1beta1.ContainerAllocateResponse(
         envs=_merge_texts(each.envs for each in edits),
         mounts=_merge_mounts(mount for each in edits for mount in each.mounts),
@@ -44,7 +44,10 @@ def merge(edits: Sequence[spool_pb2.Edits]) -> v1beta1.ContainerAllocateResponse
 
 
 def _check_amount(snapshot: Snapshot, device_ids: Sequence[str]) -> None:
-    """Whole devices beside shared ones may be had together; where nothing has replicas, the ids are the shares."""
+    """Refuse several ids if `fail_requests_greater_than_one` is set, unless all are whole devices beside shared ones.
+
+    Without replicas in the resource, the ids are shares.
+    """
     asked = set(device_ids)
     if not snapshot.resource.fail_requests_greater_than_one or len(asked) < 2:
         return
@@ -68,7 +71,7 @@ def _check_device(snapshot: Snapshot, device_id: str) -> None:
 
 
 def _merge_texts(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Different values are joined: JSON objects (PCIDEVICE_…_INFO), or lists with commas (NVIDIA_VISIBLE_DEVICES)."""
+    """Join different values: JSON objects (PCIDEVICE_…_INFO), or lists with commas (NVIDIA_VISIBLE_DEVICES)."""
     values: dict[str, dict[str, None]] = {}
     for texts in maps:
         for key, value in texts.items():
@@ -88,7 +91,7 @@ def _joined(values: Iterable[str]) -> str:
 
 
 def _merge_nodes(nodes: Iterable[spool_pb2.Node]) -> list[v1beta1.DeviceSpec]:
-    """A node that several devices share gets the permissions of all of them."""
+    """The nodes; one that several devices share has the permissions of all of them."""
     permissions: dict[tuple[str, str], dict[str, None]] = {}
     for node in nodes:
         permissions.setdefault((node.host_path, node.container_path), {}).update(dict.fromkeys(node.permissions))
@@ -99,7 +102,7 @@ def _merge_nodes(nodes: Iterable[spool_pb2.Node]) -> list[v1beta1.DeviceSpec]:
 
 
 def _merge_mounts(mounts: Iterable[spool_pb2.Mount]) -> list[v1beta1.Mount]:
-    """A mount that several devices share is writable when one of them needs that."""
+    """The mounts; one that several devices share is writable if one of them needs it."""
     read_only: dict[tuple[str, str], bool] = {}
     for mount in mounts:
         place = (mount.host_path, mount.container_path)

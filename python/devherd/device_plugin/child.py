@@ -1,27 +1,34 @@
-"""The process of one resource type: serves the kubelet and keeps the resource registered until SIGTERM.
-
-One loop owns everything, so nothing is locked, and its heartbeat shows that the RPCs are answered too. grpc is
-imported before the fork, but no channel or server exists before `main` runs: gRPC does not survive a fork.
-"""
+"""Process `resource:<key>`: serves one resource, one server generation after another, until SIGTERM."""
 
 import asyncio
 import logging
 import signal
+import time
+from typing import NoReturn
 
 from devherd import log as logs
 from devherd import spool
-from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
-from devherd.device_plugin.registrar import Registrar
-from devherd.device_plugin.resource_file import ResourceFile
+from devherd.backoff import Backoff
+from devherd.device_plugin.generation import Generation
+from devherd.device_plugin.resource_file import ResourceFile, Watch
 from devherd.device_plugin.state import State
-from devherd.device_plugin.watch import Watch
-from devherd.history.record import History
-from devherd.kubelet.endpoint import prefix
+from devherd.history import History
+from devherd.kubelet import endpoint
+from devherd.kubelet.endpoint import Endpoint, Identity, prefix
 from devherd.kubelet.plugins_registry import FindingKubelet
-from devherd.kubelet.registration_socket import Kubelet
+from devherd.kubelet.registration import Kubelet
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.text import duration
 
 log = logging.getLogger(__name__)
 
+FIRST_PAUSE_SECONDS = 0.05
+"""Shortest pause between the end of one registration and the next."""
+LONGEST_PAUSE_SECONDS = 30.0
+JITTER = 0.25
+STEADY_SECONDS = 5.0
+"""A registration that lasted this long was good: its end is not a failure."""
+_REPEAT_SECONDS = 300.0  # the same failure is logged again after this time
 NAME_PREFIX = "resource:"
 
 
@@ -44,9 +51,9 @@ class ResourceChild:
         self._is_outgrown = False
 
     async def run(self) -> int:
-        """Until SIGTERM, or until only a new process can go on; the exit code.
+        """Run until SIGTERM, or until a new sandbox is needed; returns the exit code.
 
-        A defect in either task ends the process, and the supervisor starts another.
+        An exception in either task ends the process, and the supervisor starts another.
         """
         stopped = self._stopped
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -88,10 +95,89 @@ class ResourceChild:
         self._resource.look()
         if self._state is not None:
             self._state.has_read(self._resource.latest.version)
-        self._kubelet.changed.tell()
+        self._kubelet.changed.notify_all()
 
     def _concerns(self, entry: str) -> bool:
-        """Whether an entry matters here: inotify wakes every child of the node for every entry of these directories."""
+        """True if an entry concerns this process: inotify reports every entry of the directories to all children."""
         if entry in (self._resource.path.name, self._kubelet.path.name):
             return True
         return self._resource.is_loaded and entry.startswith(prefix(self._resource.latest.name))
+
+
+class Registrar:
+    """Waits for the kubelet, registers, and starts again when the registration is lost. It never gives up."""
+
+    def __init__(self, resource: ResourceFile, kubelet: Kubelet, state: State) -> None:
+        self._resource = resource
+        self._kubelet = kubelet
+        self._state = state
+        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, JITTER)
+        self._failure = ""
+        self._logged_at = 0.0
+
+    async def run(self) -> NoReturn:
+        """Run until cancelled, and then stop the current server generation cleanly."""
+        name = self._resource.latest.name
+        number = endpoint.last_generation(self._kubelet.directories, name, self._state.generation)
+        for stale in endpoint.remove_stale(self._kubelet.directories, name):
+            log.info("removed the stale socket %s of an earlier process", stale)
+        try:
+            while True:
+                number += 1
+                await self._one(Endpoint(self._kubelet.directory, name, number))
+        finally:
+            self._state.is_not_registered("stopped")
+            self._state.history.keep()
+
+    async def _one(self, socket: Endpoint) -> None:
+        met = await self._kubelet.accepting(self._is_waiting)
+        self._state.begins(socket.generation, socket.name, self._kubelet.pending, self._failure)
+        ended = await Generation(socket, self._resource, self._kubelet, met, self._state).run()
+        if ended.was_met:
+            self._state.is_not_registered(ended.reason)
+        else:
+            self._is_waiting(ended.reason)
+        if not ended.was_met or (ended.watched_seconds is not None and ended.watched_seconds >= STEADY_SECONDS):
+            self._backoff.reset()
+        pause = self._backoff.seconds()
+        if ended.was_met and ended.watched_seconds is None:
+            self._log_failure(ended.reason, pause)
+        await self._pause(pause, met)
+        if ended.watched_seconds is not None:
+            self._log_end(ended.reason, ended.watched_seconds, met)
+
+    async def _pause(self, seconds: float, met: Identity | None) -> None:
+        """Wait, but no longer once the kubelet has been replaced: the failures were those of the old one."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while (left := until - clock()) > 0:
+            if self._kubelet.identity() != met:
+                self._backoff.reset()
+                return
+            await self._kubelet.changed.wait(left)
+
+    def _is_waiting(self, why: str) -> None:
+        log.debug("waiting for the kubelet: %s", why)  # the supervisor logs it once for all resources
+        self._state.waits_for_the_kubelet(why)
+
+    def _log_end(self, reason: str, watched_seconds: float, met: Identity | None) -> None:
+        """Log the end of a registration, after a pause that shows whether the kubelet stopped or dropped this resource.
+
+        The supervisor logs once for all resources that the kubelet has stopped.
+        """
+        self._failure = ""
+        has_stopped = self._kubelet.is_away() or self._kubelet.identity() != met
+        self._say(
+            f"{reason} after {duration(watched_seconds)}; registering again",
+            logging.DEBUG if has_stopped else logging.WARNING,
+        )
+
+    def _log_failure(self, reason: str, pause: float) -> None:
+        now = time.monotonic()
+        if reason != self._failure or now - self._logged_at > _REPEAT_SECONDS:
+            self._failure, self._logged_at = reason, now
+            self._say(f"not registered: {reason}; trying again in {pause:.2f} s")
+
+    def _say(self, what: str, level: int = logging.WARNING) -> None:
+        log.log(level, "%s", what)
+        self._state.history.note("unregistered", what, resource_name=self._resource.latest.name)

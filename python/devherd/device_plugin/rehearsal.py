@@ -1,7 +1,7 @@
-"""Serving the kubelet, tried without it: each resource on a socket beside the kubelet's, asked as by the kubelet.
+"""A test of serving the kubelet without the kubelet: serves each resource on a temporary socket and calls it there.
 
-What an instance needs for its work and can only find out by doing it: the rights on the kubelet's directory, gRPC, and
-answers for the devices of this host.
+This finds problems that only serving reveals: missing permissions on the kubelet's directory, gRPC that does not work,
+and devices of this host for which no call can be answered.
 """
 
 import asyncio
@@ -16,45 +16,44 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from devherd import counted
-from devherd.counters import Counters
+from devherd.counters import BY_RESOURCE_CHILDREN, Counters
 from devherd.device_plugin.allocation import RefusedError, container_response
-from devherd.device_plugin.service import DevicePlugin
+from devherd.device_plugin.service import DevicePlugin, Streams
 from devherd.device_plugin.snapshot import Snapshot
-from devherd.device_plugin.stream import Streams
 from devherd.errors import DevherdError
-from devherd.history.record import History
+from devherd.history import History
 from devherd.kubelet.endpoint import SUFFIX, target
-from devherd.kubelet.registration_socket import knock
+from devherd.kubelet.registration import Broadcast, knock
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import spool_pb2
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub, add_DevicePluginServicer_to_server
-from devherd.pulse import Pulse
 from devherd.settings import Settings
 
-if TYPE_CHECKING:  # it has no counterpart at run time
+if TYPE_CHECKING:  # exists only in the stub file
     from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginAsyncStub
 
 ANSWER_SECONDS = 10.0
-"""For all that a resource is asked."""
+"""Limit for all calls to a resource."""
+_END_SECONDS = 1.0
+"""Limit for the end of cancelled calls: gRPC logs a server that stops before them as an error of the connection."""
 _PREFIX = ".devherd-rehearsal-"
-"""The kubelet's watcher of plugins passes over names with a dot before them (pkg/kubelet/pluginmanager)."""
+"""The kubelet's plugin watcher ignores names that begin with a dot (pkg/kubelet/pluginmanager)."""
 
 log = logging.getLogger(__name__)
 
 
 class _Fixed:
-    """A resource that stays as it was found."""
+    """A resource that does not change."""
 
     def __init__(self, resource: spool_pb2.Resource) -> None:
         self.latest = Snapshot(resource)
-        self.changed = Pulse()
+        self.changed = Broadcast()
 
 
 def rehearse(resources: Iterable[spool_pb2.Resource], settings: Settings) -> None:
-    """Serve each of the resources and have it answer. Raises DevherdError when the kubelet would not be served.
+    """Serve and call each of the resources. Raises DevherdError if the kubelet could not be served.
 
-    Where there is no kubelet yet, nothing can be tried.
+    Does nothing if the directory for sockets does not exist yet.
     """
     directory = settings.socket_directory
     if not directory.is_dir():
@@ -68,7 +67,7 @@ def rehearse(resources: Iterable[spool_pb2.Resource], settings: Settings) -> Non
 
 
 def _check_kubelet(path: Path) -> None:
-    """A kubelet that is away comes back; one that may not be called never answers."""
+    """Raise DevherdError if permissions prevent calls to the kubelet; a kubelet that does not run is no error."""
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client,
         contextlib.suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError),
@@ -84,7 +83,7 @@ def _check_kubelet(path: Path) -> None:
 
 
 def _check_directory(directory: Path) -> None:
-    """The kernel says more of what it refuses than gRPC does."""
+    """Bind a socket here, because the kernel's error has more detail than gRPC's."""
     path = _path_in(directory)
     with socket.socket(socket.AF_UNIX) as server:
         try:
@@ -103,7 +102,7 @@ def _path_in(directory: Path) -> Path:
 
 
 def _remove_left(directory: Path) -> None:
-    """Sockets of rehearsals that were killed."""
+    """Remove sockets of rehearsals that were killed."""
     for path in directory.glob(f"{_PREFIX}*{SUFFIX}"):
         if knock(path) is not None:
             path.unlink(missing_ok=True)
@@ -125,10 +124,10 @@ async def _serve_once(resource: spool_pb2.Resource, settings: Settings) -> None:
 
 @asynccontextmanager
 async def _served(offered: _Fixed, path: Path, settings: Settings) -> AsyncIterator[None]:
-    counters = Counters(counted.BY_RESOURCE_CHILDREN)
+    counters = Counters(BY_RESOURCE_CHILDREN)
     streams = Streams(offered, counters, lambda _: None, lambda _: None)
     server = grpc.aio.server()
-    history = History(settings.history_directory, "rehearsal")  # nothing that is asked here is noted
+    history = History(settings.history_directory, "rehearsal")  # never written
     add_DevicePluginServicer_to_server(DevicePlugin(offered, streams, counters, history), server)
     server.add_insecure_port(target(path))
     await server.start()
@@ -136,8 +135,8 @@ async def _served(offered: _Fixed, path: Path, settings: Settings) -> AsyncItera
         yield
     finally:
         streams.close()
-        await server.stop(0)
-        path.unlink(missing_ok=True)  # noqa: ASYNC240 - memory of the kernel
+        await server.stop(_END_SECONDS)
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 - does not block for long
 
 
 @asynccontextmanager
@@ -147,7 +146,7 @@ async def _connected(path: Path) -> AsyncIterator["DevicePluginAsyncStub"]:
 
 
 async def _ask(plugin: "DevicePluginAsyncStub", snapshot: Snapshot) -> None:
-    """As the kubelet does at a registration, and for a container that asks for one device."""
+    """Call the resource as the kubelet does at a registration, and for a container with one device."""
     options = await plugin.GetDevicePluginOptions(v1beta1.Empty())
     stream = plugin.ListAndWatch(v1beta1.Empty())
     listed = await stream.read()
@@ -159,7 +158,7 @@ async def _ask(plugin: "DevicePluginAsyncStub", snapshot: Snapshot) -> None:
             request = v1beta1.PreferredAllocationRequest()
             request.container_requests.add(available_deviceIDs=[device_id], allocation_size=1)
             await plugin.GetPreferredAllocation(request)
-        with contextlib.suppress(RefusedError):  # a container is refused for a reason: that is served, too
+        with contextlib.suppress(RefusedError):  # a refusal is a valid answer
             container_response(snapshot, [device_id])
 
 

@@ -1,23 +1,28 @@
-"""The spool file of one resource, as its child reads it: the last good snapshot, and a pulse when that changes."""
+"""The spool file of one resource as read by its child: the last good snapshot, and a notification of changes."""
 
+import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from devherd import spool
+from devherd._native import DirectoryWatch
 from devherd.device_plugin.snapshot import Snapshot
+from devherd.kubelet.registration import Broadcast
 from devherd.proto import spool_pb2
-from devherd.pulse import Pulse
-from devherd.spool.identity import Identity, identity_of
+from devherd.spool import Identity, identity_of
 
 log = logging.getLogger(__name__)
 
 
 class ResourceFile:
-    """A file that is torn, foreign or unreadable leaves the last snapshot in force; a deleted one empties it."""
+    """Reads the file. A torn, foreign or unreadable file keeps the last snapshot in force; a deleted one empties it."""
 
     def __init__(self, directory: Path, key: str) -> None:
         self.path = spool.path_of(directory, key)
-        self.changed = Pulse()
+        self.changed = Broadcast()
         self._key = key
         self._snapshot: Snapshot | None = None
         self._seen: Identity | None = None
@@ -25,12 +30,12 @@ class ResourceFile:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether there has been a good file yet."""
+        """True if a good file has been read."""
         return self._snapshot is not None
 
     @property
     def latest(self) -> Snapshot:
-        """The snapshot in force; there is one once `is_loaded`."""
+        """The snapshot in force; only valid once `is_loaded`."""
         assert self._snapshot is not None
         return self._snapshot
 
@@ -40,7 +45,7 @@ class ResourceFile:
             await self.changed.wait()
 
     def look(self) -> None:
-        """Read the file if it was replaced: to be called for each event, and periodically."""
+        """Read the file if it was replaced or is missing; called for each event, and periodically."""
         seen = identity_of(self.path)
         if seen is None or seen != self._seen:
             self._seen = seen
@@ -61,7 +66,7 @@ class ResourceFile:
                 self._complain(f"{self.path}: has resource {resource.name!r}, which belongs to another file")
 
     def _is_gone(self) -> None:
-        if not self.path.parent.parent.is_dir():  # a run directory that was removed shows nothing about devices
+        if not self.path.parent.parent.is_dir():  # a removed run directory does not mean that devices are gone
             self._complain(f"{self.path.parent.parent}: does not exist")
         elif self._snapshot is None:
             self._complain(f"{self.path}: does not exist yet")
@@ -72,10 +77,78 @@ class ResourceFile:
     def _put(self, snapshot: Snapshot) -> None:
         if self._snapshot is None or self._snapshot.resource != snapshot.resource:
             self._snapshot = snapshot
-            self.changed.tell()
+            self.changed.notify_all()
 
     def _complain(self, complaint: str) -> None:
         if complaint != self._complaint:
             last = "waiting for it" if self._snapshot is None else "the last good one stays in force"
             log.warning("%s; %s", complaint, last)
         self._complaint = complaint
+
+
+class Watch:
+    """Calls `changed` on the loop for entries that `concerns` accepts. Directories may be created and removed."""
+
+    def __init__(
+        self, directories: Iterable[Path], concerns: Callable[[str], bool], changed: Callable[[], None]
+    ) -> None:
+        self._directories = {str(directory): directory for directory in directories}
+        self._missing = set(self._directories.values())
+        self._concerns = concerns
+        self._changed = changed
+        self._watch = _open()
+        self._complaint = ""
+
+    def __enter__(self) -> Self:
+        if self._watch is not None:
+            asyncio.get_running_loop().add_reader(self._watch.fileno(), self._drain)
+            self.add_missing()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watch is not None:
+            asyncio.get_running_loop().remove_reader(self._watch.fileno())
+            self._watch.close()
+
+    def add_missing(self) -> None:
+        """Watch the directories that were missing; those still missing are noticed through their parents."""
+        for directory in list(self._missing):
+            if self._add(directory):
+                self._missing.discard(directory)
+            else:
+                self._add(directory.parent)
+
+    def _add(self, directory: Path) -> bool:
+        if self._watch is None:
+            return True
+        try:
+            self._watch.add(str(directory))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if str(error) != self._complaint:
+                log.warning("cannot watch %s: %s; changes are found once a second", directory, error)
+            self._complaint = str(error)
+            return False
+        return True
+
+    def _drain(self) -> None:
+        assert self._watch is not None
+        changes = self._watch.drain()
+        self._missing |= {self._directories[name] for name, entry in changes if not entry and name in self._directories}
+        was_missing = bool(self._missing)
+        self.add_missing()
+        if was_missing or any(not entry or self._concerns(entry) for _, entry in changes):
+            self._changed()
+
+
+def _open() -> DirectoryWatch | None:
+    try:
+        return DirectoryWatch()
+    except OSError as error:
+        log.warning(
+            "inotify is not available: %s; changes are found once a second; raise fs.inotify.max_user_instances", error
+        )
+        return None

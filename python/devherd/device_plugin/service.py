@@ -1,28 +1,153 @@
-"""The five RPCs of the device plugin API. They answer from memory and never wait."""
+"""The device plugin API of one server: its five calls, answered from memory, and the ListAndWatch streams."""
 
+import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import grpc
 import grpc.aio
 
-from devherd import counted
-from devherd.counters import Counters
+from devherd.counters import (
+    ALLOCATION_DURATION,
+    ALLOCATION_FAILURES,
+    ALLOCATIONS,
+    LISTS_SENT,
+    PREFERRED_ALLOCATION_DURATION,
+    Counters,
+)
 from devherd.device_plugin.allocation import RefusedError, container_response
 from devherd.device_plugin.snapshot import Offered
-from devherd.device_plugin.stream import Streams
-from devherd.history.record import History
+from devherd.history import History
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer
+from devherd.spool import HEALTHY
+from devherd.text import amount
 
 log = logging.getLogger(__name__)
 
+REST_SECONDS = 0.25
+"""Shortest time between two lists on a stream. A device that fails and recovers within it causes no message."""
+
+Send = Callable[[v1beta1.ListAndWatchResponse], Awaitable[None]]
 Context = grpc.aio.ServicerContext
 
 
+class Streams:
+    """The ListAndWatch streams of a server. They are independent: one that is stuck delays no other.
+
+    The first stream is the kubelet's: it connects to a new socket within milliseconds and opens no second stream. When
+    it ends, the kubelet has dropped the resource. Further streams belong to debugging tools.
+    """
+
+    def __init__(
+        self,
+        resource: Offered,
+        counters: Counters,
+        count_changed: Callable[[int], None],
+        shows: Callable[[int | None], None],
+    ) -> None:
+        """`shows` is called with the version of the list that the kubelet's stream carries, None at its end."""
+        self._resource = resource
+        self._counters = counters
+        self._count_changed = count_changed
+        self._shows = shows
+        self._count = 0
+        self._closing = False
+        self.opened = asyncio.Event()
+        self.lost = asyncio.Event()
+        """The kubelet's stream has ended."""
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+
+    async def serve(self, send: Send) -> None:
+        """Serve one stream until this side closes it or the peer is gone (then this is cancelled, or `send` fails)."""
+        with self._open() as is_kubelet:
+            pacing = Pacing()
+            clock = asyncio.get_running_loop().time
+            while True:
+                snapshot = self._resource.latest
+                due = pacing.seconds_until_due(snapshot.device_list, clock())
+                if due is None and is_kubelet:
+                    self._shows(snapshot.version)
+                if due is None and self._closing:
+                    return
+                if due == 0 or (due is not None and self._closing):
+                    await send(snapshot.device_list)
+                    pacing.sent(snapshot.device_list, clock())
+                    self._counters.add(LISTS_SENT, snapshot.name)
+                    if log.isEnabledFor(logging.DEBUG):  # counting ten thousand devices takes time
+                        client = "the kubelet" if is_kubelet else "another client"
+                        log.debug("sent a list to %s: %s", client, _summary(snapshot.device_list))
+                else:
+                    await self._resource.changed.wait(due)
+
+    def close(self) -> None:
+        """End every stream, after the lists that are still due."""
+        self._closing = True
+        self._resource.changed.notify_all()
+
+    async def closed(self) -> None:
+        """Return once the last stream has ended."""
+        await self._all_closed.wait()
+
+    @contextmanager
+    def _open(self) -> Iterator[bool]:
+        """Count a stream while it is open; yields True if it is the kubelet's."""
+        is_first = not self.opened.is_set()
+        self.opened.set()
+        self._add(1)
+        if is_first:
+            self._shows(self._resource.latest.version)  # the first list is not older
+        try:
+            yield is_first
+        finally:
+            if is_first:
+                self._shows(None)
+                self.lost.set()
+            self._add(-1)
+
+    def _add(self, streams: int) -> None:
+        self._count += streams
+        if self._count:
+            self._all_closed.clear()
+        else:
+            self._all_closed.set()
+        self._count_changed(self._count)
+
+
+def _summary(device_list: v1beta1.ListAndWatchResponse) -> str:
+    unhealthy = sum(device.health != HEALTHY for device in device_list.devices)
+    return f"{amount(len(device_list.devices), 'device')}, {unhealthy} unhealthy"
+
+
+class Pacing:
+    """When a list is due on a stream: REST_SECONDS after the last list at the earliest, and only if it differs.
+
+    Each list costs the kubelet a checkpoint and an fsync. Pure: time is an argument.
+    """
+
+    def __init__(self) -> None:
+        self._sent: v1beta1.ListAndWatchResponse | None = None
+        self._rested_at = 0.0
+
+    def seconds_until_due(self, latest: v1beta1.ListAndWatchResponse, now: float) -> float | None:
+        """Seconds until the list is to be sent, 0.0 for now; None if the peer has it."""
+        if self._sent is None:
+            return 0.0
+        if latest is self._sent or latest == self._sent:
+            return None
+        return max(0.0, self._rested_at - now)
+
+    def sent(self, device_list: v1beta1.ListAndWatchResponse, now: float) -> None:
+        """Record the list that was sent."""
+        self._sent = device_list
+        self._rested_at = now + REST_SECONDS
+
+
 class DevicePlugin(DevicePluginServicer):
-    """What the kubelet calls. The names of the methods are the protocol's."""
+    """The calls of the kubelet. The methods' names are the protocol's."""
 
     def __init__(self, resource: Offered, streams: Streams, counters: Counters, history: History) -> None:
         self._resource = resource
@@ -33,14 +158,14 @@ class DevicePlugin(DevicePluginServicer):
     async def GetDevicePluginOptions(  # noqa: N802
         self, request: v1beta1.Empty, context: Context[v1beta1.Empty, v1beta1.DevicePluginOptions]
     ) -> v1beta1.DevicePluginOptions:
-        """The kubelet calls this before it answers Register."""
+        """Return the options; the kubelet calls this before it answers Register."""
         del request, context
         return self._resource.latest.options
 
     async def ListAndWatch(  # type: ignore[override]  # noqa: N802 - writes to the stream, so that its end is seen here
         self, request: v1beta1.Empty, context: Context[v1beta1.Empty, v1beta1.ListAndWatchResponse]
     ) -> None:
-        """The complete list at once, then every list that differs."""
+        """Send the complete list at once, then every list that differs."""
         del request
         await self._streams.serve(context.write)
 
@@ -49,7 +174,7 @@ class DevicePlugin(DevicePluginServicer):
         request: v1beta1.PreferredAllocationRequest,
         context: Context[v1beta1.PreferredAllocationRequest, v1beta1.PreferredAllocationResponse],
     ) -> v1beta1.PreferredAllocationResponse:
-        """Which of the available devices fit together best."""
+        """Return the devices that fit together best."""
         del context
         began = time.perf_counter()
         snapshot = self._resource.latest
@@ -66,29 +191,29 @@ class DevicePlugin(DevicePluginServicer):
                 _including(container.must_include_deviceIDs),
                 ", ".join(chosen),
             )
-        self._counters.observe(counted.PREFERRED_ALLOCATION_DURATION, time.perf_counter() - began, snapshot.name)
+        self._counters.observe(PREFERRED_ALLOCATION_DURATION, time.perf_counter() - began, snapshot.name)
         return response
 
     async def Allocate(  # noqa: N802
         self, request: v1beta1.AllocateRequest, context: Context[v1beta1.AllocateRequest, v1beta1.AllocateResponse]
     ) -> v1beta1.AllocateResponse:
-        """What each container gets. The kubelet may ask again for the same ids, and never reports free ones."""
+        """Return the edits of each container. The kubelet may repeat a call, and never reports that ids are free."""
         began = time.perf_counter()
         snapshot = self._resource.latest
         try:
             responses = [container_response(snapshot, list(one.devices_ids)) for one in request.container_requests]
         except RefusedError as refusal:
-            self._counters.add(counted.ALLOCATION_FAILURES, snapshot.name)
+            self._counters.add(ALLOCATION_FAILURES, snapshot.name)
             self._history.note("allocation", f"refused: {refusal}", resource_name=snapshot.name)
             log.debug("Allocate: refused: %s", refusal)
             await context.abort(refusal.status, str(refusal))
         else:
-            self._counters.add(counted.ALLOCATIONS, snapshot.name, amount=len(responses))
+            self._counters.add(ALLOCATIONS, snapshot.name, amount=len(responses))
             for one in request.container_requests:
                 self._note_allocation(snapshot.name, sorted(one.devices_ids))
             return v1beta1.AllocateResponse(container_responses=responses)
         finally:
-            self._counters.observe(counted.ALLOCATION_DURATION, time.perf_counter() - began, snapshot.name)
+            self._counters.observe(ALLOCATION_DURATION, time.perf_counter() - began, snapshot.name)
 
     def _note_allocation(self, resource_name: str, device_ids: list[str]) -> None:
         alone = device_ids[0] if len(device_ids) == 1 else ""
@@ -101,7 +226,7 @@ class DevicePlugin(DevicePluginServicer):
         request: v1beta1.PreStartContainerRequest,
         context: Context[v1beta1.PreStartContainerRequest, v1beta1.PreStartContainerResponse],
     ) -> v1beta1.PreStartContainerResponse:
-        """Nothing to do before a container starts."""
+        """Do nothing before a container starts."""
         del request, context
         return v1beta1.PreStartContainerResponse()
 

@@ -5,27 +5,27 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from devherd import counted, spool
+from devherd import counters, spool
 from devherd.counters import Counters
-from devherd.history.record import History
+from devherd.history import History
 from devherd.proto import spool_pb2
 
 log = logging.getLogger(__name__)
 
 
 class State:
-    """One writer's ResourceState; each method is named after an event. A failed write is retried."""
+    """Writes the ResourceState; each method is named after an event. A failed write is retried."""
 
     def __init__(
         self, path: Path, resource_name: str, history: History, waits: Callable[[bool], object] = bool
     ) -> None:
-        """`waits` is called with whether the kubelet is waited for."""
+        """`waits` is called with True while the resource waits for the kubelet, else with False."""
         self._path = path
         self._waits = waits
         self.history = history
         before = spool.read_or_empty(path, spool_pb2.ResourceState)
         self._message = spool_pb2.ResourceState(name=resource_name, generation=before.generation)
-        self.counters = Counters(counted.BY_RESOURCE_CHILDREN, before.counters)
+        self.counters = Counters(counters.BY_RESOURCE_CHILDREN, before.counters)
         self._read = 0
         self._shown: int | None = None
         self._complaint = ""
@@ -33,7 +33,7 @@ class State:
 
     @property
     def generation(self) -> int:
-        """The last server generation that began, also in an earlier process; 0 if unknown."""
+        """The last server generation that was started, perhaps in an earlier process; 0 if unknown."""
         return self._message.generation
 
     def begins(self, generation: int, endpoint: str, pending: str, after_failure: str) -> None:
@@ -51,12 +51,12 @@ class State:
         self._write()
 
     def waits_for_the_kubelet(self, why: str) -> None:
-        """There is none to register with."""
+        """No kubelet accepts registrations; `why` is the reason."""
         self._waits(True)
         self.is_not_registered(f"waiting for the kubelet: {why}")
 
     def is_not_registered(self, detail: str) -> None:
-        """Not registered; `detail` is why, for people."""
+        """The resource is not registered; `detail` is the reason, human-readable."""
         self._message.registered = False
         self._message.detail = detail
         self._write()
@@ -67,7 +67,7 @@ class State:
         self._write()
 
     def has_read(self, version: int) -> None:
-        """The resource's file was read: a stream that opens from now on shows no older list."""
+        """The resource's file was read: a stream that opens from now on carries no older list."""
         self._read = version
         self._note_sent_version()
 
@@ -83,7 +83,7 @@ class State:
             self._write()
 
     def keep(self) -> None:
-        """To be called once a second: writes new counters, what could not be written before, and a removed file."""
+        """Write new events and counters, retry a failed write and restore a removed file; called once a second."""
         self.history.keep()
         if self._is_unwritten or self.counters.changed or not self._path.exists():
             self._write()

@@ -1,1 +1,1 @@
-"""What `devherd doctor` checks: each topic reads the host in one function and judges what it read in another."""
+"""The checks of `devherd doctor`: each topic reads the host in `look` and judges the result in `judge`."""

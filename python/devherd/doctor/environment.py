@@ -1,4 +1,4 @@
-"""Where devherd runs: container or host, user, kernel, Python, sandbox, clock."""
+"""The environment: container or host, user, kernel, Python, sandbox, clock."""
 
 import ctypes
 import os
@@ -11,20 +11,20 @@ from pathlib import Path
 
 from devherd import _native
 from devherd.doctor.line import Line, ok, problem, warning
-from devherd.version import revision, version
+from devherd.text import revision, version
 
 TOPIC = "environment"
 _OLDEST_KERNEL = (5, 6)
-"""openat2(2), by which the scan stays below the host's root."""
+"""The first with openat2(2), which keeps the scan below the host's root."""
 _BUILT = 1_750_000_000.0
-"""June 2025: a clock that shows less is wrong."""
+"""Unix seconds, June 2025: a clock that shows less is wrong."""
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _TIMEX_BYTES = 512  # more than struct timex has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What was read."""
+    """Facts about the environment."""
 
     is_container: bool
     user: int
@@ -34,11 +34,11 @@ class Environment:
     sandbox_lacks: tuple[str, ...]
     now: float
     is_synchronised: bool | None
-    """None where it cannot be asked."""
+    """None if the kernel refuses the call."""
 
 
 def look() -> Environment:
-    """Read it."""
+    """Read the facts."""
     return Environment(
         is_container=_is_container(),
         user=os.geteuid(),
@@ -52,7 +52,7 @@ def look() -> Environment:
 
 
 def judge(found: Environment) -> Iterator[Line]:
-    """What is to be said of it."""
+    """The report lines."""
     where = "in a container" if found.is_container else "on the host"
     yield ok(TOPIC, f"devherd {version()} ({revision()}), Python {found.python}, Linux {found.kernel}, {where}")
     if found.user == 0:
@@ -95,6 +95,6 @@ def _is_container() -> bool:
 
 
 def _is_synchronised() -> bool | None:
-    """By adjtimex(2), which only reads where the structure is zero; seccomp profiles of containers may refuse it."""
+    """Ask adjtimex(2), which only reads if the structure is zero; None if a seccomp profile refuses it."""
     state: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     return None if state < 0 else state != _TIME_ERROR

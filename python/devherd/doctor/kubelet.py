@@ -7,34 +7,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devherd.doctor.line import Line, ok, problem, warning
-from devherd.kubelet.registration_socket import knock
+from devherd.kubelet.registration import knock
 from devherd.settings import Settings
 
 TOPIC = "kubelet"
 _OURS = "devherd-"
 _KNOWN = {"nvidia-gpu.sock": "nvidia.com/gpu", "nvidia.sock": "nvidia.com/gpu"}
-"""Sockets whose names do not have all of their resource's. Others: amd.com_gpu, gpu.intel.com-i915.sock."""
+"""Sockets that are not named after their resource, as amd.com_gpu and gpu.intel.com-i915.sock are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletDirectory:
-    """What was read. A refusal is why something cannot be used, None where it can."""
+    """Facts about the kubelet's directory; each reason is None if the thing works."""
 
     settings: Settings
     refusal: str | None
-    """Why no socket can be made where registration needs it."""
+    """Why no socket can be created in the directory that registration needs."""
     kubelet: str | None
-    """Why it accepts no registration."""
+    """Why the kubelet accepts no registration."""
     pod_resources: str | None
-    """Why it does not say which pods have which devices."""
+    """Why the kubelet does not list which pods hold which devices."""
     allocatable: str | None = None
-    """Why it does not say which devices pods can have; not asked where it says nothing of pods."""
+    """Why the kubelet does not list the allocatable devices; not asked if `pod_resources` is set."""
     others: tuple[str, ...] = ()
-    """Sockets of other plugins on which somebody listens."""
+    """Sockets of other plugins that are being served."""
 
 
 def look(settings: Settings) -> KubeletDirectory:
-    """Read it, and call the kubelet."""
+    """Read the directory, and call the kubelet."""
     pod_resources = knock(settings.pod_resources_socket) or _answer(settings, "list_pods")
     return KubeletDirectory(
         settings=settings,
@@ -47,7 +47,7 @@ def look(settings: Settings) -> KubeletDirectory:
 
 
 def judge(found: KubeletDirectory, names: Collection[str]) -> Iterator[Line]:
-    """What is to be said of it; `names` are those of the resources that devherd has for it."""
+    """The report lines; `names` are the resources that devherd offers to the kubelet."""
     settings = found.settings
     if found.refusal is None:
         yield ok(TOPIC, f"{settings.socket_directory} takes sockets")
@@ -65,8 +65,8 @@ def judge(found: KubeletDirectory, names: Collection[str]) -> Iterator[Line]:
         cure = f"mount {settings.pod_resources_socket.parent} in the pod; without it no holder of a device is shown"
         yield warning(TOPIC, f"PodResources does not answer: {found.pod_resources}", cure)
     if found.allocatable is not None:
-        cure = "use Kubernetes 1.30 or newer; a kubelet that has lost devices is not noticed without"
-        yield warning(TOPIC, f"PodResources does not say what is allocatable: {found.allocatable}", cure)
+        cure = "use Kubernetes 1.30 or newer; with this one, devherd does not notice that the kubelet has lost devices"
+        yield warning(TOPIC, f"PodResources does not list allocatable devices: {found.allocatable}", cure)
     yield from _about_others(found, names)
 
 
@@ -105,10 +105,10 @@ def _others(directory: Path) -> Iterator[str]:
 
 
 def _answer(settings: Settings, question: str) -> str | None:
-    """Why the kubelet does not answer one of `pod_resources`' questions, None where it does."""
-    import grpc.aio  # noqa: PLC0415 - takes its time, and the kubelet may be away
+    """Why the kubelet does not answer a question of `pod_resources`; None if it does."""
+    import grpc.aio  # noqa: PLC0415 - slow, and not needed without a kubelet
 
-    from devherd.kubelet import pod_resources  # noqa: PLC0415 - likewise
+    from devherd.kubelet import pod_resources  # noqa: PLC0415 - imports gRPC
 
     ask = {"list_pods": pod_resources.list_pods, "allocatable_ids": pod_resources.allocatable_ids}[question]
     try:

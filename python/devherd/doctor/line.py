@@ -3,20 +3,22 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from devherd.proto import spool_pb2
+
 
 class Level(StrEnum):
     """How bad it is."""
 
     OK = "ok"
     WARNING = "warning"
-    """devherd works, and something is lacking or likely to go wrong."""
+    """devherd works; something is missing or likely to fail."""
     PROBLEM = "problem"
-    """Something does not work until it is mended."""
+    """Something does not work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was checked and found; `cure` says what to do, and is empty only where all is well."""
+    """The result of a check; `cure` is what to do about it, empty only for OK."""
 
     level: Level
     topic: str
@@ -25,15 +27,20 @@ class Line:
 
 
 def ok(topic: str, what: str) -> Line:
-    """All is well."""
+    """A line of level OK."""
     return Line(Level.OK, topic, what)
 
 
 def warning(topic: str, what: str, cure: str) -> Line:
-    """Something is lacking."""
+    """A line of level WARNING."""
     return Line(Level.WARNING, topic, what, cure)
 
 
 def problem(topic: str, what: str, cure: str) -> Line:
-    """Something does not work."""
+    """A line of level PROBLEM."""
     return Line(Level.PROBLEM, topic, what, cure)
+
+
+def ill(resource: spool_pb2.Offer, device: spool_pb2.Device) -> str:
+    """The text of a line about an unhealthy device."""
+    return f"{resource.name}: {device.id} is Unhealthy: {', '.join(device.reasons)}"

@@ -1,4 +1,4 @@
-"""What tells devherd of changes: inotify, the kernel's uevents, the kernel log. Without them it looks periodically."""
+"""Sources of change notifications: inotify, uevents, the kernel log. Without them devherd only polls."""
 
 import os
 import socket
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devherd import _native
+from devherd.config.host import is_simulated
 from devherd.doctor.line import Line, ok, problem, warning
-from devherd.simulated_host import is_simulated
 
 TOPIC = "notifications"
 _FEW_INSTANCES = 128
-"""Per user: the kubelet and the runtime have the same, and devherd needs one a process."""
+"""Limit for each user, shared with the kubelet and the runtime; devherd needs one a process."""
 _KOBJECT_UEVENT, _KERNEL = 15, 1
 _ALL_USERS = 2**32 - 1
 _MOST_NAMED = 3
@@ -20,7 +20,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifications:
-    """What was read. A refusal is why something cannot be had, empty where it can."""
+    """Facts about the sources; the texts are the reasons why one cannot be used, empty if it can."""
 
     inotify: str
     inotify_instances: int
@@ -29,11 +29,11 @@ class Notifications:
     kernel_log: str
     restricts_kernel_log: bool
     hidden_interfaces: tuple[str, ...]
-    """Network interfaces of the host's cards that are in another network namespace than this process."""
+    """Network interfaces of the host's cards in another network namespace than this process."""
 
 
 def look(host_root: Path) -> Notifications:
-    """Try each for a moment."""
+    """Open each source once."""
     instances = _text(Path("/proc/sys/fs/inotify/max_user_instances"))
     return Notifications(
         inotify=_inotify(),
@@ -47,7 +47,7 @@ def look(host_root: Path) -> Notifications:
 
 
 def judge(found: Notifications, *, has_network_cards: bool = False) -> Iterator[Line]:
-    """What is to be said of them; of devlink where it could speak of a card."""
+    """The report lines; on devlink only if the node has network cards."""
     raise_it = "raise it: `sysctl fs.inotify.max_user_instances=8192`"
     if found.inotify:
         yield problem(TOPIC, f"inotify cannot be used: {found.inotify}", raise_it)
@@ -57,12 +57,12 @@ def judge(found: Notifications, *, has_network_cards: bool = False) -> Iterator[
         yield ok(TOPIC, f"inotify works ({found.inotify_instances} instances a user)")
     if found.uevents:
         cure = "allow netlink sockets; until then changes are found by the rescan each `scan.period`"
-        yield warning(TOPIC, f"the kernel's device events cannot be heard: {found.uevents}", cure)
+        yield warning(TOPIC, f"the kernel's device events cannot be received: {found.uevents}", cure)
     elif found.is_user_namespace:
         cure = "leave `hostUsers: false` out of the pod; until then changes are found by the rescan each `scan.period`"
-        yield warning(TOPIC, "no device events come into a user namespace", cure)
+        yield warning(TOPIC, "a user namespace receives no device events", cure)
     else:
-        yield ok(TOPIC, "the kernel's device events can be heard")
+        yield ok(TOPIC, "the kernel's device events can be received")
     if found.kernel_log:
         how = "add the component deploy/kubernetes/components/kernel-log, or use CAP_SYSLOG"
         cure = f"{how}; Xids and other messages are not seen without"
@@ -76,9 +76,9 @@ def judge(found: Notifications, *, has_network_cards: bool = False) -> Iterator[
 
 def _of_devlink(hidden: tuple[str, ...]) -> Line:
     if not hidden:
-        return ok(TOPIC, "devlink can tell of the network cards' firmware")
+        return ok(TOPIC, "devlink can report on the network cards' firmware")
     which = ", ".join(hidden[:_MOST_NAMED]) + (" …" if len(hidden) > _MOST_NAMED else "")
-    what = f"devlink cannot tell of the network cards' firmware: {which} of the host in another network namespace"
+    what = f"devlink cannot report on the network cards' firmware: {which} of the host in another network namespace"
     return warning(
         TOPIC,
         what,
@@ -112,8 +112,8 @@ def _kernel_log(path: Path) -> str:
 
 
 def _hidden_interfaces(host_root: Path, own: set[str]) -> tuple[str, ...]:
-    """Of sysfs as the host has it: a mount shows the interfaces of the namespace in which it was made."""
-    if is_simulated(host_root):  # its devlink is heard wherever devherd runs
+    """From the host's sysfs: a mount of it shows the interfaces of the namespace in which it was created."""
+    if is_simulated(host_root):  # devlink of a simulated node works in every namespace
         return ()
     host = host_root / "sys/class/net"
     try:

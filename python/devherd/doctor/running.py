@@ -1,4 +1,4 @@
-"""The instance of this run directory, and what one that is started would need: directories, room in them, the port."""
+"""The instance of this run directory, and the needs of a new one: directories, room in them, a free port."""
 
 import errno
 import os
@@ -8,52 +8,50 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devherd import instance
-from devherd.doctor.devices import ill
-from devherd.doctor.line import Line, ok, problem, warning
-from devherd.instance import Herd
-from devherd.kubelet.registration_socket import knock
+from devherd.doctor.line import Line, ill, ok, problem, warning
+from devherd.instance.read import RUNNING, Herd, read_instance
+from devherd.kubelet.registration import knock
 from devherd.settings import Settings
 
 TOPIC = "instance"
 _RUN_BYTES = 32 << 20
-"""Two rotated logs and a history for each child."""
+"""Room for two rotated logs and a history of each child."""
 _LASTING_BYTES = 1 << 20
-"""Cordons."""
+"""Room for cordons."""
 _FEWEST_FILES = 100
 _ADDRESS = re.compile(r"(?P<host>.*):(?P<port>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A directory, and the option that names it; `refusal` is why it cannot be used, empty where it can."""
+    """A directory, and the option that names it; `refusal` is the reason why it cannot be used, empty if it can."""
 
     path: Path
     option: str
     needs_bytes: int
     refusal: str = ""
     room_bytes: int | None = None
-    """None where that cannot be asked."""
+    """None if unknown."""
     room_files: int | None = None
-    """None also where a file system has no limit."""
+    """None if unknown, or if the file system has no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """What was read."""
+    """Facts about the instance."""
 
     settings: Settings
     is_running: bool
     herd: Herd = field(default_factory=Herd)
     places: tuple[Place, ...] = ()
     taken: tuple[str, ...] = ()
-    """Addresses at which somebody listens."""
+    """Configured addresses on which a program listens."""
 
 
 def look(settings: Settings) -> Instance:
-    """Read it."""
+    """Read the facts."""
     try:
-        herd = instance.read(settings)
+        herd = read_instance(settings)
     except OSError:
         herd = Herd()
     return Instance(
@@ -66,7 +64,7 @@ def look(settings: Settings) -> Instance:
 
 
 def judge(found: Instance) -> Iterator[Line]:
-    """What is to be said of it."""
+    """The report lines."""
     run_dir = found.settings.run_dir
     for place in found.places:
         yield _of_the_place(place)
@@ -76,8 +74,8 @@ def judge(found: Instance) -> Iterator[Line]:
             cure = "end it, or name another address with --listen"
             yield problem(TOPIC, f"another program listens on {address}", cure)
         return
-    head = found.herd.head
-    which = f": devherd {head.version}, process {head.pid}" if head else ""
+    instance = found.herd.instance
+    which = f": devherd {instance.version}, process {instance.pid}" if instance else ""
     yield ok(TOPIC, f"an instance runs in {run_dir}{which}")
     yield from _of_the_herd(found.herd)
 
@@ -90,7 +88,7 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
         if address.refusal:
             yield problem(TOPIC, f"not serving {address.address}: {address.refusal}", address.cure)
     for name, child in sorted(herd.children.items()):
-        if child.state != instance.RUNNING:
+        if child.state != RUNNING:
             why = f", last exit: {child.last_exit}" if child.last_exit else ""
             cure = f"devherd ctl tail {name}; devherd ctl start {name}"
             yield problem(TOPIC, f"{name} is {child.state}{why}", cure)
@@ -123,7 +121,7 @@ def _places(settings: Settings) -> Iterator[Place]:
 
 
 def _place(path: Path, option: str, needs_bytes: int) -> Place:
-    """Of one that is still to be made, by the directory in which it will be."""
+    """Facts about a directory; for one that does not exist yet, those of its nearest parent."""
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir():
         return Place(path, option, needs_bytes, refusal=f"{there} is not a directory")
@@ -138,7 +136,7 @@ def _place(path: Path, option: str, needs_bytes: int) -> Place:
 
 
 def _is_taken(address: str) -> bool:
-    """Whether somebody listens at an address of TCP. Those of other kinds are not asked for."""
+    """Whether a program listens on a TCP address; False for addresses of other kinds."""
     named = _ADDRESS.fullmatch(address)
     if named is None:
         return False

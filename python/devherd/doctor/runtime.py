@@ -1,7 +1,7 @@
-"""Whether the container runtime takes devices by CDI, as its configuration files on the host say.
+"""Whether the container runtime supports CDI devices, by its configuration files on the host.
 
 containerd: docs/cri/config.md (CDI is off in 1.7 unless `enable_cdi` is true, on in 2.0 and newer). CRI-O: crio.conf(5)
-(on since 1.23). Both look into /etc/cdi and /var/run/cdi unless told otherwise.
+(on since 1.23). Both read /etc/cdi and /var/run/cdi by default.
 """
 
 import tomllib
@@ -28,46 +28,45 @@ _DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What one configuration says."""
+    """The settings in one configuration file."""
 
     name: str
     file: Path
     error: str = ""
-    """Why it cannot be read."""
+    """Why the file cannot be read."""
     enables_cdi: bool | None = None
-    """None where that is left to the runtime's version."""
+    """None if the file does not set it; the default depends on the runtime's version."""
     cdi_directories: tuple[str, ...] = _DEFAULT_DIRECTORIES
 
 
 def look(host_root: Path) -> list[Runtime]:
-    """Read the files that there are."""
+    """Read the files that exist."""
     found = [_read("containerd", host_root / name, containerd) for name in _CONTAINERD if (host_root / name).is_file()]
     drop_ins = (host_root / _CRIO_DIRECTORY).glob("*.conf") if (host_root / _CRIO_DIRECTORY).is_dir() else ()
     files = [*(host_root / name for name in _CRIO), *sorted(drop_ins)]
     return found + [_read("CRI-O", file, crio) for file in files if file.is_file()]
 
 
-def containerd(said: Mapping[str, Any], file: Path) -> Runtime:
-    """What containerd's file says."""
-    plugins = said.get("plugins", {})
+def containerd(content: Mapping[str, Any], file: Path) -> Runtime:
+    """The settings in containerd's file."""
+    plugins = content.get("plugins", {})
     options: dict[str, Any] = {}
     for name in _PLUGINS:
         options |= plugins.get(name, {})
-    enabled = options.get("enable_cdi", True if said.get("version", 1) >= 3 else None)
+    enabled = options.get("enable_cdi", True if content.get("version", 1) >= 3 else None)
     return Runtime(name="containerd", file=file, enables_cdi=enabled, cdi_directories=_directories(options))
 
 
-def crio(said: Mapping[str, Any], file: Path) -> Runtime:
-    """What one of CRI-O's files says."""
-    return Runtime(
-        name="CRI-O", file=file, enables_cdi=True, cdi_directories=_directories(said.get("crio", {}).get("runtime", {}))
-    )
+def crio(content: Mapping[str, Any], file: Path) -> Runtime:
+    """The settings in one of CRI-O's files."""
+    options = content.get("crio", {}).get("runtime", {})
+    return Runtime(name="CRI-O", file=file, enables_cdi=True, cdi_directories=_directories(options))
 
 
 def judge(found: list[Runtime], cdi_dir: Path, *, uses_cdi: bool) -> Iterator[Line]:
-    """What is to be said of them; `uses_cdi` is whether any device is given to containers by CDI."""
+    """The report lines; `uses_cdi` is whether any device is given to containers by CDI."""
     if not uses_cdi:
-        yield ok(TOPIC, "no device is given by CDI: every runtime will do")
+        yield ok(TOPIC, "no device is given by CDI: every runtime works")
         return
     if not found:
         cure = "run `devherd doctor` on the host; containerd 1.7 needs `enable_cdi = true`, 2.0 and CRI-O need nothing"
@@ -79,15 +78,15 @@ def judge(found: list[Runtime], cdi_dir: Path, *, uses_cdi: bool) -> Iterator[Li
 def _of(runtime: Runtime, cdi_dir: Path) -> Line:
     where = f"{runtime.name} ({runtime.file})"
     if runtime.error:
-        return warning(TOPIC, f"{where} cannot be read: {runtime.error}", "see that CDI is enabled in it")
+        return warning(TOPIC, f"{where} cannot be read: {runtime.error}", "make sure that CDI is enabled in it")
     if runtime.enables_cdi is False:
-        return problem(TOPIC, f"{where} has CDI switched off", "set `enable_cdi = true` and restart containerd")
+        return problem(TOPIC, f"{where} has CDI disabled", "set `enable_cdi = true` and restart containerd")
     if str(cdi_dir) not in runtime.cdi_directories:
         listed = ", ".join(runtime.cdi_directories)
         return problem(TOPIC, f"{where} reads CDI specs in {listed}, not in {cdi_dir}", "set `cdi_dir` to one of these")
     if runtime.enables_cdi is None:
         cure = "set `enable_cdi = true` if it is containerd 1.7, which has it off; 2.0 and newer have it on"
-        return warning(TOPIC, f"{where} does not say whether CDI is on", cure)
+        return warning(TOPIC, f"{where} does not set whether CDI is on", cure)
     return ok(TOPIC, f"{where} takes CDI devices from {cdi_dir}")
 
 
@@ -105,7 +104,7 @@ def _directories(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _same(directories: tuple[str, ...]) -> Iterator[str]:
-    """/var/run is a link to /run."""
+    """The other names of these directories: /var/run is a link to /run."""
     for directory in directories:
         if directory.startswith("/var/run/"):
             yield directory.removeprefix("/var")

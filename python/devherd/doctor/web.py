@@ -1,16 +1,16 @@
-"""What guards the exporter's pages: the files of the web configuration, who can read them, how long they are valid."""
+"""The files of the web configuration: who can read them, and how long certificates are valid."""
 
-import _ssl  # of which `ssl` shows no way to read a certificate that is not a connection's
+import _ssl  # `ssl` itself cannot decode a certificate file
 import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from devherd import amounts
 from devherd.config.web import Web
 from devherd.doctor.line import Line, ok, problem, warning
 from devherd.exporter.encryption import context_of
+from devherd.text import duration
 
 TOPIC = "web"
 _SOON_SECONDS = 30 * 24 * 3600
@@ -19,7 +19,7 @@ _OTHERS = 0o007
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The first of a file, with the seconds of its validity."""
+    """The first certificate of a file; it is valid between two Unix seconds."""
 
     file: Path
     begins: float
@@ -28,18 +28,18 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebFiles:
-    """What was read."""
+    """Facts about the files."""
 
     now: float
     refusal: str = ""
     """Why the certificates cannot be used."""
     open_to_others: tuple[Path, ...] = ()
-    """Files with secrets that any user of the host can read."""
+    """Files with secrets that every user of the host can read."""
     certificates: tuple[Certificate, ...] = ()
 
 
 def look(web: Web) -> WebFiles:
-    """Read them. Raises OSError for one that is not there."""
+    """Read the files. Raises OSError if one is missing."""
     secrets = [file for file in (web.file, web.tls.key_file if web.tls else None) if file]
     open_to_others = tuple(file for file in secrets if file.stat().st_mode & _OTHERS)
     refusal, certificates = "", tuple[Certificate, ...]()
@@ -54,24 +54,24 @@ def look(web: Web) -> WebFiles:
 
 
 def judge(found: WebFiles) -> Iterator[Line]:
-    """What is to be said of them."""
+    """The report lines."""
     for file in found.open_to_others:
         yield warning(TOPIC, f"every user of this host can read {file}", f"chmod o= {file}")
     if found.refusal:
-        yield problem(TOPIC, f"nothing is served over TCP: {found.refusal}", "mend the file that it names")
+        yield problem(TOPIC, f"TCP is not served: {found.refusal}", "correct the file that it names")
     for certificate in found.certificates:
         yield _of_the_certificate(certificate, found.now)
 
 
 def _of_the_certificate(certificate: Certificate, now: float) -> Line:
-    file, renew = certificate.file, "renew it: devherd serves with the new one by itself"
+    file, renew = certificate.file, "renew it: devherd loads the new one by itself"
     begins, ends = (time.strftime("%Y-%m-%d", time.gmtime(moment)) for moment in (certificate.begins, certificate.ends))
     if now < certificate.begins:
-        return problem(TOPIC, f"the certificate {file} is valid from {begins} on", "see that the clock is right")
+        return problem(TOPIC, f"the certificate {file} is valid from {begins} on", "make sure that the clock is right")
     if now >= certificate.ends:
         return problem(TOPIC, f"the certificate {file} was valid until {ends}", renew)
     if certificate.ends - now < _SOON_SECONDS:
-        left = amounts.duration(certificate.ends - now)
+        left = duration(certificate.ends - now)
         return warning(TOPIC, f"the certificate {file} is valid until {ends}, {left} more", renew)
     return ok(TOPIC, f"the certificate {file} is valid until {ends}")
 

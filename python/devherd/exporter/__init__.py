@@ -1,1 +1,1 @@
-"""HTTP: /metrics, /healthz, /readyz, the status page and the inventory as JSON."""
+"""HTTP server: /metrics, /healthz, /readyz, the status page and the inventory as JSON."""

@@ -1,34 +1,91 @@
-"""The pages by path. Each request reads the run directory again, or shares with others what was read after it came."""
+"""Pages by path. Each request reads the run directory, or shares the result of a read that began after it arrived."""
 
+import asyncio
 import gzip
 import json
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from typing import Generic, TypeVar
 from urllib.parse import parse_qs
 
-from devherd import instance
-from devherd.config.resolved import ExporterOptions
-from devherd.exporter import exposition, health, metrics
-from devherd.exporter.http_message import Answer, Request
-from devherd.exporter.rendering import Rendering
-from devherd.exporter.status_page.made_pages import ASSETS, MadePages, asset
+from devherd.config.sections import ExporterOptions
+from devherd.exporter import health
+from devherd.exporter.server import Answer, Request
+from devherd.exporter.status_page.page import ASSETS, MadePages, asset
 from devherd.exporter.status_page.view import View
-from devherd.heartbeat import Heartbeats
-from devherd.instance import Allocations, Herd
-from devherd.kubelet import registration_socket
+from devherd.instance.read import Herd, live_inventory, read_children, read_instance
+from devherd.inventory import Allocations
+from devherd.kubelet import registration
 from devherd.kubelet.pod_resources import PodResources
+from devherd.process import Heartbeats
 from devherd.settings import Settings
+
+LONGEST_REST_SECONDS = 1.0
+
+Page = TypeVar("Page")
+
+
+@dataclass(eq=False, slots=True)
+class _Queued(Generic[Page]):
+    """A page that waits to be rendered, and the number of requests for it."""
+
+    task: asyncio.Task[Page]
+    asking: int = 0
+
+
+class Rendering(Generic[Page]):
+    """Renders pages, one at a time, each followed by a pause as long as it took, up to LONGEST_REST_SECONDS."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._rested_at = 0.0
+        self._queued: dict[Hashable, _Queued[Page]] = {}
+
+    @property
+    def queue_length(self) -> int:
+        """Number of pages that wait to be rendered."""
+        return len(self._queued)
+
+    async def shared(self, key: Hashable, make: Callable[[], Page]) -> Page:
+        """The result of `make`, called after this request arrived; one call serves all requests that wait for this key.
+
+        It is not called if all of them are cancelled first.
+        """
+        queued = self._queued.get(key)
+        if queued is None:
+            queued = self._queued[key] = _Queued(asyncio.create_task(self._make(key, make)))
+        queued.asking += 1
+        try:
+            return await asyncio.shield(queued.task)
+        finally:
+            queued.asking -= 1
+            if not queued.asking and self._queued.get(key) is queued:
+                del self._queued[key]
+                queued.task.cancel()
+
+    async def _make(self, key: Hashable, make: Callable[[], Page]) -> Page:
+        async with self._turn:
+            await asyncio.sleep(max(0.0, self._rested_at - time.monotonic()))
+            self._queued.pop(key, None)  # later requests must see later changes: they start a new page
+            began = time.monotonic()
+            try:
+                return await asyncio.to_thread(make)
+            finally:
+                ended = time.monotonic()
+                self._rested_at = ended + min(ended - began, LONGEST_REST_SECONDS)
+
 
 _METHODS = ("GET", "HEAD")
 _GZIP_LEVEL = 6
 MOST_QUEUED = 8
-"""Pages that wait to be made, where a request may ask for one of its own: each `name[]` makes another page.
+"""Limit of queued pages at which a request with its own selection is refused: each `name[]` makes another page.
 
-Who asks is judged when nothing is left to wait for: of those who wait together, each would find the queue empty.
+It is checked after all other waits of a request: requests that wait together would all find the queue empty.
 """
 _ALWAYS = {
     "Cache-Control": "no-store",
@@ -38,14 +95,17 @@ _ALWAYS = {
 
 
 class Application:
-    """Answers GET and HEAD on its pages, and everything else with a line of text."""
+    """Answers GET and HEAD on its pages; all other requests get an error of one line."""
 
     def __init__(self, settings: Settings, heartbeats: Heartbeats, pod_resources: PodResources) -> None:
+        from devherd.exporter.metrics import Scrapes  # noqa: PLC0415 - loads prometheus-client, for this process only
+
         self._settings = settings
         self._options = ExporterOptions()
         self._heartbeats = heartbeats
         self._pod_resources = pod_resources
         self._rendering: Rendering[Answer] = Rendering()
+        self._scrapes = Scrapes(heartbeats)
         self._probing: Rendering[Answer] = Rendering()
         self._status_pages = MadePages(settings, heartbeats)
         self._pages: dict[str, Callable[[Request], Awaitable[Answer]]] = {
@@ -58,7 +118,7 @@ class Application:
         }
 
     def configure(self, options: ExporterOptions) -> None:
-        """Show from now on what the configuration asks for."""
+        """Use these options for all further requests."""
         self._options = options
 
     async def answer(self, request: Request) -> Answer:
@@ -75,13 +135,13 @@ class Application:
         return asset(request) if request.path in ASSETS else await self._pages[request.path](request)
 
     def _herd(self) -> Herd:
-        return instance.read(self._settings)
+        return read_instance(self._settings)
 
     async def _metrics(self, request: Request) -> Answer:
-        """In the format and encoding that the scraper prefers; `name[]` in the query selects samples by name."""
+        """The metrics in the scraper's preferred format and encoding; `name[]` in the query selects samples by name."""
         wanted = _Wanted(
             names=frozenset(parse_qs(request.query).get("name[]", ())),
-            openmetrics=exposition.prefers_openmetrics(request.headers.get("accept", "")),
+            openmetrics=prefers_openmetrics(request.headers.get("accept", "")),
             gzip=_takes_gzip(request),
         )
         allocations = await self._pod_resources.allocations()
@@ -90,25 +150,21 @@ class Application:
         return await self._rendering.shared(wanted, lambda: self._metrics_page(wanted, allocations))
 
     def _metrics_page(self, wanted: "_Wanted", allocations: Allocations | None) -> Answer:
-        found: Iterable[exposition.Family] = metrics.families(
+        content_type, body = self._scrapes.page(
             self._herd(),
             allocations,
-            self._heartbeats,
-            of_devices=self._options.device_metrics,
-            kubelet_listens=registration_socket.may_listen(self._settings),
+            self._options.device_metrics,
+            kubelet_listens=registration.may_listen(self._settings),
+            names=wanted.names,
+            as_openmetrics=wanted.openmetrics,
         )
-        if wanted.names:
-            found = exposition.only(found, wanted.names)
-        if wanted.openmetrics:
-            answer = Answer(HTTPStatus.OK, exposition.OPENMETRICS, exposition.openmetrics(found).encode())
-        else:
-            answer = Answer(HTTPStatus.OK, exposition.TEXT, exposition.text(found).encode())
+        answer = Answer(HTTPStatus.OK, content_type, body)
         if not wanted.gzip:
             return answer
         return replace(answer, body=gzip.compress(answer.body, _GZIP_LEVEL), headers={"Content-Encoding": "gzip"})
 
     async def _status_page(self, request: Request) -> Answer:
-        """To a client that has it already, no more than that."""
+        """The status page; 304 without a body if the client has the current one."""
         view, known = View.of_query(request.query), request.headers.get("if-none-match", "")
         allocations = await self._pod_resources.allocations()
         if view != View() and self._rendering.queue_length >= MOST_QUEUED:
@@ -120,13 +176,13 @@ class Application:
         return answer if _takes_gzip(request) else _unpacked(answer)
 
     async def _alive(self, _: Request) -> Answer:
-        return _verdict(health.reasons_not_alive(instance.read_children(self._settings), self._heartbeats))
+        return _verdict(health.reasons_not_alive(read_children(self._settings), self._heartbeats))
 
     async def _ready(self, _: Request) -> Answer:
         return await self._probing.shared("ready", lambda: _verdict(health.reasons_not_ready(self._herd())))
 
     async def _inventory(self, request: Request) -> Answer:
-        """All of it; with `resource` in the query what is named so, or matches."""
+        """The inventory as JSON; `resource` in the query selects resources by name or pattern."""
         wanted = frozenset(parse_qs(request.query).get("resource", ()))
         allocations = await self._pod_resources.allocations()
         if wanted and self._rendering.queue_length >= MOST_QUEUED:
@@ -136,7 +192,7 @@ class Application:
             herd = self._herd()
             if wanted:
                 herd = replace(herd, resources=[each for each in herd.resources if _matches(each.name, wanted)])
-            inventory = instance.live_inventory(herd, allocations)
+            inventory = live_inventory(herd, allocations)
             return Answer(HTTPStatus.OK, "application/json", json.dumps(inventory).encode() + b"\n")
 
         return await self._rendering.shared(("inventory", wanted), make)
@@ -147,7 +203,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a scraper asks for."""
+    """The selection and format that a scraper requests."""
 
     names: frozenset[str]
     openmetrics: bool
@@ -174,3 +230,21 @@ def _verdict(reasons: Iterable[str]) -> Answer:
 
 def _text(status: HTTPStatus, body: str) -> Answer:
     return Answer(status, "text/plain; charset=utf-8", body.encode())
+
+
+def prefers_openmetrics(accept: str) -> bool:
+    """True if an Accept header prefers OpenMetrics 1.0 to plain text. The library's own choice ignores weights."""
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for offer in accept.split(","):
+        kind, *parameters = (part.strip() for part in offer.split(";"))
+        values = dict(parameter.partition("=")[::2] for parameter in parameters)
+        if kind in weights and values.get("version") in (None, "1.0.0", "0.0.4"):
+            weights[kind] = max(weights[kind], _weight(values.get("q", "1")))
+    return weights["application/openmetrics-text"] > weights["text/plain"]
+
+
+def _weight(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

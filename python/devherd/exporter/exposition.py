@@ -1,80 +1,61 @@
-"""Metric families as text for Prometheus, in its own format and as OpenMetrics.
+"""Writes metric families as Prometheus text or OpenMetrics, by prometheus-client's writers.
 
-Sources: https://prometheus.io/docs/instrumenting/exposition_formats (text format 0.0.4) and the OpenMetrics 1.0
-specification. The client library would bring a web server, an HTTP client and TLS along: 6 MB of memory.
+Formats: https://prometheus.io/docs/instrumenting/exposition_formats (text format 0.0.4) and the OpenMetrics 1.0
+specification. Only processes that serve /metrics import this: the library costs 2 MB of memory.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Collection, Iterable, Iterator
 
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 
-FamilyType = Literal["counter", "gauge", "histogram"]
-
-_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
-_LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_END = b"# EOF\n"
 
 
-@dataclass(slots=True)
-class Family:
-    """A metric and its samples: suffix of the name, labels, value. A counter's name is without `_total`."""
+class Writer:
+    """Writes the families of successive scrapes in one format.
 
-    name: str
-    help: str
-    type: FamilyType = "gauge"
-    samples: list[tuple[str, Mapping[str, str], float]] = field(default_factory=list)
+    The text of a family that has not changed since the previous scrape is reused: the library takes 0.5 s for the
+    series of 10 000 devices, and few of them change between scrapes.
+    """
 
-    def add(self, value: float, suffix: str = "", /, **labels: str) -> None:
-        """One more sample; a counter's is the total."""
-        self.samples.append(("_total" if self.type == "counter" else suffix, labels, value))
+    def __init__(self, *, as_openmetrics: bool) -> None:
+        self.content_type = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
+        self._write = openmetrics.generate_latest if as_openmetrics else generate_latest
+        self._end = _END if as_openmetrics else b""
+        self._written: dict[str, tuple[Metric, bytes]] = {}
+
+    def page(self, families: Iterable[Metric]) -> bytes:
+        """The families as a response body."""
+        before, self._written = self._written, {}
+        for family in families:
+            kept = before.get(family.name)
+            self._written[family.name] = kept if kept and kept[0] == family else (family, self._text(family))
+        return b"".join(text for _, text in self._written.values()) + self._end
+
+    def _text(self, family: Metric) -> bytes:
+        registry = CollectorRegistry()
+        registry.register(_One(family))
+        return self._write(registry).removesuffix(self._end)
 
 
-def text(families: Iterable[Family]) -> str:
-    """Prometheus' text format. Here a counter's family goes by the name of its samples."""
-    return "".join(line for family in families for line in _lines(family, _sample_name(family)))
+class _One(Collector):
+    """A collector of one family that already has its samples."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        """The family."""
+        return (self._family,)
 
 
-def openmetrics(families: Iterable[Family]) -> str:
-    """OpenMetrics."""
-    return "".join(line for family in families for line in _lines(family, family.name)) + "# EOF\n"
-
-
-def only(families: Iterable[Family], names: Collection[str]) -> Iterator[Family]:
-    """The samples with these names, and their families."""
+def only(families: Iterable[Metric], names: Collection[str]) -> Iterator[Metric]:
+    """Yield the families that have samples with these names, without their other samples."""
     for family in families:
-        samples = [sample for sample in family.samples if f"{family.name}{sample[0]}" in names]
-        if samples:
-            yield replace(family, samples=samples)
-
-
-def prefers_openmetrics(accept: str) -> bool:
-    """Whether an Accept header ranks OpenMetrics 1.0 before plain text."""
-    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
-    for offer in accept.split(","):
-        kind, *parameters = (part.strip() for part in offer.split(";"))
-        values = dict(parameter.partition("=")[::2] for parameter in parameters)
-        if kind in weights and values.get("version") in (None, "1.0.0", "0.0.4"):
-            weights[kind] = max(weights[kind], _weight(values.get("q", "1")))
-    return weights["application/openmetrics-text"] > weights["text/plain"]
-
-
-def _lines(family: Family, name: str) -> Iterator[str]:
-    yield f"# HELP {name} {family.help.translate(_HELP_ESCAPES)}\n# TYPE {name} {family.type}\n"
-    for suffix, labels, value in family.samples:
-        pairs = ",".join(f'{label}="{labels[label].translate(_LABEL_ESCAPES)}"' for label in sorted(labels))
-        yield (
-            f"{family.name}{suffix}{{{pairs}}} {float(value)}\n" if pairs else f"{family.name}{suffix} {float(value)}\n"
-        )
-
-
-def _sample_name(family: Family) -> str:
-    return f"{family.name}_total" if family.type == "counter" else family.name
-
-
-def _weight(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+        family.samples = [sample for sample in family.samples if sample.name in names]
+        if family.samples:
+            yield family

@@ -1,34 +1,100 @@
-"""Who is let in, by passwords and client certificates of the web configuration, and the headers that it adds.
+"""Access control: passwords and client certificates of the web configuration, and the headers that it adds."""
 
-The kubelet's probes bring neither: /healthz and /readyz answer everybody. Unix sockets are guarded by their mode.
-"""
-
+import asyncio
+import base64
+import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
 from devherd.config.web import Web
-from devherd.exporter.http_message import Answer, Handler, Request, bare
-from devherd.exporter.passwords import Passwords, TooManyGuessesError
+from devherd.exporter.server import Answer, Handler, Request, bare
+
+MOST_REMEMBERED = 100
+_LONGEST_PASSWORD = 72
+"""Number of bytes that bcrypt uses."""
+
+
+class TooManyGuessesError(Exception):
+    """Another password from the same address is being checked."""
+
+
+class Passwords:
+    """Checks passwords. `users` are hashes by name, at least one when `fits` is called."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = {name: hashed.encode() for name, hashed in users.items()}
+        self._salt = os.urandom(16)
+        self._right: set[bytes] = set()
+        self._guessing: dict[str, tuple[bytes, asyncio.Task[bool]]] = {}
+        self._turn = asyncio.Lock()
+
+    async def fits(self, authorization: str, address: str) -> bool:
+        """True if an `Authorization` header has a user's password.
+
+        Raises TooManyGuessesError if another password from the same address is being checked.
+        """
+        given = _credentials(authorization)
+        if given is None:
+            return False
+        digest = hashlib.blake2b(authorization.encode(), key=self._salt).digest()
+        if digest in self._right:
+            return True
+        guess = self._guessing.get(address)
+        if guess is None:
+            task = asyncio.create_task(self._check(digest, *given))
+            guess = self._guessing[address] = digest, task
+            task.add_done_callback(lambda _: self._guessing.pop(address))
+        elif guess[0] != digest:
+            raise TooManyGuessesError
+        return await asyncio.shield(guess[1])
+
+    async def _check(self, digest: bytes, user: str, password: bytes) -> bool:
+        from bcrypt import checkpw  # noqa: PLC0415 - only needed if there are users
+
+        hashed = self._users.get(user)
+        any_hash = next(iter(self._users.values()))  # an unknown user's check takes as long as a known one's
+        async with self._turn:
+            fits = await asyncio.to_thread(checkpw, password[:_LONGEST_PASSWORD], hashed or any_hash)
+        is_right = fits and hashed is not None
+        if is_right:
+            if len(self._right) >= MOST_REMEMBERED:
+                self._right.clear()
+            self._right.add(digest)
+        return is_right
+
+
+def _credentials(authorization: str) -> tuple[str, bytes] | None:
+    """User and password of a Basic header (RFC 7617); None if it is malformed."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        return (user.decode(), password) if colon else None
+    except ValueError:  # not base64, not ASCII, not UTF-8
+        return None
+
 
 OPEN_TO_ALL = frozenset({"/healthz", "/readyz"})
 
 
 class Gate:
-    """Stands before another handler."""
+    """Wraps another handler with access control."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self.guard(Web())
 
     def guard(self, web: Web) -> None:
-        """Let in by this configuration from now on."""
+        """Apply this configuration to all further requests."""
         self._web = web
         self._passwords = Passwords(web.users)
 
     async def answer(self, request: Request) -> Answer:
-        """Its answer, or why there is none for this client."""
+        """The answer to a request, or the refusal of this client."""
         is_open = request.client.is_local or request.path in OPEN_TO_ALL
         refusal = None if is_open else await self._refusal(request)
         answer = refusal or await self._handler(request)
@@ -53,7 +119,7 @@ class Gate:
 
 
 def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
-    """Its subject alternative names: of hosts, addresses, mail and URIs."""
+    """The certificate's subject alternative names: hosts, addresses, mail addresses and URIs."""
     for _, name in certificate.get("subjectAltName", ()):
         yield name
 

@@ -1,16 +1,16 @@
-"""Why the instance is not alive (/healthz) or not ready (/readyz), one reason a line."""
+"""Reasons why the instance is not alive (/healthz) or not ready (/readyz), one per line."""
 
 import os
 from collections.abc import Iterator
 
-from devherd.heartbeat import Heartbeats
-from devherd.instance import RUNNING, Herd
+from devherd.instance.read import RUNNING, Herd
+from devherd.process import Heartbeats
 
 STALE_SECONDS = 10.0
 
 
 def reasons_not_alive(herd: Herd, heartbeats: Heartbeats) -> Iterator[str]:
-    """Why the instance is not alive: its supervisor is gone, or its scanner does not beat."""
+    """Yield a reason if the supervisor is gone, and one if the scanner does not run or has no recent heartbeat."""
     if not herd.supervisor_pid:
         yield "supervisor: children.pb is missing"
         return
@@ -26,7 +26,7 @@ def reasons_not_alive(herd: Herd, heartbeats: Heartbeats) -> Iterator[str]:
 
 
 def reasons_not_ready(herd: Herd) -> Iterator[str]:
-    """Why not every resource is registered with the kubelet."""
+    """Yield a reason for each resource that is not registered with the kubelet, or one if no scan has finished."""
     if herd.scan is None and not herd.resources:
         yield "scanner: no scan has finished yet"
     for resource in herd.resources:

@@ -1,20 +1,105 @@
-"""The listening sockets: bound to the configured addresses, again when these change, retried while one is in use."""
+"""Listening sockets of the exporter: bound to the configured addresses, retried while one is in use."""
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from devherd.backoff import Backoff
-from devherd.exporter.binding import BACKLOG, bind, printed, unbind
-from devherd.exporter.connections import Connections
 from devherd.exporter.encryption import Encryption
-from devherd.exporter.http_message import HEAD_BYTES, Handler
-from devherd.served import Address
+from devherd.exporter.server import HEAD_BYTES, Connections, Handler
+from devherd.proto.spool_pb2 import Address
 from devherd.settings import UNIX
+
+BACKLOG = 1024
+"""Length of the accept queue. If a flood fills it, a probe has to wait until its kernel retries the connection."""
+
+# Errors of addresses that getaddrinfo returns and the host lacks, mostly because IPv6 is disabled.
+_NOT_HERE = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
+_OWNER_AND_GROUP = 0o117
+"""umask of a socket: owner and group may connect. The setgid bit on the directory lets an operator choose the group."""
+
+
+def bind(address: str) -> list[socket.socket]:
+    """Sockets listening on `ADDRESS:PORT` or `unix:PATH`. Raises OSError if one cannot be bound."""
+    return [_bind_path(Path(address.removeprefix(UNIX)))] if address.startswith(UNIX) else _bind_tcp(address)
+
+
+def _bind_path(path: Path) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(_OWNER_AND_GROUP)
+    try:
+        if _is_dead(path):
+            path.unlink()
+        listening.bind(str(path))
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return listening
+
+
+def _is_dead(path: Path) -> bool:
+    """True if the path is a socket on which no process listens."""
+    if not path.is_socket():
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+        try:
+            knocking.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def unbind(listening: socket.socket) -> None:
+    """Remove the path of a Unix socket; does nothing for TCP."""
+    if listening.family == socket.AF_UNIX:
+        with contextlib.suppress(OSError):
+            Path(listening.getsockname()).unlink()
+
+
+def _bind_tcp(address: str) -> list[socket.socket]:
+    """Without ADDRESS, bind all addresses of this host. Raises OSError also if the host has none of them."""
+    host, _, port = address.rpartition(":")
+    name: str | bytes | None = host.strip("[]") or None
+    if isinstance(name, str) and name.isascii():
+        name = name.encode()  # a str would be encoded by IDNA, whose tables take 1 MB of memory
+    found = socket.getaddrinfo(name, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    bound: list[socket.socket] = []
+    refusal = OSError(errno.EADDRNOTAVAIL, "no such address on this host")
+    for family, _, _, _, place in dict.fromkeys(found):
+        try:
+            bound.append(socket.create_server(place[:2], family=family))
+        except OSError as error:
+            refusal = error
+            if error.errno not in _NOT_HERE:
+                break
+    else:
+        if bound:
+            return bound
+    for listening in bound:
+        listening.close()
+    raise refusal
+
+
+def printed(listening: socket.socket, *, is_encrypted: bool) -> str:
+    """The socket's URL; for a Unix socket, its address as in the configuration."""
+    if listening.family == socket.AF_UNIX:
+        return f"{UNIX}{listening.getsockname()}"
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if is_encrypted else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +109,7 @@ LAST_RETRY_SECONDS = 30.0
 
 @dataclass(slots=True)
 class _Unbound:
-    """An address that is still to be bound: what it was refused for last, and when to try again."""
+    """An address that is not bound yet, with the last refusal and the time of the next attempt."""
 
     address: str
     retries: Backoff = field(default_factory=lambda: Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS))
@@ -33,7 +118,7 @@ class _Unbound:
     cure: str = "wait for a moment"
 
     def is_refused(self, error: OSError) -> None:
-        """Said once, and again when it is refused for something else."""
+        """Record a failed attempt. Logs it only if the reason is new."""
         refusal, cure = _why(error), _cure(error, self.address)
         if refusal != self.refusal:
             log.warning("cannot listen on %s: %s; trying again — %s", self.address, refusal, cure)
@@ -42,7 +127,7 @@ class _Unbound:
 
 
 class Listener:
-    """Serves HTTP on its addresses, at first none: those of TCP encrypted, if there is to be TLS."""
+    """Serves HTTP on its addresses, initially none. TCP is encrypted if TLS is configured."""
 
     def __init__(self, handler: Handler, encryption: Encryption) -> None:
         self._connections = Connections(handler, encryption)
@@ -52,7 +137,7 @@ class Listener:
         self._servers: list[asyncio.Server] = []
 
     async def tend(self) -> None:
-        """Bind what is still to be bound, where the next attempt is due. Never raises."""
+        """Bind the remaining addresses whose next attempt is due. Never raises."""
         for each in list(self._to_bind):
             lacks_a_certificate = self._encryption.is_missing and not each.address.startswith(UNIX)
             if lacks_a_certificate or time.monotonic() < each.retry_at:
@@ -65,7 +150,7 @@ class Listener:
                 self._to_bind.remove(each)
 
     def addresses(self) -> list[Address]:
-        """Where it serves, and where not."""
+        """All addresses, with refusal and cure if one is not served."""
         waiting = {each.address: each for each in self._to_bind}
         return [
             self._unserved(waiting[address]) if address in waiting else Address(address=address)
@@ -79,7 +164,7 @@ class Listener:
         return Address(address=waiting.address, refusal=waiting.refusal, cure=waiting.cure)
 
     def move_to(self, addresses: Sequence[str], *, anew: bool = False) -> None:
-        """Listen at these from the next `tend` on. When they are others, or `anew`, all connections end."""
+        """Listen on these addresses from the next `tend` on. If they differ, or with `anew`, close all connections."""
         if list(addresses) == self._addresses and not anew:
             log.debug("listening address is still %r", ",".join(addresses))
             return
@@ -90,7 +175,7 @@ class Listener:
         self._addresses, self._to_bind = list(addresses), list(map(_Unbound, addresses))
 
     def close(self) -> None:
-        """End the servers and their connections."""
+        """Close the servers and their connections."""
         for server in self._servers:
             for listening in server.sockets:
                 unbind(listening)
@@ -108,13 +193,13 @@ class Listener:
 
 
 def _why(error: OSError) -> str:
-    """`socket.create_server` adds the address to what the system says."""
+    """The system's error text, without the address that `socket.create_server` adds."""
     number = error.errno or 0
-    return os.strerror(number) if number > 0 else error.strerror or str(error)  # getaddrinfo's are below 0
+    return os.strerror(number) if number > 0 else error.strerror or str(error)  # getaddrinfo's numbers are negative
 
 
 def _cure(error: OSError, address: str) -> str:
-    """What an operator can do about it."""
+    """What an operator can do about the error."""
     other = "name another address with `listen`"
     if error.errno != errno.EADDRINUSE:
         return other

@@ -1,28 +1,69 @@
-"""The exporter process: HTTP for people, Prometheus and probes, on one loop.
-
-It also asks the kubelet, for all resource children, which devices it has.
-"""
+"""Process `exporter`: serves HTTP and records the kubelet's allocatable devices, on one event loop."""
 
 import asyncio
 import contextlib
 import logging
 import signal
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, NoReturn
 
-from devherd import served
-from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child, take_reloads
-from devherd.config import resolved_file
-from devherd.exporter.allocatable import AllocatableWriter
+import grpc.aio
+
+from devherd import spool
+from devherd.config.resolved import ResolvedFileError, read_resolved
 from devherd.exporter.application import Application
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.gate import Gate
 from devherd.exporter.listener import Listener
-from devherd.kubelet.pod_resources import PodResources
+from devherd.kubelet.pod_resources import PodResources, allocatable_ids
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child, take_reloads
+from devherd.proto import spool_pb2
+from devherd.settings import Settings
 
 if TYPE_CHECKING:
     from devherd.config.web import Web
 
 log = logging.getLogger(__name__)
+
+
+class AllocatableWriter:
+    """Writes `<run-dir>/allocatable`. The files stay unchanged while the kubelet does not answer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._socket = settings.pod_resources_socket
+        self._period_seconds = settings.kubelet_check
+        self._resources_directory = settings.resources_directory
+        self._directory = settings.allocatable_directory
+        self._complaint = ""
+
+    async def run(self) -> NoReturn:
+        """Ask the kubelet every `kubelet_check` seconds; never if that is 0."""
+        while True:
+            await asyncio.sleep(self._period_seconds or float("inf"))
+            if self._socket.exists():
+                await self._write()
+
+    async def _write(self) -> None:
+        asked = time.monotonic()
+        try:
+            listed = {spool.key_of(name): ids for name, ids in (await allocatable_ids(self._socket)).items()}
+            served = spool.keys_in(self._resources_directory)
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            for key in served:
+                answer = spool_pb2.Allocatable(asked_monotonic_seconds=asked, device_ids=sorted(listed.get(key, ())))
+                spool.write(spool.path_of(self._directory, key), answer)
+            for key in spool.keys_in(self._directory) - served:
+                spool.remove(self._directory, key)
+        except grpc.aio.AioRpcError as error:  # the exporter's other calls to the same socket log the failure
+            log.debug("cannot ask %s which devices are allocatable: %s", self._socket, error)
+        except OSError as error:
+            if str(error) != self._complaint:
+                log.warning(
+                    "cannot write %s: %s; devices that the kubelet loses are not noticed", self._directory, error
+                )
+            self._complaint = str(error)
+        else:
+            self._complaint = ""
 
 
 def main(child: Child) -> int:
@@ -31,7 +72,7 @@ def main(child: Child) -> int:
 
 
 class Exporter:
-    """SIGHUP reads the configuration again, SIGTERM ends it."""
+    """Runs the exporter. SIGHUP reloads the configuration, SIGTERM and SIGINT end it."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -47,9 +88,9 @@ class Exporter:
         self._complaint = ""
 
     async def run(self) -> int:
-        """Serve until a stop is requested, or until only a new process can go on; the exit code.
+        """Serve until SIGTERM or SIGINT, or until a new sandbox is needed; returns the exit code.
 
-        A defect in a task ends the process, and the supervisor starts another.
+        An exception in a task ends the process, and the supervisor starts another.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -71,27 +112,29 @@ class Exporter:
                 self._is_outgrown = True
                 self._stopped.set()
             self._child.beat()
-            if self._web is None:  # nothing is served before it is known to whom
+            if self._web is None:  # nothing is served before access control is loaded
                 self._reload()
             self._encryption.tend()
             await self._listener.tend()
-            self._tell()
+            self._write_addresses()
             await asyncio.sleep(BEAT_PERIOD_SECONDS)
 
-    def _tell(self) -> None:
-        """Say in the run directory where it serves; again where somebody has removed that."""
+    def _write_addresses(self) -> None:
+        """Write the served addresses to the run directory; restores the file if it was removed."""
         if self._web is None:
             return
         try:
-            served.write(self._child.settings.served_file, self._listener.addresses())
+            file = self._child.settings.served_file
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            spool.write(file, spool_pb2.Addresses(addresses=self._listener.addresses()))
         except OSError as error:  # a full disk: the next beat tries again
             log.debug("cannot write %s: %s", self._child.settings.served_file, error)
 
     def _reload(self) -> None:
-        """Serve as the configuration in force says, which the supervisor writes again if it is removed."""
+        """Apply the configuration in force. Ends the process if it needs directories outside the sandbox."""
         try:
-            config = resolved_file.read(self._child.settings.resolved_config_file)
-        except resolved_file.ResolvedFileError as error:
+            config = read_resolved(self._child.settings.resolved_config_file)
+        except ResolvedFileError as error:
             if str(error) != self._complaint:
                 log.warning("%s; %s", error, "nothing is served" if self._web is None else "still serving as before")
             self._complaint = str(error)
@@ -114,4 +157,5 @@ class Exporter:
             self._gate.guard(config.web)
             self._encryption.use(config.web.tls)
         self._web = config.web
-        self._listener.move_to(settings.listen_addresses, anew=has_changed)  # who was let in by other rules has to go
+        # Connections that were accepted under other rules must end.
+        self._listener.move_to(settings.listen_addresses, anew=has_changed)

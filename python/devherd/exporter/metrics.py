@@ -1,22 +1,365 @@
-"""Everything on /metrics: gauges made from the run directory at each scrape, and the counters that the processes keep.
+"""Builds /metrics: gauges from the run directory, counters kept by the processes, and resource usage."""
 
-A series exists for as long as its subject: the series of removed devices and resources are removed with them.
-"""
-
+import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit
 
-from devherd.config.resolved import DeviceMetrics
-from devherd.exporter import device_metrics, observed, processes, totals
-from devherd.exporter.exposition import Family
-from devherd.heartbeat import Heartbeats
-from devherd.instance import RUNNING, Allocations, Herd
-from devherd.version import revision, version
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
+
+from devherd._native import vendors
+from devherd.config.sections import DeviceMetrics
+from devherd.counters import (
+    BY_RESOURCE_CHILDREN,
+    BY_THE_SCANNER,
+    FOR_A_DEVICE,
+    FOR_A_RESOURCE,
+    HEALTH_CHANGES,
+    OF_DEVICES,
+    Counter,
+    Metric,
+    empty,
+    fits,
+)
+from devherd.exporter import declarations
+from devherd.exporter.declarations import Observed
+from devherd.exporter.exposition import Writer, only
+from devherd.instance.inventory_json import health_of
+from devherd.instance.read import RUNNING, Herd
+from devherd.inventory import Allocations
+from devherd.process import Heartbeats
+from devherd.proto import health_pb2, spool_pb2
+from devherd.spool import HEALTHY, UNHEALTHY, ids_of, listed, number_of_ids
+from devherd.text import revision, version
+
+# Facts that name the model, by vendor, best first; every card has the last one, the PCI device id.
+_MODEL_FACTS = {row.name: (*row.model, "device_id") for row in vendors()}
+
+
+def device_families(herd: Herd, allocations: Allocations | None, of_devices: DeviceMetrics = "all") -> Iterator[Family]:
+    """Number of devices by resource, and the series of single devices that `of_devices` selects."""
+    yield count(herd)
+    if of_devices in ("all", "physical"):
+        yield from facts(herd, of_devices)
+        yield allocated(herd, allocations, of_devices)
+        yield from counts(herd, of_devices)
+    if of_devices != "none":
+        yield from trouble(herd, of_devices)
+        yield findings(herd, of_devices)
+
+
+def shown(resource: spool_pb2.Offer, of_devices: DeviceMetrics) -> Iterator[tuple[str, spool_pb2.Device]]:
+    """The devices of a resource with the ids in their series: all ids with `all`, otherwise the device's own."""
+    return listed(resource) if of_devices == "all" else ((device.id, device) for device in resource.devices)
+
+
+def count(herd: Herd) -> Family:
+    """Devices by resource and health, as the kubelet counts them."""
+    family = declarations.DEVICES.family()
+    for resource in herd.resources:
+        counts = {HEALTHY: 0, UNHEALTHY: 0}
+        for device in resource.devices:
+            counts[health_of(device)] += number_of_ids(device)
+        for health, number in counts.items():
+            family.add_metric((resource.name, health), number)
+    return family
+
+
+def facts(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
+    """Health and facts of each device."""
+    healthy, info = declarations.DEVICE_HEALTHY.family(), declarations.DEVICE_INFO.family()
+    for resource in herd.resources:
+        for device_id, device in shown(resource, of_devices):
+            healthy.add_metric((resource.name, device_id), not device.reasons)
+            info.add_metric((resource.name, device_id, *_facts(resource, device)), 1)
+    yield from (healthy, info)
+
+
+def trouble(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
+    """The reasons and the warnings of devices."""
+    reasons, warnings = declarations.DEVICE_UNHEALTHY_REASON.family(), declarations.DEVICE_WARNING.family()
+    for resource in herd.resources:
+        for device_id, device in shown(resource, of_devices):
+            for family, words in ((reasons, device.reasons), (warnings, device.warnings)):
+                for reason in words:
+                    family.add_metric((resource.name, device_id, reason), 1)
+    yield from (reasons, warnings)
+
+
+def findings(herd: Herd, of_devices: DeviceMetrics) -> Family:
+    """The findings that count for each device, with source and action; includes warnings and ignored findings."""
+    family = declarations.DEVICE_FINDING.family()
+    by_device = {(verdict.vendor, verdict.card, verdict.device): verdict.held for verdict in herd.verdicts}
+    for resource in herd.resources if by_device else ():
+        for device_id, device in shown(resource, of_devices):
+            held = by_device.get((device.vendor, device.card, device.id), ())
+            standing = {(one.source, one.reason, one.action) for one in held if not (one.is_over or one.is_waiting)}
+            for source, reason, action in sorted(standing):
+                word = health_pb2.Action.Name(action).lower()
+                family.add_metric((resource.name, device_id, source, reason, word), 1)
+    return family
+
+
+def allocated(herd: Herd, allocations: Allocations | None, of_devices: DeviceMetrics) -> Family:
+    """The containers that hold each device; no series while the kubelet does not answer."""
+    family = declarations.DEVICE_ALLOCATED.family()
+    held = allocations or {}
+    for resource in herd.resources if held else ():
+        for device_id, device in shown(resource, of_devices):
+            ids = [device_id] if of_devices == "all" else ids_of(device.id, device.replicas, device.shares)
+            holders = {
+                (holder["namespace"], holder["pod"], holder["container"])
+                for each in ids
+                for holder in held.get((resource.name, each), ())
+            }
+            for holder in sorted(holders):
+                family.add_metric((resource.name, device_id, *holder), 1)
+    return family
+
+
+def counts(herd: Herd, of_devices: DeviceMetrics) -> Iterator[Family]:
+    """The sources' counts for the card of each device; families without samples are omitted."""
+    by_address: dict[str, dict[tuple[str, ...], health_pb2.Count]] = {}
+    for each in herd.counts:  # once, even if devices of two vendors share a function
+        by_address.setdefault(each.pci_address, {})[each.name, each.ibdev, each.part, each.kind] = each
+    families = {name: kind.family() for name, kind in declarations.DEVICE_COUNTS.items()}
+    for resource in herd.resources if by_address else ():
+        for device_id, device in shown(resource, of_devices):
+            for one in by_address.get(device.attributes.get("pci_address", ""), {}).values():
+                if one.name in families and one.ibdev in ("", device.attributes.get("ibdev")):
+                    own = declarations.DEVICE_COUNTS[one.name].labels[len(declarations.DEVICE) :]
+                    values = (one.kind if label == "kind" else one.part for label in own)
+                    families[one.name].add_metric((resource.name, device_id, *values), one.number)
+    yield from (family for family in families.values() if family.samples)
+
+
+def _facts(resource: spool_pb2.Offer, device: spool_pb2.Device) -> tuple[str, str, str, str]:
+    """Vendor, model, PCI address and NUMA nodes: the labels of `devherd_device_info` after those of each device."""
+    attributes = device.attributes
+    vendor = device.vendor or resource.vendor
+    return (
+        vendor,
+        next((attributes[name] for name in _MODEL_FACTS.get(vendor, ()) if name in attributes), ""),
+        attributes.get("pci_address", ""),
+        ",".join(str(node) for node in device.numa_nodes),
+    )
+
+
+_METRICS = sorted((*BY_RESOURCE_CHILDREN, *BY_THE_SCANNER), key=lambda each: each.name)
+
+Labels = tuple[str, ...]
+
+
+def counter_families(herd: Herd, of_devices: DeviceMetrics = "all") -> Iterator[Family]:
+    """The families of counters and histograms, sorted by name.
+
+    Counters of known resources and devices start at 0: rate() misses the first event of a counter that first appears
+    at 1. Series of removed resources and devices are omitted.
+    """
+    written: dict[str, list[spool_pb2.Series]] = {}
+    for counters in (herd.scanner_counters, *(state.counters for state in herd.states.values())):
+        for series in counters:
+            written.setdefault(series.metric, []).append(series)
+    if of_devices != "all":
+        _once_a_device(herd, written)
+    known: dict[Labels, set[Labels]] = {
+        (): {()},
+        FOR_A_RESOURCE: {(resource.name,) for resource in herd.resources},
+        FOR_A_DEVICE: {
+            (resource.name, device_id) for resource in herd.resources for device_id, _ in shown(resource, of_devices)
+        },
+    }
+    if of_devices == "faults":
+        changed = written.get(HEALTH_CHANGES.name, ())
+        known[FOR_A_DEVICE] &= {tuple(series.labels) for series in changed if series.total}
+    for metric in _METRICS:
+        if of_devices == "none" and metric in OF_DEVICES:
+            continue
+        totals = _totals(metric, written.get(metric.name, ()), known.get(metric.labels))
+        if totals or (isinstance(metric, Counter) and metric.labels in known):
+            yield _family(metric, totals)
+
+
+def _once_a_device(herd: Herd, written: dict[str, list[spool_pb2.Series]]) -> None:
+    """Merge the series of replicas: an event of a shared device is counted for each, so its count is the highest."""
+    replicas = {
+        (resource.name, replica): device.id
+        for resource in herd.resources
+        for device in resource.devices
+        if number_of_ids(device) > 1
+        for replica in ids_of(device.id, device.replicas, device.shares)
+    }
+    for metric in OF_DEVICES if replicas else ():
+        kept: list[spool_pb2.Series] = []
+        highest: dict[Labels, spool_pb2.Series] = {}
+        for series in written.get(metric.name, ()):
+            device_id = replicas.get((series.labels[0], series.labels[1])) if fits(series, metric) else None
+            if device_id is None:
+                kept.append(series)
+                continue
+            labels = (series.labels[0], device_id, *series.labels[2:])
+            if labels not in highest or highest[labels].total < series.total:
+                highest[labels] = spool_pb2.Series(metric=metric.name, labels=labels, total=series.total)
+        written[metric.name] = [*kept, *highest.values()]
+
+
+def _totals(
+    metric: Metric, written: Iterable[spool_pb2.Series], known: set[Labels] | None
+) -> dict[Labels, spool_pb2.Series]:
+    starts_at_zero = isinstance(metric, Counter) or not metric.labels
+    totals = {labels: empty(metric, labels) for labels in (known or () if starts_at_zero else ())}
+    for series in written:
+        labels = tuple(series.labels)
+        if fits(series, metric) and (known is None or labels in known):
+            _add(totals.setdefault(labels, empty(metric, labels)), series, metric)
+    return totals
+
+
+def _add(total: spool_pb2.Series, series: spool_pb2.Series, metric: Metric) -> None:
+    if isinstance(metric, Counter) and metric.seen_by_all:
+        total.total = max(total.total, series.total)
+        return
+    total.total += series.total
+    for place, observations in enumerate(series.buckets):
+        total.buckets[place] += observations
+
+
+def _family(metric: Metric, totals: dict[Labels, spool_pb2.Series]) -> Family:
+    if isinstance(metric, Counter):
+        counter = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for values in sorted(totals):
+            counter.add_metric(values, totals[values].total)
+        return counter
+    histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    bounds = [*map(str, metric.buckets), "+Inf"]
+    for values in sorted(totals):
+        buckets = list(zip(bounds, accumulate(totals[values].buckets), strict=True))
+        histogram.add_metric(values, buckets, totals[values].total)
+    return histogram
+
+
+SUPERVISOR = "supervisor"
+
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_UTIME, _STIME, _STARTTIME = (field - 3 for field in (14, 15, 22))  # the part after the name begins with field 3
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Resource usage of one process."""
+
+    cpu_seconds: float
+    virtual_bytes: int
+    resident_bytes: int
+    started_after_boot_seconds: float
+    open_files: int
+    """0 if unknown: Linux before 6.2 does not report it."""
+
+
+def process_families(herd: Herd) -> Iterator[Family]:
+    """Usage of the supervisor and of each running child, by name, and of the exporter as `process_*`."""
+    booted = _booted_timestamp_seconds()
+    yield from _of_exporter(usage_of_process("self"), booted)
+    pids = {SUPERVISOR: herd.supervisor_pid} | {name: child.pid for name, child in sorted(herd.children.items())}
+    usages = {name: usage_of_process(str(pid)) for name, pid in pids.items() if pid}
+    yield from _of_children({name: used for name, used in usages.items() if used is not None}, booted)
+
+
+def usage_of_process(pid: str) -> Usage | None:
+    """The usage of a process; None if it is gone, or hidden by the mount option `hidepid` of /proc."""
+    directory = _PROC / pid
+    try:
+        stat, statm = (directory / "stat").read_text(), (directory / "statm").read_text()
+        return parsed_usage(stat, statm, (directory / "fd").stat().st_size)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+
+
+def parsed_usage(stat: str, statm: str, open_files: int) -> Usage:
+    """Parse the contents of `stat` and `statm`. The process name in `stat` may contain blanks and brackets."""
+    fields = stat[stat.rindex(")") + 2 :].split()
+    size, resident = map(int, statm.split()[:2])
+    return Usage(
+        cpu_seconds=(int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS,
+        virtual_bytes=size * _PAGE_BYTES,
+        resident_bytes=resident * _PAGE_BYTES,
+        started_after_boot_seconds=int(fields[_STARTTIME]) / _TICKS,
+        open_files=open_files,
+    )
+
+
+def _of_exporter(used: Usage | None, booted: float) -> Iterator[Family]:
+    if used is None:
+        return
+    for kind, value in (
+        (declarations.PROCESS_CPU, used.cpu_seconds),
+        (declarations.PROCESS_RESIDENT_MEMORY, used.resident_bytes),
+        (declarations.PROCESS_VIRTUAL_MEMORY, used.virtual_bytes),
+        (declarations.PROCESS_OPEN_FILES, used.open_files or len(os.listdir("/proc/self/fd"))),  # noqa: PTH208
+        (declarations.PROCESS_MAX_FILES, getrlimit(RLIMIT_NOFILE)[0]),
+        (declarations.PROCESS_START_TIME, booted + used.started_after_boot_seconds),
+    ):
+        family = kind.family()
+        family.add_metric((), value)
+        yield family
+
+
+def _of_children(usages: Mapping[str, Usage], booted: float) -> Iterator[Family]:
+    def family(kind: Observed, values: Iterable[tuple[str, float]]) -> Family:
+        made = kind.family()
+        for child, value in values:
+            made.add_metric((child,), value)
+        return made
+
+    each = usages.items()
+    yield family(declarations.CHILD_RESIDENT_MEMORY, ((child, used.resident_bytes) for child, used in each))
+    yield family(declarations.CHILD_CPU, ((child, used.cpu_seconds) for child, used in each))
+    yield family(declarations.CHILD_OPEN_FILES, ((child, used.open_files) for child, used in each if used.open_files))
+    yield family(
+        declarations.CHILD_START_TIME, ((child, booted + used.started_after_boot_seconds) for child, used in each)
+    )
+
+
+@cache
+def _booted_timestamp_seconds() -> float:
+    """The time of the boot; cached, so that a step of the clock does not move the start times of processes."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
 
 RESTART_CAUSES = ("exit", "signal", "heartbeat", "operator", "renewal")
 
 MOST_SCAN_PROBLEMS = 50
-"""Listed one by one; all are counted."""
+"""Limit of the problems that are listed; all are counted."""
+
+
+class Scrapes:
+    """Renders the page of each scrape."""
+
+    def __init__(self, heartbeats: Heartbeats) -> None:
+        self._heartbeats = heartbeats
+        self._writers = [Writer(as_openmetrics=each) for each in (False, True)]
+
+    def page(
+        self,
+        herd: Herd,
+        allocations: Allocations | None,
+        of_devices: DeviceMetrics,
+        *,
+        kubelet_listens: bool,
+        names: Collection[str] = (),
+        as_openmetrics: bool = False,
+    ) -> tuple[str, bytes]:
+        """The content type and the body with every sample, or only those in `names`."""
+        found = families(herd, allocations, self._heartbeats, of_devices=of_devices, kubelet_listens=kubelet_listens)
+        writer = Writer(as_openmetrics=as_openmetrics) if names else self._writers[as_openmetrics]
+        return writer.content_type, writer.page(only(found, names) if names else found)
 
 
 def families(
@@ -27,85 +370,85 @@ def families(
     of_devices: DeviceMetrics = "all",
     kubelet_listens: bool = True,
 ) -> Iterator[Family]:
-    """Gauges, then counters and histograms by name."""
-    counted = list(totals.families(herd, of_devices))
+    """All families: first those read at the scrape, then the counters and histograms kept by processes, by name."""
+    counted = list(counter_families(herd, of_devices))
     yield build_info()
-    yield from device_metrics.families(herd, allocations, of_devices)
+    yield from device_families(herd, allocations, of_devices)
     yield from scan_gauges(herd, next((family for family in counted if family.name == "devherd_scans"), None))
     yield from source_gauges(herd)
     yield from registration_gauges(herd, kubelet_listens=kubelet_listens)
     yield from child_metrics(herd, heartbeats)
     yield from configuration(herd)
-    yield from processes.families(herd)
+    yield from process_families(herd)
     yield from counted
 
 
 def build_info() -> Family:
-    """Which devherd this is, as labels of a constant 1."""
-    family = observed.BUILD_INFO.family()
-    family.add(1, version=version(), revision=revision())
+    """Version and revision of devherd as labels of a constant 1."""
+    family = declarations.BUILD_INFO.family()
+    family.add_metric((version(), revision()), 1)
     return family
 
 
 def configuration(herd: Herd) -> Iterator[Family]:
-    """The configuration in force and its reloads, as the supervisor knows them; no series before there is one."""
+    """State of the configuration and its reloads; no series without a supervisor."""
     if herd.supervisor_pid:
         for kind, value in (
-            (observed.LAST_RELOAD_SUCCESSFUL, not herd.configuration.refusal),
-            (observed.LAST_RELOAD_SUCCESS, herd.configuration.loaded_timestamp_seconds),
-            (observed.CONFIG_WARNINGS, len(herd.configuration.warnings)),
-            (observed.RELOADS, herd.config_reloads),
-            (observed.RELOAD_FAILURES, herd.config_reload_failures),
+            (declarations.LAST_RELOAD_SUCCESSFUL, not herd.configuration.refusal),
+            (declarations.LAST_RELOAD_SUCCESS, herd.configuration.loaded_timestamp_seconds),
+            (declarations.CONFIG_WARNINGS, len(herd.configuration.warnings)),
+            (declarations.RELOADS, herd.config_reloads),
+            (declarations.RELOAD_FAILURES, herd.config_reload_failures),
         ):
             family = kind.family()
-            family.add(value)
+            family.add_metric((), value)
             yield family
 
 
 def scan_gauges(herd: Herd, scans: Family | None) -> Iterator[Family]:
-    """When the host was last looked at, and what could not be looked at. `scans` names the vendors that were asked."""
+    """Time and problems of the last scan. `scans` is the counter family whose labels name the scanned vendors."""
     problems, listed, last = (
-        kind.family() for kind in (observed.SCAN_PROBLEMS, observed.SCAN_PROBLEM_INFO, observed.LAST_SCAN)
+        kind.family() for kind in (declarations.SCAN_PROBLEMS, declarations.SCAN_PROBLEM_INFO, declarations.LAST_SCAN)
     )
     if herd.scan is not None:
-        counts = {labels["vendor"]: 0 for _, labels, _ in scans.samples} if scans else {}
+        counts = {sample.labels["vendor"]: 0 for sample in scans.samples} if scans else {}
         for problem in herd.scan.problems:
             counts[problem.vendor] = counts.get(problem.vendor, 0) + 1
         for vendor in sorted(counts):
-            problems.add(counts[vendor], vendor=vendor)
+            problems.add_metric((vendor,), counts[vendor])
         for vendor, device, path in _first((each.vendor, each.device, each.path) for each in herd.scan.problems):
-            listed.add(1, vendor=vendor, device=device, path=path)
-        last.add(herd.scan.timestamp_seconds)
+            listed.add_metric((vendor, device, path), 1)
+        last.add_metric((), herd.scan.timestamp_seconds)
     yield from (problems, listed, last)
 
 
 def _first(places: Iterable[tuple[str, str, str]]) -> Sequence[tuple[str, str, str]]:
-    """Each once, and the same ones while they stay."""
+    """The first MOST_SCAN_PROBLEMS without duplicates; sorted, so that the selection is stable."""
     return sorted(set(places))[:MOST_SCAN_PROBLEMS]
 
 
 def source_gauges(herd: Herd) -> Iterator[Family]:
-    """Whether each source of health findings can look, and when it did last."""
-    up, last = observed.SOURCE_UP.family(), observed.SOURCE_LAST_REPORT.family()
+    """State and last report of each source of health findings."""
+    up, last = declarations.SOURCE_UP.family(), declarations.SOURCE_LAST_REPORT.family()
     for source in herd.sources:
-        up.add(not source.failed, source=source.source)
+        up.add_metric((source.source,), not source.failed)
         if source.last_report_timestamp_seconds:
-            last.add(source.last_report_timestamp_seconds, source=source.source)
+            last.add_metric((source.source,), source.last_report_timestamp_seconds)
     yield from (up, last)
 
 
 def registration_gauges(herd: Herd, *, kubelet_listens: bool) -> Iterator[Family]:
-    """How each resource stands with the kubelet."""
+    """Registration, its state and the open streams of each resource."""
     registered, states, streams = (
-        kind.family() for kind in (observed.REGISTERED, observed.REGISTRATION_STATE, observed.STREAMS)
+        kind.family() for kind in (declarations.REGISTERED, declarations.REGISTRATION_STATE, declarations.STREAMS)
     )
     for resource in herd.resources:
         registration = herd.registration(resource.name)
-        registered.add(registration.registered, resource_name=resource.name)
+        registered.add_metric((resource.name,), registration.registered)
         state = registration_state(herd, resource.name, kubelet_listens=kubelet_listens)
         for each in REGISTRATION_STATES:
-            states.add(each == state, resource_name=resource.name, state=each)
-        streams.add(registration.streams, resource_name=resource.name)
+            states.add_metric((resource.name, each), each == state)
+        streams.add_metric((resource.name,), registration.streams)
     yield from (registered, states, streams)
 
 
@@ -113,7 +456,7 @@ REGISTRATION_STATES = ("registered", "kubelet-away", "not-accepted", "child-down
 
 
 def registration_state(herd: Herd, resource_name: str, *, kubelet_listens: bool) -> str:
-    """Why a resource is not registered, as far as that decides what to do about it."""
+    """The member of REGISTRATION_STATES that applies to a resource."""
     if herd.registration(resource_name).registered:
         return "registered"
     child = herd.child_of(resource_name)
@@ -123,16 +466,17 @@ def registration_state(herd: Herd, resource_name: str, *, kubelet_listens: bool)
 
 
 def child_metrics(herd: Herd, heartbeats: Heartbeats) -> Iterator[Family]:
-    """Whether each child runs, when it last beat, and why it was started again."""
+    """State, last heartbeat and restarts by cause of each child."""
     up, beats, restarts = (
-        kind.family() for kind in (observed.CHILD_UP, observed.CHILD_LAST_HEARTBEAT, observed.CHILD_RESTARTS)
+        kind.family()
+        for kind in (declarations.CHILD_UP, declarations.CHILD_LAST_HEARTBEAT, declarations.CHILD_RESTARTS)
     )
     wall_clock_offset = time.time() - time.monotonic()
     for name, child in sorted(herd.children.items()):
-        up.add(child.state == RUNNING, child=name)
+        up.add_metric((name,), child.state == RUNNING)
         last_beat = heartbeats.last_beat(child.heartbeat_slot)
         if last_beat:
-            beats.add(last_beat + wall_clock_offset, child=name)
+            beats.add_metric((name,), last_beat + wall_clock_offset)
         for cause in sorted({*RESTART_CAUSES, *child.restarts}):
-            restarts.add(child.restarts.get(cause, 0), child=name, cause=cause)
+            restarts.add_metric((name, cause), child.restarts.get(cause, 0))
     yield from (up, beats, restarts)

@@ -1,7 +1,6 @@
-"""What an instance says that stands by: it is alive, whether it is ready to take over, and it has nothing to show.
+"""HTTP server of a standby instance: liveness, readiness to take over, and its version as the only metric.
 
-Whose devices these are says the instance that still runs. Scrapers find the version of this one, so that no target is
-down in a roll-out.
+The running instance reports the devices. The standby answers scrapes so that its target is not down during a roll-out.
 """
 
 import asyncio
@@ -11,28 +10,28 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-from devherd.amounts import duration
 from devherd.config.resolved import Config
 from devherd.exporter import exposition
 from devherd.exporter.encryption import Encryption
 from devherd.exporter.gate import Gate
-from devherd.exporter.http_message import Answer, Request
 from devherd.exporter.listener import Listener
 from devherd.exporter.metrics import build_info
+from devherd.exporter.server import Answer, Request
 from devherd.settings import UNIX
+from devherd.text import duration
 
 REMIND_SECONDS = 300.0
-"""Between two lines of the log: the one before is to end soon, or somebody has started a second one by mistake."""
+"""Time between two reminders in the log: a wait this long may mean that a second instance was started by mistake."""
 _TEND_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
 
 def serve(config: Config, why: str, announce: Callable[[], bool], *, is_ready: bool) -> None:
-    """Answer on the configuration's addresses until the process is killed. `why` is what is waited for.
+    """Serve on the configuration's TCP addresses until the process is killed. `why` is the reason for the wait.
 
-    `announce` is called until it returns True: for the status of the one that is waited for. One that is not ready
-    still rehearses.
+    `announce` is called until it returns True; it writes this standby to the run directory, for `devherd status`. If
+    `is_ready` is False, the rehearsal has not finished.
     """
     asyncio.run(_serve(config, why, announce, is_ready=is_ready))
 
@@ -49,7 +48,7 @@ async def _serve(config: Config, why: str, announce: Callable[[], bool], *, is_r
     since = reminded = time.monotonic()
     is_announced = False
     while True:
-        with contextlib.suppress(OSError):  # no room at present
+        with contextlib.suppress(OSError):  # the disk is full: tried again in the next round
             is_announced = is_announced or announce()
         encryption.tend()
         await listener.tend()
@@ -62,14 +61,15 @@ async def _serve(config: Config, why: str, announce: Callable[[], bool], *, is_r
 
 def standing_by(path: str, why: str, *, is_ready: bool = True) -> Answer:
     """The answer to a request for a path."""
-    said = f"standing by: {why}\n" if is_ready else f"not ready to take over: the rehearsal is not done; {why}\n"
+    state = f"standing by: {why}\n" if is_ready else f"not ready to take over: the rehearsal is not done; {why}\n"
     if path == "/metrics":
-        return Answer(HTTPStatus.OK, exposition.TEXT, exposition.text([build_info()]).encode())
+        writer = exposition.Writer(as_openmetrics=False)
+        return Answer(HTTPStatus.OK, writer.content_type, writer.page([build_info()]))
     if path == "/healthz":
         return _text(HTTPStatus.OK, "ok\n")
     if path == "/readyz" and is_ready:
-        return _text(HTTPStatus.OK, said)
-    return _text(HTTPStatus.SERVICE_UNAVAILABLE, said)
+        return _text(HTTPStatus.OK, state)
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE, state)
 
 
 def _text(status: HTTPStatus, body: str) -> Answer:

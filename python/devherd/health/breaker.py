@@ -14,7 +14,7 @@ from devherd.inventory import DeviceKey, Entry
 AT_ONCE_SECONDS = 10.0
 DOUBTED_SECONDS = 60.0
 FEWEST = 3
-"""Cards that a source has to condemn."""
+"""Minimum number of cards that a source must condemn to be doubted."""
 
 PRESENCE = frozenset(
     {
@@ -32,7 +32,7 @@ PRESENCE = frozenset(
         "unprogrammed",
     }
 )
-"""Reasons that say what is there, what answers, or what an operator wants.
+"""Reasons of presence, of missing answers and of operators, which are never doubted.
 
 Of a port that the kernel could not recover, everything below it is meant: most cards at once is what that looks like.
 GPUs that are linked are reset together.
@@ -40,7 +40,7 @@ GPUs that are linked are reset together.
 
 
 Card = tuple[str, ...]
-"""A vendor, and what its card is called."""
+"""Vendor and name of a card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Cards:
     """The physical cards of a node."""
 
     of: Mapping[DeviceKey, Card]
-    """By device."""
+    """The card of each device."""
     count: int
 
 
@@ -56,7 +56,7 @@ NO_CARDS = Cards({}, 0)
 
 
 def cards_of(known: Collection[DeviceKey]) -> Cards:
-    """The cards that these devices are on. Of entries of the inventory their facts tell more than their keys do."""
+    """The cards of these devices: from the facts of inventory entries, or from bare keys."""
     entries: Mapping[DeviceKey, Entry] = known if isinstance(known, Mapping) else {}
     of = {key: _physical(entries[key]) if key in entries else _named(key) for key in known}
     return Cards(of, len(set(of.values())))
@@ -75,7 +75,7 @@ def _physical(entry: Entry) -> Card:
 
 
 def _named(key: DeviceKey) -> Card:
-    """What is probed as one; a device without a card is one."""
+    """The card in a device's key; a device without a card is its own."""
     vendor, card, _ = key
     return (vendor, card) if card else key
 
@@ -86,9 +86,9 @@ def judge(
     monotonic: float,
     is_blind: Callable[[DeviceKey, str], bool],
 ) -> None:
-    """Mark what is doubted at this CLOCK_MONOTONIC second, on a node with these cards.
+    """Mark the findings that are doubted at this CLOCK_MONOTONIC second, on a node with these cards.
 
-    `is_blind`: whether a source cannot look at a device now. What it said meanwhile becomes no truer.
+    `is_blind`: True if a source cannot look at a device now. Its findings stay doubted for that long.
     """
     everything = (one for held in all_held.values() for one in held.values())
     if not any(one.is_doubted or one.doubted_until > monotonic or _is_fresh(one, monotonic) for one in everything):
@@ -107,7 +107,7 @@ def judge(
 
 
 def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], cards: Cards, monotonic: float) -> dict[str, float]:
-    """Sources that condemn too many cards at once or did so, and until when each is doubted."""
+    """The doubted sources, each with the CLOCK_MONOTONIC second until which it is doubted."""
     fresh: dict[str, set[Card]] = {}
     until: dict[str, float] = {}
     for key, held in condemning.items():
@@ -121,6 +121,6 @@ def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], cards: Cards, monot
 
 
 def _is_fresh(held: Held, monotonic: float) -> bool:
-    """Whether it has begun to count a moment ago."""
+    """True if it began to count in the last `AT_ONCE_SECONDS`."""
     is_new = monotonic - (held.since + held.meaning.after) < AT_ONCE_SECONDS
     return is_new and held.finding.reason not in PRESENCE

@@ -1,27 +1,39 @@
-"""From what sources see to what is held against each device: Unhealthy or a warning, since when, until when.
+"""From findings to verdicts: Unhealthy or a warning, since when, until when. Pure.
 
-Pure: findings and times come in, verdicts come out. A finding counts at once, or when it has stood for as long as its
-meaning wants. What stands while it is seen is taken back by a run of good looks, an event by what `clears.py` lists.
-Where a source cannot look, what it said stays as it was, until an operator takes it back. What error registers hold at
-the first look at a device is a warning: nobody knows since when, and the device may have worked with it.
+`health.rules` of the configuration may give a finding another meaning than the registry does.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from devherd.health import breaker, registry
-from devherd.health.clears import Evidence, Level, Quiet, Until
-from devherd.health.flapping import FLAPPING, Flapping, Record
-from devherd.health.held import Held, Place, bits_of, place_of
-from devherd.health.registry import FIRST_SIGHT_SOURCES, Action, Meaning
-from devherd.health.remembered import NOTHING, Remembered
-from devherd.health.seen import Now, Seen, Statement
-from devherd.health.stated import Stated, is_about
+from devherd._native import Evidence
+from devherd.config.resolved import facts_of, fits_any, selects
+from devherd.health import breaker
+from devherd.health.held import (
+    FLAPPING,
+    NOTHING,
+    Flapping,
+    Held,
+    Now,
+    Place,
+    Record,
+    Remembered,
+    Seen,
+    Stated,
+    Statement,
+    bits_of,
+    is_about,
+    place_of,
+)
 from devherd.inventory import DeviceKey
+from devherd.reasons import registry
+from devherd.reasons.registry import FIRST_SIGHT_SOURCES, Action, Meaning
 
 if TYPE_CHECKING:
     from devherd._native import Finding
+    from devherd.config.sections import HealthRule
+    from devherd.inventory import Entry, Inventory
 
 MeaningOf = Callable[[DeviceKey, "Finding"], Meaning]
 
@@ -29,24 +41,24 @@ _SHOWN_BY_ITS_END = {
     registry.GONE: (Evidence.READDED, Evidence.REBOUND),
     registry.DRIVER_UNBOUND: (Evidence.REBOUND,),
 }
-"""What it shows that a reason is not seen any more."""
+"""The evidence that the end of such a finding is: a device that is present again was added or bound again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier scanner left: all that it held and heard, and the boot in which it wrote that."""
+    """The state of the previous scanner, as it wrote it, and the boot in which it did."""
 
     held: Sequence[tuple[DeviceKey, Sequence[Held]]] = ()
     boot_id: str = ""
     stated: Sequence[tuple[DeviceKey, Statement, float]] = ()
     remembered: Remembered = NOTHING
-    """What else was seen."""
+    """Positions and counts of the sources."""
     flapping: Sequence[tuple[DeviceKey, Place, Record]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What comes of all that is held against a device; each sorted."""
+    """The findings that count against a device, as words; each sorted."""
 
     reasons: tuple[str, ...] = ()
     """Why it is Unhealthy; empty when it is Healthy."""
@@ -57,10 +69,10 @@ FINE = Verdict()
 
 
 class Policy:
-    """What is held against each device."""
+    """The findings held against each device."""
 
     def __init__(self, recover_after: int) -> None:
-        """`recover_after`: how many good looks in a row take back what stands while it is seen."""
+        """`recover_after`: the number of consecutive good looks that end a level finding."""
         self._held: dict[DeviceKey, dict[Place, Held]] = {}
         self.use(recover_after)
         self._stated = Stated()
@@ -71,7 +83,7 @@ class Policy:
         self._cards = breaker.NO_CARDS
         self._flapping = Flapping()
         self.raised: dict[tuple[str, str], int] = {}
-        """By source and reason: how often it was raised against a device since this began."""
+        """How often each source and reason was raised against a device since this process started."""
 
     def use(
         self,
@@ -81,10 +93,10 @@ class Policy:
         has_breaker: bool = True,
         damps: bool = True,
     ) -> None:
-        """Go by these terms from the next look on: what the configuration says.
+        """Apply the settings of the configuration from the next look on.
 
-        `has_breaker`: whether a source that condemns most devices at once is doubted. `damps`: whether what comes and
-        goes is held for longer.
+        `has_breaker`: a source that condemns most devices at once is doubted. `damps`: findings that come and go are
+        held for longer.
         """
         self.recover_after = recover_after
         self._meaning_of = meaning_of
@@ -97,15 +109,15 @@ class Policy:
                 one.damped *= damps
 
     def note(self, seen: Seen, now: Now) -> None:
-        """Hold what is seen from now on. What was not seen is no good look: it is a look between two periodic ones."""
-        self._hear(seen, now)
+        """Add findings between two periodic looks. A finding that is absent here does not count as a good look."""
+        self._apply_statements(seen, now)
         self._take_in(seen, now)
         self._judge(now)
 
     def observe(self, seen: Seen, now: Now) -> None:
-        """Take in a periodic look: what is seen is held, and what is not seen is one look nearer to its end."""
+        """Apply a periodic look: findings in it are held, and those absent from it are one look nearer to their end."""
         self.seen = seen
-        self._hear(seen, now)
+        self._apply_statements(seen, now)
         for key, held in list(self._held.items()):
             standing = {place_of(finding) for finding in seen.findings.get(key, ())}
             for place, one in list(held.items()):
@@ -124,27 +136,27 @@ class Policy:
     def _is_blind(self, key: DeviceKey, source: str) -> bool:
         return bool(self.seen.why_not_looked(key, source))
 
-    def _hear(self, seen: Seen, now: Now) -> None:
+    def _apply_statements(self, seen: Seen, now: Now) -> None:
         for key, statement, monotonic in seen.stated:
             self._state(key, statement, min(monotonic, now.monotonic), now)
 
     def _state(self, key: DeviceKey, statement: Statement, monotonic: float, now: Now) -> None:
-        """Take in a statement; what it ends of the device is taken back."""
+        """Note a statement and end the findings of the device that it ends."""
         if not self._stated.note(key, statement, monotonic):
             return
         for one in self._held.get(key, {}).values():
-            if statement.evidence is Evidence.OPERATOR and statement.reason in {"", one.finding.reason}:
+            if statement.evidence == Evidence.OPERATOR and statement.reason in {"", one.finding.reason}:
                 one.damped = 0.0
                 self._flapping.forget(key, one.place)
-            if monotonic > one.last_monotonic and is_about(statement, one.finding, one.meaning.clears):
+            if monotonic > one.last_monotonic and is_about(statement, one.finding, one.meaning):
                 one.is_taken_back = True
-                one.is_over |= statement.evidence is Evidence.OPERATOR or _was_held_long_enough(one, now)
+                one.is_over |= statement.evidence == Evidence.OPERATOR or _was_held_long_enough(one, now)
 
     def _ends(self, key: DeviceKey, held: Held, now: Now, *, is_seen: bool) -> bool:
-        """Whether a look leaves nothing of a finding to be remembered."""
+        """True if a finding need not be remembered after this look."""
         if self.seen.why_not_looked(key, held.finding.source):
             return not is_seen and self._is_given_up(key, held)
-        is_event = not isinstance(held.meaning.clears, Level)
+        is_event = held.meaning.is_event
         if held.is_waiting and (is_seen or is_event) and now.monotonic - held.since >= held.meaning.after:
             self._let_count(key, held, now.monotonic)
         if is_event:
@@ -160,17 +172,17 @@ class Policy:
         return held.is_waiting or has_recovered
 
     def _is_given_up(self, key: DeviceKey, held: Held) -> bool:
-        """Whether an operator has taken back what nobody can look at: what stands would end by good looks only."""
-        is_level = isinstance(held.meaning.clears, Level)
+        """True if an operator has cleared a finding whose source cannot look: without looks it would never end."""
+        is_level = not held.meaning.is_event
         return is_level and self._stated.is_cleared(key, held.finding.reason, held.last_monotonic)
 
     def _take_in(self, seen: Seen, now: Now) -> None:
         for key, findings in seen.findings.items():
             for finding in findings:
-                if isinstance(self._meaning_of(key, finding).clears, Level):
-                    self._stands(key, finding, now)
-                else:
+                if self._meaning_of(key, finding).is_event:
                     self._counted(key, finding, seen.last_at.get((key, finding), now.monotonic), now)
+                else:
+                    self._stands(key, finding, now)
         for event in seen.events:
             self._happened(event.key, event.finding, event.monotonic, event.times, now)
         for key in seen.not_looked:
@@ -187,7 +199,7 @@ class Policy:
         held.renew(finding, now)
 
     def _counted(self, key: DeviceKey, finding: "Finding", monotonic: float, now: Now) -> None:
-        """Take in an event that its source counts; one that has been started again counts from one."""
+        """Apply an event that its source counts; a restarted source counts from one."""
         before = self._held.get(key, {}).get(place_of(finding))
         known = before.seen_count if before else 0
         if before is not None and finding.count == known:
@@ -199,11 +211,10 @@ class Policy:
             held.seen_count = finding.count
 
     def _happened(self, key: DeviceKey, finding: "Finding", monotonic: float, times: int, now: Now) -> None:
-        """Take in an event of that second, unless it is read so late that it is over."""
+        """Apply an event of that CLOCK_MONOTONIC second, unless something later has ended it already."""
         monotonic = min(monotonic, now.monotonic)
-        clears = self._meaning_of(key, finding).clears
-        is_past = isinstance(clears, Quiet) and now.monotonic - monotonic >= clears.seconds
-        if is_past or self._stated.ends(key, finding, clears, monotonic):
+        meaning = self._meaning_of(key, finding)
+        if _is_quiet(meaning, monotonic, now) or self._stated.ends(key, finding, meaning, monotonic):
             return
         held = self._held.get(key, {}).get(place_of(finding))
         if held is None or held.is_over:
@@ -236,40 +247,40 @@ class Policy:
         self.raised[word] = self.raised.get(word, 0) + times
 
     def _may_be_old(self, key: DeviceKey, finding: "Finding", meaning: Meaning) -> bool:
-        """Whether it is from before the first look: it has bits set, and nobody knows of a time when it had not."""
+        """True if bits were set before the first look at the device, so that their age is unknown."""
         is_first = (key, finding.source) not in self._known
         return meaning.only_when_new and is_first and bits_of(finding.value) is not None
 
     def verdict(self, key: DeviceKey) -> Verdict:
-        """What comes of all that is held against a device."""
+        """The verdict on a device."""
         held = self._held.get(key)
         return _verdict(held.values()) if held else FINE
 
     def verdicts(self) -> dict[DeviceKey, Verdict]:
-        """Every device that is Unhealthy or warned of, with its verdict."""
+        """The verdict on each device that is Unhealthy or has a warning."""
         verdicts = ((key, _verdict(held.values())) for key, held in self._held.items())
         return {key: verdict for key, verdict in verdicts if verdict != FINE}
 
     def all_held(self) -> Iterator[tuple[DeviceKey, list[Held]]]:
-        """Every device that something is held against, with all that is: by device, then by reason and source."""
+        """All held findings of each device: sorted by device, then by reason and source."""
         for key in sorted(self._held):
             yield key, sorted(self._held[key].values(), key=_order)
 
     def held_against(self, key: DeviceKey) -> list[Held]:
-        """What is held against one device, sorted by reason and source."""
+        """All held findings of one device, sorted by reason and source."""
         return sorted(self._held.get(key, {}).values(), key=_order)
 
     @property
     def stated_version(self) -> int:
-        """Equal for as long as `all_stated` answers the same."""
+        """Changes whenever `all_stated` does."""
         return self._stated.version
 
     def all_stated(self) -> Iterator[tuple[DeviceKey, Statement, float]]:
-        """What was stated about devices, and when last: sorted."""
+        """The statements about devices, each with its latest CLOCK_MONOTONIC second: sorted."""
         return self._stated.everything()
 
     def all_flapping(self) -> Iterator[tuple[DeviceKey, Place, Record]]:
-        """What was raised against devices lately: sorted."""
+        """The findings raised against devices within the flapping window: sorted."""
         return self._flapping.everything()
 
     def forget_all_but(self, known: Collection[DeviceKey], now: Now) -> None:
@@ -282,9 +293,7 @@ class Policy:
             held = self._held[key]
             if any(one.finding.reason == registry.GONE for one in held.values()):
                 self._state(key, Statement(Evidence.READDED), now.monotonic, now)
-            self._held[key] = {
-                place: one for place, one in held.items() if one.counts and not isinstance(one.meaning.clears, Level)
-            }
+            self._held[key] = {place: one for place, one in held.items() if one.counts and one.meaning.is_event}
         self._held = {key: held for key, held in self._held.items() if held}
         self._stated.forget_all_but({*known, *self._held})
         self._known = {(key, source) for key, source in self._known if key in known}
@@ -315,9 +324,13 @@ class Policy:
         self._judge(now)
 
 
+def _is_quiet(meaning: Meaning, last_monotonic: float, now: Now) -> bool:
+    """True if the event's quiet time has passed; never true of a finding that time does not end."""
+    return meaning.quiet_seconds is not None and now.monotonic - last_monotonic >= meaning.quiet_seconds
+
+
 def _event_ends(held: Held, now: Now, *, is_seen: bool) -> bool:
-    clears = held.meaning.clears
-    held.is_taken_back |= isinstance(clears, Quiet) and now.monotonic - held.last_monotonic >= clears.seconds
+    held.is_taken_back |= _is_quiet(held.meaning, held.last_monotonic, now)
     held.is_over |= held.is_taken_back and _was_held_long_enough(held, now)
     if not is_seen:
         held.seen_count = 0  # the source does not count it, or has been started again: whatever it counts next is new
@@ -329,10 +342,10 @@ def _was_held_long_enough(held: Held, now: Now) -> bool:
 
 
 def _outlives_a_boot(held: Held) -> bool:
-    clears = held.meaning.clears
-    if isinstance(clears, Level):
-        return not held.meaning.only_when_new
-    is_ended_by_it = isinstance(clears, Quiet) or (isinstance(clears, Until) and Evidence.REBOOTED in clears.evidence)
+    meaning = held.meaning
+    if not meaning.is_event:
+        return not meaning.only_when_new
+    is_ended_by_it = meaning.clears == "quiet" or Evidence.REBOOTED in meaning.evidence
     return held.counts and not is_ended_by_it
 
 
@@ -348,3 +361,42 @@ def _verdict(held: Iterable[Held]) -> Verdict:
 
 def _order(held: Held) -> tuple[str, str, str, str]:
     return held.finding.reason, held.finding.source, held.finding.file, held.finding.value
+
+
+class Rules:
+    """The rules of the configuration, of which the first that matches decides, and the devices they apply to."""
+
+    def __init__(self, rules: Sequence["HealthRule"], inventory: "Inventory") -> None:
+        self._rules = rules
+        self._inventory = inventory
+
+    def meaning_of(self, key: "DeviceKey", finding: "Finding") -> Meaning:
+        """The meaning of a finding for a device. Raises KeyError for an unknown reason."""
+        meaning = registry.meaning_of(finding)
+        for number, rule in enumerate(self._rules):
+            if _is_about(rule, finding) and _means(rule, self._inventory.entries, key):
+                return _changed(meaning, rule, rule.name or f"health.rules[{number}]")
+        return meaning
+
+
+def _is_about(rule: "HealthRule", finding: "Finding") -> bool:
+    matched = ((finding.source, rule.source), (finding.reason, rule.reason), (finding.value, rule.value))
+    return all(not globs or fits_any(word, globs) for word, globs in matched)
+
+
+def _means(rule: "HealthRule", entries: Mapping["DeviceKey", "Entry"], key: "DeviceKey") -> bool:
+    """A rule that selects devices matches none that is unknown."""
+    if not (rule.match.facts or rule.match.exclude):
+        return True
+    return key in entries and selects(rule.match, facts_of(entries[key]))
+
+
+def _changed(meaning: Meaning, rule: "HealthRule", name: str) -> Meaning:
+    return replace(
+        meaning,
+        action=rule.action or meaning.action,
+        after=meaning.after if rule.after is None else rule.after,
+        hold=meaning.hold if rule.hold is None else rule.hold,
+        only_when_new=meaning.only_when_new and rule.action is None,
+        rule=name,
+    )

@@ -1,13 +1,12 @@
 """Configurations of the plugins that devherd replaces, translated into devherd's own.
 
-`source` finds out what a text is (a configuration, a list of flags, a manifest with either, the values of a chart),
-`manifest` takes Kubernetes objects apart, `invocation` and `go_flags` read command lines as the plugins do, and one
-file a plugin translates: `nvidia`, `generic`, `intel`, `amd`, `xilinx`, `rdma_shared`, `sriov`. `given` knows which
-settings nobody has taken.
+`source` is the entry: it finds out what a text is (a configuration, a list of flags, a manifest with either, the values
+of a chart) and whose. `manifest` takes Kubernetes objects apart, `plugin` describes a plugin and how it is started,
+`imported` reads flags as Go does and records which settings were translated. The other files translate the plugins:
+`nvidia` (with `nvidia_file` and `nvidia_operator`), `generic`, `intel`, `amd` (with Xilinx), `rdma`.
 """
 
 from devherd.importers.imported import Imported
-from devherd.importers.plugins import PLUGINS
-from devherd.importers.source import import_text
+from devherd.importers.source import PLUGINS, import_text
 
 __all__ = ["PLUGINS", "Imported", "import_text"]

@@ -1,29 +1,31 @@
-"""AMD's plugin: its flags, the DeviceConfig from which AMD's GPU operator makes them, and the chart of the plugin.
-
-The chart, `helm/amd-gpu` of ROCm/k8s-device-plugin, starts the plugin without flags, whatever its values.
-"""
+"""AMD's plugins: the GPU plugin with its DeviceConfig and chart, and the plugin for Xilinx FPGAs."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from devherd.importers.given import Given
-from devherd.importers.go_flags import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, flags
-from devherd.importers.imported import LABELS, Imported
-from devherd.importers.invocation import Invocation
+from devherd.importers.imported import LABELS, LOG_FLAGS, LOG_REASON, LOG_SWITCHES, Given, Imported, flags
 from devherd.importers.manifest import section
-from devherd.importers.plugin import Chart, File, Plugin
+from devherd.importers.plugin import Chart, File, Invocation, Plugin
 
 _FLAGS = frozenset({"pulse", "resource_naming_strategy", "driver_type"}) | LOG_FLAGS
 _REASONS = {f"-{name}": LOG_REASON for name in LOG_FLAGS} | {"-pulse": "health is always polled, each `health.poll`"}
 _EXPORTER = (
-    "health by AMD's metrics exporter, which -pulse switched on, is asked where its socket is: in Kubernetes, add the"
-    " component amd-exporter"
+    "-pulse enabled health from AMD's metrics exporter: devherd reads it where the exporter's socket exists; in"
+    " Kubernetes, add the component amd-exporter"
 )
 
 
 _OF_THE_CHART = frozenset({"dp", "lbl", "labeller", "nfd", "node_selector_enabled", "node_selector"})
 _OF_KUBERNETES = frozenset({"imagePullSecrets", "securityContext", "tolerations", "nameOverride", "fullnameOverride"})
+_XILINX_VARIABLES = frozenset({"U30NameConvention", "U30AllocUnit", "DeviceNameCustomize", "VirtualDev", "VirtualNum"})
+_VIRTUAL = "such a device gives every card of the node to a pod; see `sharing` of a rule"
+_XILINX_REASONS = {
+    "-log-level": LOG_REASON,
+    "DeviceNameCustomize": "names are those of `name` in a rule, for each entry of NameCustomize.json",
+    "VirtualDev": _VIRTUAL,
+    "VirtualNum": _VIRTUAL,
+}
 
 
 def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - no file
@@ -34,7 +36,7 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
         options["naming"] = naming
     if driver_type := given.take("-driver_type"):
         options["driver_type"] = driver_type.replace("-", "_")
-    imported.say("vendors.amd", options)
+    imported.put("vendors.amd", options)
     left = list(given.left())
     imported.note_left_out(left, _REASONS, "it has no counterpart")
     if "-pulse" in left:
@@ -43,7 +45,7 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
 
 
 def _started_for(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
-    """What the operator starts for a DeviceConfig: `SetDevicePluginAsDesired` of ROCm/gpu-operator."""
+    """What the operator starts for a DeviceConfig, as `SetDevicePluginAsDesired` of ROCm/gpu-operator does."""
     spec = section(item, "spec")
     plugin, driver = section(spec, "devicePlugin"), section(spec, "driver")
     arguments = dict(section(plugin, "devicePluginArguments"))
@@ -81,4 +83,31 @@ AMD = Plugin(
     _FLAGS,
     kinds={"amd.com/DeviceConfig": _started_for},
     charts=(Chart("amd-gpu", _is_values, _started_by_chart),),
+)
+
+
+def _translate_xilinx(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - no file
+    imported = Imported("xilinx")
+    words = {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, (), {"log-level"}).items()}
+    variables = {name: value for name, value in invocation.variables().items() if name in _XILINX_VARIABLES}
+    given = Given({**words, **variables})
+    options = {}
+    # The plugin ignores case, and reads any other text as its default.
+    if given.take("U30NameConvention", "").lower() == "exactname":
+        options["u30_name_convention"] = "exact_name"
+    if given.take("U30AllocUnit", "").lower() == "device":
+        options["u30_alloc_unit"] = "device"
+    if given.take("DeviceNameCustomize", "").lower() == "true":
+        imported.note(f"DeviceNameCustomize is left out: {_XILINX_REASONS['DeviceNameCustomize']}")
+    imported.put("vendors.xilinx_fpga", options)
+    imported.note_left_out(given.left(), _XILINX_REASONS, "it has no counterpart")
+    return imported
+
+
+XILINX = Plugin(
+    "xilinx",
+    lambda name: "xilinx" in name and "plugin" in name,
+    _translate_xilinx,
+    frozenset({"log-level"}),
+    _XILINX_VARIABLES,
 )

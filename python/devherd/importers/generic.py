@@ -1,4 +1,4 @@
-"""generic-device-plugin: its file and its flags have the same keys; environment variables stand behind both."""
+"""generic-device-plugin: its file, flags and environment variables have the same keys; flags win, then the file."""
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -7,16 +7,13 @@ from typing import Any
 import yaml
 
 from devherd.errors import UsageError
-from devherd.importers.given import Given
-from devherd.importers.go_flags import flags
-from devherd.importers.imported import Imported
-from devherd.importers.invocation import Invocation
-from devherd.importers.plugin import Plugin
+from devherd.importers.imported import Given, Imported, flags
+from devherd.importers.plugin import Invocation, Plugin
 
 _FLAGS = frozenset({"config", "device", "domain", "listen", "log-level", "plugin-directory", "version"})
 _DOMAIN = "devic.es"
 _DOMAIN_BEFORE = (0, 2)
-"""Releases before it have `squat.ai`."""
+"""Releases before this one use `squat.ai`."""
 _VARIABLES = {name.upper().replace("-", "_"): name for name in ("domain", "listen", "log-level", "plugin-directory")}
 _LOG_LEVELS = {"all": "debug", "debug": "debug", "info": "info", "warn": "warning", "error": "error", "none": "error"}
 _REASONS = {"version": "it only prints the plugin's version"}
@@ -68,14 +65,14 @@ def _device(text: str) -> Any:
 
 
 def _named(device: Any, domain: str) -> Any:
-    """The device under its full resource name; what is not a device is left for the configuration's own check."""
+    """The device under its full resource name; anything else is left to the check of the configuration."""
     if not isinstance(device, dict) or "name" not in device:
         return device
     return {**device, "name": f"{domain}/{str(device['name']).strip()}"}
 
 
 def _address(listen: str) -> str:
-    """Go listens on all addresses when none is given."""
+    """The address with a host: Go listens on all addresses without one."""
     return f"0.0.0.0{listen}" if listen.startswith(":") else listen
 
 

@@ -1,4 +1,4 @@
-"""Intel's plugins for FPGAs and GPUs: flags, the operator's objects that stand for them, the chart of such an object.
+"""Intel's plugins for FPGAs and GPUs: flags, the operator's custom resources, and the chart of the GPU one.
 
 The chart is `charts/gpu-device-plugin` of intel/helm-charts.
 """
@@ -6,12 +6,9 @@ The chart is `charts/gpu-device-plugin` of intel/helm-charts.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from devherd.importers.given import Given
-from devherd.importers.go_flags import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, flags, number, truth
-from devherd.importers.imported import Imported
-from devherd.importers.invocation import Invocation
+from devherd.importers.imported import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, Given, Imported, flags, number, truth
 from devherd.importers.manifest import section
-from devherd.importers.plugin import Chart, File, Plugin
+from devherd.importers.plugin import Chart, File, Invocation, Plugin
 
 _HEALTH = "health is read from sysfs, without a sidecar; temperature limits are the card's own"
 _ANNOTATION = (
@@ -40,14 +37,19 @@ _GPU_FLAGS = (
 )
 _OF_THE_PODS = frozenset({"image", "initImage", "nodeSelector", "tolerations"})
 _SPLIT_BEFORE = (0, 36)
-"""Releases before it always had a monitoring resource for each driver, and no `-monitoring-mode`."""
+"""Releases before this one always have a monitoring resource for each driver, and no `-monitoring-mode`."""
+
+_AS_IN_THE_OBJECT = frozenset(
+    {"sharedDevNum", "enableMonitoring", "monitoringMode", "bypathMode", "allowIDs", "denyIDs"}
+)
+_OF_THE_CHART = frozenset({"name", "annotations", "nodeFeatureRule", "logLevel"}) | _OF_THE_PODS
 
 
 def _fpga(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - no file
     imported = Imported("intel-fpga")
     given = _given(invocation, LOG_SWITCHES, _FPGA_FLAGS)
     mode = given.take("-mode", "af")
-    imported.say("vendors.intel_fpga", {"mode": mode} if mode != "af" else {})
+    imported.put("vendors.intel_fpga", {"mode": mode} if mode != "af" else {})
     imported.note_left_out(given.left(), _REASONS, "it has no counterpart")
     return imported
 
@@ -66,9 +68,9 @@ def _gpu(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored
     for flag, option in (("-allow-ids", "allow_ids"), ("-deny-ids", "deny_ids")):
         if ids := [each.strip().lower() for each in given.take(flag, "").split(",") if each.strip()]:
             options[option] = ids
-    imported.say("vendors.intel_gpu", options)
+    imported.put("vendors.intel_gpu", options)
     if endpoint := given.take("-xpumd-endpoint"):
-        imported.say("health", {"xpumd": str(endpoint).removeprefix("unix://")})
+        imported.put("health", {"xpumd": str(endpoint).removeprefix("unix://")})
         imported.note(
             "what xpumd calls critical or failed is Unhealthy, a warning warns; in Kubernetes, add the component xpumd"
         )
@@ -81,7 +83,7 @@ def _gpu(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored
 
 
 def _monitoring(invocation: Invocation, given: Given, imported: Imported) -> str | None:
-    """Which monitoring resources there are; the release decides where no flag does."""
+    """The kind of monitoring resources; without a flag, the release decides."""
     mode: str | None = given.take("-monitoring-mode")
     if not truth(given.take("-enable-monitoring", "false"), "-enable-monitoring"):
         if mode:
@@ -99,14 +101,14 @@ def _monitoring(invocation: Invocation, given: Given, imported: Imported) -> str
 
 
 def _given(invocation: Invocation, switches: frozenset[str], known: frozenset[str]) -> Given:
-    """Flags by their last value, as Go has it, and the variable that stands for one."""
+    """Flags with their last value, as in Go, and NODE_NAME, the variable of a flag."""
     given = {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, switches, known).items()}
     variables = {name: name for name in ("NODE_NAME",) if name in invocation.environment and "mode" in known}
     return Given(given | variables)
 
 
 def _started_by(flag_names: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Iterator[Invocation | File]]:
-    """What Intel's operator starts for an object: a flag for each key of its `spec`."""
+    """How Intel's operator starts a plugin for an object: with a flag for each key of its `spec`."""
 
     def start(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
         spec = item.get("spec") or {}
@@ -136,10 +138,6 @@ _gpu_object = _started_by(
         "logLevel": "v",
     }
 )
-_AS_IN_THE_OBJECT = frozenset(
-    {"sharedDevNum", "enableMonitoring", "monitoringMode", "bypathMode", "allowIDs", "denyIDs"}
-)
-_OF_THE_CHART = frozenset({"name", "annotations", "nodeFeatureRule", "logLevel"}) | _OF_THE_PODS
 
 
 def _is_values(content: Mapping[str, Any]) -> bool:
@@ -148,7 +146,7 @@ def _is_values(content: Mapping[str, Any]) -> bool:
 
 
 def _started_by_chart(values: Mapping[str, Any]) -> Iterator[Invocation | File]:
-    """What the operator starts for the chart's object; the chart has monitoring on unless its values say otherwise."""
+    """What the operator starts for the chart's object; the chart's default is monitoring on."""
     spec = {"enableMonitoring": True} | {key: values[key] for key in values if key in _AS_IN_THE_OBJECT | {"logLevel"}}
     if tag := section(values, "image").get("tag"):
         spec["image"] = f"intel/intel-gpu-plugin:{tag}"

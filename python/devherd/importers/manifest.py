@@ -5,8 +5,7 @@ from typing import Any
 
 import yaml
 
-from devherd.importers.invocation import Invocation, without_shell
-from devherd.importers.plugin import File
+from devherd.importers.plugin import File, Invocation, without_shell
 
 
 def is_manifest(document: Any) -> bool:
@@ -15,7 +14,7 @@ def is_manifest(document: Any) -> bool:
 
 
 def objects(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Every object of a manifest: itself, or those of a list."""
+    """Every object of a manifest: the manifest itself, or the objects of a list."""
     if "items" not in document:
         yield document
     for item in _list(document.get("items")):
@@ -24,7 +23,7 @@ def objects(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def kind_of(item: Mapping[str, Any]) -> str:
-    """The kind of an object with its group, without the group's version: `apps/DaemonSet`."""
+    """The kind of an object with its API group, without version: `apps/DaemonSet`."""
     return f"{str(item['apiVersion']).partition('/')[0]}/{item['kind']}"
 
 
@@ -61,7 +60,7 @@ def invocation(container: Mapping[str, Any], workload: str = "") -> Invocation:
 
 
 def is_kustomization(document: Any) -> bool:
-    """Whether it is kustomize's own file, which need not say its kind."""
+    """Whether it is a kustomization file, in which `kind` is optional."""
     if not isinstance(document, Mapping):
         return False
     lists = {key for key in ("resources", "patches", "components", "bases") if isinstance(document.get(key), list)}
@@ -69,7 +68,7 @@ def is_kustomization(document: Any) -> bool:
 
 
 def is_patch(document: Any) -> bool:
-    """Whether it is a list of changes after RFC 6902, as kustomize's overlays have them."""
+    """Whether it is a JSON patch (RFC 6902), as kustomize's overlays have."""
     return (
         isinstance(document, list)
         and bool(document)
@@ -78,7 +77,7 @@ def is_patch(document: Any) -> bool:
 
 
 def patched(document: list[Mapping[str, Any]]) -> Iterator[Invocation]:
-    """The containers and arguments that a list of changes brings, one for each container that it changes."""
+    """The containers and arguments that a JSON patch adds: one invocation for each container that it changes."""
     words: dict[str, list[str]] = {}
     for change in document:
         container, is_arguments, _ = str(change["path"]).partition("/args")
@@ -92,7 +91,7 @@ def patched(document: list[Mapping[str, Any]]) -> Iterator[Invocation]:
 
 
 def section(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A mapping inside of another; empty where there is none."""
+    """A mapping inside another; empty if absent."""
     return _dict(content.get(key))
 
 

@@ -1,27 +1,33 @@
-"""The sections of NVIDIA's file that name and share devices, and what of them the plugin reads and then ignores."""
+"""Sections of NVIDIA's file that name and share devices, as devherd's rules."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from devherd.config.problem import key_path
-from devherd.config.words import problems_of
+from devherd.config.checks import problems_of
+from devherd.config.errors import key_path
 from devherd.errors import UsageError
-from devherd.importers.given import not_keys
-from devherd.importers.imported import Imported
+from devherd.importers.imported import Imported, not_keys
 
 _IGNORED = "the plugin ignores it; --with-ignored gives it its effect"
+_PREFIX = "nvidia.com/"
+_GPU = "nvidia.com/gpu"
+_Rule = dict[str, Any]
+_DAEMON = (
+    "the MPS control daemon goes with the plugin's DaemonSets, and no share is Healthy without it: see"
+    " deploy/vendors.md, Switching from NVIDIA's plugin"
+)
 
 
 class Part(BaseModel):
-    """Any of them. Unknown keys are kept, to be named: the plugin ignores them."""
+    """A section or a part of one. Unknown keys are kept for the report; the plugin ignores them."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Named(Part):
-    """A pattern of products or MIG profiles, and the name that they get."""
+    """A pattern of products or MIG profiles, and their resource name."""
 
     pattern: str
     name: str
@@ -44,7 +50,7 @@ class Shared(Part):
 
 
 class Strategy(Part):
-    """What is shared in one way."""
+    """The resources that are shared in one way."""
 
     rename_by_default: bool = Field(False, alias="renameByDefault")
     fail_requests_greater_than_one: bool | None = Field(None, alias="failRequestsGreaterThanOne")
@@ -62,7 +68,7 @@ Section = TypeVar("Section", bound=Part)
 
 
 def read(kind: type[Section], name: str, content: Any) -> Section:
-    """The section of this kind; an absent one has its defaults. Raises UsageError with the key that is wrong."""
+    """The section of this kind, with defaults for absent keys. Raises UsageError with the key that is wrong."""
     if not isinstance(content, Mapping):
         raise not_keys(name, content)
     try:
@@ -73,7 +79,7 @@ def read(kind: type[Section], name: str, content: Any) -> Section:
 
 
 def unknown(part: Part, name: str) -> Iterator[str]:
-    """The names of the keys in it that the plugin does not know."""
+    """The full names of the keys that the plugin does not know."""
     for key in part.model_extra or {}:
         yield f"{name}.{key}"
     for key, field in type(part).model_fields.items():
@@ -84,7 +90,7 @@ def unknown(part: Part, name: str) -> Iterator[str]:
 
 
 def without_ignored(resources: Resources, sharing: Sharing, imported: Imported) -> tuple[Resources, Sharing]:
-    """What the plugin makes of both sections (`DisableResourceNamingInConfig`); each loss is noted."""
+    """Both sections without what the plugin ignores (its `DisableResourceNamingInConfig`); a note for each loss."""
     for key in ("gpus", "mig"):
         if getattr(resources, key):
             imported.note(f"resources.{key} is left out: {_IGNORED}")
@@ -106,3 +112,89 @@ def _without_names(strategy: Strategy | None, name: str, imported: Imported) -> 
             imported.note(f"sharing.{name}.resources.{key} is left out: {_IGNORED}")
     plain = [each.model_copy(update={"rename": None, "devices": "all"}) for each in strategy.resources]
     return strategy.model_copy(update={"resources": plain})
+
+
+def rules(resources: Resources, sharing: Sharing, imported: Imported) -> list[_Rule]:
+    """The rules in the order of evaluation: shared devices before the rest of their resource."""
+    naming = list(_naming(resources))
+    strategy, section = _strategy(sharing, imported)
+    made = []
+    for shared in section.resources:
+        of_this = list(_shared(shared, section, strategy, naming, imported))
+        if not of_this:
+            imported.note(f"the sharing of {_full(shared.name)} is left out: no device comes to that name")
+        made += of_this
+    return made + naming
+
+
+def _naming(resources: Resources) -> Iterator[_Rule]:
+    """Rules that name devices by product or MIG profile; GPUs that only `*` matches keep their default name."""
+    for entries, fact in ((resources.gpus, "model"), (resources.mig, "mig_profile")):
+        for entry in entries:
+            if (fact, entry.pattern, _full(entry.name)) == ("model", "*", _GPU):
+                break
+            match: _Rule = {"vendor": "nvidia", fact: entry.pattern}
+            if fact == "model":  # the plugin's patterns of products see whole GPUs only
+                match["exclude"] = [{"mig_profile": "*"}]
+            yield {"match": match, "name": _full(entry.name)}
+
+
+def _strategy(sharing: Sharing, imported: Imported) -> tuple[str, Strategy]:
+    """The name and section of the strategy in use: MPS if it shares any resource, as in the plugin."""
+    if sharing.mps and sharing.mps.resources:
+        if sharing.time_slicing and sharing.time_slicing.resources:
+            imported.note("sharing.timeSlicing is left out: MPS sharing wins over it")
+        imported.note(_DAEMON)
+        return "mps", sharing.mps
+    return "time_slicing", sharing.time_slicing or Strategy.model_validate({})
+
+
+def _shared(
+    shared: Shared, section: Strategy, strategy: str, naming: list[_Rule], imported: Imported
+) -> Iterator[_Rule]:
+    name = _full(shared.name)
+    sharing: dict[str, Any] = {"replicas": shared.replicas}
+    rename = shared.rename or (f"{name}.shared" if section.rename_by_default else None)
+    if rename:
+        sharing["rename"] = _full(rename)
+    fails = section.fail_requests_greater_than_one
+    if fails is not None and fails != (strategy == "mps"):
+        sharing["fail_requests_greater_than_one"] = fails
+    if strategy == "mps":
+        sharing["strategy"] = "mps"
+    for devices in _devices(shared.devices, imported):
+        for rule in _coming_to(name, naming):
+            yield {**rule, "match": rule["match"] | devices, "sharing": dict(sharing)}
+
+
+def _coming_to(name: str, naming: list[_Rule]) -> Iterator[_Rule]:
+    """Rules for the devices of a resource name: those of each naming rule, and those with this default name."""
+    yield from (rule for rule in naming if rule["name"] == name)
+    named = [
+        {fact: pattern for fact, pattern in rule["match"].items() if fact in {"model", "mig_profile"}}
+        for rule in naming
+    ]
+    if name == _GPU or name.startswith(f"{_PREFIX}mig-"):
+        match: dict[str, Any] = {"vendor": "nvidia", "resource_name": name}
+        yield {"match": match | ({"exclude": named} if named else {})}
+
+
+def _devices(devices: str | int | list[int | str], imported: Imported) -> Iterator[dict[str, Any]]:
+    """Further facts to match: a set for each kind of name in the list."""
+    if isinstance(devices, str):
+        yield {}
+    elif isinstance(devices, int):
+        imported.note(f"the first {devices} devices are those of the lowest index")
+        yield {"index": [str(index) for index in range(devices)]}
+    else:
+        names = [str(device) for device in devices]
+        by_fact = {
+            "id": [name for name in names if name.startswith(("GPU-", "MIG-"))],
+            "mig_index": [name for name in names if ":" in name and not name.startswith("MIG-")],
+            "index": [name for name in names if name.isdecimal()],
+        }
+        yield from ({fact: listed} for fact, listed in by_fact.items() if listed)
+
+
+def _full(name: str) -> str:
+    return name if "/" in name else f"{_PREFIX}{name}"

@@ -1,37 +1,121 @@
-"""NVIDIA's GPU operator: what it makes of a ClusterPolicy, or of its chart's values, for the device plugin.
-
-`TransformDevicePlugin` in the operator's `controllers/object_controls.go`, and its manifests of `state-device-plugin`.
-"""
+"""NVIDIA's charts: the GPU operator's ClusterPolicy and values, and the values of the plugin's own chart."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from devherd.importers.given import listed
-from devherd.importers.invocation import Invocation
-from devherd.importers.manifest import section
-from devherd.importers.nvidia_chart import files_of, text
-from devherd.importers.plugin import File
+import yaml
 
+from devherd.config import yaml_file
+from devherd.config.yaml_file import fault_of
+from devherd.errors import UsageError
+from devherd.importers.imported import Given, listed, not_keys
+from devherd.importers.manifest import section
+from devherd.importers.plugin import File, Invocation
+
+_VARIABLES = {
+    "migStrategy": "MIG_STRATEGY",
+    "failOnInitError": "FAIL_ON_INIT_ERROR",
+    "compatWithCPUManager": "PASS_DEVICE_SPECS",
+    "deviceListStrategy": "DEVICE_LIST_STRATEGY",
+    "deviceIDStrategy": "DEVICE_ID_STRATEGY",
+    "nvidiaDriverRoot": "NVIDIA_DRIVER_ROOT",
+    "nvidiaDevRoot": "NVIDIA_DEV_ROOT",
+    "gdrcopyEnabled": "GDRCOPY_ENABLED",
+    "gdsEnabled": "GDS_ENABLED",
+    "mofedEnabled": "MOFED_ENABLED",
+    "deviceDiscoveryStrategy": "DEVICE_DISCOVERY_STRATEGY",
+}
+_OF_KUBERNETES = frozenset(
+    {"nameOverride", "fullnameOverride", "namespaceOverride", "selectorLabelsOverride", "allowDefaultNamespace"}
+    | {"imagePullSecrets", "image", "updateStrategy", "podAnnotations", "podSecurityContext", "securityContext"}
+    | {"resources", "nodeSelector", "affinity", "tolerations", "priorityClassName", "runtimeClassName"}
+)
+"""Settings of the plugin's pods: devherd's own manifests have their counterparts."""
+_OTHERS = frozenset({"config", "devicePlugin", "gfd", "nfd", "mps", "cdi"})
 _OWN_SECTIONS = frozenset({"driver", "toolkit", "mig", "dcgmExporter", "dcgm", "migManager", "operator", "validator"})
 _OF_THE_PLUGIN = frozenset({"enabled", "args", "env", "config", "mps", "repository", "image", "version"})
 _DRIVER_DIRECTORY = "/run/nvidia/driver"
 _TOOLKIT_DIRECTORY = "/usr/local/nvidia"
 
 
-def is_values(content: Mapping[str, Any]) -> bool:
-    """Whether a mapping has values of the operator's chart; that of the plugin has a `devicePlugin` with less in it."""
+def is_chart_values(content: Mapping[str, Any]) -> bool:
+    """Whether a mapping has values of the plugin's chart, and nothing else."""
+    ours = _VARIABLES.keys() | _OTHERS
+    return bool(content.keys() & ours) and content.keys() <= ours | _OF_KUBERNETES
+
+
+def from_chart_values(content: Mapping[str, Any]) -> Iterator[Invocation | File]:
+    """The container that the plugin's chart creates, and the files of its ConfigMap."""
+    given = Given(content)
+    environment: dict[str, str | None] = {
+        variable: text(value) for key, variable in _VARIABLES.items() if (value := given.take(key)) is not None
+    }
+    mps_root, cdi = given.section("mps").take("root"), given.section("cdi")
+    more = {"MPS_ROOT": mps_root} | {
+        "NVIDIA_CDI_HOOK_PATH": cdi.take("nvidiaHookPath"),
+        "CDI_FEATURE_FLAGS": cdi.take("featureFlags"),
+    }
+    config = given.section("config")
+    files = list(files_of("config.map", config.take("map")))
+    if files or config.take("name"):
+        environment["CONFIG_FILE"] = "/config/config.yaml"
+    notes = []
+    if default := config.take("default"):
+        notes.append(f"config.default is left out: `devherd run --configs DIR --config-default {default}` has it")
+    config.take("fallbackStrategies")
+    given.section("devicePlugin").take("enabled")
+    if left := ", ".join(given.left()):
+        notes.append(f"{left} left out: settings of the plugin's pods; see devherd's own manifests")
+    variables = environment | {name: str(value) for name, value in more.items() if value}
+    yield Invocation(environment=variables, notes=tuple(notes))
+    yield from files
+
+
+def files_of(key: str, configurations: Any) -> Iterator[File]:
+    """The files of a mapping of configurations by name, which the values have at `key`.
+
+    Raises UsageError for one that is not a mapping.
+    """
+    if configurations is None:
+        return
+    if not isinstance(configurations, Mapping):
+        raise not_keys(key, configurations)
+    for name, written in configurations.items():
+        content = _parsed(f"{key}.{name}", written) if isinstance(written, str) else written
+        if not isinstance(content, Mapping):
+            raise not_keys(f"{key}.{name}", content)
+        yield File(content, str(name))
+
+
+def _parsed(key: str, written: str) -> Any:
+    try:
+        return yaml_file.parse(written)[0] or {}
+    except yaml.YAMLError as error:
+        fault = fault_of(error, written)
+        line, _, column = fault.position.partition(":")
+        where = f"`{key}` is not valid YAML at line {line}, column {column}"
+        raise UsageError(where, fault.what, fault.cure) from error
+
+
+def text(value: Any) -> str:
+    """A value as the chart writes it into an environment variable."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_operator_values(content: Mapping[str, Any]) -> bool:
+    """Whether a mapping has values of the operator's chart; the plugin's has only `enabled` in `devicePlugin`."""
     return bool(content.keys() & _OWN_SECTIONS or section(content, "devicePlugin").keys() - {"enabled"})
 
 
 def from_policy(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
-    """The container that the operator makes for a ClusterPolicy."""
-    yield from from_values(section(item, "spec"))
+    """The container that the operator creates for a ClusterPolicy."""
+    yield from from_operator_values(section(item, "spec"))
 
 
-def from_values(spec: Mapping[str, Any]) -> Iterator[Invocation | File]:
-    """The container that the operator makes, and the configurations that its chart makes a ConfigMap of.
+def from_operator_values(spec: Mapping[str, Any]) -> Iterator[Invocation | File]:
+    """The container that the operator creates, and the files of the ConfigMap that its chart creates.
 
-    The chart's values and a ClusterPolicy have the same keys, but for `devicePlugin.config.data`.
+    The chart's values and a ClusterPolicy have the same keys, except `devicePlugin.config.data`.
     """
     plugin = section(spec, "devicePlugin")
     environment = {"PASS_DEVICE_SPECS": "true", "FAIL_ON_INIT_ERROR": "true", "DEVICE_LIST_STRATEGY": "envvar"}

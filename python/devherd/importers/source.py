@@ -1,33 +1,52 @@
-"""What a text holds, and for which plugin: configuration files, lists of flags, or manifests that carry either."""
+"""The contents of a text, and their plugins: files, flags, manifests, or values of a chart with subcharts."""
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from devherd.config import strict_yaml
-from devherd.config.yaml_faults import fault_of
+from devherd.config import yaml_file
+from devherd.config.yaml_file import fault_of
 from devherd.errors import UsageError
-from devherd.importers import manifest, umbrella
+from devherd.importers import manifest
+from devherd.importers.amd import AMD, XILINX
+from devherd.importers.generic import GENERIC
 from devherd.importers.imported import Imported
-from devherd.importers.invocation import Invocation, split
-from devherd.importers.plugin import File, Plugin
-from devherd.importers.plugins import COMPANIONS, PLUGINS
+from devherd.importers.intel import FPGA, GPU
+from devherd.importers.nvidia import NVIDIA
+from devherd.importers.plugin import Chart, File, Invocation, Plugin, split
+from devherd.importers.rdma import RDMA_SHARED, SRIOV
 
+PLUGINS = {plugin.name: plugin for plugin in (NVIDIA, GENERIC, FPGA, GPU, RDMA_SHARED, SRIOV, XILINX, AMD)}
+"""In order of precedence: the programs of Xilinx and AMD have the same name, but Xilinx' image has its own."""
+COMPANIONS = frozenset(
+    {"config-manager", "gpu-feature-discovery", "mps-control-daemon", "mount-shm", "k8s-node-labeller"}
+    | {"intel-gpu-levelzero", "gpu-operator"}
+)
+"""Programs in the plugins' images and manifests that advertise no devices: they have no configuration of a plugin."""
+
+
+_READ = {chart.name: (plugin, chart) for plugin in PLUGINS.values() for chart in plugin.charts}
+_NOT_READ = frozenset(
+    {"gpu-operator-charts", "intel-device-plugins-operator", "network-operator", "sriov-network-operator"}
+)
+"""Charts of plugins and their operators whose values import-config does not know."""
+_RENDER = "render the chart: `helm template CHART --values FILE | devherd import-config -`"
 _Part = Invocation | File
 _Owned = tuple[Plugin, _Part]
 
 
 def import_text(text: str, source: str, plugin: str | None, *, with_ignored: bool = False) -> list[Imported]:
-    """The devherd configurations that do what the plugins of a text would; `plugin` None = find out which.
+    """The devherd configurations that do the same as the plugins of a text; `plugin` None: find out which.
 
-    A command line and a file of one plugin belong together; several files of one plugin are several configurations,
-    each with the name of its file. `with_ignored`: what NVIDIA's plugin reads and ignores has its effect. Raises
-    UsageError when there is none, or where nobody can know whose it is.
+    A command line and a file of one plugin belong together; several files of one plugin give several configurations,
+    each with the name of its file. With `with_ignored`, settings that NVIDIA's plugin reads and ignores take effect.
+    Raises UsageError if there is no configuration, or if its plugin is not clear.
     """
     try:
-        documents = [text] if _is_command_line(text) else strict_yaml.parse_all(text)
+        documents = [text] if _is_command_line(text) else yaml_file.parse_all(text)
     except yaml.YAMLError as error:
         fault = fault_of(error, text)
         raise UsageError(f"{source}:{fault.position} is not valid YAML", fault.what, fault.cure) from error
@@ -41,8 +60,16 @@ def import_text(text: str, source: str, plugin: str | None, *, with_ignored: boo
     return [each for owner in plugins for each in _translated(owner, owned, with_ignored=with_ignored)]
 
 
+def plugin_of(text: str) -> str:
+    """The plugin that a text configures; empty if there is none."""
+    try:
+        return import_text(text, "the file", None)[0].plugin
+    except UsageError:
+        return ""
+
+
 def _translated(plugin: Plugin, owned: list[_Owned], *, with_ignored: bool) -> Iterator[Imported]:
-    """Every configuration of a plugin: of each way in which it is started with each file, where it has any."""
+    """Every configuration of a plugin: one for each combination of invocation and file."""
     parts = [part for owner, part in owned if owner is plugin]
     files: list[File | None] = [part for part in parts if isinstance(part, File)]
     invocations = [part for part in parts if isinstance(part, Invocation)]
@@ -56,7 +83,7 @@ def _translated(plugin: Plugin, owned: list[_Owned], *, with_ignored: bool) -> I
 
 
 def _is_command_line(text: str) -> bool:
-    """Whether it begins with a flag or a known program: what stands behind them need be no YAML."""
+    """Whether it begins with a flag or a known program; the rest of it may not be YAML then."""
     first = next(iter(text.split()), "")
     if re.match(r"--?[a-z]", first):
         return True
@@ -65,7 +92,7 @@ def _is_command_line(text: str) -> bool:
 
 
 def _owned(document: Any, wanted: Plugin | None) -> Iterator[_Owned]:
-    """The parts of a document, each with its plugin; those of no plugin are left out."""
+    """The parts of a document, each with its plugin; parts of no plugin are left out."""
     if isinstance(document, str):
         yield from _of_command_line(Invocation(split(document)), wanted)
     elif manifest.is_patch(document):
@@ -106,11 +133,11 @@ def _of_command_line(invocation: Invocation, wanted: Plugin | None) -> Iterator[
 
 
 def _of_mapping(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[_Owned]:
-    """A configuration file, or the values of a chart. Raises UsageError where it is neither of the wanted plugin."""
+    """A configuration file, or the values of a chart. Raises UsageError if it is neither for the wanted plugin."""
     if manifest.is_kustomization(content):
         return
-    if umbrella.is_umbrella(content):
-        yield from umbrella.parts(content, wanted)
+    if is_umbrella(content):
+        yield from umbrella_parts(content, wanted)
         return
     for plugin in [wanted] if wanted else PLUGINS.values():
         if plugin.is_file(content) or (wanted and not content):
@@ -135,19 +162,19 @@ def _of_file(file: File, wanted: Plugin | None) -> Iterator[_Owned]:
 
 
 def _named(invocation: Invocation, wanted: Plugin | None) -> Plugin | None:
-    """The plugin after which something in it is called."""
+    """The plugin that one of its names belongs to."""
     return next(
         (plugin for plugin in ([wanted] if wanted else PLUGINS.values()) if plugin.is_started_by(invocation)), None
     )
 
 
 def _by_flags(invocation: Invocation) -> Plugin | None:
-    """The only plugin that has all these flags. Raises UsageError where there are more."""
+    """The only plugin that has all these flags. Raises UsageError if several have."""
     given = invocation.flag_names()
     candidates = [plugin for plugin in PLUGINS.values() if given and given <= plugin.flags]
     if len(candidates) > 1:
         names = " or ".join(plugin.name for plugin in candidates)
-        raise UsageError("these flags could be of more than one plugin", names, "say which with --plugin")
+        raise UsageError("these flags fit more than one plugin", names, "name it with --plugin")
     return candidates[0] if candidates else None
 
 
@@ -161,13 +188,80 @@ def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> Usa
     companions = sorted({name for each in containers for name in each.names if name in COMPANIONS})
     if companions:
         return UsageError(what, f"{', '.join(companions)} advertises no devices", "give the manifest of the plugin")
-    if hint := umbrella.hint(documents):
+    if hint := umbrella_hint(documents):
         return UsageError(what, *hint)
     if plugin:
-        return UsageError(what, f"nothing in it is of {plugin}", "say whose it is with --plugin")
+        return UsageError(what, f"nothing in it belongs to {plugin}", "name its plugin with --plugin")
     if all(document in (None, "") for document in documents):
         return UsageError(what, "it is empty", "give the plugin's file, its flags, its manifest or its chart's values")
     known = ", ".join(sorted(PLUGINS))
     return UsageError(
-        what, f"known are configurations, flag lists and manifests of {known}", "say whose it is with --plugin"
+        what, f"known are configurations, flag lists and manifests of {known}", "name its plugin with --plugin"
     )
+
+
+def is_umbrella(content: Mapping[str, Any]) -> bool:
+    """Whether a mapping has a section for the chart of a plugin."""
+    return bool(content.keys() & (_READ.keys() | _NOT_READ))
+
+
+def umbrella_parts(content: Mapping[str, Any], wanted: Plugin | None) -> Iterator[tuple[Plugin, Invocation | File]]:
+    """What the subcharts start, each part with its plugin; invocations have notes on the sections left out.
+
+    Raises UsageError if no section is read, and for a section whose keys its chart does not have.
+    """
+    found = {
+        name: _READ[name]
+        for name in content
+        if name in _READ and (wanted is None or _READ[name][0] is wanted) and _is_switched_on(content[name])
+    }
+    if not found:
+        raise _none_is_read(content)
+    notes = tuple(f"{name} is left out: {_why_not(name, content)[0]}" for name in content if name not in found)
+    for name, (plugin, chart) in found.items():
+        for part in chart.started(_values(chart, content[name])):
+            yield plugin, replace(part, notes=part.notes + notes) if isinstance(part, Invocation) else part
+
+
+def umbrella_hint(documents: list[Any]) -> tuple[str, str] | None:
+    """Reason and cure if a section under another name could be a chart's values."""
+    for document in documents:
+        for key, section in document.items() if isinstance(document, Mapping) else ():
+            for chart in (chart for _, chart in _READ.values()):
+                if isinstance(section, Mapping) and chart.has_values(section):
+                    why = f"its section `{key}` could be values of the chart {chart.name}"
+                    return why, f"if it is, call the section `{chart.name}`, or give what is in it alone"
+    return None
+
+
+def _values(chart: Chart, section: Any) -> Mapping[str, Any]:
+    """The values in a section. Raises UsageError if they are not of its chart."""
+    if section is None:
+        return {}
+    if not isinstance(section, Mapping):
+        raise UsageError(f"`{chart.name}` is not a section", "it has no keys", "give it the values of its chart")
+    values = {key: value for key, value in section.items() if key not in {"enabled", "global"}}
+    if values and not chart.has_values(values):
+        what = f"`{chart.name}` does not hold values of the chart {chart.name}"
+        raise UsageError(what, f"its keys are {', '.join(map(str, values))}", _RENDER)
+    return values
+
+
+def _is_switched_on(section: Any) -> bool:
+    return not (isinstance(section, Mapping) and section.get("enabled") is False)
+
+
+def _why_not(name: str, content: Mapping[str, Any]) -> tuple[str, str]:
+    """Why a section is not read, and the cure."""
+    if not _is_switched_on(content[name]):
+        return "`enabled` is false", "give the values of a chart that is installed"
+    if name in _NOT_READ:
+        return "import-config reads what it renders, not its values", _RENDER
+    if name in _READ:
+        return "it belongs to another plugin", "leave out --plugin, or name that plugin"
+    return "it is not the chart of a plugin", ""
+
+
+def _none_is_read(content: Mapping[str, Any]) -> UsageError:
+    name = next(name for name in content if name in _READ or name in _NOT_READ)
+    return UsageError(f"the values of the chart {name} are not read", *_why_not(name, content))

@@ -17,11 +17,11 @@ SUFFIX = ".sock"
 MAX_PATH_BYTES = 107  # sun_path has 108 bytes, the last of them 0
 
 Identity = tuple[int, int, int]
-"""Device, inode and change time: a socket that is made again often gets the inode of the old one."""
+"""Device, inode and change time: a socket that is created again often gets the inode of the old one."""
 
 
 class Endpoint:
-    """One socket file, from the bind to the end. The server creates it; this checks whether it is still ours."""
+    """One socket file, from the bind to its removal. The server creates it; this checks that it is still the same."""
 
     def __init__(self, directory: Path, resource_name: str, generation: int) -> None:
         self.generation = generation
@@ -30,7 +30,7 @@ class Endpoint:
         self._bound: tuple[int, int] | None = None
 
     def check(self) -> None:
-        """Raises UsageError for a path too long for a socket, OSError when the directory does not exist."""
+        """Raise UsageError for a path too long for a socket, OSError if the directory does not exist."""
         length = len(os.fsencode(self.path))
         if length > MAX_PATH_BYTES:
             raise UsageError(
@@ -41,12 +41,12 @@ class Endpoint:
         self.path.parent.stat()
 
     def bound(self) -> None:
-        """The server listens: remember its file. Raises OSError when the file has been removed already."""
+        """Record the file of the listening server. Raises OSError if it has been removed already."""
         status = self.path.stat()
         self._bound = (status.st_dev, status.st_ino)
 
     def is_there(self) -> bool:
-        """Whether the file is still the one that was bound."""
+        """True if the file is still the one that was bound."""
         try:
             status = self.path.stat()
         except OSError:
@@ -54,18 +54,18 @@ class Endpoint:
         return self._bound == (status.st_dev, status.st_ino)
 
     def remove(self) -> None:
-        """Unlink the file, if it is ours and the server has left it."""
+        """Unlink the file, if it is still the one that was bound."""
         if self.is_there():
             self.path.unlink(missing_ok=True)
 
 
 def prefix(resource_name: str) -> str:
-    """The beginning of the names of all sockets of a resource."""
+    """The prefix of the names of all sockets of a resource."""
     return f"devherd-{hashlib.sha256(resource_name.encode()).hexdigest()[:8]}-"
 
 
 def identity(socket: Path) -> Identity | None:
-    """The identity of a file; None when it does not exist or cannot be seen."""
+    """The identity of a file; None if it does not exist or cannot be read."""
     try:
         status = socket.stat()
     except OSError:
@@ -74,7 +74,7 @@ def identity(socket: Path) -> Identity | None:
 
 
 def target(socket: Path) -> str:
-    """The socket as gRPC names it: a URI, so that a percent sign in a path is itself."""
+    """The socket as a gRPC target: a quoted URI, because gRPC decodes percent signs."""
     return f"unix:{quote(str(socket))}"
 
 
@@ -94,18 +94,18 @@ def generations(directory: Path, resource_name: str) -> dict[int, Path]:
 
 
 def last_generation(directories: Iterable[Path], resource_name: str, remembered: int) -> int:
-    """The highest generation that may have been used: the remembered one, or one whose socket is still there.
+    """The highest generation that may have been used: the remembered one, or one whose socket still exists.
 
-    Where nothing is known (a new run directory, as in a new pod), it is the clock: a name that a predecessor used a
-    moment ago may still belong to its connection in the kubelet. The clock counts milliseconds, and no process begins
-    generations as fast, so no predecessor is ahead of it.
+    If there is neither (a new run directory, as in a new pod), it is the clock in milliseconds: the kubelet may still
+    have a connection under a name that a predecessor used a moment ago. No process starts a generation each
+    millisecond, so no predecessor is ahead of the clock.
     """
     seen = [number for directory in directories for number in generations(directory, resource_name)]
     return max([remembered, *seen]) or time.time_ns() // 1_000_000
 
 
 def remove_stale(directories: Iterable[Path], resource_name: str) -> list[str]:
-    """Unlink the sockets of earlier processes of this resource, and nothing else; the names of those removed."""
+    """Unlink the sockets of earlier processes of this resource; returns their names."""
     removed = []
     for directory in directories:
         for _, path in sorted(generations(directory, resource_name).items()):

@@ -1,7 +1,7 @@
-"""Registration without a call: the kubelet finds a socket in `plugins_registry`, asks it and reports the result.
+"""Registration without a call: the kubelet finds a socket in `plugins_registry`, calls it and reports the result.
 
-The kubelet looks at changes of the directory once a second, and at all of its content when it starts. It waits one
-second for GetInfo, so the answer is made beforehand. Source: pkg/kubelet/pluginmanager, Kubernetes 1.36.
+The kubelet handles changes of the directory once a second, and reads all of it when it starts. It waits one second for
+GetInfo, so the answer is prepared beforehand. Source: pkg/kubelet/pluginmanager, Kubernetes 1.36.
 """
 
 import asyncio
@@ -11,15 +11,14 @@ from typing import TypeVar
 import grpc.aio
 
 from devherd.kubelet.endpoint import Endpoint, Identity
-from devherd.kubelet.registration import NotFoundError, RegistrationError
-from devherd.kubelet.registration_socket import Kubelet, knock
+from devherd.kubelet.registration import Kubelet, NotFoundError, RegistrationError, knock
 from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
 from devherd.proto import pluginregistration_v1_pb2 as api
 from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
 from devherd.settings import Settings
 
 FIND_SECONDS = 30.0
-"""A running kubelet comes within two seconds. One that has missed the creation of the file needs another file."""
+"""A running kubelet calls within two seconds; after this time it has missed the file, and needs a new one."""
 DEADLINE_SECONDS = 15.0
 """From GetInfo to the result: the kubelet connects for up to 10 s, and NotifyRegistrationStatus takes up to 5 s."""
 
@@ -27,9 +26,9 @@ _T = TypeVar("_T")
 
 
 class FindingKubelet(Kubelet):
-    """A kubelet that finds sockets. It need not run when the socket is made, and finds it again after a restart.
+    """A kubelet that finds sockets, also those created before its start, and finds them again after a restart.
 
-    Where kubelet.sock is visible, it shows whether the kubelet was replaced; nothing else depends on it.
+    If kubelet.sock is visible, it shows whether the kubelet was replaced; nothing else depends on it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -37,7 +36,7 @@ class FindingKubelet(Kubelet):
         self.pending = f"waiting for the kubelet to look into {self.directory}"
 
     async def accepting(self, waiting: Callable[[str], None]) -> Identity | None:
-        """Return once there is a directory for the socket; `waiting` is also called with why nobody will look yet."""
+        """Return once the socket's directory exists; calls `waiting` also with the reason if no kubelet runs yet."""
         if not self.directory.is_dir():
             waiting(f"{self.directory} does not exist")
         while not self.directory.is_dir():
@@ -48,28 +47,28 @@ class FindingKubelet(Kubelet):
         return self.identity()
 
     def is_away(self) -> bool:
-        """Whether it has no place to find sockets in, or is seen not to run."""
+        """True if the directory for sockets is missing, or the kubelet is known not to run."""
         return not self.directory.is_dir() or self._refusal() is not None
 
     def _refusal(self) -> str | None:
-        """Why it is seen not to run; None where it runs, and where the directory of its own socket is not shown."""
+        """The reason why the kubelet does not run; None if it runs, or if its socket's directory is not visible."""
         return knock(self.path) if self.path.parent.is_dir() else None
 
     def needs_another(self, met: Identity | None) -> bool:
-        """Never: the next kubelet finds the same socket, and the end of the stream shows when none does."""
+        """Return False: the next kubelet finds the same socket, and if none does, the stream ends."""
         del met
         return False
 
     def registration(self, endpoint: Endpoint, resource_name: str, options: v1beta1.DevicePluginOptions) -> "Found":
         """The registration of one server generation."""
         del endpoint, options
-        # Without an endpoint the kubelet looks for the device plugin on the socket that it has found.
+        # Without an endpoint, the kubelet calls the device plugin on the socket that it has found.
         info = api.PluginInfo(type="DevicePlugin", name=resource_name, supported_versions=["v1beta1"])
         return Found(info, str(self.directory))
 
 
 class Found(RegistrationServicer):
-    """A Registration of any type of plugin by being found. The names of the methods are the protocol's."""
+    """The Registration of a plugin that the kubelet finds, of any type. The methods' names are the protocol's."""
 
     def __init__(self, info: api.PluginInfo, directory: str) -> None:
         self._info = info
@@ -78,7 +77,7 @@ class Found(RegistrationServicer):
         self._result: asyncio.Future[api.RegistrationStatus] = asyncio.get_running_loop().create_future()
 
     def serve(self, server: grpc.aio.Server) -> None:
-        """Add the registration service to the server of the plugin."""
+        """Add the registration service to the plugin's server."""
         add_RegistrationServicer_to_server(self, server)
 
     async def done(self) -> None:
@@ -95,7 +94,7 @@ class Found(RegistrationServicer):
     async def GetInfo(  # noqa: N802
         self, request: api.InfoRequest, context: grpc.aio.ServicerContext[api.InfoRequest, api.PluginInfo]
     ) -> api.PluginInfo:
-        """Which plugin this is."""
+        """Return the plugin's type, name and versions."""
         del request, context
         self._asked.set()
         return self._info
@@ -105,7 +104,7 @@ class Found(RegistrationServicer):
         request: api.RegistrationStatus,
         context: grpc.aio.ServicerContext[api.RegistrationStatus, api.RegistrationStatusResponse],
     ) -> api.RegistrationStatusResponse:
-        """The result; the kubelet has asked the device plugin for its options before. Only the first one counts."""
+        """Take the result, for which the kubelet has read the plugin's options. Only the first one counts."""
         del context
         if not self._result.done():
             self._result.set_result(request)

@@ -1,7 +1,7 @@
-"""Which pod holds which device, and which devices pods can have: the kubelet's PodResources API.
+"""The kubelet's PodResources API: which pod holds which device, and which devices are allocatable.
 
-The kubelet is asked when a page needs the answer, and at most once in CACHE_SECONDS: it limits its callers, and a
-scrape, the page and the API all ask. While it does not answer, holders are unknown, never outdated.
+The kubelet is called when a page needs the answer, at most once in CACHE_SECONDS: it limits its callers, and scrapes,
+the page and the API all need it. While it does not answer, holders are unknown, never outdated.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from devherd.instance import Allocations, Holder
+from devherd.inventory import Allocations, Holder
 from devherd.kubelet.endpoint import target
 from devherd.proto.podresources_v1_pb2 import (
     AllocatableResourcesRequest,
@@ -50,7 +50,7 @@ class PodResources:
         self._complaint = ""
 
     async def allocations(self) -> Allocations | None:
-        """Holders of every allocated device; None while the kubelet cannot be asked. Takes DEADLINE_SECONDS at most."""
+        """Holders of every allocated device; None while the kubelet does not answer. Takes DEADLINE_SECONDS at most."""
         async with self._lock:
             if time.monotonic() - self._asked_at >= CACHE_SECONDS:
                 self._answer = await self._ask()
@@ -77,14 +77,14 @@ class PodResources:
 
 
 async def list_pods(socket: Path) -> ListPodResourcesResponse:
-    """The kubelet's List answer. Raises grpc.aio.AioRpcError."""
+    """The kubelet's answer to List. Raises grpc.aio.AioRpcError."""
     async with _api(socket) as api:
         answer: ListPodResourcesResponse = await api.List(ListPodResourcesRequest(), timeout=DEADLINE_SECONDS)
     return answer
 
 
 async def allocatable_ids(socket: Path) -> dict[str, set[str]]:
-    """The ids of the devices that the kubelet has as healthy, by resource name. Raises grpc.aio.AioRpcError."""
+    """The ids of allocatable devices by resource name. Raises grpc.aio.AioRpcError."""
     async with _api(socket) as api:
         answer = await api.GetAllocatableResources(AllocatableResourcesRequest(), timeout=DEADLINE_SECONDS)
     found: dict[str, set[str]] = {}
@@ -100,7 +100,7 @@ async def _api(socket: Path) -> AsyncIterator["PodResourcesListerAsyncStub"]:
 
 
 def parse(answer: ListPodResourcesResponse) -> Allocations:
-    """Holders by resource name and device id, each once; the kubelet repeats a device for each of its NUMA nodes."""
+    """Holders by resource name and device id, without the kubelet's repetition of a device for each NUMA node."""
     allocations: dict[tuple[str, str], list[Holder]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:

@@ -1,4 +1,4 @@
-"""What devherd and the API server tell each other, where there is access to one.
+"""Processes that talk to the API server, if the pod has access to one.
 
-It tells of devices by Events, a condition and labels of the node; it asks for the label that chooses the configuration.
+They report devices by Events, a condition and labels of the node, and read the label that chooses the configuration.
 """

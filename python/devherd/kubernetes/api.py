@@ -1,33 +1,158 @@
-"""The API server as a pod reaches it, by the standard library: no client fits into a few MB.
+"""A client of the API server on the standard library: client libraries need too much memory.
 
-<https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/>
+Each call has a deadline for all its steps: look-up of the name, connection, handshake, each read and write.
 """
 
+import http
 import http.client
+import ipaddress
 import json
+import socket
 import ssl
+import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 from devherd.kubernetes.access import Access
-from devherd.kubernetes.connection import TimedConnection
-from devherd.kubernetes.deadline import Deadline
 
+_Address = tuple[Any, ...]
+"""As of `socket.getaddrinfo`, without the name: family, kind, protocol and address."""
 CALL_SECONDS = 5.0
-"""Of a whole call, from the look-up of a name to the last byte: half the silence that a process may keep."""
+"""Limit of a whole call, from the look-up of a name to the last byte: half of process.SILENCE_LIMIT_SECONDS."""
 LARGEST_ANSWER_BYTES = 4 << 20
-"""The API server itself keeps no object of more than 3 MiB (`MaxRequestBodyBytes` of k8s.io/apiserver)."""
-
+"""The API server stores no object above 3 MiB (`MaxRequestBodyBytes` of k8s.io/apiserver)."""
 Json = dict[str, Any]
-
 _LONGEST_MESSAGE = 500
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>"""
+Answer = TypeVar("Answer")
+_ATTEMPTS = 4
+
+
+class Deadline:
+    """A moment `seconds` from now on `clock`."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self._clock = clock
+        self._until = clock() + seconds
+
+    def left(self) -> float:
+        """Seconds that are left, more than 0. Raises TimeoutError once the deadline has passed."""
+        left = self._until - self._clock()
+        if left <= 0:
+            raise TimeoutError(f"no complete answer within {self.seconds:g} s")
+        return left
+
+
+class TimedConnection(http.client.HTTPSConnection):
+    """A connection for several calls; `within` sets the deadline of the next one.
+
+    Every method raises TimeoutError, an OSError, once the deadline has passed.
+    """
+
+    sock: "_TimedSocket | None"
+
+    def __init__(self, host: str, port: int, trusted: ssl.SSLContext) -> None:
+        super().__init__(host, port, context=trusted)
+        trusted.sslsocket_class = _TimedSocket
+        self._trusted = trusted
+        self._deadline = Deadline(0)
+
+    def within(self, deadline: Deadline) -> None:
+        """Set the deadline of what follows."""
+        self._deadline = deadline
+        if self.sock is not None:
+            self.sock.deadline = deadline
+
+    def connect(self) -> None:
+        """Connect; http.client calls it for the first request."""
+        plain = self._first_that_answers()
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.settimeout(self._deadline.left())  # the ssl module applies it to the whole handshake
+            made = self._trusted.wrap_socket(plain, server_hostname=self.host)
+        except BaseException:
+            plain.close()
+            raise
+        assert isinstance(made, _TimedSocket)
+        made.deadline = self._deadline
+        self.sock = made
+
+    def _first_that_answers(self) -> socket.socket:
+        """A connection to the first address that accepts it."""
+        failure: OSError = OSError(f"{self.host} has no address")
+        for family, kind, protocol, address in _addresses_of(self.host, self.port, self._deadline):
+            reached = socket.socket(family, kind, protocol)
+            try:
+                reached.settimeout(self._deadline.left())
+                reached.connect(address)
+            except OSError as error:
+                reached.close()
+                failure = error
+            else:
+                return reached
+        raise failure
+
+
+class _TimedSocket(ssl.SSLSocket):
+    """A socket whose reads and writes end at the deadline; http.client uses only these two methods."""
+
+    deadline: Deadline
+
+    def recv_into(self, *arguments: Any, **options: Any) -> int:
+        self.settimeout(self.deadline.left())
+        return super().recv_into(*arguments, **options)
+
+    def send(self, *arguments: Any, **options: Any) -> int:
+        """Send a part; `sendall` calls it repeatedly."""
+        self.settimeout(self.deadline.left())
+        return super().send(*arguments, **options)
+
+
+def _addresses_of(host: str, port: int, deadline: Deadline) -> list[_Address]:
+    """The addresses of a host; a name is looked up in a thread, because the look-up cannot be interrupted.
+
+    The thread ends by itself: the C library gives up after some tens of seconds at most.
+    """
+    if _is_address(host):
+        return _looked_up(host, port)
+    answers: SimpleQueue[list[_Address] | OSError] = SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            answers.put(_looked_up(host, port))
+        except OSError as error:
+            answers.put(error)
+
+    threading.Thread(target=look_up, daemon=True).start()
+    try:
+        answer = answers.get(timeout=deadline.left())
+    except Empty:
+        raise TimeoutError(f"the address of {host} is not found within {deadline.seconds:g} s") from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+def _looked_up(host: str, port: int) -> list[_Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, kind, protocol, address) for family, kind, protocol, _, address in found]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class ApiError(Exception):
-    """A call failed: the status that the server gave, 0 without one, and why."""
+    """A failed call: the HTTP status, 0 without an answer, and the reason."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(f"{status}: {why}" if status else why)
@@ -39,9 +164,9 @@ def _nothing() -> None:
 
 
 class Api:
-    """Calls, one after the other, over a connection that is kept. A token that is renewed is read again.
+    """Calls one after the other over a kept connection. The token is read for each call, because it is renewed.
 
-    `before_each` is called before each of them, which takes `seconds` at most.
+    `before_each` is called before each call; a call takes `seconds` at most.
     """
 
     def __init__(
@@ -53,11 +178,11 @@ class Api:
         self._connection: TimedConnection | None = None
 
     def get(self, path: str, *, metadata_alone: bool = False) -> Json:
-        """An object, or its metadata: a node's status is large. Raises ApiError."""
-        said = self._call("GET", path, accept=_METADATA if metadata_alone else _JSON)
-        if not isinstance(said.get("metadata"), dict):
-            raise ApiError(http.client.OK, f"no object of Kubernetes: {json.dumps(said)[:_LONGEST_MESSAGE]}")
-        return said
+        """An object, or only its metadata: a node's status is large. Raises ApiError."""
+        answer = self._call("GET", path, accept=_METADATA if metadata_alone else _JSON)
+        if not isinstance(answer.get("metadata"), dict):
+            raise ApiError(http.client.OK, f"not a Kubernetes object: {json.dumps(answer)[:_LONGEST_MESSAGE]}")
+        return answer
 
     def create(self, path: str, body: Json) -> Json:
         """Create an object in a collection. Raises ApiError."""
@@ -68,11 +193,11 @@ class Api:
         return self._call("PATCH", path, body, kind="application/strategic-merge-patch+json")
 
     def replace(self, path: str, body: Json) -> Json:
-        """Put an object in the place of the one with its name and version. Raises ApiError."""
+        """Replace the object of the same name and version. Raises ApiError."""
         return self._call("PUT", path, body)
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is removed. Raises ApiError."""
+        """Remove an object, if it exists. Raises ApiError."""
         try:
             self._call("DELETE", path)
         except ApiError as error:
@@ -80,7 +205,7 @@ class Api:
                 raise
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -89,7 +214,7 @@ class Api:
         self, method: str, path: str, body: Json | None = None, *, kind: str = _JSON, accept: str = _JSON
     ) -> Json:
         if method == "POST":
-            self.close()  # a call that gets no answer over a kept connection is made once more: two Events would be two
+            self.close()  # a call without an answer on a kept connection is repeated: a second POST, a second Event
         was_kept = self._connection is not None
         headers = {"Accept": accept, "Content-Type": kind}
         self._before_each()
@@ -100,7 +225,7 @@ class Api:
             self.close()
             if not was_kept or isinstance(error, TimeoutError):
                 raise ApiError(0, str(error) or type(error).__name__) from error
-        try:  # the server may have closed a connection on which nothing was said for long
+        try:  # the server may have closed an idle connection
             return self._ask(method, path, body, headers, deadline)
         except (OSError, http.client.HTTPException) as error:
             self.close()
@@ -113,18 +238,18 @@ class Api:
         content = None if body is None else json.dumps(body)
         connection.request(method, path, content, {"Authorization": f"Bearer {token}", **headers})
         answer = connection.getresponse()
-        text = self._whole(answer)
+        text = self._complete_text(answer)
         try:
-            said = json.loads(text)
+            content = json.loads(text)
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):  # of a proxy, say
+            content = None
+        if not isinstance(content, dict):  # from a proxy, for example
             raise ApiError(answer.status, text[:_LONGEST_MESSAGE].decode(errors="replace"))
         if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
-            raise ApiError(answer.status, str(said.get("message", ""))[:_LONGEST_MESSAGE])
-        return said
+            raise ApiError(answer.status, str(content.get("message", ""))[:_LONGEST_MESSAGE])
+        return content
 
-    def _whole(self, answer: http.client.HTTPResponse) -> bytes:
+    def _complete_text(self, answer: http.client.HTTPResponse) -> bytes:
         text = answer.read(LARGEST_ANSWER_BYTES + 1)
         if len(text) > LARGEST_ANSWER_BYTES:
             self.close()
@@ -138,3 +263,38 @@ class Api:
             trusted = ssl.create_default_context(cafile=str(self._access.service_account / "ca.crt"))
             self._connection = TimedConnection(self._access.host, self._access.port, trusted)
         return self._connection
+
+
+class RateLimit:
+    """A token bucket, full at first."""
+
+    def __init__(self, burst: int, seconds: float) -> None:
+        self.seconds = seconds
+        """The time in which one token is added."""
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._filled_at = time.monotonic()
+
+    def allows(self) -> bool:
+        """Take a token; False if there is none."""
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) / self.seconds)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+def past_conflicts(change: Callable[[], Answer]) -> Answer:
+    """Call `change` until it does not meet a conflict, a few times at most; returns its result. Raises ApiError.
+
+    `change` must read the object again: others may change a node between a read and a write.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return change()
+        except ApiError as error:
+            if error.status != http.HTTPStatus.CONFLICT:
+                raise
+    return change()

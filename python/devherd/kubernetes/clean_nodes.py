@@ -1,39 +1,38 @@
-"""What devherd has written to nodes, to be taken back when it has left the cluster: its labels and its condition.
+"""Finds and removes what devherd has written to Nodes, its labels and its condition, after it has left the cluster.
 
-The NodeFeature objects are not of the nodes: they go with the DaemonSet, and the labels that follow from them, too.
+NodeFeature objects are not on the Nodes: they are removed with the DaemonSet, and so are the labels made from them.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from devherd.kubernetes.api import Api, Json
-from devherd.kubernetes.conflicts import past_conflicts
-from devherd.kubernetes.node_patch import NodePatch, owned
+from devherd.kubernetes.api import Api, Json, past_conflicts
+from devherd.kubernetes.labels import NodePatch, owned
 from devherd.kubernetes.objects import CONDITION, no_condition
 
 _NODES = "/api/v1/nodes"
 _PAGE = 25
-"""Nodes an answer: some tens of KB each, with the images that they have."""
+"""Nodes per page; each takes tens of KB, mostly for the list of its images."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a node has of devherd."""
+    """What devherd has written to a node."""
 
     node: str
     labels: list[str]
-    """Names of labels that devherd itself has put on it."""
+    """Names of the labels that devherd itself has written."""
     has_condition: bool
 
     def __str__(self) -> str:
-        """For people; empty when there is nothing."""
+        """A summary for users; empty if there is nothing to remove."""
         labels = f"{len(self.labels)} label{'s' * (len(self.labels) != 1)}" if self.labels else ""
         return ", ".join(filter(None, [labels, f"condition {CONDITION}" * self.has_condition]))
 
 
 def written_on(node: Json) -> Written:
-    """What is on a Node."""
+    """The labels and the condition of a Node that devherd has written."""
     conditions = node.get("status", {}).get("conditions", [])
     return Written(
         node=node["metadata"]["name"],
@@ -43,12 +42,12 @@ def written_on(node: Json) -> Written:
 
 
 def written_on_node(api: Api, name: str) -> Written:
-    """What is on the Node of this name. Raises ApiError."""
+    """The same for the Node of this name. Raises ApiError."""
     return written_on(api.get(f"{_NODES}/{quote(name, safe='')}"))
 
 
 def written_on_every_node(api: Api) -> Iterator[Written]:
-    """What is on each Node of the cluster. Raises ApiError."""
+    """The same for each Node of the cluster. Raises ApiError."""
     more = ""
     while True:
         page = api.get(f"{_NODES}?limit={_PAGE}{more}")
@@ -60,7 +59,7 @@ def written_on_every_node(api: Api) -> Iterator[Written]:
 
 
 def take_back(api: Api, written: Written) -> None:
-    """Have it on the node no more; what is somebody else's stays. Raises ApiError."""
+    """Remove it from the node; labels and conditions of others stay. Raises ApiError."""
     if written.labels:
         past_conflicts(NodePatch(api, written.node).remove)
     if written.has_condition:

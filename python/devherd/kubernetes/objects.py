@@ -1,26 +1,88 @@
-"""The objects of the API: Events and the node's condition. Pure.
-
-<https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/>
-"""
+"""Objects of the API: Events, the condition of the node, and which devices changed since the last ones. Pure."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from devherd.kubernetes.api import Json
-from devherd.kubernetes.changes import LONGEST_MESSAGE, Change, Reasons, message_of
+from devherd.proto import health_pb2, spool_pb2
+from devherd.spool import ids_of
+
+Reasons = dict[str, dict[str, list[str]]]
+"""The reasons of each Unhealthy device, by resource and device."""
+
+LONGEST_MESSAGE = 1024
+"""The API server's limit for the message of an Event."""
 
 CONDITION = "DevicesUnhealthy"
-"""As node-problem-detector has conditions: True is a problem."""
+"""True is a problem, as for the conditions of node-problem-detector."""
 _NAMED = 10
 
 
+@dataclass(slots=True)
+class Change:
+    """Devices of a resource that have become Unhealthy, or devices that have become Healthy again."""
+
+    resource_name: str
+    is_unhealthy: bool
+    devices: dict[str, str] = field(default_factory=dict)
+    """Evidence by device id; empty for a Healthy device."""
+    ids: dict[str, set[str]] = field(default_factory=dict)
+    """The ids that the kubelet knows each device by."""
+
+
+def reasons_of(resources: Iterable[spool_pb2.Offer]) -> Reasons:
+    """The reasons to report."""
+    return {
+        resource.name: ill
+        for resource in resources
+        if (ill := {device.id: list(device.reasons) for device in resource.devices if device.reasons})
+    }
+
+
+def changes(
+    reported: Mapping[str, Mapping[str, list[str]]],
+    resources: Iterable[spool_pb2.Offer],
+    verdicts: Iterable[health_pb2.Verdict],
+) -> list[Change]:
+    """The differences from what was reported, at most two a resource; devices not offered any more are ignored."""
+    held = {(verdict.vendor, verdict.card, verdict.device): verdict for verdict in verdicts}
+    found: list[Change] = []
+    for resource in resources:
+        before = reported.get(resource.name, {})
+        ill, well = Change(resource.name, is_unhealthy=True), Change(resource.name, is_unhealthy=False)
+        for device in resource.devices:
+            reasons = list(device.reasons)
+            if reasons == before.get(device.id, []):
+                continue
+            change = ill if reasons else well
+            verdict = held.get((device.vendor, device.card, device.id), health_pb2.Verdict())
+            change.devices[device.id] = _evidence(reasons, verdict) if reasons else ""
+            change.ids[device.id] = {device.id, *ids_of(device.id, device.replicas, device.shares)}
+        found += [change for change in (ill, well) if change.devices]
+    return found
+
+
+def message_of(change: Change, devices: Iterable[str]) -> str:
+    """The message about some of the devices, in one line."""
+    named = [f"{device} ({change.devices[device]})" if change.devices[device] else device for device in devices]
+    state = "Unhealthy" if change.is_unhealthy else "Healthy again"
+    text = f"{change.resource_name}: {state}: {', '.join(named)}"
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
+
+
+def _evidence(reasons: list[str], verdict: health_pb2.Verdict) -> str:
+    details = {held.reason: held.detail for held in verdict.held if not held.is_over}
+    return "; ".join(f"{reason}: {details[reason]}" if details.get(reason) else reason for reason in reasons)
+
+
 def node_event(change: Change, node: str, now: float) -> Json:
-    """An Event about a node, as the kubelet's own are: its uid is its name."""
+    """An Event about a node; its uid is the node's name, as in the kubelet's Events."""
     return _event(_node(node), _of(change), message_of(change, change.devices), node, now)
 
 
 def configuration_event(refusal: str, node: str, now: float) -> Json:
-    """An Event about a node: its configuration was refused, or with an empty text, one is in force again."""
+    """An Event about a node: its configuration was refused, or if `refusal` is empty, the chosen one is in force."""
     if refusal:
         return _event(_node(node), ("Warning", "ConfigurationRefused"), refusal[:LONGEST_MESSAGE], node, now)
     return _event(_node(node), ("Normal", "ConfigurationLoaded"), "the chosen configuration is in force", node, now)
@@ -40,7 +102,7 @@ def pod_event(change: Change, devices: list[str], pod: Json, node: str, now: flo
 
 
 def condition(reasons: Reasons, now: float) -> Json:
-    """What to merge into the status of the node."""
+    """The patch of the node's status that sets the condition."""
     ill = [f"{name} {device}" for name, devices in sorted(reasons.items()) for device in sorted(devices)]
     others = f" and {len(ill) - _NAMED} more" if len(ill) > _NAMED else ""
     made = {
@@ -55,7 +117,7 @@ def condition(reasons: Reasons, now: float) -> Json:
 
 
 def no_condition() -> Json:
-    """What takes the condition from the node's status."""
+    """The patch of the node's status that removes the condition."""
     return {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
 
 

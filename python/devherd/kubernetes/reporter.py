@@ -1,12 +1,11 @@
-"""Process `kubernetes:events`: tells the API server when devices become Unhealthy, and when they are well again.
+"""Process `kubernetes:events`: reports to the API server when devices become Unhealthy and when they are Healthy again.
 
-What could not be told is told later, as what it has come to by then: devices that flap while nothing can be told are
-not told of. Nobody waits for this process.
+If the API server cannot be reached, the difference is reported later: a device that is back in its old state by then is
+not reported. No other process waits for this one.
 """
 
 import asyncio
 import contextlib
-import json
 import logging
 import signal
 import sys
@@ -15,19 +14,20 @@ from pathlib import Path
 
 import grpc.aio
 
-from devherd import instance, spool
+from devherd import spool
 from devherd.backoff import Backoff
-from devherd.child import BEAT_PERIOD_SECONDS, RENEW, Child
-from devherd.instance import Allocations
-from devherd.inventory_json import host_name
+from devherd.config.resolved import ConfigPart
+from devherd.instance.inventory_json import host_name
+from devherd.instance.read import read_instance
+from devherd.inventory import Allocations
 from devherd.kubelet.pod_resources import list_pods, parse
 from devherd.kubernetes import objects
 from devherd.kubernetes.access import Access
-from devherd.kubernetes.api import Api, ApiError, Json
-from devherd.kubernetes.changes import Change, Reasons, changes, reasons_of
-from devherd.kubernetes.rate_limit import RateLimit
-from devherd.kubernetes.request import REQUEST, Request, request_in
-from devherd.spool.identity import identity_of
+from devherd.kubernetes.api import Api, ApiError, Json, RateLimit
+from devherd.kubernetes.objects import Change, Reasons, changes, reasons_of
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.proto import spool_pb2
+from devherd.spool import identity_of
 
 log = logging.getLogger(__name__)
 
@@ -49,17 +49,16 @@ def main(child: Child) -> int:
 
 
 class Reporter:
-    """Compares what the spool says with what was told."""
+    """Compares the offers with what was reported."""
 
     def __init__(self, child: Child, api: Api) -> None:
         self._child = child
         self._settings = child.settings
         self._api = api
-        self._told_file = child.settings.told_directory / "told.json"
-        self._told = _told_in(self._told_file)
+        self._reported_file = child.settings.kubernetes_directory / "reported.pb"
+        self._reported = _reasons_in(self._reported_file)
         self._condition: Reasons | None = None
-        """What the node's condition says; None while that is unknown."""
-        self._request_file = child.settings.requests_directory / REQUEST
+        """The reasons that the node's condition shows; None while unknown."""
         self._seen: object = None
         self._backoff = Backoff(1.0, 60.0, jitter=0.2)
         self._due_at = 0.0
@@ -67,62 +66,58 @@ class Reporter:
         self._complaint = ""
 
     def run(self) -> int:
-        """Look each second; the exit code when another process is needed."""
-        content = _content(self._request_file)
-        request = request_in(content)
-        while _content(self._request_file) in {content, b""} and not self._child.has_outgrown_its_sandbox():
+        """Look each second; returns the exit code once a new process is needed."""
+        part = ConfigPart(
+            self._settings.resolved_config_file, lambda config: config.kubernetes.node_condition, self._child.beat
+        )
+        while not part.has_changed() and not self._child.has_outgrown_its_sandbox():
             self._child.beat()
-            seen = self._versions()
+            seen = identity_of(self._settings.offers_file)
             if seen != self._seen and time.monotonic() >= self._due_at:
-                self._tell(seen, request)
+                self._report(seen, has_condition=part.value)
             time.sleep(BEAT_PERIOD_SECONDS)
         return RENEW
 
-    def _versions(self) -> object:
-        """Equal for as long as no list of devices changes."""
-        directory = self._settings.resources_directory
-        return {key: identity_of(spool.path_of(directory, key)) for key in spool.keys_in(directory)}
-
-    def _tell(self, seen: object, request: Request) -> None:
-        herd = instance.read(self._settings)
+    def _report(self, seen: object, *, has_condition: bool) -> None:
+        herd = read_instance(self._settings)
         now = reasons_of(herd.resources)
         try:
-            if request.node_condition and now != self._condition:
+            if has_condition and now != self._condition:
                 self._api.patch(f"/api/v1/nodes/{host_name()}/status", objects.condition(now, time.time()))
                 self._condition = now
-            for change in changes(self._told, herd.resources, herd.verdicts):
-                self._tell_change(change, now)
+            for change in changes(self._reported, herd.resources, herd.verdicts):
+                self._report_change(change, now)
         except ApiError as error:
             self._complain(error)
         except _LimitReachedError:
             self._due_at = time.monotonic() + self._limit.seconds
         else:
-            # Forgets devices that are listed no longer. A copy: it changes as things are told, the condition must not.
-            self._told = {name: dict(devices) for name, devices in now.items()}
+            # Drops devices that are not offered any more. A copy, because `_condition` refers to the same object.
+            self._reported = {name: dict(devices) for name, devices in now.items()}
             self._keep()
             self._seen, self._complaint = seen, ""
             self._backoff.reset()
 
-    def _tell_change(self, change: Change, now: Reasons) -> None:
-        """Tell it of the node, remember that, then tell it of the pods: what fails later is not told twice."""
+    def _report_change(self, change: Change, now: Reasons) -> None:
+        """Create the Event of the node, record that, then create those of pods: a failure repeats no Event."""
         if not self._limit.allows():
             raise _LimitReachedError
         holders = self._holders(change)
         self._create(objects.node_event(change, host_name(), time.time()))
-        told = self._told.setdefault(change.resource_name, {})
+        reported = self._reported.setdefault(change.resource_name, {})
         for device in change.devices:
-            told[device] = now.get(change.resource_name, {}).get(device, [])
+            reported[device] = now.get(change.resource_name, {}).get(device, [])
         self._keep()
         for (namespace, pod), devices in holders.items():
             if self._limit.allows():
-                self._tell_pod(change, namespace, pod, devices)
+                self._report_to_pod(change, namespace, pod, devices)
 
-    def _tell_pod(self, change: Change, namespace: str, name: str, devices: list[str]) -> None:
+    def _report_to_pod(self, change: Change, namespace: str, name: str, devices: list[str]) -> None:
         try:
             pod = self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
             self._create(objects.pod_event(change, devices, pod, host_name(), time.time()))
         except ApiError as error:
-            log.warning("cannot tell of pod %s/%s: %s", namespace, name, error)
+            log.warning("cannot send an Event about pod %s/%s: %s", namespace, name, error)
 
     def _create(self, event: Json) -> None:
         self._api.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
@@ -139,7 +134,7 @@ class Reporter:
         return found
 
     def _allocations(self) -> Allocations:
-        """Empty while the kubelet cannot be asked."""
+        """The kubelet's allocations; empty while it does not answer."""
         try:
             return parse(asyncio.run(list_pods(self._settings.pod_resources_socket)))
         except grpc.aio.AioRpcError as error:
@@ -149,29 +144,26 @@ class Reporter:
     def _complain(self, error: ApiError) -> None:
         self._due_at = time.monotonic() + self._backoff.seconds()
         if str(error) != self._complaint:
-            cure = _CURES.get(error.status, "it is tried again")
-            log.warning("cannot tell the API server of devices: %s; %s", error, cure)
+            cure = _CURES.get(error.status, "trying again")
+            log.warning("cannot report devices to the API server: %s; %s", error, cure)
         self._complaint = str(error)
 
     def _keep(self) -> None:
-        with contextlib.suppress(OSError):  # told again by the next process, at worst
-            spool.update(self._told_file, json.dumps(self._told).encode())
+        message = spool_pb2.Reported()
+        for resource_name, devices in self._reported.items():
+            for device, reasons in devices.items():
+                message.devices.add(resource_name=resource_name, device=device, reasons=reasons)
+        with contextlib.suppress(OSError):  # at worst the next process reports it again
+            self._reported_file.parent.mkdir(mode=0o700, exist_ok=True)
+            spool.write(self._reported_file, message)
 
 
 class _LimitReachedError(Exception):
-    """No more may be told at present."""
+    """The rate limit allows no further Event at present."""
 
 
-def _told_in(file: Path) -> Reasons:
-    try:
-        told: Reasons = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return told
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+def _reasons_in(file: Path) -> Reasons:
+    reasons: Reasons = {}
+    for device in spool.read_or_empty(file, spool_pb2.Reported).devices:
+        reasons.setdefault(device.resource_name, {})[device.device] = list(device.reasons)
+    return reasons

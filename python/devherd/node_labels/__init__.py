@@ -1,4 +1,4 @@
-"""Labels of the node that say what devices it has: names and values as the vendors' own labellers have them. Pure.
+"""Labels that describe the node's devices, with the names and values of the vendors' own labellers. Pure.
 
-`made.labels_of` makes them of facts and offers; how they reach the node is in `devherd.kubernetes`.
+`others.labels_of_node` makes them from facts and offers; `devherd.kubernetes` writes them to the node.
 """

@@ -1,29 +1,29 @@
-"""Offers as resource children read them: the lists and answers for the kubelet, within the limits of its API. Pure.
+"""Offers of the device plugin front end, within the limits of its API, and the Resource that each child serves. Pure.
 
-The answer to Allocate is made of this alone: `device_plugin.allocation` only merges.
+They contain everything for the answer to Allocate: `device_plugin.allocation` only merges.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from devherd import cdi
 from devherd._native import NaturalKey
-from devherd.cdi import spec
 from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey, Entry
-from devherd.offers import sharing
-from devherd.offers.rules import Offer, Offered, Offers, problem_of
+from devherd.offers.rules import Offer, Offered, Offers, add_mps, problem_of
 from devherd.proto import spool_pb2
-from devherd.spool.listing import ids_of
+from devherd.spool import size_of
 
 if TYPE_CHECKING:
     from devherd._native import Edits
 
 EditsOf = Callable[[Entry, str], "Edits | None"]
-"""What a container gets for a device under a resource name; None if no longer known."""
+"""The edits for a device under a resource name; None if the device is no longer known."""
 
+FRONT_END = "device-plugin"
 MAX_LIST_BYTES = 3_500_000
-"""The kubelet refuses a device list of more than 4 194 304 bytes and ends the stream; stay well below."""
+"""Well below 4 194 304 bytes, the limit at which the kubelet refuses a device list and ends the stream."""
 
 _PREFERENCES = {
     "aligned": spool_pb2.ALIGNED,
@@ -34,81 +34,104 @@ _PREFERENCES = {
 
 
 @dataclass(slots=True)
-class Resources:
-    """Resources sorted by name, what could not be advertised, and which rule each device met."""
+class DevicePluginOffers:
+    """Offers sorted by name, the problems of devices that are not offered, and the rule of each device."""
 
-    resources: list[spool_pb2.Resource] = field(default_factory=list)
+    offers: list[spool_pb2.Offer] = field(default_factory=list)
     problems: list[spool_pb2.Problem] = field(default_factory=list)
     rules: dict[DeviceKey, str] = field(default_factory=dict)
     places: dict[DeviceKey, tuple[int, int]] = field(default_factory=dict)
-    """The position of each device: the index of its resource, its index in it."""
+    """The position of each device: the index of its offer, and its index in that offer."""
 
-    def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> "Resources":
-        """The same, with copies of the resources that have the reasons and warnings of devices."""
-        judged = [_copy(resource) for resource in self.resources]
+    def judged(self, verdicts: Mapping[DeviceKey, Verdict]) -> "DevicePluginOffers":
+        """A copy in which devices have the reasons and warnings of these verdicts."""
+        judged = [_copy(offer) for offer in self.offers]
         for key, verdict in verdicts.items():
             if key in self.places:
-                resource, device = self.places[key]
-                judged[resource].devices[device].reasons.extend(verdict.reasons)
-                judged[resource].devices[device].warnings.extend(verdict.warnings)
-        return replace(self, resources=judged)
+                offer, device = self.places[key]
+                judged[offer].devices[device].reasons.extend(verdict.reasons)
+                judged[offer].devices[device].warnings.extend(verdict.warnings)
+        return replace(self, offers=judged)
 
 
-def resources(offers: Offers, edits_of: EditsOf, mps_root: str) -> Resources:
-    """The offers as files, whatever the health of their devices."""
-    result = Resources(problems=list(offers.problems), rules=offers.rules)
+def device_plugin_offers(offers: Offers, edits_of: EditsOf, mps_root: str) -> DevicePluginOffers:
+    """The offers as messages, without regard to health."""
+    result = DevicePluginOffers(problems=list(offers.problems), rules=offers.rules)
     for offer in offers.offers:
-        made = _resource(offer, edits_of, mps_root, result)
+        made = _message(offer, edits_of, mps_root, result)
         for position, device in enumerate(made.devices):
-            result.places[device.vendor, device.card, device.id] = len(result.resources), position
-        result.resources.append(made)
+            result.places[device.vendor, device.card, device.id] = len(result.offers), position
+        result.offers.append(made)
     return result
 
 
-def _resource(offer: Offer, edits_of: EditsOf, mps_root: str, result: Resources) -> spool_pb2.Resource:
+def resource_of(offer: spool_pb2.Offer) -> spool_pb2.Resource:
+    """The Resource that an offer's child serves, without a version."""
     resource = spool_pb2.Resource(
         name=offer.name,
+        preferred=offer.preferred,
+        fail_requests_greater_than_one=offer.fail_requests_greater_than_one,
+    )
+    for device in offer.devices:
+        resource.devices.add(
+            id=device.id,
+            shares=device.shares,
+            replicas=device.replicas,
+            reasons=device.reasons,
+            numa_nodes=device.numa_nodes,
+            edits=device.edits,
+            vendor=device.vendor,
+            card=device.card,
+            distances=device.distances,
+        )
+    return resource
+
+
+def _message(offer: Offer, edits_of: EditsOf, mps_root: str, result: DevicePluginOffers) -> spool_pb2.Offer:
+    message = spool_pb2.Offer(
+        name=offer.name,
         vendor=offer.vendor,
+        front_end=FRONT_END,
         preferred=_PREFERENCES[offer.preferred],
         fail_requests_greater_than_one=offer.fail_requests_greater_than_one,
     )
     unique = _unique(offer, result)
     kept = _fitting(unique)
-    for offered, replicas in kept:
+    for offered, shares, replicas in kept:
         edits = _edits(offer, offered.entry, edits_of, result)
         if offered.by_mps:
-            sharing.add_mps(edits, offer.name, mps_root)
+            add_mps(edits, offer.name, mps_root)
         device = offered.entry.device
-        resource.devices.add(
+        message.devices.add(
             id=device.id,
             numa_nodes=device.numa_nodes,
             edits=edits,
+            shares=shares,
             replicas=replicas,
             attributes=device.attributes,
             card=device.card,
             default_resource_name=offered.entry.resource_name,
             vendor=device.vendor,
             distances=device.distances,
+            by_mps=offered.by_mps,
+            rule=result.rules[offered.entry.key],
         )
-    wanted, fitting = (sum(replicas or 1 for replicas in counts) for counts in _replicas(unique, kept))
+    wanted, fitting = sum(len(offered.ids) for offered in unique), size_of(message)
     if fitting < wanted:
         text = f"{wanted} devices do not fit into one message to the kubelet; the first {fitting} are advertised"
         result.problems.append(_problem(offer, text))
-    return resource
+    return message
 
 
-def _replicas(unique: list[Offered], kept: list[tuple[Offered, int]]) -> tuple[list[int], list[int]]:
-    return [offered.replicas for offered in unique], [replicas for _, replicas in kept]
+def _unique(offer: Offer, result: DevicePluginOffers) -> list[Offered]:
+    """The devices in natural order of id, each id once; a device of the last scan wins over one that is remembered.
 
-
-def _unique(offer: Offer, result: Resources) -> list[Offered]:
-    """In natural order of id, each id once: what the last scan found, before what is only remembered by that id."""
+    A second device of the last scan with the same id becomes a problem.
+    """
     unique: list[Offered] = []
     known: set[str] = set()
-    for offered in sorted(
-        offer.devices, key=lambda offered: NaturalKey(ids_of(offered.device_id, offered.replicas)[0])
-    ):
-        ids = ids_of(offered.device_id, offered.replicas)
+    for offered in sorted(offer.devices, key=lambda offered: NaturalKey(offered.ids[0])):
+        ids = offered.ids
         if known.isdisjoint(ids):
             known.update(ids)
             unique.append(offered)
@@ -118,28 +141,37 @@ def _unique(offer: Offer, result: Resources) -> list[Offered]:
     return unique
 
 
-def _fitting(devices: list[Offered]) -> list[tuple[Offered, int]]:
-    """The devices that fit into one message, and how many replicas of each; 0 for one that is not shared."""
-    kept: list[tuple[Offered, int]] = []
+def _fitting(devices: list[Offered]) -> list[tuple[Offered, list[str], int]]:
+    """The devices that fit into one message, each with its shares and its number of replicas, 0 for none."""
+    kept: list[tuple[Offered, list[str], int]] = []
     size = 0
     for offered in devices:
         numa_nodes = len(offered.entry.device.numa_nodes)
-        for number, device_id in enumerate(ids_of(offered.device_id, offered.replicas)):
+        for number, device_id in enumerate(offered.ids):
             # Tags and lengths (8), the id, "Unhealthy" (9), and up to 14 bytes for each NUMA node.
             size += 17 + len(device_id.encode()) + 14 * numa_nodes
             if size > MAX_LIST_BYTES:
-                return [*kept, (offered, number)] if number else kept
-        kept.append((offered, offered.replicas))
+                return [*kept, *_cut(offered, number)]
+        kept.append((offered, offered.entry.device.shares, offered.replicas))
     return kept
 
 
-def _edits(offer: Offer, entry: Entry, edits_of: EditsOf, result: Resources) -> spool_pb2.Edits:
-    """What a container gets; names that are not valid are left out: a runtime would refuse the container."""
+def _cut(offered: Offered, number: int) -> list[tuple[Offered, list[str], int]]:
+    """The device with at most this number of its ids, in complete shares; empty if none is left."""
+    shares = offered.entry.device.shares
+    whole = shares[: number // (offered.replicas or 1)]
+    if shares:
+        return [(offered, whole, offered.replicas)] if whole else []
+    return [(offered, [], number)] if number else []
+
+
+def _edits(offer: Offer, entry: Entry, edits_of: EditsOf, result: DevicePluginOffers) -> spool_pb2.Edits:
+    """The edits of a device, without CDI names that are not valid, for which a runtime would refuse the container."""
     edits = edits_of(entry, offer.name)
     if edits is None:
         return spool_pb2.Edits()
     message = message_of(edits)
-    illegal = {name for name in (*edits.cdi_devices, *edits.specs) if not spec.is_legal(name)}
+    illegal = {name for name in (*edits.cdi_devices, *edits.specs) if not cdi.is_legal(name)}
     if illegal:
         _leave_out(illegal, message)
         names = ", ".join(sorted(illegal))
@@ -148,7 +180,7 @@ def _edits(offer: Offer, entry: Entry, edits_of: EditsOf, result: Resources) -> 
 
 
 def message_of(edits: "Edits") -> spool_pb2.Edits:
-    """What the kubelet's API can carry. It has no field for hooks, and specs are files of their own."""
+    """The edits that the kubelet's API can carry: it has no field for hooks, and CDI specs are files."""
     return spool_pb2.Edits(
         nodes=[
             spool_pb2.Node(host_path=node.host_path, container_path=node.container_path, permissions=node.permissions)
@@ -176,9 +208,9 @@ def _leave_out(illegal: set[str], edits: spool_pb2.Edits) -> None:
             del edits.annotations[key]
 
 
-def _copy(resource: spool_pb2.Resource) -> spool_pb2.Resource:
-    copy = spool_pb2.Resource()
-    copy.CopyFrom(resource)
+def _copy(offer: spool_pb2.Offer) -> spool_pb2.Offer:
+    copy = spool_pb2.Offer()
+    copy.CopyFrom(offer)
     return copy
 
 

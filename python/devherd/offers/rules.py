@@ -1,22 +1,66 @@
-"""Devices + configuration → offers: selection, naming, sharing, order of preference. A pure function.
+"""Devices and configuration → offers: selection, naming, sharing, order of preference. Pure.
 
-The first rule that matches a device decides its offer; a device that no rule matches keeps its vendor's own name.
-How a front end gives devices to containers is decided there: `device_plugin` for the kubelet's.
+The first rule that matches a device decides its offer; a device that no rule matches keeps its vendor's default name.
+The front ends decide how containers get devices: `device_plugin` is the kubelet's.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from devherd import resource_name, selection
 from devherd._native import vendors
-from devherd.config.resolved import Config, ResourceRule, Sharing, VendorOptions
+from devherd.config.resolved import Config, facts_of, selects
+from devherd.config.sections import ResourceRule, Sharing, VendorOptions
 from devherd.inventory import DeviceKey, Entry
-from devherd.offers import sharing
 from devherd.proto import spool_pb2
+from devherd.spool import ids_of
+from devherd.text import resource_name_refusal
 
+if TYPE_CHECKING:
+    from devherd._native import Device
+
+UNSHARED = Sharing()
+MOST_BEFORE_VOLTA = 16
+"""Limit of MPS clients of a GPU of compute capability below 7.0, <https://docs.nvidia.com/deploy/mps/>; the vendor's
+plugin also applies it to 7.0. The configuration checks the limit of newer GPUs."""
+MPS_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
+
+_VERSION = re.compile(r"(\d+)\.\d+")
 _DEFAULT_RULE = ResourceRule()
 _DEFAULT_OPTIONS = VendorOptions()
 _ROWS = {row.name: row for row in vendors()}
+
+
+def feasible_sharing(sharing: Sharing, device: "Device") -> tuple[Sharing, str | None]:
+    """How a device can be shared, and a message if that differs from the configuration."""
+    if sharing.strategy != "mps":
+        return sharing, None
+    if sharing.replicas == 1:
+        return UNSHARED, None
+    if device.vendor != "nvidia":
+        return UNSHARED, "MPS shares NVIDIA's GPUs only: it is advertised unshared"
+    attributes = device.attributes
+    if "mig_profile" in attributes or "gpu_instance" in attributes:
+        return UNSHARED, "MPS cannot share a MIG device: it is advertised unshared"
+    if sharing.replicas > MOST_BEFORE_VOLTA and _is_before_volta(attributes):
+        capability = attributes["compute_capability"]
+        text = f"MPS serves at most {MOST_BEFORE_VOLTA} clients on a GPU of compute capability {capability}"
+        return replace(sharing, replicas=MOST_BEFORE_VOLTA), f"{text}: replicas limited to {MOST_BEFORE_VOLTA}"
+    return sharing, None
+
+
+def add_mps(edits: spool_pb2.Edits, resource_name: str, mps_root: str) -> None:
+    """Add what a container needs to find the MPS control daemon of its resource, which NVIDIA's own pod runs."""
+    edits.envs[MPS_PIPE_DIRECTORY] = f"/mps/{resource_name}/pipe"
+    pipe = f"{resource_name}/pipe"
+    edits.mounts.add(host_path=f"{mps_root}/{pipe}", container_path=f"/mps/{pipe}")
+    edits.mounts.add(host_path=f"{mps_root}/shm", container_path="/dev/shm")  # noqa: S108 - MPS talks through it
+
+
+def _is_before_volta(attributes: Mapping[str, str]) -> bool:
+    version = _VERSION.fullmatch(attributes.get("compute_capability", ""))
+    return version is not None and int(version[1]) < 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,32 +69,37 @@ class Offered:
 
     entry: Entry
     replicas: int = 0
-    """How many containers may share it; 0 for one that is not shared."""
+    """How many containers may share each of its ids; 0 if it is not shared."""
     by_mps: bool = False
-    """Whether they share it through NVIDIA's Multi-Process Service."""
+    """True if they share it through NVIDIA's Multi-Process Service."""
 
     @property
     def device_id(self) -> str:
         """The device's own id."""
         return self.entry.device.id
 
+    @property
+    def ids(self) -> list[str]:
+        """The ids under which the kubelet lists it."""
+        return ids_of(self.device_id, self.replicas, self.entry.device.shares)
+
 
 @dataclass(slots=True)
 class Offer:
-    """What is advertised under one name."""
+    """The devices that are advertised under one name."""
 
     name: str
     vendor: str
-    """Of its first device."""
+    """The vendor of its first device."""
     devices: list[Offered] = field(default_factory=list)
     preferred: str = "packed"
-    """Which devices are given together: `aligned`, `packed`, `distributed`, `none`."""
+    """Which devices are allocated together: `aligned`, `packed`, `distributed`, `none`."""
     fail_requests_greater_than_one: bool = False
 
 
 @dataclass(slots=True)
 class Offers:
-    """Offers sorted by name, what could not be offered, and which rule each device met."""
+    """Offers sorted by name, the problems of devices that are not offered, and the rule of each device."""
 
     offers: list[Offer] = field(default_factory=list)
     problems: list[spool_pb2.Problem] = field(default_factory=list)
@@ -58,10 +107,13 @@ class Offers:
 
 
 def arrange(config: Config, entries: Iterable[Entry]) -> Offers:
-    """The offers that these devices make under this configuration, whatever their health."""
+    """The offers of these devices under this configuration, without regard to health."""
     result = Offers()
     by_name: dict[str, Offer] = {}
     for entry in entries:
+        if entry.left_out:
+            result.rules[entry.key] = f"left out: {entry.left_out}"
+            continue
         number, rule = _rule_for(config.resources, entry)
         result.rules[entry.key] = _describe(number, entry)
         if rule.advertise:
@@ -72,17 +124,17 @@ def arrange(config: Config, entries: Iterable[Entry]) -> Offers:
 
 def _rule_for(rules: list[ResourceRule], entry: Entry) -> tuple[int | None, ResourceRule]:
     if rules:
-        facts = selection.facts_of(entry)
+        facts = facts_of(entry)
         for number, rule in enumerate(rules):
-            if selection.selects(rule.match, facts):
+            if selects(rule.match, facts):
                 return number, rule
     return None, _DEFAULT_RULE
 
 
 def _advertise(config: Config, rule: ResourceRule, entry: Entry, by_name: dict[str, Offer], result: Offers) -> None:
-    shared, complaint = sharing.feasible(rule.sharing, entry.device)
+    shared, complaint = feasible_sharing(rule.sharing, entry.device)
     name = _name(rule, shared, entry)
-    refusal = resource_name.explain(name)
+    refusal = resource_name_refusal(name)
     if refusal is not None:
         complaint = f"cannot be advertised: {refusal}"
     if complaint is not None:
@@ -105,7 +157,7 @@ def _name(rule: ResourceRule, shared: Sharing, entry: Entry) -> str:
 
 
 def _vendors_preference(config: Config, vendor: str, *, shared: bool) -> str:
-    """Which devices the vendor's own plugin prefers to give together."""
+    """The default of `preferred`: the option of the vendor's section, or the default of the vendor's plugin."""
     row = _ROWS[vendor]
     options = config.vendors.get(row.section, _DEFAULT_OPTIONS)
     chosen = options.preferred_shared if shared else options.preferred

@@ -1,20 +1,25 @@
-"""Wake-ups from the host: uevents, directories whose entries come and go, and this process's signals.
-
-Everything here may be missing (no netlink in a sandbox, inotify limit reached): the periodic rescan finds changes then.
-"""
+"""Notifications of the host: uevents, directories, signals, the kernel log, devlink's health reporters."""
 
 import contextlib
+import errno
 import logging
 import os
 import selectors
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from devherd._native import DirectoryWatch, UeventSocket
+from devherd._native import Device, Devlink, DirectoryWatch, HealthReporter, KernelLog, KernelLogEvent, UeventSocket
+from devherd.config.resolved import Config
+from devherd.config.sections import KernelLogOptions
+from devherd.health.held import KernelLogPosition
+from devherd.proto import spool_pb2
+from devherd.reasons.kernel_log_rules import Rule, compiled_from, in_force
+from devherd.reasons.registry import DEVLINK, KERNEL_LOG
 
 log = logging.getLogger(__name__)
 
@@ -25,24 +30,40 @@ Driver and module events (`/bus/pci/drivers/amdgpu`, `/module/amdgpu`) are kept:
 loaded or removed without a device bound to it changes what a scan finds.
 """
 
+RECORDS_A_ROUND = 10_000
+"""Kernel log records that are read before the scanner sends a heartbeat and does its other work."""
+_VENDORS_OF_SHIPPED_RULES = ("nvidia", "amd", "intel-gpu")
+"""Vendors of the kernel log rules that are always in force."""
+_KERNEL_LOG_CURE = (
+    "give devherd the device and CAP_SYSLOG (deploy/kubernetes/components/kernel-log does), or set"
+    " health.kernel_log.enabled to false"
+)
+_NVIDIA_PARAMETERS = Path("proc/driver/nvidia/params")
+_SILENT = "the NVIDIA driver prints no Xids: RmLogonRC is 0: load the module without the option NVreg_RmLogonRC=0"
+
+DUMP_SECONDS = 30.0
+"""Time between two dumps of all devlink health reporters: not every change sends a notification."""
+_NETLINK = "netlink"
+_DEVLINK_CURE = "let devherd open netlink sockets: a seccomp profile or SELinux may refuse them"
+
 
 class Readable(Protocol):
-    """What tells by its descriptor that there is something to be read."""
+    """An object with a file descriptor to wait on."""
 
     def fileno(self) -> int:
         """The descriptor."""
 
 
 @dataclass(slots=True)
-class Happened:
-    """What happened on the host while it was waited; true when that is anything."""
+class HostChanges:
+    """What happened on the host during a wait; true if there was anything."""
 
     events: list[dict[str, str]] = field(default_factory=list)
-    """Uevents that count, in their order."""
+    """Relevant uevents, oldest first."""
     paths: bool = False
-    """Entries of watched directories came or went."""
+    """Entries of watched directories were created or removed."""
     lost: bool = False
-    """There was more, and nobody knows what."""
+    """Events were lost: anything may have changed."""
 
     def __bool__(self) -> bool:
         """Whether there is a reason to look."""
@@ -50,20 +71,20 @@ class Happened:
 
     @property
     def places(self) -> Sequence[str]:
-        """What of sysfs the uevents are about."""
+        """The sysfs paths of the uevents, sorted."""
         return sorted({f"/sys{event['DEVPATH']}" for event in self.events})
 
     @property
     def nodes(self) -> bool:
-        """Whether nodes came or went."""
+        """Whether device nodes may have been created or removed."""
         return self.paths or any("DEVNAME" in event for event in self.events)
 
 
-ANYTHING = Happened(lost=True)
+ANYTHING = HostChanges(lost=True)
 
 
 class UeventSource(Readable, Protocol):
-    """What `devherd._native.UeventSocket` is here."""
+    """The part of `devherd._native.UeventSocket` that is used here."""
 
     def drain(self) -> tuple[list[dict[str, str]], bool]:
         """The variables of each event since the last call, and whether events were lost."""
@@ -73,7 +94,7 @@ class UeventSource(Readable, Protocol):
 
 
 class HostEvents:
-    """One place to wait for the host and for signals; without `uevents` and `watch`, only signals wake it."""
+    """Waits for events of the host and for signals; without `uevents` and `watch` for signals only."""
 
     def __init__(self, uevents: UeventSource | None = None, watch: DirectoryWatch | None = None) -> None:
         self._selector = selectors.DefaultSelector()
@@ -91,7 +112,7 @@ class HostEvents:
 
     @classmethod
     def of_host(cls, simulated_node: Path | None) -> Self:
-        """The events of this machine, or of the simulated node that is at a path."""
+        """The events of this machine, or of the simulated node at this path."""
         return cls(_open_uevents(simulated_node), _open_watch())
 
     def __enter__(self) -> Self:
@@ -109,7 +130,7 @@ class HostEvents:
         os.close(self._wakeup_writer)
 
     def watch(self, directories: Iterable[str]) -> None:
-        """Wake for created and removed entries of these directories, too; one that cannot be watched is logged once."""
+        """Also wake for created and removed entries of these directories; one that cannot be watched is logged once."""
         if self._watch is None:
             return
         for directory in directories:
@@ -123,7 +144,7 @@ class HostEvents:
                 self._unwatchable.add(directory)
 
     def watch_files(self, directory: Path | None) -> bool:
-        """End `wait` for changed files of this directory, too, until None is given; True when this is new."""
+        """Also end `wait` for changed files of this directory, until None is given; True if the watch is new."""
         if directory is None and self._files is not None:
             self._selector.unregister(self._files)
             self._files.close()
@@ -135,7 +156,7 @@ class HostEvents:
         return True
 
     def also_wait_for(self, *sources: Readable | None) -> None:
-        """End `wait` while there is something to be read there, too, until this is called again; None is nothing."""
+        """Also end `wait` while one of these is readable. Replaces the sources of the last call; None is ignored."""
         wanted = [source for source in sources if source is not None]
         for source in [known for known in self._also if known not in wanted]:
             with contextlib.suppress(OSError):  # its owner has closed it
@@ -144,20 +165,20 @@ class HostEvents:
             self._selector.register(source, selectors.EVENT_READ)
         self._also = wanted
 
-    def wait(self, timeout: float) -> Happened:
-        """Wait for at most `timeout` seconds; what happened on the host."""
-        happened = Happened()
+    def wait(self, timeout: float) -> HostChanges:
+        """Wait for at most `timeout` seconds; returns what happened on the host."""
+        changes = HostChanges()
         for key, _ in self._selector.select(max(0.0, timeout)):
             if key.fileobj is self._uevents:
-                events, happened.lost = self._uevents.drain()
-                happened.events = list(filter(is_relevant, events))
+                events, changes.lost = self._uevents.drain()
+                changes.events = list(filter(is_relevant, events))
             elif key.fileobj is self._watch:
-                happened.paths = bool(self._watch.drain())
+                changes.paths = bool(self._watch.drain())
             elif key.fileobj is self._files:
                 self._files.drain()
             elif key.fileobj == self._wakeup_reader:
                 os.read(self._wakeup_reader, 4096)
-        return happened
+        return changes
 
 
 def is_relevant(event: Mapping[str, str]) -> bool:
@@ -192,3 +213,192 @@ def _open_watch_of(directory: Path) -> DirectoryWatch | None:
         watch.close()
         return None
     return watch
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The result of one read of the kernel log."""
+
+    events: tuple[KernelLogEvent, ...] = ()
+    lost: int = 0
+    """Records that the kernel dropped before they were read."""
+    more: bool = False
+
+
+class KernelLogReader:
+    """Reads the kernel log of the host, if permitted."""
+
+    def __init__(self, config: Config, *, simulated: bool, position: KernelLogPosition | None = None) -> None:
+        """`position` is where an earlier reader of this boot stopped."""
+        self._simulated = simulated
+        self._position = position
+        self._log: KernelLog | None = None
+        self._refusal: OSError | None = None
+        self.reconfigure(config)
+
+    def reconfigure(self, config: Config) -> None:
+        """Use another configuration. Records are not read a second time."""
+        self.close()
+        self._config = config
+        self.rules: dict[str, Rule] = _rules_in_force(config.health.kernel_log)
+        self.open()
+
+    def open(self) -> None:
+        """Open the log if it is enabled and not open."""
+        if self._log is not None or not self._config.health.kernel_log.enabled:
+            return
+        try:
+            root = str(self._config.host_root.absolute())
+            self._log = KernelLog(
+                root, compiled_from(self.rules.values()), simulated=self._simulated, after=self._position
+            )
+            self._refusal = None
+        except OSError as error:
+            self._refusal = error
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._log is not None:
+            self._log.close()
+        self._log = None
+        self._refusal = None
+
+    @property
+    def readable(self) -> KernelLog | None:
+        """The open log, for `HostEvents.also_wait_for`; None while it is closed."""
+        return self._log
+
+    @property
+    def position(self) -> KernelLogPosition | None:
+        """The position after the last record read; None if none was read."""
+        return self._position
+
+    def read(self) -> Records:
+        """The records since the last call, at most RECORDS_A_ROUND. Does not wait."""
+        if self._log is None:
+            return Records()
+        try:
+            events, lost, more = self._log.drain(RECORDS_A_ROUND)
+        except OSError as error:
+            self.close()
+            self._refusal = error
+            return Records()
+        self._position = KernelLogPosition(*self._log.position())
+        return Records(tuple(events), lost, more)
+
+    def applies_to(self, device: Device) -> bool:
+        """Whether a rule in force can match a device: shipped rules match GPUs, other rules any card."""
+        options = self._config.health.kernel_log
+        has_other_rules = bool(options.rules or options.optional)
+        return device.vendor in _VENDORS_OF_SHIPPED_RULES or (has_other_rules and "pci_address" in device.attributes)
+
+    def problems(self) -> list[spool_pb2.Problem]:
+        """Why the log cannot be read, or lacks records, although it should be read."""
+        if not self._config.health.kernel_log.enabled:
+            return []
+        if self._refusal is not None:
+            return [] if self._is_optional else [_closed(self._refusal)]
+        if _is_silent(self._config.host_root / _NVIDIA_PARAMETERS):
+            return [_problem(f"/{_NVIDIA_PARAMETERS}", _SILENT)]
+        return []
+
+    def notices(self) -> list[spool_pb2.Problem]:
+        """The reason why the log cannot be read, if the configuration uses it only where possible: no problem then."""
+        return [_closed(self._refusal)] if self._refusal is not None and self._is_optional else []
+
+    @property
+    def _is_optional(self) -> bool:
+        options = self._config.health.kernel_log
+        return options.enabled == "auto" and not (options.rules or options.optional)
+
+
+def _is_silent(parameters: Path) -> bool:
+    try:
+        return "RmLogonRC: 0" in parameters.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+
+
+def _why(refusal: OSError) -> str:
+    if refusal.errno == errno.ENODEV:
+        return "something else is there"
+    return os.strerror(refusal.errno) if refusal.errno else str(refusal)
+
+
+def _closed(refusal: OSError) -> spool_pb2.Problem:
+    return _problem("/dev/kmsg", f"the kernel log cannot be read: {_why(refusal)}: {_KERNEL_LOG_CURE}")
+
+
+def _problem(path: str, error: str) -> spool_pb2.Problem:
+    return spool_pb2.Problem(vendor=KERNEL_LOG, path=path, error=error)
+
+
+class DevlinkReader:
+    """Reads the devlink health reporters of the host, if permitted."""
+
+    def __init__(self, simulated_node: Path | None, deadline: float) -> None:
+        """`deadline`: seconds to wait for an answer of the kernel."""
+        self._deadline = deadline
+        self._devlink = Devlink(deadline, None if simulated_node is None else str(simulated_node))
+        self._due_at = 0.0
+        self.failed = ""
+        """Why the last dump failed; `reporters` keeps the earlier state. Empty if it did not fail."""
+        self._is_slow = False
+        self.reporters: list[HealthReporter] = []
+
+    @property
+    def readable(self) -> Devlink | None:
+        """The open socket, for `HostEvents.also_wait_for`; None while it is closed."""
+        return self._devlink if self._devlink.is_open else None
+
+    def look(self, beat: Callable[[], object] | None) -> None:
+        """Dump all health reporters, if that is due. `beat` is called while waiting for the kernel."""
+        now = time.monotonic()
+        if now < self._due_at and (not self._devlink.is_open or not self._devlink.is_stale or self.failed):
+            return
+        self._due_at = now + DUMP_SECONDS
+        self._is_slow = False
+        try:
+            self._devlink.dump(beat)
+            self.reporters = self._devlink.reporters
+        except TimeoutError:
+            self.failed = f"the kernel has not answered within {self._deadline:g} s: a driver keeps it waiting"
+            self._is_slow = True
+        except OSError as error:
+            self.failed = error.strerror or str(error)
+        else:
+            self.failed = ""
+
+    def pause(self) -> None:
+        """Close the socket until the next `look`: no card has devlink health reporters."""
+        self._devlink.close()
+        self._due_at = 0.0
+        self.failed = ""
+        self.reporters = []
+
+    def receive(self) -> bool:
+        """Apply the notifications since the last call; returns True if they change `reporters`."""
+        if not self._devlink.is_open:
+            return False
+        try:
+            self._devlink.receive()
+        except OSError as error:
+            self.failed = error.strerror or str(error)
+            self._devlink.close()
+            return False
+        before, self.reporters = self.reporters, self._devlink.reporters
+        return self.reporters != before
+
+    def problems(self) -> list[spool_pb2.Problem]:
+        """Why the health reporters cannot be read."""
+        if not self.failed:
+            return []
+        is_refused = not self._devlink.is_open and not self._is_slow
+        error = f"the health reporters of network cards cannot be read: {self.failed}" + (
+            f": {_DEVLINK_CURE}" * is_refused
+        )
+        return [spool_pb2.Problem(vendor=DEVLINK, path=_NETLINK, error=error)]
+
+
+def _rules_in_force(options: KernelLogOptions) -> dict[str, Rule]:
+    return in_force(options.optional, [(rule.name, rule.contains, rule.pattern) for rule in options.rules])

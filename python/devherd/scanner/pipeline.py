@@ -1,39 +1,81 @@
-"""The scanner's way of the data in one place: scan → inventory → findings → policy → rules. No loop, no spool."""
+"""The steps of the scanner: scan → inventory → findings → policy → rules. No loop, no spool."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from devherd._native import Device, Edits, Finding, Look, Scan
 from devherd.config.resolved import Config
-from devherd.health.findings_files import FindingsFiles, take_in
-from devherd.health.policy import Earlier, Policy
-from devherd.health.registry import EVENT_SOURCES, FIRST_SIGHT_SOURCES, GONE, INVENTORY, OF_OPERATORS
-from devherd.health.remembered import Memory
-from devherd.health.rules import Rules
-from devherd.health.seen import ANY_SOURCE, Seen
-from devherd.health.sources import EXTERNAL, device_dump, devlink, mps, uevents
-from devherd.health.sources.order import left_to_others, requests_for
+from devherd.health import host
+from devherd.health.findings import FindingsFiles, take_in
+from devherd.health.held import ANY_SOURCE, Memory, Seen
+from devherd.health.policy import Earlier, Policy, Rules
 from devherd.inventory import DeviceKey, Entry, Inventory
-from devherd.offers import device_plugin
+from devherd.offers import config_warnings, rules
+from devherd.offers.device_plugin import DevicePluginOffers, EditsOf, device_plugin_offers
 from devherd.proto import health_pb2, spool_pb2
-from devherd.scanner.arrangement import Arrangement, arrange
-from devherd.scanner.cdi_specs import CdiSpecs
-from devherd.scanner.devlink import DevlinkReader
-from devherd.scanner.host_events import ANYTHING, Happened
-from devherd.scanner.made_again import MadeAgain
-from devherd.scanner.moment import now
-from devherd.scanner.scan_core import edits_by, native_scanner, refusals, vendor_options
+from devherd.reasons.registry import EVENT_SOURCES, EXTERNAL_PREFIX, FIRST_SIGHT_SOURCES, GONE, INVENTORY, OF_OPERATORS
+from devherd.scanner.core import edits_by, native_scanner, now, refusals, vendor_options
+from devherd.scanner.host_events import ANYTHING, DevlinkReader, HostChanges
+from devherd.scanner.side_files import CdiSpecs
+from devherd.sources.request import left_to_others, requests_for
+
+Value = TypeVar("Value")
+
+
+class Memo(Generic[Value]):
+    """Keeps the last value and the key for which it was made."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[Hashable, Value] | None = None
+
+    def of(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The kept value if it was made for an equal key, otherwise a new one by `make`."""
+        if self._kept is None or self._kept[0] != key:
+            self._kept = key, make()
+        return self._kept[1]
+
+
+@dataclass(frozen=True)
+class NodeOffers:
+    """The offers of `entries` under `config`, and the form that the device plugin serves."""
+
+    config: Config
+    entries: Collection[Entry]
+    offers: rules.Offers
+    device_plugin: DevicePluginOffers
+
+    @cached_property
+    def config_warnings(self) -> list[str]:
+        """Effects of the configuration on this node that are probably mistakes, a line each."""
+        return config_warnings.config_warnings(self.config, self.entries, self.offers)
+
+    @cached_property
+    def shared_by_mps(self) -> dict[str, list[DeviceKey]]:
+        """The devices that are shared through NVIDIA's MPS control daemon, by resource name."""
+        return {
+            offer.name: keys
+            for offer in self.offers.offers
+            if (keys := [one.entry.key for one in offer.devices if one.by_mps])
+        }
+
+
+def node_offers(config: Config, entries: Collection[Entry], edits_of: EditsOf) -> NodeOffers:
+    """Apply the rules of `config`; `edits_of` returns a container's edits for a device and a resource name."""
+    offers = rules.arrange(config, entries)
+    return NodeOffers(config, entries, offers, device_plugin_offers(offers, edits_of, config.mps_root or ""))
 
 
 class Pipeline:
-    """From the host to resources, with what must be remembered between two looks.
+    """Makes offers from the host, and keeps the state that is needed between two looks.
 
-    `inventory` and `earlier` are what an earlier scanner left in the run directory; `nvml_answer` is
-    the file in which process `source:nvml` answers, without one NVML is not asked; `findings` is the directory of
-    sources that are processes of their own. `beat` is called every half second while cards that hang are waited
-    for, and between steps that take long with many devices.
+    `inventory` and `earlier` were written by an earlier scanner. `nvml_answer` is the file that process `source:nvml`
+    writes; without it NVML is not asked. `findings` is the directory of sources that run in separate processes.
+    `beat` is called every half second while a card hangs, and between steps that take long with many devices.
     """
 
     def __init__(
@@ -48,7 +90,7 @@ class Pipeline:
     ) -> None:
         self.config = config
         self._configured = 1
-        """How many configurations there have been."""
+        """Number of configurations used so far."""
         self._beat = beat
         self._nvml_answer = nvml_answer
         self._native = native_scanner(config, nvml_answer)
@@ -64,22 +106,20 @@ class Pipeline:
         self._findings = findings
         self._findings_files = FindingsFiles(findings)
         self.devlink = DevlinkReader(self.simulated_node, config.scan.probe_timeout)
-        self._devlink_cards = MadeAgain[bool]()
+        self._devlink_cards = Memo[bool]()
         self.requests: dict[str, str] = {}
-        """What each source that is a process of its own is to be asked, by source."""
-        self._standing = MadeAgain[list[tuple[Entry, list[Finding]]]]()
+        """The request to each source that runs in a separate process, by source."""
+        self._standing = Memo[list[tuple[Entry, list[Finding]]]]()
         self._cdi = CdiSpecs(config)
         self._strange: set[DeviceKey] = set(self.inventory.entries)
-        """Devices that not every source has looked at of those whose first look is a base to compare with."""
+        """Devices that a source in FIRST_SIGHT_SOURCES has not looked at: its first look is the base for later ones."""
         self._reconfigured = _differing(self.inventory.vendor_options, vendor_options(config))
         self.problems: list[spool_pb2.Problem] = []
-        """What neither the scan nor the naming of resources meets: CDI specs that cannot be written, and cards that
-        could not be looked at.
-        """
-        self._arranged = MadeAgain[Arrangement]()
+        """Problems of CDI specs and of looks at cards; those of the scan and of offers are kept elsewhere."""
+        self._offered = Memo[NodeOffers]()
 
     def reconfigure(self, config: Config) -> None:
-        """Use another configuration from the next scan on; what it does not change is left alone."""
+        """Use another configuration from the next scan on; what it does not change is kept."""
         changed = _differing(vendor_options(self.config), vendor_options(config))
         settings = config.native_json(self._nvml_answer)
         if settings != self.config.native_json(self._nvml_answer):
@@ -97,20 +137,22 @@ class Pipeline:
         meaning_of = Rules(health.rules, self.inventory).meaning_of
         self.policy.use(health.recover_after, meaning_of, has_breaker=health.breaker, damps=health.flapping)
 
-    def scan(self, moment: float) -> Scan:
-        """Look at the whole host at monotonic second `moment`; what is found wrong counts at once.
+    def scan(self, clock: float) -> Scan:
+        """Scan the whole host at monotonic second `clock`; findings count at once.
 
-        A poll has to follow: it looks at the devices that are found here.
+        A poll must follow: it looks at the devices that are found here.
         """
         scan = self._native.scan(self._beat)
         self.requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
         if scan.changed or self._reconfigured or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
-            self.inventory.observe(scan, moment, self.config.health.forget_after, self._reconfigured)
+            self.inventory.observe(
+                scan, clock, self.config.health.forget_after, self._reconfigured, self._native.left_out
+            )
             self.inventory.vendor_options = vendor_options(self.config)
             self._reconfigured = set()
             for key in before.keys() - self.inventory.entries.keys():
-                if before[key].gone_since is not None:  # otherwise pods may hold it: the configuration let go of it
+                if before[key].gone_since is not None:  # otherwise the configuration dropped it, and pods may hold it
                     self._cdi.withdraw(before[key], edits_by(self._native, platforms))
             self._strange = {key for key in self.inventory.entries if key in self._strange or key not in before}
             self._native.watch_also(self._left_to_polls())
@@ -119,21 +161,22 @@ class Pipeline:
         self.policy.note(self._seen_without_looking(), now(self.config))
         return scan
 
-    def poll(self, *, periodic: bool, happened: Happened = ANYTHING) -> None:
-        """Look at what can be looked at cheaply.
+    def poll(self, *, periodic: bool, changes: HostChanges = ANYTHING) -> None:
+        """Poll the health of the known devices.
 
-        A periodic poll looks at what is due, and lets devices recover; one in between at what something happened to.
+        A periodic poll looks at devices that are due, and lets devices recover. Another poll looks at devices that had
+        an event, or at all devices if events were lost.
         """
-        moment = time.monotonic()  # what happened had happened before the looks, which may take long
+        clock = time.monotonic()  # the events came before the looks, which may take long
         if self._has_devlink():
             self.devlink.look(self._beat)
         else:
-            self.devlink.rest()
+            self.devlink.pause()
         seen = self._seen_without_looking()
         self._native.leave_alone(left_to_others(seen))
         for key in self._strange:
             seen.not_looked.setdefault(key, {})
-        for look in self._looks(periodic=periodic, happened=happened):
+        for look in self._looks(periodic=periodic, changes=changes):
             key = look.vendor, look.card, look.id
             if key in self.inventory.entries:
                 seen.add(key, look.findings)
@@ -151,21 +194,21 @@ class Pipeline:
             self.policy.observe(seen, now(self.config))
         else:
             self.policy.note(seen, now(self.config))
-        if happened.events:
-            self.hear(uevents.told(happened.events, self.inventory.entries.values(), moment))
+        if changes.events:
+            self.note(host.seen_in_uevents(changes.events, self.inventory.entries.values(), clock))
 
-    def hear(self, seen: Seen) -> None:
-        """Take in what is told in between: events of the kernel, evidence."""
+    def note(self, seen: Seen) -> None:
+        """Apply kernel events and evidence from between two polls."""
         self.policy.note(seen, now(self.config))
 
     def memories(self) -> Sequence[Memory]:
-        """What the scan core has seen in this boot that its next process has to know."""
+        """The memories of the native scanner for its next process in this boot."""
         news = self._native.new_memories()
         self._memories = self._memories if news is None else news
         return self._memories
 
     def new_counts(self) -> list[health_pb2.Count] | None:
-        """What the scan core's sources have counted that is no finding; None where none has looked since."""
+        """Counts of the native sources that are no findings; None if no source has looked since the last call."""
         counts = self._native.new_counts()
         if counts is None:
             return None
@@ -174,67 +217,67 @@ class Pipeline:
             for address, ibdev, part, name, kind, number in counts
         ]
 
-    def hear_devlink(self) -> None:
-        """Take in what drivers have said of their cards' firmware since then."""
-        if self.devlink.hear():
+    def read_devlink(self) -> None:
+        """Apply the notifications of devlink since the last call."""
+        if self.devlink.receive():
             seen = Seen()
-            devlink.take_in(seen, self.devlink.reporters, self.inventory.entries.values(), self.devlink.failed)
-            self.hear(seen)
+            host.take_in_devlink(seen, self.devlink.reporters, self.inventory.entries.values(), self.devlink.failed)
+            self.note(seen)
 
     def _has_devlink(self) -> bool:
-        """Whether a card is there of which it may speak."""
+        """Whether there is a card that may have devlink health reporters."""
         entries = self.inventory.entries.values()
         return self._devlink_cards.of(
             self.inventory.version,
-            lambda: any(entry.gone_since is None and devlink.may_speak_of(entry) for entry in entries),
+            lambda: any(entry.gone_since is None and host.is_network_card(entry) for entry in entries),
         )
 
-    def _looks(self, *, periodic: bool, happened: Happened) -> list[Look]:
+    def _looks(self, *, periodic: bool, changes: HostChanges) -> list[Look]:
         if periodic:
             held = self.policy.all_held()
             awaited = [(key, {one.finding.source for one in all_held}) for key, all_held in held]
             return self._native.poll_due(awaited, self._beat)
-        if happened.lost:
+        if changes.lost:
             return self._native.poll(self._beat)
-        return self._native.poll_named(happened.places, happened.nodes, self._beat)
+        return self._native.poll_named(changes.places, changes.nodes, self._beat)
 
-    def resources(self) -> device_plugin.Resources:
-        """The resources that result under the configuration."""
-        return self._arrangement().resources.judged(self.policy.verdicts())
+    def offers(self) -> DevicePluginOffers:
+        """The offers under the configuration, with verdicts."""
+        return self._node_offers().device_plugin.judged(self.policy.verdicts())
 
-    def doubts(self) -> list[str]:
-        """What the configuration does on this node that nobody can have meant."""
-        return self._arrangement().doubts
+    def config_warnings(self) -> list[str]:
+        """Effects of the configuration on this node that are probably mistakes, a line each."""
+        return self._node_offers().config_warnings
 
-    def _arrangement(self) -> Arrangement:
-        return self._arranged.of(
-            self.known, lambda: arrange(self.config, self.inventory.entries.values(), self._edits_of)
+    def _node_offers(self) -> NodeOffers:
+        return self._offered.of(
+            self.known, lambda: node_offers(self.config, self.inventory.entries.values(), self._edits_of)
         )
 
     @property
     def known(self) -> tuple[int, int]:
-        """Equal for as long as the same is known of devices, under the same configuration."""
+        """Changes with the inventory and with the configuration."""
         return self._configured, self.inventory.version
 
     def fingerprint(self) -> object:
-        """Equal for as long as `resources` answers the same."""
+        """Changes whenever `offers` returns something else."""
         return self.known, self.policy.verdicts()
 
     @property
     def simulated_node(self) -> Path | None:
-        """The simulated node whose events are heard instead of the kernel's; None on a real host."""
+        """The simulated node whose events replace the kernel's; None on a real host."""
         return self.config.host_root if self._native.is_simulated else None
 
     def watched_directories(self) -> list[str]:
-        """Directories, never in sysfs or procfs, whose entries come and go with devices."""
+        """Directories, never in sysfs or procfs, whose entries are created and removed with devices."""
         return self._native.watched_directories()
 
     def findings_directories(self) -> list[str]:
-        """Existing directories in which sources that are processes of their own write what they see."""
+        """Existing directories into which sources in separate processes write findings."""
         return self._findings_files.directories()
 
     def _left_to_polls(self) -> list[Device]:
-        """Devices that the last scan could not examine and said nothing against: nothing else would see them go."""
+        """Devices that the last scan could not examine, without a finding: only a poll notices their removal."""
         unseen = ((entry, entry.unseen) for entry in self.inventory.entries.values())
         return [entry.device for entry, part in unseen if part is not None and part.finding is None]
 
@@ -242,7 +285,7 @@ class Pipeline:
         return any(entry.gone_since is not None for entry in self.inventory.entries.values())
 
     def _seen_without_looking(self) -> Seen:
-        """What the last scan found wrong, CDI specs that could not be written, and what other processes see."""
+        """Findings of the last scan, of CDI specs that cannot be written, and of sources outside this process."""
         seen = Seen()
         for entry, findings in self._noted_by_the_scan():
             seen.add(entry.key, findings)
@@ -253,17 +296,19 @@ class Pipeline:
         entries = self.inventory.entries.values()
         self.problems = self._cdi.take_in(seen)
         if self.config.mps_root is not None:
-            shared = self._arrangement().shared_by_mps
-            self.problems += mps.take_in(seen, shared, self.config.host_root, self.config.mps_root)
-        device_dump.take_in(seen, entries, self.config.host_root)
-        devlink.take_in(seen, self.devlink.reporters, entries, self.devlink.failed)
+            shared = self._node_offers().shared_by_mps
+            self.problems += host.take_in_mps(seen, shared, self.config.host_root, self.config.mps_root)
+        host.take_in_device_dumps(seen, entries, lambda: self._native.device_dumps(self._beat))
+        host.take_in_devlink(seen, self.devlink.reporters, entries, self.devlink.failed)
         self.problems += self.devlink.problems()
-        said = self._findings_files.read([*OF_OPERATORS, *sorted(self.requests)], now(self.config))
-        take_in(seen, said, entries, {f"{EXTERNAL}{one.name}": one.match for one in self.config.health.external})
+        reported = self._findings_files.read([*OF_OPERATORS, *sorted(self.requests)], now(self.config))
+        take_in(
+            seen, reported, entries, {f"{EXTERNAL_PREFIX}{one.name}": one.match for one in self.config.health.external}
+        )
         return seen
 
     def _noted_by_the_scan(self) -> list[tuple[Entry, list[Finding]]]:
-        """The devices that the last scan found something wrong with, did not find or could not examine."""
+        """The devices for which the last scan has findings, or that it did not find or could not examine."""
         return self._standing.of(
             self.inventory.version,
             lambda: [

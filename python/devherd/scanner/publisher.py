@@ -1,102 +1,210 @@
-"""Resources → spool files: only what changed is written, and a device leaves one resource before it enters another."""
+"""Offers → files: one for all readers, one for each resource child. Only what changed is written.
+
+A device that moves to another resource is listed there only after the child of its old resource has sent a list
+without it.
+"""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from devherd import spool
 from devherd.inventory import DeviceKey, key_of
+from devherd.offers.device_plugin import resource_of
 from devherd.proto import spool_pb2
-from devherd.scanner.acknowledgements import Acknowledgements
-from devherd.scanner.moves import Moves
-from devherd.spool.identity import Identity, identity_of
+from devherd.spool import Identity, identity_of
+
+Acknowledged = Callable[[str, int | None], bool]
+"""Takes a resource's key and a version: True if the kubelet can get no list older than it; None: no list at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Departure:
+    """Devices that a resource no longer lists, from a version of its file on; None: its file is removed."""
+
+    key: str
+    version: int | None
+    devices: frozenset[DeviceKey] | None
+    """None: unknown, perhaps any device."""
+
+
+class Handover:
+    """Remembers which resource a device has left until that is acknowledged. Does no I/O itself."""
+
+    def __init__(self, acknowledged: Acknowledged) -> None:
+        self._acknowledged = acknowledged
+        self._departures: list[_Departure] = []
+
+    def start_unknown(self, key: str, version: int | None) -> None:
+        """An earlier scanner wrote this version; which devices the version before it listed is unknown."""
+        self._departures.append(_Departure(key, version, None))
+
+    def left(self, key: str, version: int | None, devices: Iterable[DeviceKey]) -> None:
+        """A resource no longer lists these devices, from this version of its file on; None: its file is removed."""
+        self._departures.append(_Departure(key, version, frozenset(devices)))
+
+    def returned(self, key: str, version: int) -> None:
+        """A removed resource has a file again: a child that has sent this version lists no earlier device."""
+        self._departures = [
+            replace(one, version=version) if one.key == key and one.version is None else one for one in self._departures
+        ]
+
+    def held_back(self, key: str, arriving: AbstractSet[DeviceKey]) -> set[DeviceKey]:
+        """The arriving devices that another resource may still list at the kubelet."""
+        if not arriving or not self._departures:
+            return set()
+        self._departures = [one for one in self._departures if not self._acknowledged(one.key, one.version)]
+        return {
+            device
+            for device in arriving
+            for one in self._departures
+            if one.key != key and (one.devices is None or device in one.devices)
+        }
+
+
+_PREFIX = "resource:"
+
+
+class Acknowledgements:
+    """Reads the state files of the children and of the supervisor; keeps nothing."""
+
+    def __init__(self, state_directory: Path, children_file: Path) -> None:
+        self._state_directory = state_directory
+        self._children_file = children_file
+
+    def has(self, key: str, version: int | None) -> bool:
+        """Whether the kubelet can get no list of the resource older than `version`; None: no list at all.
+
+        True if the child has sent that version, or does not run: the kubelet's stream ends with the process, and then
+        every device of the resource is Unhealthy for the kubelet. A new process starts with the current list.
+        """
+        if key not in self.running():
+            return True
+        return version is not None and self._sent_version(key) >= version
+
+    def running(self) -> set[str]:
+        """The keys of the resources that have a process."""
+        try:
+            children = spool.read(self._children_file, spool_pb2.Children).children
+        except (FileNotFoundError, spool.SpoolError):
+            return set()
+        return {child.name.removeprefix(_PREFIX) for child in children if child.pid and child.name.startswith(_PREFIX)}
+
+    def _sent_version(self, key: str) -> int:
+        try:
+            return spool.read(spool.path_of(self._state_directory, key), spool_pb2.ResourceState).sent_version
+        except (FileNotFoundError, spool.SpoolError):
+            return 0
 
 
 class Publisher:
-    """The writer of `<run-dir>/offers/device-plugin`."""
+    """Writes `<run-dir>/offers.pb` and `<run-dir>/offers/device-plugin`."""
 
-    def __init__(self, directory: Path, acknowledgements: Acknowledgements) -> None:
+    def __init__(self, offers_file: Path, directory: Path, acknowledgements: Acknowledgements) -> None:
+        self._offers_file = offers_file
+        self._offers = spool.read_or_empty(offers_file, spool_pb2.Offers)
+        self._offers_identity = identity_of(offers_file)
         self._directory = directory
-        self._published: dict[str, spool_pb2.Resource] = dict(spool.read_all(directory, spool_pb2.Resource))
-        self._home = {key: _devices_of(resource) for key, resource in self._published.items()}
-        self._left: dict[str, Identity | None] = {
-            key: identity_of(spool.path_of(directory, key)) for key in self._published
+        self._resources: dict[str, spool_pb2.Resource] = dict(spool.read_all(directory, spool_pb2.Resource))
+        """The resource that each child serves, by key."""
+        self._home = {
+            key: {(device.vendor, device.card, device.id) for device in resource.devices}
+            for key, resource in self._resources.items()
         }
-        self._moves = Moves(acknowledgements.has)
+        self._identities: dict[str, Identity | None] = {
+            key: identity_of(spool.path_of(directory, key)) for key in self._resources
+        }
+        self._handover = Handover(acknowledgements.has)
         self._version = 0
-        for key in self._published.keys() | acknowledgements.running():
-            version = self._published[key].version if key in self._published else None
-            self._moves.may_show_others(key, version)
+        for key in self._resources.keys() | acknowledgements.running():
+            version = self._resources[key].version if key in self._resources else None
+            self._handover.start_unknown(key, version)
             self._version = max(self._version, version or 0)
 
     @property
-    def published(self) -> list[spool_pb2.Resource]:
-        """The content of the directory."""
-        return list(self._published.values())
+    def published(self) -> list[spool_pb2.Offer]:
+        """The offers as last written."""
+        return list(self._offers.offers)
 
-    def stands(self) -> bool:
-        """Whether the directory is as it was left: nothing torn, removed or put in by somebody else."""
-        return spool.keys_in(self._directory) == self._published.keys() and all(map(self._is_intact, self._published))
+    def is_intact(self) -> bool:
+        """Whether the files are as this process wrote them: none changed, removed or added by others."""
+        return (
+            self._offers_identity is not None
+            and identity_of(self._offers_file) == self._offers_identity
+            and spool.keys_in(self._directory) == self._resources.keys()
+            and all(map(self._is_resource_intact, self._resources))
+        )
 
-    def publish(self, resources: Iterable[spool_pb2.Resource]) -> bool:
-        """Write exactly these resources; False when devices that move have left but not yet entered.
+    def publish(self, offers: Iterable[spool_pb2.Offer]) -> bool:
+        """Write exactly these offers; False if moving devices have left their old resource but are not in the new one.
 
-        Then call it again when a child has written its state: the list without them must have been sent before another
-        resource lists them. Raises OSError when a file cannot be written; what was written stays.
+        Then call it again when a child has written its state: the old resource must have sent its list without them
+        before another resource lists them. Raises OSError when a file cannot be written; what was written stays.
         """
         self._directory.parent.mkdir(mode=0o700, exist_ok=True)
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        wanted = {spool.key_of(resource.name): resource for resource in resources}
+        wanted = {spool.key_of(offer.name): offer for offer in offers}
         self._let_go(wanted)
         complete = True
-        for key, resource in wanted.items():
-            waiting = self._moves.held_back(key, _devices_of(resource) - self._home.get(key, set()))
-            settled = _without(resource, waiting)
-            if settled.devices or key in self._published:
-                self._write(key, settled)
+        settled = spool_pb2.Offers(version=self._offers.version)
+        for key, offer in wanted.items():
+            waiting = self._handover.held_back(key, _devices_of(offer) - self._home.get(key, set()))
+            there = _without(offer, waiting)
+            if there.devices or key in self._resources:
+                self._write(key, there)
+                settled.offers.append(there)
             complete &= not waiting
+        if (
+            settled != self._offers
+            or not self._offers_identity
+            or identity_of(self._offers_file) != self._offers_identity
+        ):
+            settled.version = max(settled.version + 1, time.time_ns())
+            spool.write(self._offers_file, settled)
+            self._offers, self._offers_identity = settled, identity_of(self._offers_file)
         return complete
 
-    def _let_go(self, wanted: Mapping[str, spool_pb2.Resource]) -> None:
-        """Remove what is no longer wanted: whole resources, and the devices that leave one."""
-        for key in (self._published.keys() - wanted.keys()) | (spool.keys_in(self._directory) - self._published.keys()):
+    def _let_go(self, wanted: Mapping[str, spool_pb2.Offer]) -> None:
+        """Remove resources that are no longer wanted, and devices that leave a resource."""
+        for key in (self._resources.keys() - wanted.keys()) | (spool.keys_in(self._directory) - self._resources.keys()):
             spool.remove(self._directory, key)
-            self._published.pop(key, None)
-            self._moves.left(key, None, self._home.pop(key, set()))
-        for key, resource in wanted.items():
-            leaving = self._home.get(key, set()) - _devices_of(resource)
+            self._resources.pop(key, None)
+            self._handover.left(key, None, self._home.pop(key, set()))
+        for key, offer in wanted.items():
+            leaving = self._home.get(key, set()) - _devices_of(offer)
             if leaving:
-                arriving = _devices_of(resource) - self._home[key]
-                self._write(key, _without(resource, arriving))
-                self._moves.left(key, self._version, leaving)
+                arriving = _devices_of(offer) - self._home[key]
+                self._write(key, _without(offer, arriving))
+                self._handover.left(key, self._version, leaving)
 
-    def _write(self, key: str, resource: spool_pb2.Resource) -> None:
-        stamped = spool_pb2.Resource()
-        stamped.CopyFrom(resource)
-        stamped.version = self._published[key].version if key in self._published else 0
-        if self._published.get(key) != stamped or not self._is_intact(key):
-            self._version = stamped.version = max(self._version + 1, time.time_ns())
-            spool.write(spool.path_of(self._directory, key), stamped)
-            self._left[key] = identity_of(spool.path_of(self._directory, key))
-            if key not in self._published:
-                self._moves.stands_again(key, stamped.version)
-            self._published[key] = stamped
-            self._home[key] = _devices_of(stamped)
+    def _write(self, key: str, offer: spool_pb2.Offer) -> None:
+        resource = resource_of(offer)
+        resource.version = self._resources[key].version if key in self._resources else 0
+        if self._resources.get(key) != resource or not self._is_resource_intact(key):
+            self._version = resource.version = max(self._version + 1, time.time_ns())
+            spool.write(spool.path_of(self._directory, key), resource)
+            self._identities[key] = identity_of(spool.path_of(self._directory, key))
+            if key not in self._resources:
+                self._handover.returned(key, resource.version)
+            self._resources[key] = resource
+            self._home[key] = _devices_of(offer)
 
-    def _is_intact(self, key: str) -> bool:
+    def _is_resource_intact(self, key: str) -> bool:
         identity = identity_of(spool.path_of(self._directory, key))
-        return identity is not None and identity == self._left.get(key)
+        return identity is not None and identity == self._identities.get(key)
 
 
-def _devices_of(resource: spool_pb2.Resource) -> set[DeviceKey]:
-    return {key_of(device) for device in resource.devices}
+def _devices_of(offer: spool_pb2.Offer) -> set[DeviceKey]:
+    return {key_of(device) for device in offer.devices}
 
 
-def _without(resource: spool_pb2.Resource, leaving: set[DeviceKey]) -> spool_pb2.Resource:
+def _without(offer: spool_pb2.Offer, leaving: set[DeviceKey]) -> spool_pb2.Offer:
     if not leaving:
-        return resource
-    rest = spool_pb2.Resource()
-    rest.CopyFrom(resource)
+        return offer
+    rest = spool_pb2.Offer()
+    rest.CopyFrom(offer)
     del rest.devices[:]
-    rest.devices.extend(device for device in resource.devices if key_of(device) not in leaving)
+    rest.devices.extend(device for device in offer.devices if key_of(device) not in leaving)
     return rest

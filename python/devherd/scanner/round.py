@@ -1,38 +1,32 @@
-"""One round of the scanner: scans or polls, compares with the spool, writes what changed, counts."""
+"""One round of the scanner: scan or poll, compare with the spool, write what changed, count."""
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devherd import counted, spool
-from devherd.amounts import amount
+from devherd import counters, spool
 from devherd.config.resolved import Config
 from devherd.counters import Counters
-from devherd.health.remembered import NOTHING, Remembered
-from devherd.health.sources.kernel_log import KernelLogSource
-from devherd.health.verdicts_file import VerdictsFile
-from devherd.history.record import SCANNER_FILE_BYTES, History
-from devherd.inventory import DeviceKey, key_of
-from devherd.kubernetes.complaints import complaints_in
-from devherd.kubernetes.request import SUFFIX, requests_for
+from devherd.health.held import NOTHING, Remembered
+from devherd.health.kernel_log import KernelLogSource
+from devherd.health.verdicts import VerdictsFile
+from devherd.history import SCANNER_FILE_BYTES, History
+from devherd.inventory import DeviceKey, DevicesFile, key_of
+from devherd.offers.config_warnings import left_out
 from devherd.proto import health_pb2, spool_pb2
-from devherd.scanner.acknowledgements import Acknowledgements
-from devherd.scanner.announcer import Announcer
-from devherd.scanner.device_info import DeviceInfo
-from devherd.scanner.devices_file import DevicesFile
-from devherd.scanner.doubts import Doubts
-from devherd.scanner.host_events import ANYTHING, Happened
-from devherd.scanner.kernel_log import KernelLogReader
-from devherd.scanner.left_out import left_out
-from devherd.scanner.moment import now
+from devherd.reasons.registry import OF_OPERATORS
+from devherd.scanner.change_log import ChangeLog
+from devherd.scanner.core import now, problem_messages
+from devherd.scanner.host_events import ANYTHING, HostChanges, KernelLogReader
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.publisher import Publisher
-from devherd.scanner.requests import Requests
-from devherd.scanner.scan_core import problem_messages
+from devherd.scanner.publisher import Acknowledgements, Publisher
+from devherd.scanner.side_files import DeviceInfo
 from devherd.settings import Settings
-from devherd.spool.listing import listed
+from devherd.spool import listed
+from devherd.text import amount
 
 if TYPE_CHECKING:
     from devherd._native import Scan
@@ -40,17 +34,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONG_SCAN_SECONDS = 1.0
-"""One that takes longer is logged at debug also where nothing has changed."""
+"""A scan that takes longer is logged at debug even if nothing has changed."""
 
 KEEP_COUNTERS_SECONDS = 1.0
-"""Between two times that what was counted is written."""
+"""Least time between two writes of the counters."""
+
+_REQUEST_SUFFIX = ".json"
+"""Suffix of the request files."""
 
 
 class Round:
-    """What is done in a round of the scanner; `Loop` says when."""
+    """The work of a round; `Loop` decides when it is done."""
 
     def __init__(self, config: Config, settings: Settings, beat: Callable[[], object] | None = None) -> None:
-        """`beat` is called now and then while cards that hang are waited for, and between steps that may take long."""
+        """`beat` is called while a card hangs and between steps that may take long."""
         self._beat = beat or (lambda: None)
         self._settings = settings
         self._scan_file = settings.scan_file
@@ -58,12 +55,12 @@ class Round:
         acknowledgements = Acknowledgements(settings.state_directory, settings.children_file)
         self._counts_file = settings.counts_file
         self._counts: list[health_pb2.Count] | None = None
-        """Not written yet."""
-        self._publisher = Publisher(settings.resources_directory, acknowledgements)
+        """Counts that are not written yet; None if there are none."""
+        self._publisher = Publisher(settings.offers_file, settings.resources_directory, acknowledgements)
         self._device_info = DeviceInfo()
         self._devices_file = DevicesFile(settings.devices_file)
         self._verdicts_file = VerdictsFile(settings.verdicts_file)
-        self._doubts = Doubts(settings.doubts_file)
+        self._config_warnings = ConfigWarnings(settings.config_warnings_file)
         self._health = _health_of(self._publisher.published)
         history = History(settings.history_directory, "scanner", SCANNER_FILE_BYTES)
         self._published: object = None
@@ -72,14 +69,12 @@ class Round:
         self._problems_for: object = None
         self._advertising_problems: list[spool_pb2.Problem] = []
         self._summary = spool.read_or_empty(settings.scan_file, spool_pb2.ScanSummary)
-        self._announcer = Announcer(history, self._publisher.published, self._summary.problems)
+        self._change_log = ChangeLog(history, self._publisher.published, self._summary.problems)
         kept = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
-        self.counters = Counters(counted.BY_THE_SCANNER, kept.counters)
+        self.counters = Counters(counters.BY_THE_SCANNER, kept.counters)
         self._keep_counters_at = 0.0
         self._raised: dict[tuple[str, str], int] = {}
-        self._requests = Requests(settings)
-        self._asked: dict[str, str] = {}
-        """What processes that talk to the API server are asked to do."""
+        self._requests = SourceRequests(settings)
         earlier = self._verdicts_file.read()
         self.pipeline = Pipeline(
             config,
@@ -94,91 +89,91 @@ class Round:
             config, simulated=self.pipeline.simulated_node is not None, position=known.kernel_log
         )
         self._kernel_log_source = KernelLogSource(known)
-        self._heard_for = -1  # no version of the inventory
-        self._has_heard = False
-        """Whether the kernel log said something since the verdicts were written."""
+        self._records_matched_for = -1
+        """Version of the inventory that the waiting records were matched with; -1 before the first."""
+        self._has_new_records = False
+        """Whether the kernel log had records since the verdicts were written."""
         self._kernel_log_problems: list[spool_pb2.Problem] = []
         self._notices: list[spool_pb2.Problem] = []
-        self.counters.add(counted.KERNEL_LOG_LOST, amount=0)
+        self.counters.add(counters.KERNEL_LOG_LOST, amount=0)
         self._xids: list[tuple[DeviceKey, str, int]] = []
-        """Not counted yet: by which names their devices are offered is known when the spool is written."""
+        """Xids that are not counted yet: the resource names of their devices are known when the spool is written."""
 
     def reconfigure(self, config: Config) -> None:
         """Use another configuration from the next scan on."""
         self.pipeline.reconfigure(config)
-        self._announcer.reloaded(str(config.source or "options and environment"))
+        self._change_log.reloaded(str(config.source or "options and environment"))
         self.kernel_log.reconfigure(config)
 
     def scan(self) -> bool:
-        """Look at the whole host; True when something was changing, so that another look soon tells more."""
-        self._doubts.note_scan()
+        """Scan the whole host; True if it changed during the scan, so that another scan is due soon."""
+        self._config_warnings.note_scan()
         scan = self.pipeline.scan(time.monotonic())
-        self.counters.observe(counted.SCAN_DURATION, scan.duration_seconds)
-        self._asked = requests_for(self.pipeline.config, self._settings)
-        self._requests.publish(self.pipeline.requests, self._asked)
+        self.counters.observe(counters.SCAN_DURATION, scan.duration_seconds)
+        self._requests.publish(self.pipeline.requests)
         failed = {part.vendor for part in scan.unseen if part.card is None}
         for vendor in scan.vendors:
-            self.counters.add(counted.SCANS, vendor)
-            self.counters.add(counted.SCAN_FAILURES, vendor, amount=vendor in failed)
+            self.counters.add(counters.SCANS, vendor)
+            self.counters.add(counters.SCAN_FAILURES, vendor, amount=vendor in failed)
         if scan.changed or self._problems_for != self.pipeline.known:
             self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
             self._problems_for = self.pipeline.known
         if scan.changed or scan.duration_seconds > LONG_SCAN_SECONDS:
-            log.debug("%s", _told(scan))
+            log.debug("%s", _summary_of(scan))
         self._summary.timestamp_seconds = time.time()
         self._summary.duration_seconds = scan.duration_seconds
         self.kernel_log.open()
-        self._kernel_log_problems = self._why_less_is_heard(self.kernel_log.problems())
+        self._kernel_log_problems = self._unless_irrelevant(self.kernel_log.problems())
         self._notices = [
-            *self._why_less_is_heard(self.kernel_log.notices()),
-            *left_out(self.pipeline.config, self.pipeline.inventory.entries.values()),
+            *self._unless_irrelevant(self.kernel_log.notices()),
+            *left_out(self.pipeline.inventory.entries.values()),
         ]
         return scan.look_again
 
-    def poll(self, *, periodic: bool, happened: Happened = ANYTHING) -> None:
-        """Look at what can be looked at cheaply."""
+    def poll(self, *, periodic: bool, changes: HostChanges = ANYTHING) -> None:
+        """Poll the health of the known devices."""
         began = time.perf_counter()
-        self.pipeline.poll(periodic=periodic, happened=happened)
-        self.counters.observe(counted.POLL_DURATION, time.perf_counter() - began)
+        self.pipeline.poll(periodic=periodic, changes=changes)
+        self.counters.observe(counters.POLL_DURATION, time.perf_counter() - began)
         self._count_findings()
 
     def _count_findings(self) -> None:
         for word, total in self.pipeline.policy.raised.items():
             news = total - self._raised.get(word, 0)
             if news:
-                self.counters.add(counted.FINDINGS, *word, amount=news)
+                self.counters.add(counters.FINDINGS, *word, amount=news)
         self._raised = dict(self.pipeline.policy.raised)
 
-    def hear_devlink(self) -> None:
-        """Take in what drivers say of their cards' firmware."""
-        self.pipeline.hear_devlink()
+    def read_devlink(self) -> None:
+        """Apply the notifications of devlink."""
+        self.pipeline.read_devlink()
         self._count_findings()
 
-    def hear(self) -> bool:
-        """Take in what the kernel log says, a part at a time; True when there is more. A scan comes before."""
-        heard = self.kernel_log.read()
-        if heard.lost:
-            self.counters.add(counted.KERNEL_LOG_LOST, amount=heard.lost)
-        self._has_heard |= bool(heard.events)
+    def read_kernel_log(self) -> bool:
+        """Read a batch of new kernel log records; True if there are more. Requires a scan first."""
+        records = self.kernel_log.read()
+        if records.lost:
+            self.counters.add(counters.KERNEL_LOG_LOST, amount=records.lost)
+        self._has_new_records |= bool(records.events)
         inventory = self.pipeline.inventory
-        if heard.events or (self._kernel_log_source.waiting and self._heard_for != inventory.version):
-            told = self._kernel_log_source.tell(
-                heard.events, self.kernel_log.rules, inventory.entries.values(), inventory.version
+        if records.events or (self._kernel_log_source.waiting and self._records_matched_for != inventory.version):
+            result = self._kernel_log_source.match(
+                records.events, self.kernel_log.rules, inventory.entries.values(), inventory.version
             )
-            self.pipeline.hear(told.seen)
-            self._xids += told.xids
-        self._heard_for = inventory.version
-        return heard.more
+            self.pipeline.note(result.seen)
+            self._xids += result.xids
+        self._records_matched_for = inventory.version
+        return records.more
 
     def publish(self) -> bool:
-        """Bring the spool up to date; False when it must be called again: a device waits for its move.
+        """Bring the spool up to date; False if it must be called again because a device waits for its move.
 
         A spool that cannot be written (disk full) is logged and tried again with the next publication.
         """
         try:
             return self._publish()
         finally:
-            self._announcer.keep()
+            self._change_log.write()
 
     def _publish(self) -> bool:
         fingerprint = self.pipeline.fingerprint()
@@ -187,28 +182,28 @@ class Round:
             self._devices_file.write(self.pipeline.inventory)
             self._beat()
             self._verdicts_file.write(
-                self.pipeline.policy, now(self.pipeline.config), self._remembered(), at_once=self._has_heard
+                self.pipeline.policy, now(self.pipeline.config), self._remembered(), at_once=self._has_new_records
             )
-            self._has_heard = False
+            self._has_new_records = False
             self._beat()
-            if fingerprint != self._published or not (self._publisher.stands() and self._device_info.stands()):
-                made = self.pipeline.resources()
+            if fingerprint != self._published or not (self._publisher.is_intact() and self._device_info.is_intact()):
+                made = self.pipeline.offers()
                 self._beat()
-                unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.resources)
-                complete = self._publisher.publish(made.resources)
+                unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.offers)
+                complete = self._publisher.publish(made.offers)
                 self._beat()
-                self._count_health_changes(made.resources)
+                self._count_health_changes(made.offers)
                 self._published = fingerprint if complete else None
-                self._announcer.published(made.resources, self.pipeline.policy.held_against, is_complete=complete)
+                self._change_log.published(made.offers, self.pipeline.policy.held_against, is_complete=complete)
                 self._advertising_problems = made.problems + unwritten
             self._count_xids()
             self._write_counts()
             self._write_summary()
-            self._doubts.publish(self.pipeline.doubts())
+            self._config_warnings.publish(self.pipeline.config_warnings())
             if time.monotonic() >= self._keep_counters_at:
                 self.keep_counters()
         except OSError as error:
-            self._say_unwritable(error)
+            self._log_unwritable(error)
             return False
         self._unwritable = None
         return self._published is not None
@@ -218,13 +213,13 @@ class Round:
         return Remembered(self.kernel_log.position, source.waiting, source.uuids, self.pipeline.memories())
 
     def keep_counters(self) -> None:
-        """Write what was counted, if that is something new. Raises OSError when it cannot be written."""
+        """Write the counters if they have changed. Raises OSError when they cannot be written."""
         if self.counters.changed:
             spool.write(self._state_file, spool_pb2.ScannerState(counters=self.counters))
             self.counters.changed = False
             self._keep_counters_at = time.monotonic() + KEEP_COUNTERS_SECONDS
 
-    def _say_unwritable(self, error: OSError) -> None:
+    def _log_unwritable(self, error: OSError) -> None:
         self._published = None
         if str(error) != self._unwritable:
             log.error("cannot write the spool: %s; the kubelet keeps the last lists; trying again", error)
@@ -236,14 +231,13 @@ class Round:
             *self.pipeline.problems,
             *self._advertising_problems,
             *self._kernel_log_problems,
-            *complaints_in(self._settings.told_directory, [name.removesuffix(SUFFIX) for name in self._asked]),
         ]
         if problems != list(self._summary.problems):
-            self._announcer.found_problems(problems)
+            self._change_log.found_problems(problems)
             del self._summary.problems[:]
             self._summary.problems.extend(problems)
         if self._notices != list(self._summary.notices):
-            self._announcer.found_notices(self._notices)
+            self._change_log.found_notices(self._notices)
             del self._summary.notices[:]
             self._summary.notices.extend(self._notices)
         spool.write(self._scan_file, self._summary)
@@ -256,13 +250,13 @@ class Round:
             spool.write(self._counts_file, health_pb2.Counts(boot_id=boot_id, counts=counts))
             self._counts = None
 
-    def _why_less_is_heard(self, problems: list[spool_pb2.Problem]) -> list[spool_pb2.Problem]:
-        """Than there might be, where there is a device of which the log could speak."""
+    def _unless_irrelevant(self, problems: list[spool_pb2.Problem]) -> list[spool_pb2.Problem]:
+        """These problems of the kernel log if a rule applies to a device of this node, otherwise none."""
         entries = self.pipeline.inventory.entries.values() if problems else ()
-        return problems if any(self.kernel_log.speaks_of(entry.device) for entry in entries) else []
+        return problems if any(self.kernel_log.applies_to(entry.device) for entry in entries) else []
 
     def _count_xids(self) -> None:
-        """By each name under which a device is offered."""
+        """Count the new Xids under each resource name and id of their devices."""
         if not self._xids:
             return
         names: dict[DeviceKey, list[tuple[str, str]]] = {}
@@ -270,34 +264,88 @@ class Round:
             names.setdefault(key, []).append(name)
         for key, xid, times in self._xids:
             for resource_name, device_id in names.get(key, ()):
-                self.counters.add(counted.XIDS, resource_name, device_id, xid, amount=times)
+                self.counters.add(counters.XIDS, resource_name, device_id, xid, amount=times)
         self._xids = []
-        self._keep_counters_at = 0.0  # with the verdicts: a next scanner does not read these records again
+        self._keep_counters_at = 0.0  # together with the verdicts: the next scanner does not read these records again
 
-    def _count_health_changes(self, resources: list[spool_pb2.Resource]) -> None:
-        health = _health_of(resources)
+    def _count_health_changes(self, offers: list[spool_pb2.Offer]) -> None:
+        health = _health_of(offers)
         for (resource_name, device_id), (is_healthy, _) in health.items():
             was_healthy = self._health.get((resource_name, device_id), (True,))[0]
             if is_healthy != was_healthy:
-                self.counters.add(counted.HEALTH_CHANGES, resource_name, device_id)
-        self.counters.forget_others(counted.HEALTH_CHANGES, health)
-        self.counters.forget_others(counted.XIDS, health)
+                self.counters.add(counters.HEALTH_CHANGES, resource_name, device_id)
+        self.counters.forget_others(counters.HEALTH_CHANGES, health)
+        self.counters.forget_others(counters.XIDS, health)
         self._health = health
 
 
-def _health_of(resources: Iterable[spool_pb2.Resource]) -> dict[tuple[str, str], tuple[bool, DeviceKey]]:
-    """Whether each device is healthy and under which key it is known, by resource name and device id."""
+def _health_of(offers: Iterable[spool_pb2.Offer]) -> dict[tuple[str, str], tuple[bool, DeviceKey]]:
+    """Whether each device is healthy, and its key, by resource name and device id."""
     return {
-        (resource.name, device_id): (not device.reasons, key_of(device))
-        for resource in resources
-        for device_id, device in listed(resource)
+        (offer.name, device_id): (not device.reasons, key_of(device))
+        for offer in offers
+        for device_id, device in listed(offer)
     }
 
 
-def _told(scan: "Scan") -> str:
-    """For the log: how long, what was found, what was not."""
+def _summary_of(scan: "Scan") -> str:
+    """The log message about a scan: its duration, and the numbers of devices, problems and unexamined parts."""
     of_vendors = Counter(device.vendor for device in scan.devices)
     found = ", ".join(f"{count} {vendor}" for vendor, count in sorted(of_vendors.items())) or "no devices"
     parts = [amount(len(scan.problems), "problem"), *([f"{len(scan.unseen)} not examined"] if scan.unseen else [])]
     change = "something changed" if scan.changed else "nothing changed"
     return f"scanned in {scan.duration_seconds * 1000:.1f} ms: {found}; {', '.join(parts)}; {change}"
+
+
+class ConfigWarnings:
+    """Writes the configuration's warnings; logs each after a second scan: devices may be found one after another."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._written: Sequence[str] | None = None
+        self._of_last_scan: Sequence[str] = ()
+        self._logged: set[str] = set()
+
+    def note_scan(self) -> None:
+        """Call before each scan."""
+        self._of_last_scan = self._written or ()
+
+    def publish(self, warnings: Sequence[str]) -> None:
+        """Write the current warnings. Raises OSError when they cannot be written."""
+        if warnings != self._written:
+            spool.write(self._file, spool_pb2.Configuration(warnings=warnings))
+            self._written = warnings
+        for warning in warnings:
+            if warning in self._of_last_scan and warning not in self._logged:
+                log.warning("%s", warning)
+                self._logged.add(warning)
+        self._logged &= set(warnings)
+
+
+class SourceRequests:
+    """Writes `<run-dir>/requests`, and makes the directories for the answers, so that they can be watched."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._directory = settings.requests_directory
+        findings = settings.findings_directory
+        self._operators = (findings, *(findings / source for source in OF_OPERATORS))
+        self._answers = (self._directory, settings.facts_directory)
+        self._failed = False
+
+    def publish(self, to_sources: Mapping[str, str]) -> None:
+        """Write exactly these requests, by source. A failed write is tried again with the next call."""
+        requests = {f"{source}{_REQUEST_SUFFIX}": text for source, text in to_sources.items()}
+        try:
+            for directory in (*self._operators, *(self._answers if requests else ())):
+                directory.mkdir(mode=0o700, exist_ok=True)
+            for name, text in requests.items():
+                spool.update(self._directory / name, text.encode())
+            for file in self._directory.glob("[!.]*"):
+                if file.name not in requests:
+                    file.unlink(missing_ok=True)
+        except OSError as error:
+            if not self._failed:
+                log.error("cannot write %s: %s; sources keep their last requests", self._directory, error)
+            self._failed = True
+        else:
+            self._failed = False

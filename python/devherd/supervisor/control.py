@@ -1,4 +1,4 @@
-"""How supervisorctl reaches the supervisor: the control socket, the file for `supervisorctl -c`, the calls."""
+"""The interface for supervisorctl: the control socket, the file for `supervisorctl -c`, the calls."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from devherd.errors import UsageError
 from devherd.settings import Settings
 
 WAIT_SECONDS = 0.05
-"""Between two looks whether what supervisorctl waits for is done."""
+"""Pause between two checks for the end of a call that supervisorctl waits for."""
 
 _MAX_PATH_BYTES = 107  # sun_path has 108 bytes, the last of them 0
 
@@ -36,24 +36,24 @@ prompt = devherd
 
 
 class Control(SupervisorNamespaceRPCInterface):
-    """What supervisorctl can call. Programs come from the spool, so reloading means devherd's own configuration."""
+    """The calls of supervisorctl. Programs come from the spool, so reloading means devherd's own configuration."""
 
     def restart(self) -> bool:
-        """`supervisorctl reload`: reload the configuration, as SIGHUP does. The herd lives on."""
+        """`supervisorctl reload`: reload the configuration, as SIGHUP does. No process is restarted."""
         self._update("restart")
         self.supervisord.reload()
         return True
 
     def reloadConfig(self) -> list[list[list[str]]]:  # noqa: N802 - supervisord's name
-        """`supervisorctl update` and `reread`: the same; which programs follow is seen in the spool."""
+        """`supervisorctl update` and `reread`: same as `restart`. Programs change later, with the spool."""
         self._update("reloadConfig")
         self.supervisord.reload()
         return [[[], [], []]]
 
     def reloadAndWait(self) -> Any:  # noqa: N802 - as supervisord names its own
-        """For `devherd reload`: as `restart`, answered when it is done: why it was refused, empty where it was not.
+        """For `devherd reload`: like `restart`, but answers at the end of the reload: the refusal, empty if accepted.
 
-        As JSON, which is ASCII: supervisord's HTTP server takes characters for bytes.
+        The answer is JSON, which is ASCII: supervisord's HTTP server counts characters as bytes.
         """
         self._update("reloadAndWait")
         number = self.supervisord.reload()
@@ -66,7 +66,7 @@ class Control(SupervisorNamespaceRPCInterface):
         return answer
 
     def stopProcess(self, name: str, wait: bool = True) -> Any:  # noqa: N802 - supervisord's name
-        """Stop a program. supervisord looks without a pause whether it has stopped; a short one saves a core."""
+        """Stop a program. supervisord polls without a pause until it has stopped; a short pause saves CPU time."""
         answer = super().stopProcess(name, wait)
         if callable(answer):
             answer.delay = WAIT_SECONDS
@@ -74,7 +74,7 @@ class Control(SupervisorNamespaceRPCInterface):
 
 
 def server_config(settings: Settings) -> dict[str, Any]:
-    """The control socket, as supervisord's HTTP server wants it described."""
+    """The control socket in the form that supervisord's HTTP server expects."""
     return {
         "family": socket.AF_UNIX,
         "section": "unix_http_server",
@@ -87,7 +87,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
 
 
 def check_path(settings: Settings) -> None:
-    """Raises UsageError for a run directory whose control socket the kernel would not take."""
+    """Raise UsageError if the path of the control socket is too long for the kernel."""
     bound = f"{settings.control_socket}.{os.getpid()}"  # supervisord's name for it until it is linked into place
     length = len(os.fsencode(bound))
     if length > _MAX_PATH_BYTES:

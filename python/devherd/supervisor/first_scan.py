@@ -1,14 +1,14 @@
-"""The first scan, in a process of its own: it reads the configuration and scans while the supervisor still imports.
+"""The first scan, in a separate process: it reads the configuration and scans while the supervisor still imports.
 
-The supervisor has the configuration from it over a pipe, takes its locks, and only then lets it write the spool. While
-the supervisor has to wait for its locks, it rehearses: it scans and writes nothing.
+The supervisor gets the configuration over a pipe, takes its locks, and only then lets the first scan write the spool.
+While the supervisor waits for its locks, the first scan rehearses: it scans, writes nothing, and serves the result. An
+instance that cannot do its work fails here, before it is ready, while the other instance still serves.
 """
 
 import contextlib
 import logging
 import os
 import pickle
-import select
 import signal
 import sys
 import time
@@ -18,13 +18,18 @@ from typing import BinaryIO, NoReturn
 from devherd import log as logs
 from devherd.config.resolved import Config
 from devherd.errors import DevherdError
-from devherd.supervisor import fork
-from devherd.supervisor.title import entitle
+from devherd.proto import spool_pb2
+from devherd.settings import Settings
+from devherd.supervisor import fork, signals
+from devherd.supervisor.fork import entitle
+from devherd.supervisor.sandbox import Access, Sandbox
 
 log = logging.getLogger(__name__)
 
 NAME = "scanner"
-"""Its name in the log: it does the scanner's work."""
+"""Name in the log, because it does the scanner's work."""
+REHEARSAL = "rehearsal"
+"""Name in the log of the process that rehearses serving."""
 _GO, _REHEARSE = b"g", b"r"
 _REHEARSED = b"."
 
@@ -32,7 +37,11 @@ Scan = Callable[[Config], None]
 
 
 class FirstScan:
-    """The supervisor's side; to be closed before other children start. No method raises when the process has died."""
+    """The supervisor's side; close it before other children start.
+
+    If the process has died, only `rehearsed` and `exit_code` raise. Methods that wait for the pipe raise SystemExit if
+    a signal has requested the end.
+    """
 
     def __init__(self, load: Callable[[], Config], scan: Scan, rehearse: Scan) -> None:
         answers, answer = os.pipe()
@@ -49,7 +58,8 @@ class FirstScan:
         self._answers = os.fdopen(answers, "rb")
 
     def config(self) -> Config | None:
-        """The configuration, once it is read; None when it is bad, which the process has logged."""
+        """Wait for the configuration; None if it is invalid, which the process has logged."""
+        signals.wait_for(self._answers)
         try:
             config: Config = pickle.load(self._answers)  # noqa: S301 - from our own fork
         except (EOFError, pickle.UnpicklingError):
@@ -57,16 +67,16 @@ class FirstScan:
         return config
 
     def rehearse(self) -> None:
-        """Let it do what it can do before the locks are held; `rehearsed` waits for that."""
-        with contextlib.suppress(BrokenPipeError):  # it has died: `rehearsed` says so
+        """Start the rehearsal, which needs no locks; `rehearsed` waits for its end."""
+        with contextlib.suppress(BrokenPipeError):  # it has died: `rehearsed` raises
             os.write(self._orders, _REHEARSE)
 
     def rehearsed(self, seconds: float) -> bool:
-        """Wait so long for the end of the rehearsal, to be called until it came: whether it has come.
+        """Wait at most `seconds` for the end of the rehearsal; returns True if it has ended. Call it until then.
 
-        Raises DevherdError when it went wrong, which is logged.
+        Raises DevherdError if the rehearsal failed, which is logged.
         """
-        if not select.select([self._answers], [], [], seconds)[0]:
+        if not signals.wait_for(self._answers, seconds):
             return False
         if self._answers.read(len(_REHEARSED)) != _REHEARSED:
             raise DevherdError(
@@ -82,24 +92,24 @@ class FirstScan:
             log.error("the first scan ended before it began; the scanner makes another")
 
     def wait(self, seconds: float) -> None:
-        """Wait for its end; a scan that takes longer is broken off and left to the scanner."""
+        """Wait for its end; a scan that takes longer than `seconds` is killed, and the scanner scans instead."""
         until = time.monotonic() + seconds
-        while select.select([self._answers], [], [], max(0.0, until - time.monotonic()))[0]:
-            if not self._answers.read1(len(_REHEARSED)):  # its end, and not that of a rehearsal that took long
+        while signals.wait_for(self._answers, max(0.0, until - time.monotonic())):
+            if not self._answers.read1(len(_REHEARSED)):  # end of file, and not the end of a long rehearsal
                 os.waitpid(self._pid, 0)
                 return
         log.warning("the first scan takes longer than %.0f s; resources come as the scanner finds them", seconds)
         os.kill(self._pid, signal.SIGKILL)  # reaped by the herd: it may be in an uninterruptible sleep
 
     def exit_code(self) -> int:
-        """Its exit code, once it has ended. Raises DevherdError when it was killed."""
+        """Wait for its end and return its exit code. Raises DevherdError if it was killed."""
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         if code < 0:
             raise DevherdError("the first scan was killed", f"by {signal.Signals(-code).name}", "start devherd again")
         return code
 
     def close(self) -> None:
-        """Close the connection. A first scan that was not started ends without a trace."""
+        """Close the pipes. A first scan that was not started ends and writes nothing."""
         self._answers.close()
         os.close(self._orders)
 
@@ -107,6 +117,7 @@ class FirstScan:
 def _run(load: Callable[[], Config], work: Mapping[bytes, Scan], answer: BinaryIO, order: int, parent: int) -> NoReturn:
     code = fork.CRASHED
     try:
+        os.setpgid(0, 0)  # only the supervisor gets a Ctrl-C in the terminal; this process ends with it
         fork.reset_signals()
         fork.die_with(parent)
         config = load()
@@ -127,7 +138,97 @@ def _run(load: Callable[[], Config], work: Mapping[bytes, Scan], answer: BinaryI
         code = error.exit_code
     except BrokenPipeError:
         code = 0  # the supervisor ended during its start: the result is not needed
-    except BaseException:  # whatever it is, it must not get into the supervisor's frames below
+    except BaseException:  # nothing may reach the supervisor's frames below
         log.exception("the first scan crashed")
     finally:
         fork.end(code)
+
+
+def rehearse_start(config: Config, access: Access) -> None:
+    """Scan, and serve the resources in a separate process with `access`. Raises DevherdError if that fails.
+
+    Call it in a process with one thread, because it forks; the scan starts more threads.
+    """
+    serving = _Serving(config.settings(), access)
+    try:
+        from devherd.offers.device_plugin import resource_of  # noqa: PLC0415 - see the next line
+        from devherd.scanner import loop, once  # noqa: F401, PLC0415 - imports in parallel to the other process
+
+        serving.offer([resource_of(offer) for offer in once.scan_once(config).offers])
+    finally:
+        serving.end()
+    serving.refuse_failure()
+
+
+class _Serving:
+    """The process that serves; it ends after the resources that `offer` gives it."""
+
+    def __init__(self, settings: Settings, access: Access) -> None:
+        offered, self._offers = os.pipe()
+        self._failures, failure = os.pipe()
+        parent = os.getpid()
+        with fork.signals_held():
+            self._pid = os.fork()
+            if self._pid == 0:
+                os.close(self._offers)
+                os.close(self._failures)
+                _run_rehearsal(settings, access, os.fdopen(offered, "rb"), os.fdopen(failure, "wb"), parent)
+        os.close(offered)
+        os.close(failure)
+        self._code = 0
+        self._failure: DevherdError | None = None
+
+    def offer(self, resources: list[spool_pb2.Resource]) -> None:
+        """Send the resources to serve. If the process has died, `refuse_failure` raises."""
+        with contextlib.suppress(BrokenPipeError), os.fdopen(self._offers, "wb", closefd=False) as file:
+            pickle.dump([resource.SerializeToString() for resource in resources], file)
+
+    def end(self) -> None:
+        """Wait for the end of the process. Without resources it ends at once."""
+        os.close(self._offers)
+        with os.fdopen(self._failures, "rb") as file:
+            failure = file.read()
+        self._code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        if failure:
+            what, why, cure = pickle.loads(failure)  # noqa: S301 - from our own fork
+            self._failure = DevherdError(what, why, cure)
+
+    def refuse_failure(self) -> None:
+        """Raise DevherdError if the process could not serve."""
+        if self._failure is not None:
+            raise self._failure
+        if self._code:
+            raise DevherdError(
+                "the rehearsal of serving the kubelet failed", f"exit code {self._code}", "see what is logged above"
+            )
+
+
+def _run_rehearsal(settings: Settings, access: Access, offered: BinaryIO, failure: BinaryIO, parent: int) -> NoReturn:
+    code = fork.CRASHED
+    try:
+        fork.die_with(parent)
+        entitle(REHEARSAL, settings)
+        logs.configure(REHEARSAL, settings.log_level, settings.log_format)
+        from devherd.device_plugin import rehearsal  # noqa: PLC0415 - the scan has no need of gRPC
+
+        Sandbox(access).enter()
+        resources = _resources(offered)
+        if resources is not None:
+            rehearsal.rehearse(resources, settings)
+        code = 0
+    except DevherdError as error:
+        pickle.dump((error.what, error.why, error.cure), failure)
+        failure.flush()
+    except BaseException:  # nothing may reach the frames of the parent process
+        log.exception("%s crashed", REHEARSAL)
+    finally:
+        fork.end(code)
+
+
+def _resources(offered: BinaryIO) -> list[spool_pb2.Resource] | None:
+    """The resources that the scan found; None if the scan failed."""
+    try:
+        found = pickle.load(offered)  # noqa: S301 - from our own parent
+    except EOFError:
+        return None
+    return [*map(spool_pb2.Resource.FromString, found)]

@@ -1,12 +1,10 @@
-"""The supervisor's loop: children come and go with the spool's files, die and are replaced, and are written down.
-
-supervisord's own loop polls, reaps and answers supervisorctl; what is ours happens in its ticks, which come with every
-event and at least once a second.
-"""
+"""The supervisor's loop: starts and stops children by the spool's files, replaces dead ones, writes their state."""
 
 import contextlib
 import logging
+import os
 import signal
+import socket
 import time
 from typing import Any
 
@@ -14,34 +12,38 @@ from supervisor.medusa import asyncore_25 as asyncore
 from supervisor.states import SupervisorStates
 from supervisor.supervisord import Supervisor
 
-from devherd import _native, head, spool
+from devherd import spool
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, UsageError
+from devherd.history import History
+from devherd.instance.files import instance_of
+from devherd.kubelet.endpoint import Identity, identity
+from devherd.kubelet.registration import knock, may_listen
 from devherd.proto import spool_pb2
-from devherd.supervisor import control, sandbox
-from devherd.supervisor.kubelet_watch import KubeletWatch
+from devherd.settings import Settings
+from devherd.supervisor import control, sandbox, signals
 from devherd.supervisor.loader import Load, Loader
 from devherd.supervisor.lock import Locks
 from devherd.supervisor.options import Options
 from devherd.supervisor.process import ChildConfig, Process
 from devherd.supervisor.programs import Program
-from devherd.supervisor.readiness import tell_ready
-from devherd.version import revision, version
+from devherd.text import duration, revision, version
 
 log = logging.getLogger(__name__)
 
+_READY = b"READY=1"
 TICK_SECONDS = 1.0
 HEAD_START_SECONDS = 0.3
-"""Of children that serve a spool file over the others at the start: what the first scan found is registered first."""
+"""The other children start this much later than those of spool files, so that resources are registered first."""
 LAST_SECONDS = 1.0
-"""At the end, for the other children: then those that serve a spool file are stopped as well."""
+"""At the end, the last group is stopped after this time even if other children still run."""
 _STALLED_SECONDS = 3.0
-"""Between two ticks this long, the supervisor itself did not run."""
+"""If two ticks are further apart, the supervisor itself did not run."""
 _ASLEEP = "in uninterruptible sleep (state D); it exits when the kernel call returns"
 
 
 class Herd(Supervisor):
-    """The children of one instance. Takes no locks itself, but looks after them, and releases them at its end."""
+    """The children of one instance. The caller has taken the locks; the herd renews and releases them."""
 
     options: Options
 
@@ -69,10 +71,10 @@ class Herd(Supervisor):
         self._kubelet = KubeletWatch(self._settings, options.history)
 
     def live(self) -> None:
-        """Run until asked to end. Raises AlreadyRunningError when another instance has the kubelet directory."""
+        """Run until the end is requested. Raises AlreadyRunningError if another instance has the kubelet directory."""
         self.options.poller.rest = self._rest
-        self._say_what_starts()
-        sandbox.say_what_is_missing()
+        self._log_start()
+        sandbox.log_missing()
         with contextlib.suppress(asyncore.ExitNow):
             self.run()
         self._loader.end()
@@ -86,24 +88,24 @@ class Herd(Supervisor):
             raise self._refusal
 
     def runforever(self) -> None:
-        """The loop of supervisord, with the children of the first scan there from its beginning."""
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the handlers are in place
+        """Run supervisord's loop; the resource children of the first scan start before its first round."""
+        if signals.is_to_end():  # after the last check of the start; from now on supervisord's handlers note signals
+            raise asyncore.ExitNow
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self.options.poll_wakeups()
         self.options.spool_watch.renew()
         self._reconcile()
-        tell_ready()
+        notify_ready()
         if any(process.config.program.per_file for process in self._processes()):
             for process in self._processes():
                 if not process.config.program.per_file:
                     process.hold_back(HEAD_START_SECONDS)
-        with contextlib.suppress(OSError):
-            _native.let_go_of_library_pages()  # gRPC's above all, which the supervisor never runs
         super().runforever()
 
     def ordered_stop_groups_phase_1(self) -> None:
-        """Stop the last group, which serves the kubelet, when the others have ended: it is without for less long.
+        """Stop the last group, which serves the kubelet, after the others, so that the kubelet is served longer.
 
-        Called in each round of the end. Others that do not end are waited for no longer than a moment.
+        Called in each round of the shutdown. Waits for the other groups for LAST_SECONDS at most.
         """
         *others, last = sorted(self.process_groups.values())
         for group in others:
@@ -113,37 +115,37 @@ class Herd(Supervisor):
             last.stop_all()
 
     def ordered_stop_groups_phase_2(self) -> None:
-        """Nothing: `ordered_stop_groups_phase_1` has no queue."""
+        """Do nothing: `ordered_stop_groups_phase_1` has no queue."""
 
     def reload(self) -> int:
-        """Have the configuration read again; the number of the request, for `outcome_of`."""
+        """Start to reload the configuration; returns the number of the request, for `outcome_of`."""
         log.info("reloading the configuration")
         return self._loader.request()
 
     def outcome_of(self, reload: int) -> str | None:
-        """Why a reload was refused, empty where the configuration is in force; None while it is being read."""
+        """The reason why a reload was refused, empty if it was not; None while the configuration is being read."""
         return self._loader.outcome_of(reload)
 
     def _pass_on_configuration(self) -> None:
         for process in self._readers_of_the_configuration():
-            process.hold_back(0)  # one that waits for its start is started, and then reloads, too
+            process.hold_back(0)  # a process that waits for its start is started now and reloads, too
             process.transition()
             if process.pid:
                 process.signal(signal.SIGHUP)
 
     def remove_process_group(self, name: str) -> bool:  # noqa: ARG002 - supervisord's signature
-        """Never: groups belong to the herd; `supervisorctl remove` gets the answer that it still runs."""
+        """Refuse: groups belong to the herd. `supervisorctl remove` reports that the group still runs."""
         return False
 
     def reap(self, once: bool = False, recursionguard: int = 0) -> None:
-        """Take note of children that ended, and start them again at once where that is due."""
+        """Reap children that ended, and restart at once those that are due."""
         super().reap(once, recursionguard)
         if recursionguard == 0:
             for process in self._processes():
                 process.transition()
 
     def handle_signal(self) -> None:
-        """Answer every signal that came since the last round."""
+        """Handle every signal since the last round."""
         while number := self.options.get_signal():
             if number == signal.SIGHUP:
                 self.reload()
@@ -154,7 +156,7 @@ class Herd(Supervisor):
                 self.options.mood = SupervisorStates.SHUTDOWN
 
     def tick(self, now: float | None = None) -> None:  # noqa: ARG002 - supervisord's signature
-        """What is done in every round, and once a second."""
+        """Do the work of every round and, once a second, the periodic checks."""
         second_has_passed = time.monotonic() - self._last_tick >= TICK_SECONDS
         if second_has_passed:
             self._look_after_children()
@@ -168,7 +170,7 @@ class Herd(Supervisor):
     def _look_after_children(self) -> None:
         now = time.monotonic()
         if now - self._last_tick > _STALLED_SECONDS:
-            self._watched_since = now  # everybody was frozen, perhaps: who has just woken up is not to be blamed
+            self._watched_since = now  # all processes may have been frozen: children get a new time limit
         self._last_tick = now
         for process in self._processes():
             process.replace_if_silent(self._silence_limit_seconds, self._watched_since)
@@ -190,7 +192,7 @@ class Herd(Supervisor):
             self.options.mood = SupervisorStates.SHUTDOWN
 
     def _open_control_socket_again(self) -> None:
-        """Somebody has removed it, perhaps with all of the run directory: tried again until that is there."""
+        """Create the control socket again after its removal; retried until the run directory exists."""
         self.options.close_httpservers()
         try:
             control.write_conf(self._settings)
@@ -207,18 +209,19 @@ class Herd(Supervisor):
         return self.options.spool_watch.changed or any(process.leaving for process in self._processes())
 
     def _reconcile(self) -> None:
-        """One child for each spool file."""
+        """Start and stop children: one for each spool file, and those that the configuration wants."""
         self.options.spool_watch.changed = False
         for program in self.options.programs.children:
-            if not program.per_file:
-                continue
-            directory = program.per_file(self._settings)
-            try:
-                wanted = spool.keys_in(directory, program.suffix)
-            except OSError as error:
-                log.error("cannot read %s: %s; its children stay as they are", directory, error)
-            else:
-                self._have(program, wanted)
+            if program.wanted:
+                self._have(program, {program.name} if program.wanted(self._loader.config, self._settings) else set())
+            elif program.per_file:
+                directory = program.per_file(self._settings)
+                try:
+                    keys = spool.keys_in(directory, program.suffix)
+                except OSError as error:
+                    log.error("cannot read %s: %s; its children stay as they are", directory, error)
+                else:
+                    self._have(program, set(filter(program.keys, keys)))
 
     def _have(self, program: Program, wanted: set[str]) -> None:
         group = self.process_groups[program.group]
@@ -231,7 +234,7 @@ class Herd(Supervisor):
         missing = sorted(wanted - group.processes.keys())
         room = self.options.heartbeats.free
         if len(missing) > room and not self._is_full:
-            log.error("%d children are the most: %s and others get none", len(self._processes()) + room, missing[room])
+            log.error("at most %d children: %s and others have none", len(self._processes()) + room, missing[room])
         self._is_full = len(missing) > room
         for key in missing[:room]:
             self._add(group, program, key)
@@ -246,10 +249,10 @@ class Herd(Supervisor):
         process = group.processes.pop(key)
         group.config.process_configs.remove(process.config)
         process.release()
-        process.say(f"{process.config.child_name} removed")
+        process.note(f"{process.config.child_name} removed")
 
     def _publish(self) -> None:
-        """Write what is new of children and instance; a run directory that cannot be written is tried again."""
+        """Write the state of children and instance if it changed; a failed write is tried again in the next round."""
         children = spool_pb2.Children(
             children=sorted((process.message() for process in self._processes()), key=lambda child: child.name),
             supervisor_pid=self.options.pid,
@@ -258,30 +261,30 @@ class Herd(Supervisor):
             config_reload_failures=self._loader.failures,
             configuration=self._configuration(),
         )
-        said = head.of(self._settings, self._loader.config, self.options.pid, self._started_timestamp)
-        if (children, said) == self._published:
+        instance = instance_of(self._settings, self._loader.config, self.options.pid, self._started_timestamp)
+        if (children, instance) == self._published:
             return
         try:
             spool.write(self._settings.children_file, children)
-            head.write(self._settings.instance_file, said)
+            spool.write(self._settings.instance_file, instance)
         except OSError as error:
             if not self._unwritable:
                 log.error("cannot write in %s: %s", self._settings.run_dir, error)
             self._unwritable = True
         else:
             self._unwritable = False
-            self._published = children, said
+            self._published = children, instance
 
-    def _say_what_starts(self) -> None:
+    def _log_start(self) -> None:
         settings = self._settings
-        said = (
+        text = (
             f"devherd {version()} ({revision()}) starts:"
             f" configuration {self._loader.config.source or 'from options and environment'},"
             f" host root {settings.host_root}, kubelet directory {settings.kubelet_dir},"
             f" run directory {settings.run_dir}, {f'HTTP on {settings.listen}' if settings.listen else 'no HTTP'}"
         )
-        log.info("%s", said)
-        self.options.history.note("process", said)
+        log.info("%s", text)
+        self.options.history.note("process", text)
         for warning in self._loader.config.warnings:
             log.warning("%s", warning)
 
@@ -315,3 +318,55 @@ class Herd(Supervisor):
 
     def _processes(self) -> list[Process]:
         return [process for group in self.process_groups.values() for process in group.processes.values()]
+
+
+def notify_ready() -> None:
+    """Tell the service manager once, if there is one, that the resource children of the first scan have started."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]  # in the abstract namespace
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        try:
+            manager.sendto(_READY, address)
+        except OSError as error:
+            log.warning("cannot tell the service manager that devherd is ready: %s", error)
+
+
+class KubeletWatch:
+    """Logs when the kubelet goes away, comes back or was restarted. `look` is called once a second."""
+
+    def __init__(self, settings: Settings, history: History) -> None:
+        self._settings = settings
+        self._history = history
+        self._since: float | None = None
+        self._socket: Identity | None = identity(settings.kubelet_socket)
+
+    def look(self, *, is_awaited: bool) -> None:
+        """Log changes; `is_awaited` is True if a resource's process waits for the kubelet.
+
+        If no process waits, the kubelet may still be away: the process that waited may have been stopped or restarted.
+        """
+        now = time.monotonic()
+        before, self._socket = self._socket, identity(self._settings.kubelet_socket) or self._socket
+        if is_awaited and self._since is None:
+            self._since = now
+            self._log(logging.WARNING, f"the kubelet is away: {self._why()}; resources wait for it")
+        elif not is_awaited and self._since is not None and may_listen(self._settings):
+            away, self._since = duration(now - self._since), None
+            self._log(logging.INFO, f"the kubelet is back after {away}")
+        elif self._since is None and before not in (None, self._socket):
+            self._log(logging.INFO, "the kubelet was restarted; resources register again")
+
+    def _why(self) -> str:
+        directory = self._settings.socket_directory
+        if not directory.is_dir():
+            return f"{directory} does not exist"
+        is_found, own = self._settings.registration == "plugins_registry", self._settings.kubelet_socket
+        refusal = knock(own) if not is_found or own.parent.is_dir() else None
+        return refusal or (f"it does not look into {directory}" if is_found else "it did not accept registrations")
+
+    def _log(self, level: int, what: str) -> None:
+        log.log(level, "%s", what)
+        self._history.note("kubelet", what)

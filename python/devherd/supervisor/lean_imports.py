@@ -1,9 +1,9 @@
-"""Skips imports of libraries that devherd never runs: 5 MB, which every child would share and copy in part.
+"""Skips imports of library parts that devherd never runs: 3 MB per node, which every child would share and partly copy.
 
-supervisord brings the client's side of XML-RPC, a web page and a parser of configuration files, asyncio brings TLS,
-protobuf its slower implementation, hashlib OpenSSL's copies of Python's own functions. While the supervisor imports, a
-stand-in replaces each. It has the names that are used at import, and later those of the real module: code
-that imports the module again gets them, and so does code that holds the stand-in.
+supervisord imports an XML-RPC client, a web page and a parser of configuration files; protobuf imports its slower
+implementation. While the supervisor imports, a stand-in replaces each. It has the names that are used at import, and
+later those of the real module, for code that imports the module again and for code that holds the stand-in. The names
+are known for the versions that pyproject.toml permits.
 """
 
 import importlib
@@ -33,13 +33,11 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
     "typing_extensions": {"Self": typing.Self, "override": lambda function: function},
     "xmlrpc.client": {"Transport": object, "Fault": None},
 }
-"""By module, the names that others use from it at import."""
-_REFUSED = ("_hashlib", "ssl")
-"""Optional modules: their importers work without them."""
+"""The names that other modules use at import, by module."""
 
 
 class _StandIn(ModuleType):
-    """Asked for anything else, it fetches the real module; not for the import system's own questions."""
+    """Imports the real module for any other name, but not for the names that the import system looks up."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -50,9 +48,8 @@ class _StandIn(ModuleType):
 
 @contextmanager
 def lean_imports() -> Iterator[None]:
-    """While the supervisor imports what the herd needs. A module that is there already stays."""
+    """Use stand-ins while the supervisor imports. Modules that are already imported stay."""
     names = [name for name in _STAND_INS if name not in sys.modules]
-    refused = [name for name in _REFUSED if name not in sys.modules]
     for name in names:
         sys.modules[name] = _StandIn(name)
         vars(sys.modules[name]).update(_STAND_INS[name])
@@ -60,19 +57,16 @@ def lean_imports() -> Iterator[None]:
         package, _, attribute = name.rpartition(".")
         if package:
             setattr(importlib.import_module(package), attribute, sys.modules[name])
-    sys.modules.update(dict.fromkeys(refused))  # type: ignore[arg-type]  # None = no such module
     try:
         yield
     finally:
         for name in names:
             if isinstance(stand_in := sys.modules.get(name), _StandIn):
                 _forget(stand_in)
-        for name in refused:
-            del sys.modules[name]
 
 
 def _forget(stand_in: ModuleType) -> None:
-    """Let the next import find the real module, and take all names from that from now on."""
+    """Let the next import find the real module, and take all names from it from now on."""
     name = stand_in.__name__
     if sys.modules.get(name) is stand_in:
         del sys.modules[name]

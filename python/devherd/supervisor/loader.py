@@ -1,8 +1,4 @@
-"""The loader: a short-lived process that reads and validates the configuration for all other processes.
-
-A good one is left in `<run-dir>/config.json`; a bad one is logged, and the old one stays in force. supervisord reaps
-the process like any child's and calls `finish`.
-"""
+"""The loader: a short-lived process that reads and validates the configuration at a reload or for a new label."""
 
 import contextlib
 import logging
@@ -10,17 +6,18 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, NoReturn
 
 from devherd import log as logs
-from devherd.config import resolved_file
-from devherd.config.resolved import Config
-from devherd.errors import DevherdError
+from devherd.config.chosen_file import label_answer
+from devherd.config.resolved import Config, ResolvedFileError, read_resolved, write_resolved
+from devherd.configurations import Configurations
+from devherd.errors import DevherdError, UsageError
 from devherd.settings import Settings, changed_fixed_options
-from devherd.spool.identity import Identity, identity_of
+from devherd.spool import Identity, identity_of
 from devherd.supervisor import fork
-from devherd.supervisor.configurations_watch import ConfigurationsWatch
-from devherd.supervisor.title import entitle
+from devherd.supervisor.fork import entitle
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +25,16 @@ NAME = "loader"
 LIMIT_SECONDS = 30.0
 """A hanging file system must not prevent a later reload."""
 LONGEST_COMPLAINT = 4096
-"""Bytes: a pipe takes them at once."""
+"""Limit of a refusal in bytes: a pipe takes that many in one write."""
 _AGAIN_SECONDS = 30.0
 _NOT_RELOADED = "configuration not reloaded, the old one stays"
 
 Load = Callable[[Settings | None], Config]
-"""The configuration: None = at the start, settings = as it is now for an instance that runs with them."""
+"""Returns the configuration; with None at the start, else for a running instance with these settings."""
 
 
 class Loader:
-    """At most one process at a time; requests meanwhile are served after it has ended."""
+    """Runs at most one process at a time; requests that arrive while it runs are handled after its end."""
 
     def __init__(self, load: Load, options: Any, config: Config, loaded: Callable[[], None]) -> None:
         """`options` are the supervisor's, `config` the configuration in force; `loaded` is called for each new one."""
@@ -49,7 +46,7 @@ class Loader:
         self.loaded_at = time.time()
         """Wall-clock second at which the configuration in force was taken."""
         self.refusal = ""
-        """Why the last attempt left the old one in force; empty when it did not."""
+        """The reason why the last attempt left the old configuration in force; empty if it did not."""
         self._load = load
         self._options = options
         self._settings: Settings = options.settings
@@ -63,16 +60,16 @@ class Loader:
         self._kill_at = 0.0
         self._counts = self._asked_again = False
         self._decides = self._decided = 0
-        """The last request that the process answers, and the last that is answered."""
+        """The last request that the current process handles, and the last that is decided."""
         self._again_at: float | None = None
         self._unwritable = False
 
     def outcome_of(self, request: int) -> str | None:
-        """Why a request left the old one in force, empty where it did not; None while it is not decided."""
+        """The reason why a request left the old configuration in force, empty if it did not; None while undecided."""
         return self.refusal if self._decided >= request else None
 
     def request(self) -> int:
-        """Load the configuration; the number of the request."""
+        """Load the configuration; returns the number of the request."""
         self.reloads += 1
         self._again_at = None
         if self._pid:
@@ -82,10 +79,10 @@ class Loader:
         return self.reloads
 
     def tend(self, readers: Collection[int]) -> None:
-        """Once a second: kill a loader that hangs, put the file back, load for a reader that was started again.
+        """Called once a second. Kills a loader that hangs, restores a removed file, reloads for a restarted reader.
 
-        `readers` are the processes that read the configuration: a new one is given the file as it is now. Where a label
-        of the node chooses the file, another choice or another content is loaded at once.
+        `readers` are the processes that read the configuration: a new one gets the current file. If a node label
+        chooses the file, another choice or other content is loaded at once.
         """
         if self._pid and time.monotonic() >= self._kill_at:
             log.error("the configuration was not read within %.0f s: %s killed", LIMIT_SECONDS, NAME)
@@ -105,7 +102,7 @@ class Loader:
         self._readers = set(readers)
 
     def end(self) -> None:
-        """Have no process left that writes: the run directory may be another instance's soon."""
+        """Kill the process, so that it does not write: another instance may use the run directory soon."""
         if self._pid:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -113,9 +110,9 @@ class Loader:
             self._pid = 0
 
     def _put_back(self) -> None:
-        """Write the configuration in force: somebody has removed the file."""
+        """Write the configuration in force again, after its file was removed."""
         try:
-            resolved_file.write(self._settings.resolved_config_file, self.config)
+            write_resolved(self._settings.resolved_config_file, self.config)
         except OSError as error:
             if not self._unwritable:
                 log.error("cannot write %s: %s; trying again", self._settings.resolved_config_file, error)
@@ -124,7 +121,7 @@ class Loader:
             self._unwritable = False
 
     def finish(self, _pid: int, status: int) -> None:
-        """The process has ended and was reaped."""
+        """Handle the end of the process; called after it was reaped."""
         self._pid = 0
         code = os.waitstatus_to_exitcode(status)
         complaint = _rest_of(self._complaints)
@@ -145,8 +142,8 @@ class Loader:
 
     def _take(self) -> bool:
         try:
-            self.config = resolved_file.read(self._settings.resolved_config_file)
-        except resolved_file.ResolvedFileError as error:
+            self.config = read_resolved(self._settings.resolved_config_file)
+        except ResolvedFileError as error:
             self.refusal = str(error)
             log.error("%s: %s", _NOT_RELOADED, error)
             return False
@@ -188,7 +185,7 @@ class Loader:
             self._count_failure()
 
     def _try_again(self) -> None:
-        """Where a label chooses, nobody is there to ask once more; the configuration itself was not at fault."""
+        """Schedule a retry if a label chooses the file: no operator retries. For failures not caused by the file."""
         self._again_at = time.monotonic() + _AGAIN_SECONDS if self._watch is not None else None
 
     def _count_failure(self) -> None:
@@ -197,7 +194,7 @@ class Loader:
 
 
 def _rest_of(pipe: int) -> str:
-    """What a process that has ended has left in a pipe, which is closed."""
+    """The text that an ended process has left in a pipe. Closes the pipe."""
     with os.fdopen(pipe, "rb") as left:
         return (left.read() or b"").decode(errors="replace")
 
@@ -210,7 +207,7 @@ def _run(load: Load, settings: Settings, parent: int, complain_to: int) -> NoRet
         entitle(NAME, settings)
         logs.configure(NAME, settings.log_level, settings.log_format)
         config = load(settings)
-        resolved_file.write(settings.resolved_config_file, config)
+        write_resolved(settings.resolved_config_file, config)
         for option in changed_fixed_options(settings, config.settings()):
             log.warning(
                 "%s has changed in the configuration: restart devherd to apply this; the rest is in force", option
@@ -222,7 +219,54 @@ def _run(load: Load, settings: Settings, parent: int, complain_to: int) -> NoRet
         log.error("%s: %s", _NOT_RELOADED, error)
         os.write(fork.KEPT, str(error).encode()[:LONGEST_COMPLAINT])
         code = error.exit_code if isinstance(error, DevherdError) else 1
-    except BaseException:  # whatever it is, it must not get into the supervisor's frames below
+    except BaseException:  # nothing may reach the supervisor's frames below
         log.exception("%s crashed", NAME)
     finally:
         fork.end(code)
+
+
+class ConfigurationsWatch:
+    """Notices another choice or other content of the configuration file; reads only a file whose identity changed."""
+
+    def __init__(self, configurations: Configurations, settings: Settings) -> None:
+        """`settings` are those of the configuration in force."""
+        self._configurations = configurations
+        self._file = settings.config_label_file
+        self._value = settings.config_label_value
+        self._answer = label_answer(self._file)
+        self._state: object = None
+        self._content: object = self._chosen()
+        if settings.config_path is None or self._identity(settings.config_path) != settings.config_seen:
+            self._state = self._content = None  # it has changed since it was read
+
+    def has_changed(self) -> bool:
+        """True if there is something to load; once for each change."""
+        before = self._content
+        self._content = self._chosen()
+        return self._content != before
+
+    def _chosen(self) -> object:
+        answer = label_answer(self._file)
+        if answer is not None and answer != self._answer and answer.label == self._configurations.label:
+            self._value = answer.value
+        try:
+            path = self._configurations.file_of(self._value)
+        except UsageError as error:
+            self._state = None
+            return str(error)
+        state = path, self._identity(path)
+        if state == self._state:
+            return self._content
+        self._state = state
+        return path, _content(path)
+
+    @staticmethod
+    def _identity(path: Path) -> object:
+        return identity_of(path, follow_symlinks=True)
+
+
+def _content(path: Path) -> int | None:
+    try:
+        return hash(path.read_bytes())
+    except OSError:
+        return None

@@ -1,9 +1,9 @@
-"""One instance for a run directory, one for a kubelet directory: held by flock, which the kernel releases at exit.
+"""Locks for one instance per run directory and per kubelet directory, by flock, which the kernel releases at exit.
 
-No lock file is created in the kubelet's directory: the directory itself is locked. It may appear after devherd has
-started, and may be removed and created again, so the lock is checked and renewed at run time.
+No lock file is created in the kubelet's directory: the directory itself is locked. It may be created after devherd has
+started, or removed and created again, so the lock is checked and renewed at run time.
 
-What is locked is a file that all see who share the directory, as the pods of a node do; process ids they do not share.
+Locks work between pods that share the directory; process ids would not, because pods do not share them.
 """
 
 import fcntl
@@ -17,6 +17,10 @@ from devherd import spool
 from devherd.errors import AlreadyRunningError, UsageError
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
+from devherd.supervisor import signals
+
+LOOK_SECONDS = 0.02
+"""Pause between two attempts at a lock that another instance holds."""
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +33,9 @@ class RunDirectoryLock:
         self._descriptor: int | None = None
 
     def hold(self) -> None:
-        """Make the run directory and lock it.
+        """Create the run directory and lock it.
 
-        Raises AlreadyRunningError when another instance has it, OSError when it cannot be made or written.
+        Raises AlreadyRunningError if another instance holds it, OSError if it cannot be created or written.
         """
         descriptor = self._opened()
         if not _lock(descriptor):
@@ -44,21 +48,24 @@ class RunDirectoryLock:
         self._descriptor = descriptor
 
     def is_free(self) -> bool:
-        """Whether no other instance has it. Raises OSError when it cannot be made or written."""
+        """True if no other instance holds it. Raises OSError if it cannot be created or written."""
         return _is_free(self._opened())
 
     def wait(self) -> None:
-        """Lock it as soon as no other instance has it. Raises OSError when it cannot be made or written."""
+        """Wait until no other instance holds it, and lock it. Raises OSError if it cannot be created or written.
+
+        Raises SystemExit if a signal has requested the end.
+        """
         while True:
             descriptor = self._opened()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock_once_free(descriptor)
             if _is_at(descriptor, self._settings.lock_file):
                 self._descriptor = descriptor
                 return
-            os.close(descriptor)  # the directory was removed meanwhile
+            os.close(descriptor)  # the directory was removed during the wait
 
     def release(self) -> None:
-        """Let another instance have it."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
@@ -70,7 +77,7 @@ class RunDirectoryLock:
 
 @contextmanager
 def refusing_unusable(run_dir: Path) -> Iterator[None]:
-    """Turns the OSErrors of a run directory that cannot be made or written into a UsageError."""
+    """Turn the OSErrors of a run directory that cannot be created or written into a UsageError."""
     try:
         yield
     except OSError as error:
@@ -90,9 +97,9 @@ class KubeletDirectoryLock:
         self._complaint: str | None = None
 
     def hold(self) -> None:
-        """Lock the directory that now has the path, if it exists and is not locked yet; called repeatedly.
+        """Lock the directory that is now at the path, if it exists and is not locked yet; called repeatedly.
 
-        Raises AlreadyRunningError when another instance has it.
+        Raises AlreadyRunningError if another instance holds it.
         """
         try:
             if self._is_held():
@@ -104,18 +111,18 @@ class KubeletDirectoryLock:
             self._complain(error)
 
     def is_free(self) -> bool:
-        """Whether no other instance has it, or it cannot be told."""
+        """True if no other instance holds it, or if that is unknown."""
         try:
             return _is_free(self._opened())
         except OSError:
             return True
 
     def wait(self) -> None:
-        """Lock it as soon as no other instance has it, if it exists."""
+        """Wait until no other instance holds it, and lock it, if it exists."""
         try:
             while not self._is_held():
                 descriptor = self._opened()
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                _lock_once_free(descriptor)
                 self._keep(descriptor)
         except FileNotFoundError:
             return
@@ -123,7 +130,7 @@ class KubeletDirectoryLock:
             self._complain(error)
 
     def release(self) -> None:
-        """Let another instance have it."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
@@ -158,19 +165,19 @@ class KubeletDirectoryLock:
 
 
 class Locks:
-    """Both of an instance."""
+    """Both locks of an instance."""
 
     def __init__(self, settings: Settings) -> None:
         self._kubelet_directory = KubeletDirectoryLock(settings.plugin_directory)
         self._run_directory = RunDirectoryLock(settings)
 
     def take(self, stand_by: Callable[[AlreadyRunningError, Callable[[], bool]], None] | None = None) -> None:
-        """Have them, if need be with a wait for the end of who has one: `stand_by` is called first, and may be again.
+        """Take both locks. If another instance holds one, call `stand_by`, then wait for the lock.
 
-        It is told who has one, and may ask whether nobody has it any more.
+        `stand_by` gets the refusal and a function that returns True if the lock is free; it may be called twice.
 
-        Raises AlreadyRunningError when another instance has one, without `stand_by`; OSError when the run directory
-        cannot be made or written.
+        Without `stand_by`, raises AlreadyRunningError if another instance holds a lock. Raises OSError if the run
+        directory cannot be created or written, SystemExit if a signal has requested the end during the wait.
         """
         for lock in (self._run_directory, self._kubelet_directory):
             try:
@@ -182,14 +189,14 @@ class Locks:
                 lock.wait()
 
     def renew(self) -> None:
-        """Look whether the kubelet's directory is still the one that is locked; to be called now and then.
+        """Lock the kubelet's directory again if it was replaced; call it about once a second.
 
-        Raises AlreadyRunningError when another instance has it.
+        Raises AlreadyRunningError if another instance holds it.
         """
         self._kubelet_directory.hold()
 
     def release(self) -> None:
-        """At the end of an instance, before that of its process, which takes its time: another one may be waiting."""
+        """Release both locks. Call it before the slow end of the process: another instance may be waiting."""
         self._kubelet_directory.release()
         self._run_directory.release()
 
@@ -208,16 +215,16 @@ def _make_directories(settings: Settings) -> None:
 
 
 def _close_to_others(settings: Settings) -> None:
-    """The directory existed before: restrict it to its owner, as devherd's files are private.
+    """Restrict an existing directory to its owner, because devherd's files are private.
 
-    A directory with other content, such as /tmp, is left as it is.
+    A directory with other content, such as /tmp, keeps its mode.
     """
     if {path.name for path in settings.run_dir.iterdir()} <= settings.own_names:
         settings.run_dir.chmod(0o700)
 
 
 def _lock(descriptor: int) -> bool:
-    """False when another process has it. Raises OSError where the file system does not support locks."""
+    """Take the lock; returns False if another process holds it. Raises OSError if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -225,8 +232,17 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
+def _lock_once_free(descriptor: int) -> None:
+    """Take the lock once it is free. A blocking `flock` would resume after a signal that is only remembered.
+
+    Raises SystemExit if a signal has requested the end.
+    """
+    while not _lock(descriptor):
+        signals.rest(LOOK_SECONDS)
+
+
 def _is_free(descriptor: int) -> bool:
-    """Of a file opened for this."""
+    """True if the lock is free. Closes the descriptor."""
     try:
         return _lock(descriptor)
     finally:
@@ -234,7 +250,7 @@ def _is_free(descriptor: int) -> bool:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether what is open is still what has the path."""
+    """True if the open file is still the one at the path."""
     try:
         held, there = os.fstat(descriptor), path.stat()
     except FileNotFoundError:

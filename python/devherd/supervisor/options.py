@@ -1,8 +1,9 @@
-"""supervisord's options, without a file to read them from, and what its classes ask of the system."""
+"""Options for supervisord without its file, and what wakes its poll: signals and changes of the spool."""
 
+import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,33 +13,85 @@ from supervisor.medusa import asyncore_25 as asyncore
 from supervisor.options import ServerOptions
 from supervisor.poller import PollPoller
 
+from devherd import _native
 from devherd.errors import UsageError
-from devherd.heartbeat import Heartbeats
-from devherd.history.record import History
+from devherd.history import History
+from devherd.process import Heartbeats
 from devherd.settings import Settings
-from devherd.supervisor import control
-from devherd.supervisor.group import GroupConfig
-from devherd.supervisor.main_log import main_log_path
-from devherd.supervisor.process import ChildConfig
+from devherd.supervisor import control, signals
+from devherd.supervisor.output import Stderr, main_log_path
+from devherd.supervisor.process import ChildConfig, GroupConfig
 from devherd.supervisor.programs import Programs
-from devherd.supervisor.stderr import Stderr
-from devherd.supervisor.wakeups import SignalWakeup, SpoolWatch
+
+log = logging.getLogger(__name__)
+
+
+class SpoolWatch:
+    """Notices created and removed spool files; without inotify they are only found once a second."""
+
+    def __init__(self, directories: Iterable[Path]) -> None:
+        self._directories = [str(directory) for directory in directories]
+        self._watch: _native.DirectoryWatch | None = None
+        self._complained_of: set[str] = set()
+        self.changed = True
+        try:
+            self._watch = _native.DirectoryWatch()
+        except OSError as error:
+            log.warning("the spool is polled, not watched: %s; raise fs.inotify.max_user_instances", error)
+
+    def fileno(self) -> int | None:
+        """The descriptor to poll; None without inotify."""
+        return self._watch.fileno() if self._watch else None
+
+    def renew(self) -> None:
+        """Watch the directories now at the paths: they may have been removed and created again."""
+        if self._watch is None:
+            return
+        for directory in self._directories:
+            try:
+                self._watch.add(directory)
+            except FileNotFoundError:
+                pass  # it does not exist yet
+            except OSError as error:
+                if directory not in self._complained_of:
+                    log.warning("cannot watch %s: %s; it is read at intervals", directory, error)
+                self._complained_of.add(directory)
+            else:
+                self._complained_of.discard(directory)
+
+    def readable(self) -> bool:
+        """Return True: always polled for reading."""
+        return True
+
+    def writable(self) -> bool:
+        """Return False: never polled for writing."""
+        return False
+
+    def handle_read_event(self) -> None:
+        """Note that something changed, and empty inotify's queue."""
+        self.changed = True
+        if self._watch:
+            self._watch.drain()
+
+    def handle_error(self) -> None:
+        """Have the directories read again, in case inotify could not report a change."""
+        self.changed = True
 
 
 class Poller(PollPoller):
-    """Polls no longer than until something is due: supervisord's loop would wait a whole second."""
+    """Polls at most until something is due: supervisord's loop would wait for a second."""
 
     rest: Callable[[], float] = staticmethod(lambda: 1.0)
 
     def poll(self, timeout: float) -> tuple[list[int], list[int]]:
-        """Descriptors that can be read, and written."""
+        """The readable and the writable descriptors."""
         ready: tuple[list[int], list[int]] = super().poll(min(timeout, self.rest()))
         return ready
 
 
 @contextmanager
 def _temporary_directory(directory: Path) -> Iterator[None]:
-    """What supervisord asks for while it makes its options; a read-only container has no /tmp."""
+    """Use this directory for temporary files: supervisord needs one, and a read-only container has no /tmp."""
     before, tempfile.tempdir = tempfile.tempdir, str(directory)
     try:
         yield
@@ -47,7 +100,7 @@ def _temporary_directory(directory: Path) -> Iterator[None]:
 
 
 class Options(ServerOptions):
-    """The options of a herd. Everything it opens is for the supervisor; children close it at the fork."""
+    """The options of a herd. Children close everything that it opens."""
 
     def __init__(self, settings: Settings, programs: Programs, stderr: Stderr, logger: Any) -> None:
         with _temporary_directory(settings.run_dir):
@@ -60,10 +113,12 @@ class Options(ServerOptions):
         self.history = History(settings.history_directory, "supervisor")
         self.pid = os.getpid()
         self.poller = Poller(self)
-        self.spool_watch = SpoolWatch(program.per_file(settings) for program in programs.children if program.per_file)
-        self._say_what_supervisord_reads_from_its_file()
+        self.spool_watch = SpoolWatch(
+            {program.per_file(settings): None for program in programs.children if program.per_file}
+        )
+        self._set_options_of_its_file()
 
-    def _say_what_supervisord_reads_from_its_file(self) -> None:
+    def _set_options_of_its_file(self) -> None:
         self.nodaemon = True
         self.test = False
         self.identifier = "devherd"
@@ -76,28 +131,28 @@ class Options(ServerOptions):
         self.process_group_configs = self._groups()
 
     def _groups(self) -> list[GroupConfig]:
-        """In the order in which they start."""
+        """The groups in their start order."""
         members: dict[str, list[ChildConfig]] = {}
         for program in self.programs.children:
             group = members.setdefault(program.group, [])
-            if not program.per_file:
+            if not (program.per_file or program.wanted):
                 group.append(ChildConfig(self, program, program.name or program.group))
         return [
             GroupConfig(self, name, priority, configs) for priority, (name, configs) in enumerate(members.items(), 1)
         ]
 
     def poll_wakeups(self) -> None:
-        """From now on, signals and the spool end the loop's poll. To be called once, before the loop begins."""
-        wakeups = (SignalWakeup(), self.spool_watch)
+        """Have signals and the spool wake the loop's poll. Call it once, before the loop."""
+        wakeups = (signals.wakeup(), self.spool_watch)
         asyncore.socket_map.update({wakeup.fileno(): wakeup for wakeup in wakeups if wakeup.fileno() is not None})
 
     def get_socket_map(self) -> dict[int, Any]:
-        """What the loop polls: supervisord's HTTP server and channels, and the wakeups."""
+        """The sockets to poll: supervisord's HTTP server and channels, and the wakeups."""
         sockets: dict[int, Any] = asyncore.socket_map
         return sockets
 
     def openhttpservers(self, supervisord: Any) -> None:
-        """Without the warning that there is no password: the socket's mode and directory deny access to others."""
+        """Open the control socket without the warning about a missing password: its mode keeps others out."""
         handlers, self.logger.handlers = self.logger.handlers, []
         try:
             super().openhttpservers(supervisord)
@@ -105,8 +160,8 @@ class Options(ServerOptions):
             self.logger.handlers = handlers
 
     def write_pidfile(self) -> None:
-        """None: `children.pb` has the process id, and the lock shows whether it runs."""
+        """Write no file: `children.pb` has the process id, and the lock shows whether the supervisor runs."""
 
     def usage(self, msg: str) -> NoReturn:
-        """What supervisord calls when it cannot serve the control socket."""
+        """Raise UsageError. supervisord calls this when it cannot serve the control socket."""
         raise UsageError("cannot open the control socket", " ".join(msg.split()), "name another --run-dir")

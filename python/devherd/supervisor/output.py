@@ -1,19 +1,37 @@
-"""What a child writes to stdout and stderr: to a log file of bounded size, and line by line to our stderr."""
+"""The output of processes: a child's stdout and stderr, the supervisor's stderr and its own log.
 
+supervisord has its own logger. devherd logs the same events with full process names, so supervisord's messages below
+level error are logged at debug.
+"""
+
+import contextlib
 import logging
+import logging.handlers
+import os
+import select
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from supervisor import loggers
 from supervisor.dispatchers import POutputDispatcher
 from supervisor.events import ProcessCommunicationStdoutEvent
-from supervisor.loggers import RotatingFileHandler
+from supervisor.loggers import LevelsByName, RotatingFileHandler
+
+from devherd import log as logs
+from devherd.settings import Settings
 
 log = logging.getLogger(__name__)
+_supervisord = logging.getLogger("devherd.supervisor.supervisord")
 
+MAIN_LOG = "supervisor"
+"""Name of the supervisor's own log."""
 LOG_BYTES = 256 * 1024
 LOG_BACKUPS = 1
 _LONGEST_LINE = 64 * 1024
+PATIENCE_SECONDS = 0.2
+"""How long a write to stderr waits for its reader."""
+_PIPE_BYTES = select.PIPE_BUF  # a pipe that polls as writable takes this many bytes without blocking
 
 
 class LogFile(RotatingFileHandler):  # supervisord's own, so that `supervisorctl clear` and SIGUSR2 work on it
@@ -23,7 +41,7 @@ class LogFile(RotatingFileHandler):  # supervisord's own, so that `supervisorctl
     _complained = False
 
     def emit(self, record: Any) -> None:
-        """Write a line, or lose it; one that was closed half way through a rotation is opened again."""
+        """Write a line, or lose it. A file that a failed rotation has closed is opened again."""
         try:
             if self.stream.closed:
                 self.stream = Path(self.baseFilename).open(self.mode)  # noqa: SIM115 - a handler's file
@@ -32,7 +50,7 @@ class LogFile(RotatingFileHandler):  # supervisord's own, so that `supervisorctl
             self.handleError()
 
     def close(self) -> None:
-        """Close it, also when there is no room for what was not yet written."""
+        """Close it, even if buffered lines cannot be written."""
         try:
             if not self.stream.closed:
                 super().close()
@@ -41,14 +59,14 @@ class LogFile(RotatingFileHandler):  # supervisord's own, so that `supervisorctl
         self.closed = True
 
     def handleError(self) -> None:  # noqa: N802 - supervisord's name
-        """Say once that lines are lost; called in an `except` clause."""
+        """Warn once that lines are lost; called in an `except` clause."""
         if not self._complained:
             log.warning("cannot write %s, its lines are only on stderr", self.baseFilename, exc_info=False)
         self._complained = True
 
 
 class Output(POutputDispatcher):
-    """One child's pipe. `forward` is given whole lines, so that those of two children do not mix."""
+    """One child's pipe. `forward` gets whole lines, so that lines of two children do not mix."""
 
     def __init__(self, process: Any, descriptor: int, forward: Callable[[bytes], None]) -> None:
         super().__init__(process, ProcessCommunicationStdoutEvent, descriptor)
@@ -74,8 +92,95 @@ class Output(POutputDispatcher):
         self._forward(lines + newline)
 
     def end(self) -> None:
-        """Give out the unfinished line and close the file: the child has ended."""
+        """Forward the unfinished line and close the file, after the child has ended."""
         if self._line:
             self._forward(self._line + b"\n")
         self._line = b""
         self.normallog.close()
+
+
+class Stderr:
+    """Writes to a descriptor that may be a pipe, a terminal or a file. Also a stream for `logging`."""
+
+    def __init__(self, descriptor: int = 2) -> None:
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._lost = 0
+
+    def write(self, text: str) -> None:
+        """Write text, or lose it."""
+        self.send(text.encode(errors="replace"))
+
+    def flush(self) -> None:
+        """Do nothing: nothing is buffered."""
+
+    def send(self, data: bytes) -> None:
+        """Write bytes, or lose them."""
+        if self._lost and self._takes_more(0):
+            lost, self._lost = self._lost, 0
+            self._send(f"devherd: {lost} bytes of log lost: stderr was not read in time\n".encode())
+        self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        while data:
+            if not self._takes_more(0 if self._lost else PATIENCE_SECONDS):
+                self._lost += len(data)
+                return
+            try:
+                written = os.write(self._descriptor, data[:_PIPE_BYTES])
+            except OSError:  # closed, or on a full disk: it cannot be reported anywhere else
+                self._lost += len(data)
+                return
+            data = data[written:]
+
+    def _takes_more(self, seconds: float) -> bool:
+        return any(event & select.POLLOUT for _, event in self._poll.poll(seconds * 1000))
+
+
+class _MainLogFile(logging.handlers.RotatingFileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Ignore the error: on a full disk the file loses lines, and stderr has them."""
+
+    def close(self) -> None:
+        """Close it, even if buffered lines cannot be written."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+class _Bridge(loggers.Handler):
+    """Passes supervisord's messages to `logging`."""
+
+    def __init__(self, file: _MainLogFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def emit(self, record: Any) -> None:
+        level = logging.ERROR if record.level >= LevelsByName.ERRO else logging.DEBUG
+        _supervisord.log(level, "%s", record.asdict()["message"])
+
+    def reopen(self) -> None:
+        """Close the file for SIGUSR2 and `clear`: logging opens it again with the next record."""
+        self._file.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def configure_main_log(settings: Settings, stderr: Stderr) -> Any:
+    """Start logging; returns supervisord's logger."""
+    logs.configure(MAIN_LOG, settings.log_level, settings.log_format)
+    root = logging.getLogger()
+    terminal = root.handlers[0]
+    assert isinstance(terminal, logging.StreamHandler)
+    terminal.setStream(stderr)
+    file = _MainLogFile(main_log_path(settings), maxBytes=LOG_BYTES, backupCount=LOG_BACKUPS, delay=True)
+    file.setFormatter(terminal.formatter)
+    root.addHandler(file)
+    level = LevelsByName.DEBG if root.isEnabledFor(logging.DEBUG) else LevelsByName.ERRO
+    return loggers.Logger(level, [_Bridge(file)])
+
+
+def main_log_path(settings: Settings) -> str:
+    """The file that `supervisorctl maintail` shows."""
+    return str(settings.logs_directory / f"{MAIN_LOG}.log")

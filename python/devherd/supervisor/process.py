@@ -1,8 +1,4 @@
-"""supervisord's process, bent: forked without exec, RUNNING once its heart beats, started again for ever.
-
-States are supervisord's own. STARTING lasts until the first heartbeat, BACKOFF until the next start; FATAL does not
-occur. Times are monotonic: setting the clock kills or delays no process.
-"""
+"""A child on supervisord's process class: forked without exec, RUNNING after its first heartbeat, always restarted."""
 
 import logging
 import os
@@ -12,35 +8,34 @@ from collections import Counter
 from typing import Any, NoReturn
 
 from supervisor.datatypes import RestartUnconditionally
-from supervisor.options import ProcessConfig, decode_wait_status, make_namespec
-from supervisor.process import Subprocess
+from supervisor.options import ProcessConfig, ProcessGroupConfig, decode_wait_status, make_namespec
+from supervisor.process import ProcessGroup, Subprocess
 from supervisor.states import STOPPED_STATES, ProcessStates, SupervisorStates, getProcessStateDescription
 
 from devherd.backoff import Backoff
-from devherd.child import RENEW, Child
+from devherd.process import RENEW, Child
 from devherd.proto import spool_pb2
 from devherd.supervisor import fork
-from devherd.supervisor.access import Access
 from devherd.supervisor.output import LOG_BACKUPS, LOG_BYTES, Output
 from devherd.supervisor.programs import Program
-from devherd.supervisor.sandbox import Sandbox, make_directories
+from devherd.supervisor.sandbox import Access, Sandbox, make_directories
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5
-"""Between SIGTERM and SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 DIE_SECONDS = 2
-"""From SIGKILL on: a survivor is in uninterruptible sleep (a read of a hung device), and dies when it wakes."""
+"""Time after SIGKILL: a process that still exists then is in uninterruptible sleep (a read of a hung device)."""
 LOOK_FOR_FIRST_BEAT_SECONDS = 0.01
 FIRST_DELAY_SECONDS = 0.1
-"""Before the start that follows a second failure in a row; a first failure is answered at once."""
+"""Delay of the restart after a second failure in a row; after the first the restart is immediate."""
 LONGEST_DELAY_SECONDS = 30.0
 JITTER = 0.2
 STEADY_SECONDS = 60.0
-"""A child that lived this long has recovered: its next failure counts as its first."""
+"""After this lifetime a child has recovered: its next failure counts as the first."""
 NEVER = float("inf")
 RENEWED = "renewal"
-"""Cause of the restart of a child that ended with RENEW: no failure."""
+"""Cause of the restart after exit code RENEW, which is no failure."""
 
 _ALIVE = (ProcessStates.STARTING, ProcessStates.RUNNING)
 _FOREVER = 2**31 - 1  # XML-RPC's largest integer
@@ -53,9 +48,9 @@ class ChildConfig(ProcessConfig):
         self.child_name: str = make_namespec(program.group, name)
         self.program = program
         log_file = str(options.settings.logs_directory / f"{self.child_name}.log")
-        of_both_streams = {"capture_maxbytes": 0, "events_enabled": False, "syslog": False}
+        stream_options = {"capture_maxbytes": 0, "events_enabled": False, "syslog": False}
         log_options = {
-            **of_both_streams,
+            **stream_options,
             "logfile": log_file,
             "logfile_maxbytes": LOG_BYTES,
             "logfile_backups": LOG_BACKUPS,
@@ -101,7 +96,7 @@ class ChildConfig(ProcessConfig):
 
 
 class Process(Subprocess):
-    """One child, whichever process is it at the moment."""
+    """One child, over all its restarts."""
 
     def __init__(self, config: ChildConfig) -> None:
         super().__init__(config)
@@ -120,11 +115,11 @@ class Process(Subprocess):
         self._dead_by = NEVER
 
     def get_execv_args(self) -> tuple[str, list[str]]:
-        """Nothing is exec'd, so there is no file to look for."""
+        """The command name: nothing is exec'd, so no file is looked for."""
         return self.config.command, [self.config.command]
 
     def spawn(self) -> int | None:
-        """Start the child, which must not run; its process id, None when there can be no fork now."""
+        """Start the child, which must not run; returns its process id, None if the fork failed."""
         self.config.options.heartbeats.clear(self.slot)
         self._access = self.config.program.may(self.config.options.settings, self.config.name)
         self.make_directories()
@@ -136,7 +131,7 @@ class Process(Subprocess):
         if pid is None:
             self._close_output()
         else:
-            self.say(f"{self.config.child_name} started, process {pid}")
+            self.note(f"{self.config.child_name} started, process {pid}")
             self.restarts.update([self._cause] if self._cause else [])
             self._cause = ""
         return pid
@@ -150,11 +145,11 @@ class Process(Subprocess):
         fork.cross(child, self.config.program.main, sandbox, output, options.pid)
 
     def make_directories(self) -> None:
-        """Make the child's own directories, at its start and when somebody has removed them."""
+        """Create the child's own directories, at its start and after they were removed."""
         make_directories(self._access)
 
     def change_state(self, new_state: int, expected: bool = True) -> None:
-        """As supervisord's, with our own delay before the next start."""
+        """Change the state as supervisord does, with devherd's delay before the next start."""
         super().change_state(new_state, expected)
         if new_state == ProcessStates.BACKOFF:
             if self._cause == RENEWED or time.monotonic() - self._spawned_at >= STEADY_SECONDS:
@@ -165,43 +160,43 @@ class Process(Subprocess):
             self._start_at = time.monotonic() + delay
             when = f"in {delay:.1f} s" if delay else "at once"
             level = logging.INFO if self._cause == RENEWED else logging.WARNING
-            self.say(f"{self.config.child_name}: {self.last_exit}; next start {when}", level)
+            self.note(f"{self.config.child_name}: {self.last_exit}; next start {when}", level)
 
     def record_spawnerr(self, msg: str) -> None:
-        """The child could not be started."""
+        """Record why the child could not be started."""
         self.last_exit = msg
         super().record_spawnerr(msg)
 
     def _close_output(self) -> None:
-        """Of a child that was not started: its descriptors would be polled on."""
+        """Close the pipes of a child that was not started: they would be polled for ever."""
         for output in self.dispatchers.values():
             output.end()
         self.dispatchers, self.pipes = {}, {}
 
     def finish(self, pid: int, sts: int) -> None:
-        """The child has ended and was reaped."""
+        """Handle the end of the child; called after it was reaped."""
         outputs = list(self.dispatchers.values())
-        by_us = self.killing
+        is_by_supervisor = self.killing
         self._cause = self._cause_of(sts)
-        self.last_exit = self._words_of(sts)
+        self.last_exit = self._exit_text(sts)
         super().finish(pid, sts)
         for output in outputs:
             output.end()
-        if by_us:
+        if is_by_supervisor:
             self._failures = 0
             self._backoff.reset()
-            self.say(f"{self.config.child_name} stopped, {self.last_exit}")
+            self.note(f"{self.config.child_name} stopped, {self.last_exit}")
         else:
             self.change_state(ProcessStates.BACKOFF)
             self.spawnerr = f"{self.last_exit}, {self._failures} in a row"
 
-    def say(self, what: str, level: int = logging.INFO) -> None:
-        """What happens to the child, for the log and the history."""
+    def note(self, what: str, level: int = logging.INFO) -> None:
+        """Write what happened to the child to the log and the history."""
         about = {"child": self.config.child_name}
         log.log(level, "%s", what, extra={"fields": about})
         self.config.options.history.note("process", what, details=about)
 
-    def _words_of(self, status: int) -> str:
+    def _exit_text(self, status: int) -> str:
         if self._cause == RENEWED:
             return "ended for a fresh sandbox"
         return "no heartbeat, killed" if self._silent else str(decode_wait_status(status)[1])
@@ -216,7 +211,7 @@ class Process(Subprocess):
         return "signal" if os.WIFSIGNALED(status) else "exit"
 
     def transition(self) -> None:
-        """Do what is due: believe a first heartbeat, start, or kill what does not stop."""
+        """Do what is due: become RUNNING after the first heartbeat, start, or kill a child that does not stop."""
         if self.state == ProcessStates.STARTING and self._has_beaten():
             self.change_state(ProcessStates.RUNNING)
         elif self.config.options.mood == SupervisorStates.RUNNING and time.monotonic() >= self._due_to_start():
@@ -235,7 +230,7 @@ class Process(Subprocess):
         return max(0.0, self._due_to_start() - now)
 
     def kill(self, sig: int) -> str | None:
-        """Stop the child; SIGKILL follows when that does not help. The reason when it cannot be done."""
+        """Send a stop signal; SIGKILL follows after STOP_SECONDS. Returns the reason if it cannot be sent."""
         reason: str | None = super().kill(sig)
         self._kill_at = time.monotonic() + STOP_SECONDS
         if sig == signal.SIGKILL:
@@ -243,19 +238,19 @@ class Process(Subprocess):
         return reason
 
     def is_beyond_help(self) -> bool:
-        """Whether SIGKILL has not ended it, though there was time."""
+        """True if it survived SIGKILL for DIE_SECONDS."""
         return self.state == ProcessStates.STOPPING and time.monotonic() >= self._dead_by
 
     def hold_back(self, seconds: float) -> None:
-        """Start for the first time no earlier than this from now."""
+        """Set the time of the next start, for a child that is new or waits for its restart."""
         self._start_at = time.monotonic() + seconds
 
     def give_up(self) -> None:
-        """End the wait for the next start; where supervisord makes it FATAL, it is only STOPPED."""
+        """End the wait for the next start with STOPPED instead of supervisord's FATAL."""
         self.change_state(ProcessStates.STOPPED)
 
     def replace_if_silent(self, limit_seconds: float, watched_since: float) -> None:
-        """Kill the child when its heart has not beaten for so long; it is then started again like any that died."""
+        """Kill a child whose heartbeat is older than the limit; it is then restarted like any child that died."""
         if self.state not in _ALIVE or self._silent:
             return
         last_sign = max(self._last_beat(), self._spawned_at, watched_since)
@@ -265,17 +260,17 @@ class Process(Subprocess):
             self.signal(signal.SIGKILL)
 
     def leave(self) -> None:
-        """Stop for good: the program goes."""
+        """Stop for good, because the program is removed."""
         if self.state in (*_ALIVE, ProcessStates.BACKOFF):
             self.kill(self.config.stopsignal)
         self.leaving = True
 
     def has_left(self) -> bool:
-        """Whether nothing is left of a program that goes."""
+        """True if the process of a removed program has ended."""
         return self.leaving and self.state in STOPPED_STATES
 
     def release(self) -> None:
-        """Give back what the program had; the object is of no use afterwards."""
+        """Free the heartbeat slot and remove the logs; the object must not be used afterwards."""
         self.config.options.heartbeats.release(self.slot)
         for suffix in ("", *(f".{number + 1}" for number in range(LOG_BACKUPS))):
             self._remove_log(self.config.stdout_logfile + suffix)
@@ -289,7 +284,7 @@ class Process(Subprocess):
             log.warning("cannot remove the log of a removed program: %s", error)
 
     def message(self) -> spool_pb2.Child:
-        """The child as `children.pb` shows it."""
+        """The child's entry in `children.pb`."""
         return spool_pb2.Child(
             name=self.config.child_name,
             heartbeat_slot=self.slot,
@@ -311,3 +306,22 @@ class Process(Subprocess):
 
     def _has_beaten(self) -> bool:
         return self._last_beat() > 0
+
+
+class Group(ProcessGroup):
+    """The processes of one group."""
+
+    processes: dict[str, Process]
+
+    def get_unstopped_processes(self) -> list[Process]:
+        """The processes that supervisord has to wait for."""
+        unstopped: list[Process] = super().get_unstopped_processes()
+        return [process for process in unstopped if not process.is_beyond_help()]
+
+
+class GroupConfig(ProcessGroupConfig):
+    """Makes a Group."""
+
+    def make_group(self) -> Group:
+        """The group with its processes, none of them started."""
+        return Group(self)

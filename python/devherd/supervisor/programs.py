@@ -1,9 +1,10 @@
-"""The programs of an instance, as data: group, name, main function and what each may touch.
+"""The programs of an instance, as data: group, name, main function and access.
 
-What children share is imported before the forks, the rest in the child.
+Modules that children share are imported before the forks, others in the child.
 """
 
 import contextlib
+import os
 import resource
 import socket
 from collections.abc import Callable, Iterator
@@ -11,35 +12,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from devherd.child import Child, ChildMain
-from devherd.config import resolved_file
-from devherd.config.host import nvml_answers
-from devherd.config.resolved import Config
-from devherd.config.resolved_file import ResolvedFileError
-from devherd.health.sources import AMD_KFD, EXTERNAL, temporary_directory
-from devherd.kubernetes import kept_label
+from devherd import spool
+from devherd.config.chosen_file import kept_label_file
+from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.kubernetes.access import SERVICE_ACCOUNT
-from devherd.kubernetes.request import written_labels
+from devherd.kubernetes.access import Access as ApiServer
+from devherd.process import Child, ChildMain
+from devherd.proto import spool_pb2
+from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, MONITORS, NVML, temporary_directory
 from devherd.settings import Settings
-from devherd.supervisor.access import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
+from devherd.supervisor.sandbox import DEFAULT_LIMITS, MEBIBYTE, Access, Capability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One child, `group:name` in supervisorctl, or, with `per_file`, one child for each spool file of a directory."""
+    """One child, `group:name` in supervisorctl, or, with `per_file`, one child for each spool file of a directory.
+
+    To add a program, add one entry to `DEVHERD`.
+    """
 
     group: str
     name: str = ""
-    """Its name in the group; the group's own if empty. With `per_file` it is the file's key."""
+    """Its name in the group; if empty, that of the group. With `per_file` it is the file's key."""
     main: ChildMain
     may: Callable[[Settings, str], Access]
-    """What a child may touch, by the settings and its name."""
+    """Returns what a child may access, from the settings and its name."""
     per_file: Callable[[Settings], Path] | None = None
-    """The directory whose spool files are its children: one that appears is started, one that goes is stopped."""
+    """The directory with one spool file for each child: created files start children, removed files stop them."""
     suffix: str | None = None
-    """Of those files."""
+    """Suffix of those files."""
+    keys: Callable[[str], bool] = lambda _key: True
+    """Returns True if the file with this key belongs to this program."""
+    wanted: Callable[[Config, Settings], bool] | None = None
+    """Returns True if the child runs under the configuration in force; None: always."""
     reloads: bool = False
-    """Whether it reads the configuration, and so again at SIGHUP."""
+    """True if it reads the configuration, and reads it again at SIGHUP."""
 
 
 def _nothing(*_: object) -> None:
@@ -52,21 +59,21 @@ class Programs:
 
     children: tuple[Program, ...]
     first_scan: Callable[[Config], None]
-    """Runs before there are children, in a process of its own."""
+    """Runs before other children start, in a separate process."""
     preload: Callable[[], None]
     """Imports what resource children and the exporter need, in the supervisor."""
     rehearse: Callable[[Config], None] = _nothing
-    """What the first scan's process can do while it has to wait; raises when this instance could not do its work."""
+    """Runs in the first scan's process while it waits; raises if this instance cannot do its work."""
     stand_by: Callable[[Config, str, Callable[[], bool], bool], None] = _nothing
-    """Runs in a process of its own while another instance is waited for; the text is why. Killed at the end of it.
+    """Runs in a separate process while this instance waits for another one; killed at the end of the wait.
 
-    The function tells operators that this one waits, to be called until it returns True: another may say so. The last
-    argument: whether this one is ready to take over.
+    Arguments: the configuration; why it waits; a function that announces this instance as standby, to be called until
+    it returns True, because another standby may have announced itself; a bool, True if this one is ready to take over.
     """
 
 
 def _scanner(child: Child) -> int:
-    from devherd.scanner import main as scanner  # noqa: PLC0415 - nobody else needs it
+    from devherd.scanner import loop as scanner  # noqa: PLC0415 - only this process needs it
 
     return scanner.main(child)
 
@@ -77,22 +84,32 @@ def _exporter(child: Child) -> int:
     return main(child)
 
 
-def _source(child: Child) -> int:
-    if child.name == "source:nvml":
-        from devherd.health.sources.nvml.main import main  # noqa: PLC0415 - nobody else needs it
-    else:
-        from devherd.health.sources.listener import main  # noqa: PLC0415 - likewise
+def _nvml(child: Child) -> int:
+    from devherd.sources.nvml.main import main  # noqa: PLC0415 - only this process needs it
 
     return main(child)
 
 
-def _kubernetes(child: Child) -> int:
-    if child.name == "kubernetes:labels":
-        from devherd.kubernetes.labeller import main  # noqa: PLC0415 - nobody else needs it
-    elif child.name == "kubernetes:config":
-        from devherd.kubernetes.chooser import main  # noqa: PLC0415 - likewise
-    else:
-        from devherd.kubernetes.reporter import main  # noqa: PLC0415 - likewise
+def _listener(child: Child) -> int:
+    from devherd.sources.listener import main  # noqa: PLC0415 - only this process needs it
+
+    return main(child)
+
+
+def _events(child: Child) -> int:
+    from devherd.kubernetes.reporter import main  # noqa: PLC0415 - only this process needs it
+
+    return main(child)
+
+
+def _labels(child: Child) -> int:
+    from devherd.kubernetes.labeller import main  # noqa: PLC0415 - only this process needs it
+
+    return main(child)
+
+
+def _chooser(child: Child) -> int:
+    from devherd.kubernetes.config_label import main  # noqa: PLC0415 - only this process needs it
 
     return main(child)
 
@@ -104,20 +121,20 @@ def _resource(child: Child) -> int:
 
 
 def _first_scan(config: Config) -> None:
-    from devherd.scanner import main as scanner  # noqa: PLC0415 - in a process of its own
+    from devherd.scanner import loop as scanner  # noqa: PLC0415 - only this process needs it
 
     scanner.first_scan(config)
 
 
 def _rehearse(config: Config) -> None:
-    from devherd.supervisor import rehearsal  # noqa: PLC0415 - in the process of the first scan
+    from devherd.supervisor.first_scan import rehearse_start  # noqa: PLC0415 - in the process of the first scan
 
-    rehearsal.rehearse(config, _rehearsal_access(config.settings()))
+    rehearse_start(config, _rehearsal_access(config.settings()))
 
 
 def _stand_by(config: Config, why: str, announce: Callable[[], bool], is_ready: bool) -> None:
-    from devherd.exporter.standby import serve  # noqa: PLC0415 - nobody else needs it
-    from devherd.supervisor.sandbox import Sandbox  # noqa: PLC0415 - likewise
+    from devherd.exporter.standby import serve  # noqa: PLC0415 - only this process needs it
+    from devherd.supervisor.sandbox import Sandbox  # noqa: PLC0415 - only this process needs it
 
     Sandbox(_standby_access(config)).enter()
     serve(config, why, announce, is_ready=is_ready)
@@ -125,7 +142,7 @@ def _stand_by(config: Config, why: str, announce: Callable[[], bool], is_ready: 
 
 def _preload() -> None:
     import devherd.device_plugin.child  # noqa: PLC0415 - shared by the children
-    import devherd.exporter.main  # noqa: PLC0415, F401 - likewise: 4 MB less in the exporter
+    import devherd.exporter.main  # noqa: PLC0415, F401 - shared: 4 MB less in the exporter
 
 
 def _scanner_access(settings: Settings, _name: str) -> Access:
@@ -145,18 +162,18 @@ def _scanner_access(settings: Settings, _name: str) -> Access:
 
 
 def _directories_for_others(settings: Settings) -> Iterator[Path]:
-    """Those of the configuration in force: a reload may have changed them."""
+    """The output directories of the configuration in force: a reload may have changed them."""
     with contextlib.suppress(ResolvedFileError):
-        yield from resolved_file.read(settings.resolved_config_file).directories_for_others
+        yield from read_resolved(settings.resolved_config_file).directories_for_others
 
 
 def _nearest(path: Path) -> Path:
-    """The directory, or while it is still to be made, the one in which it will be."""
+    """The path, or its nearest existing parent."""
     return next(place for place in (path, *path.parents) if place.exists())
 
 
 def _exporter_access(settings: Settings, _name: str) -> Access:
-    """Reads the run directory, /proc for the sizes of children, what resolves names, and its certificates."""
+    """Reads the run directory, /proc, files for name resolution and its certificates; writes its files; listens."""
     certificates, sockets = _web_directories(settings)
     return Access(
         read=(
@@ -183,12 +200,12 @@ def _exporter_access(settings: Settings, _name: str) -> Access:
 
 
 def _rehearsal_access(settings: Settings) -> Access:
-    """Of what a resource child may touch, what is not yet this instance's alone: where sockets are served."""
+    """The part of a resource child's access that needs no lock: where sockets are served."""
     return Access(sockets=settings.socket_directories, limits=_RESOURCE_LIMITS)
 
 
 def _standby_access(config: Config) -> Access:
-    """Reads what resolves names, and its certificates: the run directory is another instance's."""
+    """Reads files for name resolution and its certificates. The run directory belongs to another instance."""
     certificates = tuple(config.web.directories())
     return Access(
         read=(Path("/etc"), Path("/run/systemd/resolve"), *certificates),
@@ -199,26 +216,17 @@ def _standby_access(config: Config) -> Access:
 
 
 def _web_directories(settings: Settings) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Where certificates are, and where Unix sockets will be, by the configuration in force."""
+    """The directories of certificates and those of Unix sockets, by the configuration in force."""
     try:
-        config = resolved_file.read(settings.resolved_config_file)
+        config = read_resolved(settings.resolved_config_file)
     except ResolvedFileError:
         return (), ()
     return tuple(config.web.directories()), tuple(config.settings().listen_directories)
 
 
-def _source_access(settings: Settings, name: str) -> Access:
-    """By the source."""
-    if name == "nvml":
-        return _nvml_access(settings, name)
-    if name == AMD_KFD:
-        return _kfd_access(settings, name)
-    return _external_access(settings, name) if name.startswith(EXTERNAL) else _monitor_access(settings, name)
-
-
 def _nvml_access(settings: Settings, name: str) -> Access:
-    """Reads its request and the library, opens the nodes that there are, and writes its facts and findings."""
-    from devherd.health.sources.nvml.main import device_nodes  # noqa: PLC0415 - nobody needs it before there is a request
+    """Reads its request and the library, opens the existing device nodes, and writes its facts and findings."""
+    from devherd.sources.nvml.main import device_nodes  # noqa: PLC0415 - only needed once there is a request
 
     findings = settings.findings_directory / name
     return Access(
@@ -260,7 +268,7 @@ def _kfd_access(settings: Settings, name: str) -> Access:
 
 
 def _monitor_access(settings: Settings, name: str) -> Access:
-    """Reads its request, and writes its findings. Connecting is free."""
+    """Reads its request and writes its findings. Connecting to Unix sockets needs no access."""
     findings = settings.findings_directory / name
     return Access(
         read=(settings.requests_directory,),
@@ -270,52 +278,62 @@ def _monitor_access(settings: Settings, name: str) -> Access:
     )
 
 
-def _kubernetes_access(settings: Settings, name: str) -> Access:
-    """Reads offers, verdicts and its token, writes what it has told, and alone may call out."""
-    features = _features_directory(settings) if name == "labels" else ()
-    others, lasting = _read_for_the_api_server(settings, name), _lasting_directories(settings, name)
+def _events_access(settings: Settings, name: str) -> Access:
+    """Calls the API server, and gets the pods that hold devices from the kubelet."""
+    return _api_access(settings, name)
+
+
+def _labels_access(settings: Settings, name: str) -> Access:
+    """Calls the API server or writes a feature file, and stores across boots how labels were written."""
+    features = _features_directory(settings)
+    lasting = (settings.lasting_directory,) if settings.lasting_directory else ()
+    return _api_access(settings, name, lasting=lasting, features=features)
+
+
+def _chooser_access(settings: Settings, name: str) -> Access:
+    """Calls the API server, lists the configurations, and stores the label's value across boots."""
+    configurations = (settings.configurations.directory,) if settings.configurations else ()
+    place = kept_label_file(dict(settings.given_options), os.environ)
+    return _api_access(settings, name, others=configurations, lasting=(place.parent,) if place else ())
+
+
+def _api_access(
+    settings: Settings,
+    name: str,
+    *,
+    others: tuple[Path, ...] = (),
+    lasting: tuple[Path, ...] = (),
+    features: tuple[Path, ...] = (),
+) -> Access:
+    """Reads the run directory and its token, and stores what it has sent. Only these programs may connect by TCP."""
+    own = (settings.kubernetes_directory, settings.history_directory / f"kubernetes:{name}")
     return Access(
         read=(settings.run_dir, SERVICE_ACCOUNT, *others),
-        write=(settings.told_directory, *lasting, *features),
-        made=(settings.told_directory, *lasting),
+        write=(*own, *lasting, *features),
+        made=(*own, *lasting),
         modes=bool(features),
-        follows=(settings.run_dir, settings.told_directory, SERVICE_ACCOUNT, *others, *lasting, *features),
+        follows=(settings.run_dir, *own, SERVICE_ACCOUNT, *others, *lasting, *features),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
         connects=True,
     )
 
 
-def _read_for_the_api_server(settings: Settings, name: str) -> tuple[Path, ...]:
-    """What a simulated node has in the place of NVML, and which configurations there are."""
-    if name == "labels":
-        return tuple(nvml_answers(settings.host_root, None))
-    return (settings.configurations.directory,) if name == "config" and settings.configurations else ()
-
-
-def _lasting_directories(settings: Settings, name: str) -> tuple[Path, ...]:
-    """Where is kept over a boot how labels were written, and what the label said that chooses the configuration."""
-    if name == "config":
-        place = kept_label.place_of(settings)
-        return (place.parent,) if place else ()
-    return (settings.lasting_directory,) if name == "labels" and settings.lasting_directory else ()
-
-
 def _features_directory(settings: Settings) -> tuple[Path, ...]:
-    """That of Node Feature Discovery's worker, where labels are or were written to a file in it."""
+    """The directory of Node Feature Discovery's worker, if labels are or were written to a file in it."""
     places = set()
     with contextlib.suppress(ResolvedFileError):
-        config = resolved_file.read(settings.resolved_config_file)
+        config = read_resolved(settings.resolved_config_file)
         places = {config.feature_file.parent} if config.node_labels.write == "feature_file" else set()
-    written = written_labels(settings)
-    if written is not None and written.write == "feature_file":
+    written = spool.read_or_empty(settings.written_labels_file, spool_pb2.WrittenLabels)
+    if written.write == "feature_file":
         places.add(Path(written.feature_file).parent)
     return tuple(sorted(places))
 
 
 def _resource_access(settings: Settings, key: str) -> Access:
-    """Reads its offer and what the kubelet has of it, writes its state and history, serves its socket.
+    """Reads its offer and the kubelet's allocatable devices, writes its state and history, serves its socket.
 
-    Connecting is free.
+    Connecting to Unix sockets needs no access.
     """
     offer, state, answer = (
         directory / key
@@ -342,23 +360,48 @@ _RESOURCE_LIMITS = MappingProxyType(
 )
 
 
+def _source(main: ChildMain, may: Callable[[Settings, str], Access], keys: Callable[[str], bool]) -> Program:
+    """A program for the sources with these keys; each runs while the scanner has a request for it."""
+    return Program(
+        group="source",
+        main=main,
+        may=may,
+        per_file=lambda settings: settings.requests_directory,
+        suffix=".json",
+        keys=keys,
+    )
+
+
 DEVHERD = Programs(
     children=(
         Program(group="scanner", main=_scanner, may=_scanner_access, reloads=True),
         Program(group="exporter", main=_exporter, may=_exporter_access, reloads=True),
+        _source(_nvml, _nvml_access, lambda key: key == NVML),
+        _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
+        _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX)),
+        _source(_listener, _monitor_access, lambda key: key in MONITORS),
         Program(
-            group="source",
-            main=_source,
-            may=_source_access,
-            per_file=lambda settings: settings.requests_directory,
-            suffix=".json",
+            group="kubernetes",
+            name="events",
+            main=_events,
+            may=_events_access,
+            wanted=lambda config, _: config.kubernetes.events and ApiServer.of_this_pod() is not None,
         ),
         Program(
             group="kubernetes",
-            main=_kubernetes,
-            may=_kubernetes_access,
-            per_file=lambda settings: settings.requests_directory,
-            suffix=".api",
+            name="labels",
+            main=_labels,
+            may=_labels_access,
+            wanted=lambda config, settings: (
+                config.node_labels.write != "none" or settings.written_labels_file.exists()  # labels must be removed
+            ),
+        ),
+        Program(
+            group="kubernetes",
+            name="config",
+            main=_chooser,
+            may=_chooser_access,
+            wanted=lambda _, settings: settings.configurations is not None,
         ),
         Program(
             group="resource",

@@ -1,18 +1,16 @@
-"""`devherd run`: from nothing to a herd, in the order that is safe and fast.
+"""`devherd run`: starts the supervisor.
 
-The process forks for as long as it lives, so it has one thread. Order of the start: fork the first scan; import what
-the children share; take the configuration; lock, perhaps after the end of another instance; let the first scan write;
-run.
+The process forks during its whole life, so it has one thread. Order of the start: fork the first scan; import what the
+children share; take the configuration; lock, perhaps after the end of another instance; let the first scan write; run.
 """
 
 import contextlib
 import gc
-import signal
 import sys
 
 from devherd import _native
-from devherd.child import SILENCE_LIMIT_SECONDS
-from devherd.supervisor import ending
+from devherd.process import SILENCE_LIMIT_SECONDS
+from devherd.supervisor import signals
 from devherd.supervisor.first_scan import FirstScan
 from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.loader import Load
@@ -28,30 +26,32 @@ def run(
     *,
     takes_over: bool = False,
 ) -> int:
-    """Run the supervisor until SIGTERM or SIGINT; the exit code.
+    """Run the supervisor until SIGTERM or SIGINT; returns the exit code.
 
-    `load` gives the configuration. It is called in other processes, at the start and for each reload, which say what is
-    wrong with it. Where another instance has the run directory or the kubelet directory, one that `takes_over` stands
-    by until that one has ended; otherwise it raises AlreadyRunningError. Raises other DevherdErrors.
+    `load` returns the configuration. It is called in other processes, at the start and for each reload; they log its
+    errors. If another instance holds the run directory or the kubelet directory, `takes_over` makes this one
+    stand by until the other has ended; otherwise it raises AlreadyRunningError. Raises other DevherdErrors.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # waits for the end of the start
-    ending.heed()
-    sys.stdout.flush()  # a forked process would write what is buffered once more
+    signals.remember()
+    sys.stdout.flush()  # a forked process would write the buffer once more
     gc.disable()
     with contextlib.closing(FirstScan(lambda: load(None), programs.first_scan, programs.rehearse)) as first_scan:
-        with lean_imports():  # takes its time, in parallel
-            from devherd.supervisor.startup import forget_gone_resources, prepare  # noqa: PLC0415
+        with lean_imports():  # slow, in parallel to the first scan
+            from devherd.supervisor.startup import prepare, remove_files_of_gone_resources  # noqa: PLC0415 - as above
 
         config = first_scan.config()
         if config is None:
             return first_scan.exit_code()
         herd = prepare(load, config, programs, first_scan, silence_limit_seconds, takes_over=takes_over)
-        _native.make_immortal(gc.get_objects())  # reference counts would have each child copy what it only runs
-        gc.freeze()  # no collection in a child may touch, and so copy, what it shares with the others; none before it:
-        # the holes that it leaves would be filled by each child anew, in pages that are shared until then
+        _native.make_immortal(
+            gc.get_objects()
+        )  # otherwise reference counts make each child copy the pages of code that it runs
+        # No collection in a child may touch, and so copy, shared pages. None runs before: each child would fill the
+        # holes that it leaves, in pages that are shared until then.
+        gc.freeze()
         gc.enable()
         first_scan.wait(FIRST_SCAN_SECONDS)
-        forget_gone_resources(config.settings())
-    ending.go_on()
+        remove_files_of_gone_resources(config.settings())
+    signals.end_if_asked()
     herd.live()
     return 0

@@ -1,7 +1,7 @@
-"""Standing by: everything is prepared while another instance still serves, and its end is waited for.
+"""Standing by: this instance prepares everything while another one still serves, and waits for its end.
 
-A roll-out starts the new instance beside the old one, and ends the old one when the new one is ready. Were this one to
-start only then, the kubelet would be without for as long as the start takes.
+A roll-out starts the new instance beside the old one, and ends the old one when the new one is ready. Without a
+standby, the kubelet would be without a device plugin during the whole start.
 """
 
 import logging
@@ -12,28 +12,27 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from devherd import log as logs
-from devherd import standby_file
-from devherd.amounts import duration
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, DevherdError
-from devherd.standby_file import Waiting
-from devherd.supervisor import ending, fork, main_log
+from devherd.instance.files import announce_standby, open_standby_file
+from devherd.proto import spool_pb2
+from devherd.supervisor import fork, output, signals
 from devherd.supervisor.first_scan import FirstScan
+from devherd.supervisor.fork import entitle
 from devherd.supervisor.lean_imports import lean_imports
 from devherd.supervisor.programs import Programs
-from devherd.supervisor.title import entitle
-from devherd.version import revision, version
+from devherd.text import duration, revision, version
 
 NAME = "standby"
 REHEARSAL_SECONDS = 30.0
-"""After so long without its end an instance answers that it is alive: its pod's startup probe waits a minute."""
+"""After this time an instance serves HTTP before the rehearsal has finished: its pod's startup probe waits a minute."""
 _LOOK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
 
 class Standby:
-    """From `begin` to `end` a process of its own answers for this instance, whose supervisor waits for locks."""
+    """From `begin` to `end` a separate process serves HTTP for this instance, whose supervisor waits for locks."""
 
     def __init__(self, config: Config, programs: Programs, first_scan: FirstScan) -> None:
         self._config = config
@@ -44,56 +43,56 @@ class Standby:
         self._since = 0.0
 
     def begin(self, refusal: AlreadyRunningError, has_ended: Callable[[], bool]) -> None:
-        """Prepare all that needs no lock, and then say that this instance is ready; once for all.
+        """Prepare everything that needs no lock, then report this instance as ready. Later calls skip the preparation.
 
-        Not before the end of the rehearsal, however long that takes: a roll-out ends the other one then. Where that
-        `has_ended` before, this one takes over all the same. Raises DevherdError when this instance could not do its
-        work, and OSError when it cannot write to the run directory: then the other one had better stay.
+        It is ready only after the rehearsal, because a roll-out then ends the other instance. If the other one
+        `has_ended` earlier, this one takes over anyway. Raises DevherdError if this instance cannot do its work,
+        OSError if it cannot write to the run directory; the other one then keeps running.
         """
         if not self._pid:
             self._prepare()
-            self._answer(refusal, is_ready=self._first_scan.rehearsed(REHEARSAL_SECONDS))
+            self._serve(refusal, is_ready=self._first_scan.rehearsed(REHEARSAL_SECONDS))
         while not self._is_ready and not has_ended():
             if self._first_scan.rehearsed(_LOOK_SECONDS):
-                self._stop_answering()
-                self._answer(refusal, is_ready=True)
+                self._stop_serving()
+                self._serve(refusal, is_ready=True)
 
     def _prepare(self) -> None:
         settings = self._config.settings()
-        logs.configure(main_log.NAME, settings.log_level, settings.log_format)
+        logs.configure(output.MAIN_LOG, settings.log_level, settings.log_format)
         self._first_scan.rehearse()
         with lean_imports():
             self._programs.preload()
         self._since = time.monotonic()
 
-    def _answer(self, refusal: AlreadyRunningError, *, is_ready: bool) -> None:
-        ending.go_on()
-        announcement = standby_file.opened(self._config.settings().standby_file)
+    def _serve(self, refusal: AlreadyRunningError, *, is_ready: bool) -> None:
+        signals.end_if_asked()
+        announcement = open_standby_file(self._config.settings().standby_file)
         if is_ready:
             log.info("standing by: %s, %s; this one takes over when that one ends", refusal.what, refusal.why)
         else:
             log.warning(
-                "the rehearsal takes longer than %.0f s: %s, and this one is not Ready before it is done",
+                "the rehearsal takes longer than %.0f s: %s, and this one is not Ready until it finishes",
                 *(REHEARSAL_SECONDS, refusal.why),
             )
         try:
-            self._pid = self._answering(refusal.why, announcement, is_ready=is_ready)
+            self._pid = self._fork_server(refusal.why, announcement, is_ready=is_ready)
         finally:
             os.close(announcement)
         self._is_ready = is_ready
 
-    def _stop_answering(self) -> None:
+    def _stop_serving(self) -> None:
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
 
     def end(self) -> None:
-        """The locks are held: nobody answers any more until the exporter does. Without `begin`: nothing."""
+        """End the HTTP server, because the locks are held; the exporter follows. Does nothing without `begin`."""
         if not self._pid:
             return
-        self._stop_answering()
+        self._stop_serving()
         log.info("taking over after %s", duration(time.monotonic() - self._since))
 
-    def _answering(self, why: str, announcement: int, *, is_ready: bool) -> int:
+    def _fork_server(self, why: str, announcement: int, *, is_ready: bool) -> int:
         parent = os.getpid()
         with fork.signals_held():
             try:
@@ -113,15 +112,15 @@ def _run(programs: Programs, config: Config, why: str, announcement: int, parent
     code = fork.CRASHED
     try:
         settings = config.settings()
-        waiting = Waiting(version=version(), revision=revision(), since=time.time())
+        waiting = spool_pb2.Standby(version=version(), revision=revision(), since=time.time())
         fork.leave_the_supervisor(output=2, keep=announcement)
         fork.die_with(parent)
         entitle(NAME, settings)
         logs.configure(NAME, settings.log_level, settings.log_format)
-        # One that is not ready does not say that it stands by.
-        programs.stand_by(config, why, lambda: not is_ready or standby_file.announce(fork.KEPT, waiting), is_ready)
+        # An instance that is not ready is not announced as standby.
+        programs.stand_by(config, why, lambda: not is_ready or announce_standby(fork.KEPT, waiting), is_ready)
         code = 0
-    except BaseException:  # whatever it is, it must not get into the supervisor's frames below
+    except BaseException:  # nothing may reach the supervisor's frames below
         log.exception("%s crashed", NAME)
     finally:
         fork.end(code)

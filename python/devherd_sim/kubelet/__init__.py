@@ -1,1 +1,1 @@
-"""The embedded kubelet: its device manager, as device plugins meet it, without a cluster."""
+"""The embedded kubelet: a kubelet's device manager for device plugins, without a cluster."""

@@ -1,24 +1,108 @@
-"""Admission of pods: container after container, resource after resource, in the kubelet's order and words.
+"""Admits pods: chooses devices for each container, with the kubelet's order of steps and its error messages.
 
-A pod is admitted alone: while a plugin thinks, every other pod of the node waits.
+`start` runs at every start of a container: it calls PreStartContainer and allocates devices missed at admission.
 """
 
 import asyncio
+import random
 from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet.allocation import WITHOUT_NUMA, AdmissionError, Allocation
-from devherd_sim.kubelet.choice import Choice, Wish
-from devherd_sim.kubelet.endpoint import PluginError
-from devherd_sim.kubelet.inventory import Devices
+from devherd_sim.kubelet.connections import Endpoint, PluginError
+from devherd_sim.kubelet.ledger import Devices, Ledger, Reuse
 from devherd_sim.kubelet.node import Node
-from devherd_sim.kubelet.numa_hints import Hint, hints
-from devherd_sim.kubelet.pod import Container, ContainerSpec, Pod
-from devherd_sim.kubelet.reuse import Reuse
+from devherd_sim.kubelet.pod import (
+    WITHOUT_NUMA,
+    AdmissionError,
+    Allocation,
+    Container,
+    ContainerSpec,
+    Pod,
+    StartError,
+    answer,
+)
+from devherd_sim.kubelet.topology import Hint, hints, mask_of
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A container's request for one resource."""
+
+    resource: str
+    count: int
+    reusable: AbstractSet[str] = frozenset()
+    """Devices left by earlier init containers of the pod."""
+    nodes: int | None = None
+    """Bit mask of the NUMA nodes to take devices from, set by the topology manager; None for any."""
+
+
+class Choice:
+    """One choice of devices. Chosen devices are marked as in use at once, even if the choice fails later."""
+
+    def __init__(self, wish: Wish, devices: Devices, endpoint: Endpoint | None, ledger: Ledger) -> None:
+        self._wish = wish
+        self._devices = devices
+        self._endpoint = endpoint
+        self._ledger = ledger
+        self._chosen: set[str] = set()
+
+    async def make(self) -> set[str]:
+        """Choose the requested number of devices. Raises AdmissionError if that fails, PluginError if a call fails."""
+        if self._take(self._wish.reusable):
+            return self._chosen
+        free = self._devices.healthy - self._ledger.in_use(self._wish.resource)
+        if len(free) < self._missing:
+            raise AdmissionError(
+                f"requested number of devices unavailable for {self._wish.resource}. "
+                f"Requested: {self._missing}, Available: {len(free)}"
+            )
+        aligned, elsewhere, nowhere = self._by_affinity(free)
+        if self._missing < len(aligned):
+            pools = [await self._preferred(aligned) & aligned, aligned]
+        elif self._take(aligned):
+            return self._chosen
+        else:
+            pools = [await self._preferred(free) & free, elsewhere, nowhere]
+        if any(self._take(pool) for pool in pools):
+            return self._chosen
+        raise AdmissionError(
+            "unexpectedly allocated less resources than required. "
+            f"Requested: {self._wish.count}, Got: {len(self._chosen)}"
+        )
+
+    @property
+    def _missing(self) -> int:
+        return self._wish.count - len(self._chosen)
+
+    def _take(self, pool: AbstractSet[str]) -> bool:
+        """Take missing devices from a set. Returns True if enough devices are chosen."""
+        left = sorted(pool - self._chosen)
+        taken = random.sample(left, min(self._missing, len(left)))
+        self._chosen.update(taken)
+        self._ledger.take(self._wish.resource, taken)
+        return not self._missing
+
+    def _by_affinity(self, free: set[str]) -> tuple[set[str], set[str], set[str]]:
+        """Split devices by NUMA node: wanted, other and none. Without alignment all devices are in the last set."""
+        if self._wish.nodes is None or not self._devices.aligned:
+            return set(), set(), free
+        aligned = {each for each in free if mask_of(self._devices.numa_nodes(each)) & self._wish.nodes}
+        nowhere = {each for each in free if not self._devices.numa_nodes(each)}
+        return aligned, free - aligned - nowhere, nowhere
+
+    async def _preferred(self, offered: set[str]) -> set[str]:
+        """The devices that the plugin prefers; there may be too few, too many or unavailable ones."""
+        if self._endpoint is None:
+            raise AdmissionError(f"endpoint not found in cache for a registered resource: {self._wish.resource}")
+        if not self._endpoint.options.get_preferred_allocation_available:
+            return set()
+        return await self._endpoint.preferred(offered | self._chosen, self._chosen, self._wish.count)
 
 
 class Admission:
-    """Hands out the devices."""
+    """Allocates devices to pods, one at a time."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -26,10 +110,10 @@ class Admission:
         self._one_at_a_time = asyncio.Lock()
 
     async def admit(self, pod: Pod) -> list[Allocation]:
-        """Give every container its devices; what the pod then holds, in the containers' order.
+        """Allocate devices to every container of a pod. Returns its allocations in the order of the containers.
 
-        Resources that nobody knows are skipped. Raises AdmissionError: the pod is over then, and what it had been given
-        so far is free again when the next pod comes.
+        Skips unknown resources. Raises AdmissionError when the pod is rejected; devices that it got before that are
+        freed when the next pod is admitted.
         """
         self._node.ledger.name(pod)
         async with self._one_at_a_time:
@@ -43,7 +127,7 @@ class Admission:
         return [held for spec in pod.in_order() for held in self._node.ledger.of(pod.container(spec.name))]
 
     async def admit_container(self, pod: Pod, spec: ContainerSpec) -> None:
-        """Give one container its devices. Raises AdmissionError."""
+        """Allocate devices to one container. Raises AdmissionError when it is rejected."""
         async with self._one_at_a_time:
             await self._admit(pod, spec)
 
@@ -100,7 +184,7 @@ class Admission:
         return hints(devices, free, reusable, count, self._node.topology.machine)
 
     async def _give(self, container: Container, wish: Wish) -> bool:
-        """Whether the container has been given devices that it did not hold before."""
+        """Allocate devices of one resource. Returns True if the container got devices that it did not hold before."""
         held = self._node.ledger.held(container, wish.resource)
         if held is not None and len(held.device_ids) != wish.count:
             raise AdmissionError(
@@ -133,7 +217,7 @@ class Admission:
         return devices
 
     async def _ask(self, resource: str, chosen: set[str]) -> api.ContainerAllocateResponse:
-        endpoint = self._node.endpoint(resource)  # not the one that was asked for its preference, should it be replaced
+        endpoint = self._node.endpoint(resource)  # may be newer than the one asked for a preference
         if endpoint is None:
             self._node.ledger.settle()
             raise AdmissionError(f"unknown Device Plugin {resource}")
@@ -163,3 +247,44 @@ def _allocation(
             by_node.setdefault(node, []).append(device_id)
     per_node = {node: tuple(ids) for node, ids in sorted(by_node.items())}
     return Allocation(container, resource, tuple(sorted(chosen)), response, per_node)
+
+
+Answer = dict[str, object]
+
+
+async def start(node: Node, admission: Admission, container: Container) -> Answer:
+    """Start a container of an active pod and return the merged answers of its plugins.
+
+    Allocates devices of resources that were unknown at admission and are known now. Raises StartError: kubelets retry.
+    """
+    pod = node.pods.get(container.uid)
+    spec = pod.spec(container.name) if pod else None
+    if pod is None or spec is None:
+        raise StartError(f"no pod of the UID {container.uid} has a container {container.name}")
+    resources = [resource for resource, count in spec.limits.items() if count and node.is_known(resource)]
+    try:
+        for resource in resources:
+            await _prepare(node, container, resource)
+        if any(node.ledger.held(container, resource) is None for resource in resources):
+            await admission.admit_container(pod, spec)
+    except (PluginError, AdmissionError) as error:
+        raise StartError(str(error)) from error
+    node.pods.started(container)
+    return answer(node.ledger.of(container))
+
+
+async def _prepare(node: Node, container: Container, resource: str) -> None:
+    """Call PreStartContainer if the plugin requires it. Raises StartError or PluginError."""
+    endpoint = node.endpoint(resource)
+    if endpoint is None and resource not in node.devices:
+        raise StartError(f"endpoint not found in cache for a registered resource: {resource}")
+    if endpoint is None or not endpoint.options.pre_start_required:
+        return
+    held = node.ledger.held(container, resource)
+    if held is None:
+        raise StartError(
+            f"no devices found allocated in local cache for pod {container.uid}, container {container.name}, "
+            f"resource {resource}"
+        )
+    await endpoint.pre_start(held.device_ids)
+    node.events.record("pre-started", resource, **container.labels())

@@ -1,37 +1,34 @@
-"""The format of the kubelet's checkpoint, `kubelet_internal_checkpoint` (version 2), and its checksum.
-
-The checksum is FNV-1a, 32 bits, over the text that Go's spew package prints for the data; so a kubelet reads what this
-writes, and the other way round.
-"""
+"""The kubelet's checkpoint, `kubelet_internal_checkpoint` (version 2): its format, its checksum, its file."""
 
 import base64
 import binascii
 import json
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet.allocation import Allocation
-from devherd_sim.kubelet.pod import Container
+from devherd_sim.kubelet.pod import Allocation, Container
 
 
 class CheckpointError(Exception):
-    """Why a checkpoint is not to be believed."""
+    """A checkpoint is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Who holds what, and the healthy devices of every registered resource."""
+    """The allocations, and the healthy devices of every registered resource."""
 
     allocations: tuple[Allocation, ...] = ()
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def encode(allocations: Iterable[Allocation], registered: Mapping[str, Iterable[str]]) -> bytes:
-    """The file's content, always the same for the same state. The kubelet's own is in random order."""
+    """Encode the checkpoint file. The output is deterministic, unlike the kubelet's, whose order is random."""
     entries = [_entry(allocation) for allocation in allocations]
     entries.sort(key=lambda entry: (entry["PodUID"], entry["ContainerName"], entry["ResourceName"]))
     data = {
@@ -42,7 +39,7 @@ def encode(allocations: Iterable[Allocation], registered: Mapping[str, Iterable[
 
 
 def decode(content: bytes) -> Checkpoint:
-    """The content. Raises CheckpointError when it is torn, of another kind, or its checksum is wrong."""
+    """Decode a checkpoint file. Raises CheckpointError when it is truncated or malformed, or its checksum is wrong."""
     try:
         stored = json.loads(content)
         data = stored["Data"]
@@ -56,7 +53,7 @@ def decode(content: bytes) -> Checkpoint:
 
 
 def checksum(data: Mapping[str, Any]) -> int:
-    """FNV-1a over the printed data. Raises whatever malformed data leads to; decode() reports it."""
+    """The FNV-1a hash of the printed data. Malformed data raises errors that decode() turns into CheckpointError."""
     value = 0x811C9DC5
     for byte in _printed(data).encode():
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
@@ -85,7 +82,7 @@ def _allocation(entry: Mapping[str, Any]) -> Allocation:
 
 
 def _printed(data: Mapping[str, Any]) -> str:
-    """`%#v` of spew: types in parentheses, strings bare, maps by key, nil distinct from empty."""
+    """Format like `%#v` of Go's spew: types in parentheses, bare strings, maps sorted by key, nil unlike empty."""
     entries = _listed(data.get("PodDeviceEntries"), _printed_entry)
     registered = _mapped(data.get("RegisteredDevices"), str)
     return (
@@ -112,3 +109,32 @@ def _mapped(values: Mapping[str, Any] | None, order: Any) -> str:
     if values is None:
         return "<nil>"
     return f"map[{' '.join(f'{key}:{_listed(values[key], str)}' for key in sorted(values, key=order))}]"
+
+
+NAME = "kubelet_internal_checkpoint"
+
+
+def read(directory: Path) -> bytes | None:
+    """The content of a directory's checkpoint; None when absent. Raises OSError."""
+    try:
+        return (directory / NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def write(directory: Path, content: bytes) -> None:
+    """Replace a directory's checkpoint, creating the directory if needed. Raises OSError.
+
+    Unlike the kubelet it does not sync to disk: a simulated node does not lose power, and a sync would distort
+    measurements.
+    """
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(prefix=".", dir=directory, delete=False) as file:
+        beside = Path(file.name)
+        try:
+            file.write(content)
+            file.flush()
+            beside.replace(directory / NAME)
+        except OSError:
+            beside.unlink()
+            raise

@@ -1,25 +1,159 @@
-"""Which plugin serves which resource: connecting, streaming, letting go, and forgetting after the grace period.
-
-As up to Kubernetes 1.36, clients are known by the name of their resource only. So the end of any stream of a resource
-drops its newest client, even if that one works; from 1.37 on, clients are known by resource and socket.
-"""
+"""Connections to plugins: dialling their sockets, calls, ListAndWatch streams, and the grace period after their end."""
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import grpc
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
-from devherd_sim.kubelet.check.lists import problems
-from devherd_sim.kubelet.endpoint import Endpoint, PluginError
+from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub
 from devherd_sim.kubelet.events import Events
-from devherd_sim.kubelet.inventory import Devices
+from devherd_sim.kubelet.ledger import Devices
+from devherd_sim.kubelet.plugin_findings import ListsSeen, problems
+
+
+def text(error: grpc.aio.AioRpcError) -> str:
+    """Format an error like gRPC-Go: `rpc error: code = FailedPrecondition desc = device busy`."""
+    words = error.code().name.replace("CANCELLED", "CANCELED").split("_")
+    code = "OK" if words == ["OK"] else "".join(word.capitalize() for word in words)
+    return f"rpc error: code = {code} desc = {error.details()}"
+
+
+CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+
+
+DIAL_SECONDS = 10.0
+PRE_START_SECONDS = 30.0
+MESSAGE_LIMIT = 4_194_304  # bytes of one received message: gRPC-Go's default
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    ("grpc.default_authority", "localhost"),
+    ("grpc.use_local_subchannel_pool", 1),  # connections to the same socket are not shared
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+Answer = TypeVar("Answer")
+
+
+class PluginError(Exception):
+    """A call to a plugin failed; the message is the kubelet's."""
+
+
+class Endpoint:
+    """A plugin of one resource at one socket."""
+
+    def __init__(self, resource: str, socket: str) -> None:
+        self.resource = resource
+        self.socket = socket
+        self.options = api.DevicePluginOptions()
+        self.lists_seen = ListsSeen(time.monotonic())
+        self.dialled_seconds = 0.0
+        """Seconds that the connection and GetDevicePluginOptions took."""
+        self.stopped_at: float | None = None
+        """Monotonic time in seconds when the kubelet dropped the plugin; None before that."""
+        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
+        self._plugin = DevicePluginStub(self._channel)
+
+    async def connect(self, seconds_left: float | None) -> None:
+        """Dial the plugin and get its options within the caller's deadline. Raises PluginError."""
+        started = time.monotonic()
+        patience = DIAL_SECONDS if seconds_left is None else min(DIAL_SECONDS, seconds_left)
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), patience)
+        except TimeoutError as error:
+            raise PluginError("failed to dial device plugin: context deadline exceeded") from error
+        left = None if seconds_left is None else seconds_left - (time.monotonic() - started)
+        self.options = await _answer(
+            self._plugin.GetDevicePluginOptions(api.Empty(), timeout=left), "failed to get device plugin options: "
+        )
+        self.lists_seen = ListsSeen(time.monotonic())
+        self.dialled_seconds = time.monotonic() - started
+
+    async def lists(self) -> AsyncIterator[Sequence[api.Device]]:
+        """Yields each list of devices from ListAndWatch, called once. Raises PluginError when the stream fails."""
+        with _in_the_kubelets_words():
+            async for response in self._plugin.ListAndWatch(api.Empty()):
+                self.lists_seen.take(response.devices, time.monotonic())
+                yield response.devices
+
+    async def preferred(self, available: Collection[str], must_include: Collection[str], size: int) -> set[str]:
+        """The devices that the plugin prefers. Raises PluginError."""
+        response = await self.ask_preferred(available, must_include, size)
+        return set(response.container_responses[0].deviceIDs) if response.container_responses else set()
+
+    async def allocate(self, device_ids: Collection[str]) -> api.ContainerAllocateResponse | None:
+        """The plugin's answer for a container with these devices; None if it is empty. Raises PluginError."""
+        if self.stopped_at is not None:
+            raise PluginError(f"endpoint {self.resource} has been stopped")
+        response = await self.ask_allocate(device_ids)
+        return response.container_responses[0] if response.container_responses else None
+
+    async def pre_start(self, device_ids: Collection[str]) -> None:
+        """Let the plugin prepare the devices of a container that is about to start. Raises PluginError."""
+        await self.ask_pre_start(device_ids)
+
+    async def ask_preferred(
+        self,
+        available: Collection[str],
+        must_include: Collection[str],
+        size: int,
+        seconds: float | None = None,
+    ) -> api.PreferredAllocationResponse:
+        """Call GetPreferredAllocation and return the whole answer. Raises PluginError."""
+        request = api.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+        )
+        whole = api.PreferredAllocationRequest(container_requests=[request])
+        call = self._plugin.GetPreferredAllocation(whole, timeout=seconds)
+        return await _answer(call, "device plugin GetPreferredAllocation rpc failed with err: ")
+
+    async def ask_allocate(self, device_ids: Collection[str], seconds: float | None = None) -> api.AllocateResponse:
+        """Call Allocate and return the whole answer. Raises PluginError."""
+        request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=device_ids)])
+        return await _answer(self._plugin.Allocate(request, timeout=seconds))
+
+    async def ask_pre_start(self, device_ids: Collection[str]) -> None:
+        """Call PreStartContainer. Raises PluginError."""
+        request = api.PreStartContainerRequest(devices_ids=device_ids)
+        call = self._plugin.PreStartContainer(request, timeout=PRE_START_SECONDS)
+        await _answer(call, "device plugin PreStartContainer rpc failed with err: ")
+
+    async def close(self) -> None:
+        """Close the connection, its stream and its calls. Idempotent."""
+        await self._channel.close()
+
+
+async def _answer(call: Awaitable[Answer], failed: str = "") -> Answer:
+    """The answer to a call. Raises PluginError, with `failed` as prefix of the message, when the call fails."""
+    with _in_the_kubelets_words(failed):
+        return await call
+
+
+@contextmanager
+def _in_the_kubelets_words(failed: str = "") -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise PluginError(f"{failed}{text(error)}") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # The call was cancelled, not this task: the connection was closed during the call.
+        raise PluginError(f"{failed}{CLOSING}") from error
+
 
 GRACE_SECONDS = 300.0
-"""How long a resource keeps its capacity without a plugin."""
+"""Seconds that a resource keeps its capacity without a plugin."""
 
 
 class Connections:
-    """The plugins of one kubelet, from its start to its stop. `devices` is shared with the allocation."""
+    """The plugins of one kubelet, from its start to its stop. `devices` is shared with admission."""
 
     def __init__(
         self,
@@ -30,7 +164,7 @@ class Connections:
         numa_nodes: int,
     ) -> None:
         self.endpoints: dict[str, Endpoint] = {}
-        """The newest of each resource; it stays, stopped, when the kubelet has dropped it."""
+        """The newest endpoint of each resource, including one that the kubelet has dropped."""
         self._clients: dict[str, Endpoint] = {}
         self._devices = devices
         self._events = events
@@ -39,16 +173,16 @@ class Connections:
         self._numa_nodes = numa_nodes
         self._streams: set[asyncio.Task[None]] = set()
         self._ends_of_grace: dict[str, asyncio.TimerHandle] = {}
-        for resource in devices:  # a starting kubelet knows them from its checkpoint; their plugins are yet to come
+        for resource in devices:  # known from the checkpoint; their plugins have not registered yet
             self._begin_grace(resource)
 
     async def connect(self, resource: str, socket: str, seconds_left: float | None) -> None:
-        """Dial a plugin back and begin to listen to it. Raises PluginError, and forgets the resource's client then."""
+        """Dial a plugin and start reading its lists. Raises PluginError, and drops the client, if that fails."""
         endpoint = Endpoint(resource, socket)
         self._clients[resource] = endpoint
         try:
             await endpoint.connect(seconds_left)
-        except BaseException:  # also when the plugin hangs up and this is cancelled: nothing of it may stay
+        except BaseException:  # also cancellation, when the plugin hangs up: no state may remain
             self._clients.pop(resource, None)
             await endpoint.close()
             raise
@@ -59,7 +193,7 @@ class Connections:
         stream.add_done_callback(self._streams.discard)
 
     async def let_go(self, resource: str) -> None:
-        """Disconnect whoever is the resource's client now."""
+        """Disconnect the resource's current client."""
         client = self._clients.pop(resource, None)
         if client is None:
             return
@@ -72,7 +206,7 @@ class Connections:
         await client.close()
 
     async def close(self) -> None:
-        """End every connection at once, as a kubelet that is killed does."""
+        """Close all connections at once, like a killed kubelet."""
         for resource in list(self._ends_of_grace):
             self._end_grace(resource)
         streams = list(self._streams)
@@ -84,11 +218,11 @@ class Connections:
 
     async def _listen(self, endpoint: Endpoint) -> None:
         ended = "the plugin ended the stream"
-        doubts: set[str] = set()
+        known: set[str] = set()
         try:
             async for devices in endpoint.lists():
                 self._take(endpoint.resource, devices)
-                doubts = self._doubt(endpoint.resource, devices, doubts)
+                known = self._record_problems(endpoint.resource, devices, known)
         except PluginError as error:
             ended = str(error)
         self._events.record("stream-ended", endpoint.resource, error=ended, socket=endpoint.socket)
@@ -100,12 +234,12 @@ class Connections:
         self._events.record("list", resource, healthy=len(known.healthy), unhealthy=len(known.unhealthy))
         self._changed()
 
-    def _doubt(self, resource: str, devices: Sequence[api.Device], known: set[str]) -> set[str]:
-        """Say what is wrong with a list and was not with the one before."""
-        doubts = {problem for _, problem in problems(devices, self._numa_nodes)}
-        for problem in sorted(doubts - known):
+    def _record_problems(self, resource: str, devices: Sequence[api.Device], known: set[str]) -> set[str]:
+        """Record the problems that the previous list did not have. Returns all problems of this list."""
+        found = {problem for _, problem in problems(devices, self._numa_nodes)}
+        for problem in sorted(found - known):
             self._events.record("doubtful", resource, problem=problem)
-        return doubts
+        return found
 
     def _begin_grace(self, resource: str) -> None:
         self._end_grace(resource)
@@ -118,7 +252,7 @@ class Connections:
             timer.cancel()
 
     def _forget(self, resource: str) -> None:
-        """No plugin has come back: the node has none of the resource. A kubelet sees it at its next node status."""
+        """Remove a resource after its grace period. A kubelet does so at its next update of the node status."""
         self._end_grace(resource)
         self.endpoints.pop(resource, None)
         self._devices.pop(resource, None)

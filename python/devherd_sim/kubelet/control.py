@@ -1,34 +1,109 @@
-"""A way for commands to reach the running embedded kubelet: JSON lines on a Unix socket.
-
-One request a line, `{"command": "allocate", "resource": …}`; one answer a line, `{"answer": …}` or
-`{"error": [what, why, cure]}`.
-"""
+"""The control protocol of the embedded kubelet, JSON lines on a Unix socket: server, client and reports."""
 
 import asyncio
 import contextlib
 import json
+import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from devherd.errors import DevherdError
-from devherd_sim.kubelet import pod_manifest, reports
-from devherd_sim.kubelet.allocation import AdmissionError, StartError
-from devherd_sim.kubelet.check.checker import Checker
+from devherd.errors import DevherdError, UnreachableError
+from devherd_sim.kubelet.check import Checker
+from devherd_sim.kubelet.events import Event
 from devherd_sim.kubelet.manager import EmbeddedKubelet
+from devherd_sim.kubelet.pod import AdmissionError, Allocation, StartError, parse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+_ERRORS = ("register-refused", "stream-ended")
+
+
+def status_report(kubelet: EmbeddedKubelet) -> dict[str, Any]:
+    """The resources, the allocations of pods, and the refused registrations."""
+    there = kubelet.resources()
+    refused = {name: _last_error(kubelet, name) for name in known_resources(kubelet) if name not in there}
+    return {
+        "kubelet_dir": str(kubelet.paths.kubelet_dir),
+        "resources": [resource_report(kubelet, name) for name in there],
+        "refused": [{"name": name, "last_error": error} for name, error in refused.items() if error],
+        "allocations": [held_report(allocation) for allocation in kubelet.allocations()],
+    }
+
+
+def resource_report(kubelet: EmbeddedKubelet, name: str) -> dict[str, Any]:
+    """Device counts of a resource, and its plugin: null if none is connected."""
+    plugin = kubelet.plugin(name)
+    is_connected = plugin is not None and plugin.stopped_at is None
+    return {
+        "name": name,
+        "capacity": kubelet.capacity(name),
+        "allocatable": kubelet.allocatable(name),
+        "in_use": len(kubelet.in_use(name)),
+        "registrations": kubelet.registrations(name),
+        "plugin": {
+            "socket": plugin.socket,
+            "connected_seconds": round(time.monotonic() - plugin.lists_seen.connected_at, 3),
+            "pre_start_required": plugin.options.pre_start_required,
+            "get_preferred_allocation_available": plugin.options.get_preferred_allocation_available,
+        }
+        if plugin is not None and is_connected
+        else None,
+        "last_error": _last_error(kubelet, name),
+    }
+
+
+def held_report(allocation: Allocation) -> dict[str, Any]:
+    """An allocation as JSON."""
+    return {
+        "namespace": allocation.container.namespace,
+        "pod": allocation.container.pod,
+        "container": allocation.container.name,
+        "resource": allocation.resource,
+        "device_ids": list(allocation.device_ids),
+    }
+
+
+def known_resources(kubelet: EmbeddedKubelet) -> list[str]:
+    """All resources that are registered or for which Register was called, even if it was refused; sorted."""
+    called = {event.resource for event in kubelet.events.since(0, "register-called")}
+    return sorted(called.union(kubelet.resources()))
+
+
+def not_there(kubelet: EmbeddedKubelet, name: str, allocatable: int | None, seconds: float) -> tuple[str, str, str]:
+    """The error, cause and remedy for a resource that did not appear in time."""
+    wanted = "" if allocatable is None else f" with {allocatable} allocatable devices"
+    what = f"{name} is not there{wanted} after {seconds:g} s"
+    error = _last_error(kubelet, name)
+    if name in kubelet.resources():
+        why = f"{kubelet.allocatable(name)} of {kubelet.capacity(name)} devices are allocatable"
+        return what, f"{why}; last error: {error['error']}" if error else why, "see `devherd sim kubelet devices`"
+    if error:
+        return what, f"its registration was refused: {error['error']}", "see `devherd sim kubelet events`"
+    others = ", ".join(known_resources(kubelet)) or "no plugin at all"
+    return what, f"its plugin has not called Register; called so far: {others}", "look at the plugin's own log"
+
+
+def _last_error(kubelet: EmbeddedKubelet, name: str) -> dict[str, Any] | None:
+    errors = [event for event in kubelet.events.since(resource=name) if event.kind in _ERRORS]
+    return _error_json(errors[-1]) if errors else None
+
+
+def _error_json(event: Event) -> dict[str, Any]:
+    return {"error": event.detail["error"], "seconds_ago": round(time.monotonic() - event.at, 3)}
+
 
 SOCKET_NAME = "sim-kubelet.sock"
 
 
 def socket_of(kubelet_dir: Path) -> Path:
-    """Where the embedded kubelet of a directory takes commands."""
+    """The command socket of the embedded kubelet of a directory."""
     return kubelet_dir / SOCKET_NAME
 
 
 class Control:
-    """Serves one kubelet."""
+    """Serves the commands of one kubelet."""
 
     def __init__(self, kubelet: EmbeddedKubelet) -> None:
         self._kubelet = kubelet
@@ -47,7 +122,7 @@ class Control:
         }
 
     async def open(self) -> None:
-        """Listen. Raises OSError when the socket cannot be made."""
+        """Start to listen. Raises OSError when the socket cannot be created."""
         self._socket.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, self._socket)
         self._socket.chmod(0o600)
@@ -59,7 +134,7 @@ class Control:
             self._socket.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, ValueError):  # the caller left, or sent no line within reason
+        with contextlib.suppress(ConnectionError, ValueError):  # the client disconnected, or its line is too long
             while line := await reader.readline():
                 writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
                 await writer.drain()
@@ -84,14 +159,14 @@ class Control:
             return {"error": ["no such request", repr(error), "see devherd_sim/kubelet/control.py"]}
 
     async def _status(self) -> dict[str, Any]:
-        return reports.status(self._kubelet)
+        return status_report(self._kubelet)
 
     async def _wait(
         self, resource: str, allocatable: int | None, seconds: float, of_seconds: float | None = None
     ) -> dict[str, Any]:
-        """Until the resource has so many allocatable devices; None: any list of a plugin that is connected.
+        """Wait until a resource has `allocatable` devices; None: until its connected plugin has sent a list.
 
-        `of_seconds` is what the caller has been given for it, some of which are over.
+        `of_seconds` is the client's total timeout for the error message; part of it may have passed.
         """
         kubelet = self._kubelet
 
@@ -104,18 +179,18 @@ class Control:
         try:
             await kubelet.events.until(is_there, within=seconds)
         except TimeoutError:
-            raise DevherdError(*reports.not_there(kubelet, resource, allocatable, of_seconds or seconds)) from None
-        return reports.resource(kubelet, resource)
+            raise DevherdError(*not_there(kubelet, resource, allocatable, of_seconds or seconds)) from None
+        return resource_report(kubelet, resource)
 
     async def _events(self, since: int, follow: bool = False) -> dict[str, Any]:
-        """Those since a mark, and the mark after them; with `follow`, when there is one."""
+        """The events since a mark, and the next mark; `follow` waits until there is an event."""
         events = self._kubelet.events
         if follow:
             await events.until(lambda: events.mark() > since, within=float("inf"))
         return {"next": events.mark(), "events": [event.as_json() for event in events.since(since)]}
 
     async def _check(self, resources: list[str], restart: bool, seconds: float) -> list[dict[str, str]]:
-        known = reports.known(self._kubelet)
+        known = known_resources(self._kubelet)
         if unknown := set(resources) - set(known):
             raise DevherdError(
                 f"no plugin has registered {min(unknown)}",
@@ -149,10 +224,10 @@ class Control:
         if allocation is None:
             return None
         await self._kubelet.start_container(pod=pod, container=container)
-        return reports.held(allocation) | allocation.answer()
+        return held_report(allocation) | allocation.answer()
 
     async def _admit(self, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-        pod = pod_manifest.parse(manifest)
+        pod = parse(manifest)
         await self._kubelet.admit(pod)
         held = self._kubelet.allocations()
         return [
@@ -173,7 +248,34 @@ class Control:
 
     async def _free(self, pod: str) -> list[dict[str, Any]]:
         namespace, _, name = pod.rpartition("/")
-        return [reports.held(allocation) for allocation in self._kubelet.free(name, namespace or "default")]
+        return [held_report(allocation) for allocation in self._kubelet.free(name, namespace or "default")]
 
     async def _restart(self) -> None:
         await self._kubelet.restart()
+
+
+def ask(kubelet_dir: Path, command: str, **words: Any) -> Any:
+    """Send a request and return the answer. Has no timeout, since a plugin may answer late.
+
+    Raises UnreachableError when no embedded kubelet runs on this directory, DevherdError when the request is refused.
+    """
+    path = socket_of(kubelet_dir)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            connection.sendall(json.dumps({"command": command, **words}).encode() + b"\n")
+            line = connection.makefile("rb").readline()
+    except OSError as error:
+        raise _unreachable(kubelet_dir, f"{path}: {error.strerror or error}") from error
+    if not line:
+        raise _unreachable(kubelet_dir, "it ended before it answered")
+    reply = json.loads(line)
+    if "error" in reply:
+        raise DevherdError(*reply["error"])
+    return reply["answer"]
+
+
+def _unreachable(kubelet_dir: Path, why: str) -> UnreachableError:
+    return UnreachableError(
+        "no embedded kubelet answers", why, f"start one with `devherd sim kubelet --kubelet-dir {kubelet_dir}`"
+    )

@@ -1,4 +1,4 @@
-"""What happened to the embedded kubelet and when, and a way to wait for it."""
+"""The event log of the embedded kubelet, and waiting for events."""
 
 import asyncio
 import time
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal[
-    "started",  # kubelet.sock takes registrations
+    "started",  # kubelet.sock accepts registrations
     "stopped",
     "register-called",  # a plugin called Register; the next event has the outcome
-    "registered",  # Register is answered
+    "registered",  # a plugin is registered; detail: endpoint
     "register-refused",  # detail: error
     "list",  # a ListAndWatch message; detail: healthy, unhealthy
-    "doubtful",  # something in a list that a kubelet takes without a word; detail: problem
+    "doubtful",  # a problem of a list that a kubelet accepts silently; detail: problem
     "stream-ended",  # detail: error
     "disconnected",  # the kubelet dropped the resource's plugin: allocatable is 0
-    "forgotten",  # no plugin came back within the grace period: the resource is gone
-    "checkpoint-ignored",  # at the start; detail: error
+    "forgotten",  # no plugin registered within the grace period: the resource is removed
+    "checkpoint-ignored",  # it is invalid, at the start; detail: error
     "checkpoint-failed",  # it could not be written; detail: error
     "plugin-found",  # a socket below plugins_registry; detail: socket
     "plugin-refused",  # detail: socket, error
-    "plugin-gone",  # its socket file is; detail: socket
+    "plugin-gone",  # its socket was removed or replaced; detail: socket
     "allocated",  # detail: namespace, pod, container, devices
     "allocation-refused",  # detail: namespace, pod, container, error
     "pre-started",  # PreStartContainer answered
@@ -31,17 +31,17 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened. `at` is on the clock of time.monotonic()."""
+    """An event. `at`: monotonic time in seconds."""
 
     at: float
     kind: Kind
     resource: str = ""
     detail: dict[str, Any] = field(default_factory=dict)
     time: float = 0.0
-    """Seconds of Unix time."""
+    """Unix time in seconds."""
 
     def as_json(self) -> dict[str, Any]:
-        """For programs, with the time in UTC."""
+        """The event as JSON, with its time in UTC."""
         seconds, fraction = divmod(self.time, 1)
         at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(fraction * 1000):03}Z"
         return {"time": at, "kind": self.kind, "resource": self.resource, **self.detail}
@@ -56,7 +56,7 @@ class Events:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def record(self, kind: Kind, resource: str = "", **detail: Any) -> None:
-        """Note that something happened now."""
+        """Append an event with the current time, and notify listeners and waiters."""
         event = Event(time.monotonic(), kind, resource, detail, time.time())
         self._events.append(event)
         for listener in self._listeners:
@@ -70,11 +70,11 @@ class Events:
         self._listeners.append(listener)
 
     def mark(self) -> int:
-        """A position in the log: events that follow are `since` it."""
+        """The current end of the log, for `since`."""
         return len(self._events)
 
     def since(self, mark: int = 0, kind: Kind | None = None, resource: str | None = None) -> list[Event]:
-        """The events since a mark, all of them or of a kind or resource."""
+        """The events since a mark, optionally filtered by kind and resource."""
         return [
             event for event in self._events[mark:] if kind in (None, event.kind) and resource in (None, event.resource)
         ]
@@ -87,7 +87,7 @@ class Events:
         since: int = 0,
         within: float = 10.0,
     ) -> Event:
-        """The first event of a kind since a mark, when it has happened. Raises TimeoutError after `within` seconds."""
+        """Wait for the first event of a kind since a mark and return it. Raises TimeoutError after `within` seconds."""
         await self.until(
             lambda: bool(self.since(since, kind, resource)), within=within, what=f"{kind} {resource or ''}".strip()
         )
@@ -100,7 +100,7 @@ class Events:
         within: float = 10.0,
         what: str = "the condition",
     ) -> None:
-        """Wait until a condition holds; it is looked at after each event. Raises TimeoutError naming what it was."""
+        """Wait until a condition is true, checking after each event. Raises TimeoutError that names `what`."""
         deadline = time.monotonic() + within
         while not condition():
             happened: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -34,20 +34,23 @@ _LINES: dict[Kind | str, str] = {
 
 
 def sentence(event: Mapping[str, Any]) -> str | None:
-    """An event, as its `as_json` has it, in words; None for one that the next one repeats with more detail."""
+    """The log line of an event in the form of `as_json`; None for an event that the next one repeats in more detail."""
     template = _LINES.get(event["kind"])
     if template is None:
         return None
-    return template.format(**{name: " ".join(told) if isinstance(told, list) else told for name, told in event.items()})
+    return template.format(
+        **{name: " ".join(value) if isinstance(value, list) else value for name, value in event.items()}
+    )
 
 
-def run_until_told(kubelet_dir: Path, say: Callable[[str], None], **options: Any) -> None:
+def run_until_signal(kubelet_dir: Path, print_line: Callable[[str], None], **options: Any) -> None:
     """Run until SIGTERM or SIGINT; the options are those of EmbeddedKubelet.
 
-    Raises AlreadyRunningError, or UsageError when the directory cannot be used or the options do not go together.
+    Raises AlreadyRunningError when a kubelet listens there, UsageError when the directory cannot be used or the options
+    are incompatible.
     """
     try:
-        asyncio.run(_run(EmbeddedKubelet(kubelet_dir, **options), say))
+        asyncio.run(_run(EmbeddedKubelet(kubelet_dir, **options), print_line))
     except OSError as error:
         raise UsageError(
             f"cannot run the simulated kubelet in {kubelet_dir}",
@@ -56,23 +59,23 @@ def run_until_told(kubelet_dir: Path, say: Callable[[str], None], **options: Any
         ) from error
 
 
-async def _run(kubelet: EmbeddedKubelet, say: Callable[[str], None]) -> None:
+async def _run(kubelet: EmbeddedKubelet, print_line: Callable[[str], None]) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    kubelet.events.listen(lambda event: _tell(event, say))
+    kubelet.events.listen(lambda event: _print(event, print_line))
     control = Control(kubelet)
     await kubelet.start()
     try:
         await control.open()
-        say(f"a plugin may register at {kubelet.paths.kubelet_socket}")
+        print_line(f"a plugin may register at {kubelet.paths.kubelet_socket}")
         await stopped.wait()
     finally:
         await control.close()
         await kubelet.stop(clean=True)
 
 
-def _tell(event: Event, say: Callable[[str], None]) -> None:
-    said = sentence(event.as_json())
-    if said is not None:
-        say(f"{time.strftime('%H:%M:%S')} {said}")
+def _print(event: Event, print_line: Callable[[str], None]) -> None:
+    text = sentence(event.as_json())
+    if text is not None:
+        print_line(f"{time.strftime('%H:%M:%S')} {text}")

@@ -6,7 +6,7 @@
     allocation = await kubelet.allocate("example.com/gpu", 2, pod="train")
     await kubelet.restart()
 
-What it does and says follows Kubernetes 1.36. What it remembers is in its checkpoint, also for the next process.
+Its behaviour and messages follow Kubernetes 1.36. Its checkpoint keeps its state for the next process.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,20 +17,16 @@ import grpc
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_RegistrationServicer_to_server
 from devherd.proto.podresources_v1_pb2_grpc import add_PodResourcesListerServicer_to_server
 from devherd.settings import Settings
-from devherd_sim.kubelet import container_start, plugin_directory
+from devherd_sim.kubelet import admission, registration
 from devherd_sim.kubelet.admission import Admission
-from devherd_sim.kubelet.allocation import Allocation
-from devherd_sim.kubelet.connections import GRACE_SECONDS
-from devherd_sim.kubelet.endpoint import Endpoint
+from devherd_sim.kubelet.connections import GRACE_SECONDS, Endpoint
 from devherd_sim.kubelet.events import Event
-from devherd_sim.kubelet.inventory import Devices
-from devherd_sim.kubelet.listener import Listener, refuse_second, remove_leftovers
+from devherd_sim.kubelet.ledger import Devices
 from devherd_sim.kubelet.node import Node
 from devherd_sim.kubelet.plugin_watcher import PluginWatcher
-from devherd_sim.kubelet.pod import Container, Pod
-from devherd_sim.kubelet.pod_resources import PodResources
-from devherd_sim.kubelet.rate_limit import RateLimit
-from devherd_sim.kubelet.registration import Registration
+from devherd_sim.kubelet.pod import Allocation, Container, Pod
+from devherd_sim.kubelet.pod_resources import PodResources, RateLimit
+from devherd_sim.kubelet.registration import Listener, Registration, refuse_second
 from devherd_sim.kubelet.topology import Policy, Topology
 
 
@@ -58,28 +54,28 @@ class EmbeddedKubelet:
 
     @property
     def running(self) -> bool:
-        """Whether it takes registrations."""
+        """True while it accepts registrations."""
         return bool(self._listeners)
 
     async def start(self, *, sources_ready: bool = True) -> None:
-        """Read the checkpoint, clean the directory and listen, as a kubelet that starts.
+        """Read the checkpoint, remove old sockets and listen, like a starting kubelet.
 
-        Until `sources_ready`, a kubelet leaves alone what runs and collects nothing. Raises AlreadyRunningError when a
-        kubelet is there, UsageError when the path is too long for a socket, OSError when the directory cannot be used.
+        Without `sources_ready` it leaves running containers alone and collects nothing. Raises AlreadyRunningError when
+        a kubelet listens there, UsageError when the path is too long for a socket, OSError when the directory cannot be
+        used.
         """
         refuse_second(self.paths.kubelet_socket)
         self.paths.kubelet_dir.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(self.paths.kubelet_dir)
         self._node.begin()
         self._node.pods.sources_ready = sources_ready
-        removed = plugin_directory.clean(self.paths.plugin_directory)
+        removed = registration.clean(self.paths.plugin_directory)
         await self._listen(self.paths.kubelet_socket, self._serve_registration)
         await self._listen(self.paths.pod_resources_socket, self._serve_pod_resources, [RateLimit()])
         self._watch_registry()
         self.events.record("started", removed=removed)
 
     async def stop(self, *, clean: bool = False) -> None:
-        """Be gone at once. The socket files stay behind, as a real kubelet's do, unless `clean`."""
+        """Stop at once. The socket files stay, as with a real kubelet, unless `clean`."""
         if self._watcher is not None:
             await self._watcher.stop()
         for listener in self._listeners:
@@ -89,56 +85,56 @@ class EmbeddedKubelet:
         self.events.record("stopped")
 
     async def restart(self, *, sources_ready: bool = True) -> None:
-        """Stop and start. Known are then the resources, without devices, and the allocations."""
+        """Stop and start. The kubelet then knows the allocations and the resources, but no devices."""
         await self.stop()
         await self.start(sources_ready=sources_ready)
 
     async def reboot(self) -> None:
-        """Restart after which no container runs any more."""
+        """Stop all containers and restart, as after a reboot of the node."""
         self._node.pods.stop_all()
         await self.restart()
 
     def now_ready(self) -> None:
-        """The kubelet knows all pods now."""
+        """Set `sources_ready`: the kubelet knows all pods now."""
         self._node.pods.sources_ready = True
 
     def resources(self) -> list[str]:
-        """Every resource that is registered, sorted."""
+        """The registered resources, sorted."""
         return sorted(self._node.devices)
 
     def devices(self, resource: str) -> dict[str, str]:
-        """Id and health of every device of the last list; empty for an unknown resource."""
+        """The health of each device of the last list, by id; empty for an unknown resource."""
         known = self._of(resource)
         ids = known.healthy | known.unhealthy
         return {device_id: "Healthy" if device_id in known.healthy else "Unhealthy" for device_id in sorted(ids)}
 
     def plugin(self, resource: str) -> Endpoint | None:
-        """The newest plugin of a resource since the start, also when the kubelet has dropped it."""
+        """The newest plugin of a resource since the start, even if the kubelet has dropped it; None without one."""
         return self._node.endpoint(resource)
 
     @property
     def numa_node_count(self) -> int:
-        """Of the machine."""
+        """The number of NUMA nodes of the machine."""
         return self._node.topology.numa_nodes
 
     def numa_nodes(self, resource: str, device_id: str) -> list[int]:
-        """The NUMA nodes in a plugin's list for a device."""
+        """The NUMA nodes that the plugin listed for a device."""
         return self._of(resource).numa_nodes(device_id)
 
     def capacity(self, resource: str) -> int:
-        """What the node would report as its capacity."""
+        """The capacity that the node reports for a resource."""
         return self._of(resource).capacity
 
     def allocatable(self, resource: str) -> int:
-        """What the node would report as allocatable."""
+        """The allocatable devices that the node reports for a resource."""
         return self._of(resource).allocatable
 
     def in_use(self, resource: str) -> set[str]:
-        """The devices that are not free."""
+        """The devices of a resource that are not free."""
         return self._node.ledger.in_use(resource)
 
     def allocations(self) -> list[Allocation]:
-        """Who holds what, in the order it was given."""
+        """The allocations, oldest first."""
         return list(self._node.ledger)
 
     def pods(self) -> list[Pod]:
@@ -146,24 +142,24 @@ class EmbeddedKubelet:
         return list(self._node.pods)
 
     def registrations(self, resource: str) -> int:
-        """How often Register was called for a resource since the last start."""
+        """The number of Register calls for a resource since the last start."""
         return self._registration.calls[resource] if self._registration else 0
 
     async def admit(self, pod: Pod) -> list[Allocation]:
-        """Admit a pod; what it then holds, container by container, the init containers first.
+        """Admit a pod and return its allocations by container, init containers first.
 
-        A container starts without the resources that the kubelet does not know. Raises AdmissionError, with the
-        kubelet's words, when the pod is rejected; it is over then.
+        Skips resources that the kubelet does not know. Raises AdmissionError, with the kubelet's message, when the pod
+        is rejected; the pod has ended then.
         """
         return await self._admission.admit(pod)
 
     async def allocate(
         self, resource: str, count: int, *, pod: str = "pod", container: str = "main", namespace: str = "default"
     ) -> Allocation | None:
-        """Admit one container that asks for devices, into a pod that may have others.
+        """Admit a container that requests devices, into a new or an active pod, and return its allocation.
 
-        None when the kubelet does not know the resource: the container starts without. Raises AdmissionError when it is
-        rejected; what the pod held before it keeps.
+        Returns None when the kubelet does not know the resource. Raises AdmissionError when the container is rejected;
+        the pod keeps its earlier allocations.
         """
         whose = Container(pod, container, namespace)
         before = self._node.pods.get(whose.uid) or Pod(pod, namespace=namespace)
@@ -174,31 +170,31 @@ class EmbeddedKubelet:
 
     async def start_container(
         self, *, pod: str = "pod", container: str = "main", namespace: str = "default", uid: str = ""
-    ) -> container_start.Answer:
-        """Start, or restart, a container of an active pod; what it gets.
+    ) -> admission.Answer:
+        """Start or restart a container of an active pod and return the merged answers of its plugins.
 
-        Raises StartError, as when PreStartContainer fails or takes 30 s.
+        Raises StartError, for example when PreStartContainer fails or takes 30 s.
         """
-        return await container_start.start(self._node, self._admission, Container(pod, container, namespace, uid))
+        return await admission.start(self._node, self._admission, Container(pod, container, namespace, uid))
 
     def free(self, pod: str, namespace: str = "default", uid: str = "") -> list[Allocation]:
-        """A pod is over. Returns what it held."""
+        """End a pod. Returns the devices that it held."""
         over = uid or self._node.pods.uid(pod, namespace)
         held = self._node.ledger.of_pod(over)
         self._node.pods.remove(over)
         self._node.collect()
         if held:
-            # A kubelet leaves them in the file until its next allocation; it hears from elsewhere which pods there are.
+            # A kubelet writes the file at its next allocation only; here a new process takes its pods from it.
             self._node.try_to_save()
             self.events.record("freed", namespace=namespace, pod=pod)
         return held
 
     async def until_registered(self, resource: str, *, since: int = 0, within: float = 10.0) -> Event:
-        """The answered registration of a resource since a mark of `events`. Raises TimeoutError."""
+        """Wait for a registration of a resource since a mark of `events` and return it. Raises TimeoutError."""
         return await self.events.wait("registered", resource, since=since, within=within)
 
     async def until_allocatable(self, resource: str, count: int, *, within: float = 10.0) -> None:
-        """Wait until a number of devices of a resource is allocatable. Raises TimeoutError."""
+        """Wait until exactly `count` devices of a resource are allocatable. Raises TimeoutError."""
         await self.events.until(
             lambda: self.allocatable(resource) == count, within=within, what=f"{count} allocatable {resource}"
         )

@@ -1,24 +1,21 @@
-"""What the parts of one kubelet share: its devices, its pods, who holds what, its plugins; and the checkpoint of it."""
+"""The state that the parts of one kubelet share: devices, pods, allocations and plugins; and its checkpoint."""
 
 from pathlib import Path
 
-from devherd_sim.kubelet import checkpoint, checkpoint_file
-from devherd_sim.kubelet.connections import Connections
-from devherd_sim.kubelet.endpoint import Endpoint
+from devherd_sim.kubelet import checkpoint
+from devherd_sim.kubelet.connections import Connections, Endpoint
 from devherd_sim.kubelet.events import Events
-from devherd_sim.kubelet.inventory import Devices
-from devherd_sim.kubelet.ledger import Ledger
-from devherd_sim.kubelet.pods import Pods
+from devherd_sim.kubelet.ledger import Devices, Ledger, Pods
 from devherd_sim.kubelet.topology import Topology
 
 
 class Node:
-    """Lives over restarts; `begin` is what a new kubelet process knows."""
+    """Outlives restarts of the kubelet; `begin` resets it to what a new process knows."""
 
     def __init__(self, directory: Path, topology: Topology, grace_seconds: float) -> None:
         self.events = Events()
         self.devices: dict[str, Devices] = {}
-        """By resource; a resource is registered when it is here."""
+        """The devices of each registered resource."""
         self.ledger = Ledger()
         self.pods = Pods()
         self.topology = topology
@@ -28,7 +25,7 @@ class Node:
         self._pods_known = False
 
     def begin(self) -> None:
-        """Restore the checkpoint: holders, and resources without devices. Raises OSError."""
+        """Restore the checkpoint: allocations, and resources without devices. Raises OSError."""
         known = self._checkpoint()
         self.ledger.load(known.allocations)
         for pod in self.pods:
@@ -43,37 +40,37 @@ class Node:
         )
 
     async def end(self) -> None:
-        """Let go of every plugin at once."""
+        """Disconnect every plugin at once."""
         if self.connections is not None:
             await self.connections.close()
 
     def endpoint(self, resource: str) -> Endpoint | None:
-        """The newest plugin of a resource."""
+        """The newest plugin of a resource; None if there is none."""
         return self.connections.endpoints.get(resource) if self.connections else None
 
     def is_known(self, resource: str) -> bool:
-        """Whether a resource is registered, or has been given to somebody."""
+        """True if a resource is registered or allocated."""
         return resource in self.devices or self.ledger.knows(resource)
 
     def collect(self) -> None:
-        """Forget what pods held that are over. Not while the kubelet still learns which pods there are."""
+        """Remove the allocations of ended pods, unless the kubelet does not know all pods yet."""
         if self.pods.sources_ready:
             self.ledger.collect(self.pods.admitted())
 
     def save(self) -> None:
         """Write the checkpoint. Raises OSError."""
         registered = {resource: devices.healthy for resource, devices in self.devices.items()}
-        checkpoint_file.write(self._directory, checkpoint.encode(self.ledger, registered))
+        checkpoint.write(self._directory, checkpoint.encode(self.ledger, registered))
 
     def try_to_save(self) -> None:
-        """Write the checkpoint; a failure is logged and the kubelet goes on."""
+        """Write the checkpoint; a failure is recorded as an event."""
         try:
             self.save()
         except OSError as error:
             self.events.record("checkpoint-failed", error=str(error))
 
     def _checkpoint(self) -> checkpoint.Checkpoint:
-        content = checkpoint_file.read(self._directory)
+        content = checkpoint.read(self._directory)
         try:
             return checkpoint.decode(content) if content is not None else checkpoint.Checkpoint()
         except checkpoint.CheckpointError as error:

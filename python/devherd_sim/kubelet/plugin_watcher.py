@@ -1,8 +1,4 @@
-"""Registration without Register: plugins that put a socket below `plugins_registry` and wait to be found.
-
-The kubelet watches the directory and puts right once a second what differs; this looks once a second. Sockets outlive a
-restart of the kubelet, and are found again by it. Source: pkg/kubelet/pluginmanager, Kubernetes 1.36.
-"""
+"""Registration without Register: plugins put a socket below `plugins_registry`, and the kubelet calls GetInfo on it."""
 
 import asyncio
 import contextlib
@@ -11,17 +7,108 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from devherd_sim.kubelet.connections import Connections
+import grpc
+
+from devherd.proto import pluginregistration_v1_pb2 as api
+from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationStub
+from devherd.text import is_resource_name
+from devherd_sim.kubelet.connections import Connections, PluginError, text
 from devherd_sim.kubelet.events import Events
-from devherd_sim.kubelet.plugin_socket import PluginSocket, RefusedError
+
+if TYPE_CHECKING:
+    from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationAsyncStub
+
+DIAL_SECONDS = 10.0
+GET_INFO_SECONDS = 1.0
+NOTIFY_SECONDS = 5.0
+VERSION = "v1beta1"
+_ERROR = "RegisterPlugin error --"
+
+
+class RefusedError(Exception):
+    """A plugin could not be registered; the message is that of the kubelet's log."""
+
+
+class PluginSocket:
+    """A socket on which a plugin may listen."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def register(self, connections: Connections) -> str:
+        """Register the plugin and return its resource. Raises RefusedError; the plugin is notified if possible."""
+        options = [("grpc.default_authority", quote(self._path, safe="")), ("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(f"unix:{self._path}", options=options) as channel:
+            try:
+                await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
+            except TimeoutError as error:
+                raise RefusedError(
+                    f"{_ERROR} dial failed at socket {self._path}, err: failed to dial socket {self._path}, "
+                    "err: context deadline exceeded"
+                ) from error
+            return await self._register(RegistrationStub(channel), connections)
+
+    async def _register(self, plugin: "RegistrationAsyncStub", connections: Connections) -> str:
+        info = await self._info(plugin)
+        refusal = self._refusal(info)
+        if refusal is not None:
+            await self._notify(plugin, refusal)
+            raise RefusedError(refusal)
+        try:
+            await connections.connect(info.name, info.endpoint or self._path, None)
+        except PluginError as error:
+            refusal = f"{_ERROR} plugin registration failed with err: {error}"
+            await self._notify(plugin, refusal)
+            raise RefusedError(refusal) from error
+        try:
+            await self._notify(plugin)
+        except RefusedError:
+            await connections.let_go(info.name)
+            raise
+        return info.name
+
+    async def _info(self, plugin: "RegistrationAsyncStub") -> api.PluginInfo:
+        try:
+            return await plugin.GetInfo(api.InfoRequest(), timeout=GET_INFO_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise RefusedError(
+                f"{_ERROR} failed to get plugin info using RPC GetInfo at socket {self._path}, err: {text(error)}"
+            ) from error
+
+    def _refusal(self, info: api.PluginInfo) -> str | None:
+        """The reason to refuse a plugin's description; None if it is valid."""
+        if info.type != "DevicePlugin":
+            return f"{_ERROR} no handler registered for plugin type: {info.type} at socket {self._path}"
+        versions = list(info.supported_versions)
+        if VERSION not in versions:
+            wrong = f"manager version, {VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
+        elif not is_resource_name(info.name):
+            wrong = f'invalid name of device plugin socket: the ResourceName "{info.name}" is invalid'
+        else:
+            return None
+        return f"{_ERROR} plugin validation failed with err: {wrong}"
+
+    async def _notify(self, plugin: "RegistrationAsyncStub", error: str = "") -> None:
+        """Notify the plugin. Raises RefusedError when the call fails."""
+        status = api.RegistrationStatus(plugin_registered=not error, error=error)
+        try:
+            await plugin.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
+        except grpc.aio.AioRpcError as failed:
+            what = "error" if error else "registration status"
+            raise RefusedError(
+                f"{_ERROR} failed to send {what} at socket {self._path}, err: {error}: {text(failed)}"
+            ) from failed
+
 
 PERIOD_SECONDS = 1.0
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 122.0
 
 Incarnation = tuple[int, int]
-"""Tells a socket from one made again at the same path: inode and time of change."""
+"""Inode and change time of a socket, which differ for a socket created again at the same path."""
 
 
 @dataclass(slots=True)
@@ -29,7 +116,7 @@ class _Found:
     socket: PluginSocket
     incarnation: Incarnation
     resource: str | None = None
-    """Set while it is registered."""
+    """The plugin's resource while it is registered."""
     retry_at: float = 0.0
     backoff: float = FIRST_BACKOFF_SECONDS
     attempt: asyncio.Task[None] | None = field(default=None)
@@ -46,12 +133,12 @@ class PluginWatcher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look, and go on looking. Raises OSError when the directory cannot be made."""
+        """Start to watch. Raises OSError when the directory cannot be created."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Look no more. What is registered is left to its connection."""
+        """Stop watching. Registered plugins stay connected."""
         attempts = [found.attempt for found in self._found.values() if found.attempt]
         tasks = [task for task in (self._task, *attempts) if task]
         for task in tasks:
@@ -99,7 +186,7 @@ class PluginWatcher:
 
 
 def _sockets(directory: Path) -> Iterator[tuple[str, Incarnation]]:
-    """Every socket below a directory whose name does not begin with a dot. What goes meanwhile is not there."""
+    """Yields the sockets below a directory, except hidden ones; skips entries that are removed meanwhile."""
     for where, directories, names in os.walk(directory):
         directories[:] = sorted(name for name in directories if not name.startswith("."))
         for name in sorted(names):

@@ -1,6 +1,7 @@
-"""The PodResources service (v1): which container holds which device."""
+"""The PodResources service (v1): which container holds which device, with the kubelet's rate limit."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -12,7 +13,7 @@ from devherd_sim.kubelet.pod import Pod
 
 
 class PodResources(PodResourcesListerServicer):
-    """Answers from the kubelet's memory. Devices come one by one, a device of several NUMA nodes once for each."""
+    """Answers from memory. Each device has one entry; a device of several NUMA nodes has one for each node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -22,14 +23,14 @@ class PodResources(PodResourcesListerServicer):
         request: api.ListPodResourcesRequest,  # noqa: ARG002
         context: "grpc.aio.ServicerContext[Any, Any]",  # noqa: ARG002
     ) -> api.ListPodResourcesResponse:
-        """Every active pod. What pods held that are over is free by then."""
+        """All active pods. Frees the devices of ended pods first."""
         self._node.collect()
         return api.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._node.pods])
 
     async def Get(  # noqa: N802 - the service's own name
         self, request: api.GetPodResourcesRequest, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> api.GetPodResourcesResponse:
-        """One pod."""
+        """The devices of one pod. Aborts with UNKNOWN when it is not active."""
         for pod in self._node.pods:
             if (pod.namespace, pod.name) == (request.pod_namespace, request.pod_name):
                 return api.GetPodResourcesResponse(pod_resources=self._pod(pod))
@@ -43,7 +44,7 @@ class PodResources(PodResourcesListerServicer):
         request: api.AllocatableResourcesRequest,  # noqa: ARG002
         context: "grpc.aio.ServicerContext[Any, Any]",  # noqa: ARG002
     ) -> api.AllocatableResourcesResponse:
-        """Every healthy device that a plugin advertises now; none that has a topology without nodes."""
+        """All healthy devices, except those that have a topology without nodes."""
         return api.AllocatableResourcesResponse(
             devices=[
                 entry
@@ -55,7 +56,7 @@ class PodResources(PodResourcesListerServicer):
         )
 
     def _pod(self, pod: Pod) -> api.PodResources:
-        """Its sidecars and containers, also those without devices; ordinary init containers are left out."""
+        """A pod's sidecars and containers, including those without devices; not its other init containers."""
         specs = [*(spec for spec in pod.init_containers if spec.restartable), *pod.containers]
         containers = [self._container(pod, spec.name) for spec in specs]
         return api.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
@@ -82,3 +83,33 @@ def _entries(resource: str, device_id: str, nodes: Iterable[int]) -> list[api.Co
         for node in nodes
     ]
     return entries or [api.ContainerDevices(resource_name=resource, device_ids=[device_id])]
+
+
+CALLS_PER_SECOND = 100.0
+BURST = 10.0
+
+
+class RateLimit(grpc.aio.ServerInterceptor):
+    """A token bucket; calls are refused while it is empty."""
+
+    def __init__(self) -> None:
+        self._tokens = BURST
+        self._filled_at = time.monotonic()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Take a token, or abort the call with RESOURCE_EXHAUSTED."""
+        now = time.monotonic()
+        self._tokens = min(BURST, self._tokens + (now - self._filled_at) * CALLS_PER_SECOND)
+        self._filled_at = now
+        if self._tokens < 1:
+            return grpc.unary_unary_rpc_method_handler(_refuse)
+        self._tokens -= 1
+        return await continuation(handler_call_details)
+
+
+async def _refuse(_: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")

@@ -1,28 +1,33 @@
-"""The Registration service: who is let in, with the kubelet's own checks in their order and its own words."""
+"""The Registration service, with the kubelet's checks, in the same order, and its messages."""
 
+import contextlib
+import itertools
 import os
+import socket
+import stat
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 
-from devherd import resource_name
+from devherd.errors import AlreadyRunningError, UsageError
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import RegistrationServicer
-from devherd_sim.kubelet.connections import Connections
-from devherd_sim.kubelet.endpoint import PluginError
+from devherd.text import is_resource_name
+from devherd_sim.kubelet.connections import Connections, PluginError
 from devherd_sim.kubelet.events import Events
 
 VERSION = "v1beta1"
 
 
 class Registration(RegistrationServicer):
-    """Answers Register after it has dialled the plugin back and has its options."""
+    """Answers Register after it has dialled the plugin and got its options."""
 
     def __init__(self, directory: Path, connections: Connections, events: Events) -> None:
         self.calls: Counter[str] = Counter()
-        """`kubelet_device_plugin_registration_total`: counted before any check."""
+        """Register calls by resource, counted before any check, as in `kubelet_device_plugin_registration_total`."""
         self._directory = directory
         self._connections = connections
         self._events = events
@@ -30,7 +35,7 @@ class Registration(RegistrationServicer):
     async def Register(  # noqa: N802 - the service's own name
         self, request: api.RegisterRequest, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> api.Empty:
-        """Let a plugin in. Every refusal has the status UNKNOWN."""
+        """Register a plugin. Every refusal has the status UNKNOWN."""
         self.calls[request.resource_name] += 1
         self._events.record("register-called", request.resource_name, endpoint=request.endpoint)
         refused = _refusal(request)
@@ -57,16 +62,96 @@ class Registration(RegistrationServicer):
 
 
 def _refusal(request: api.RegisterRequest) -> str | None:
-    """What is wrong with the request itself."""
+    """The reason to refuse a request for its content; None if it is valid."""
     if request.version != VERSION:
         return (
             f'requested API version "{request.version}" is not supported by kubelet. Supported version is ["{VERSION}"]'
         )
-    if not resource_name.is_valid(request.resource_name):
+    if not is_resource_name(request.resource_name):
         return f'the ResourceName "{request.resource_name}" is invalid'
     return None
 
 
 def _joined(directory: Path, endpoint: str) -> str:
-    """As Go joins paths: a leading slash means nothing, `..` leads out of the directory."""
+    """Join paths like Go: a leading slash of `endpoint` is ignored, `..` may lead out of the directory."""
     return os.path.normpath(f"{directory}/{endpoint}")
+
+
+_numbers = itertools.count()
+_LONGEST_PATH = 107  # bytes: sun_path of unix(7), less the zero at its end
+
+
+class Listener:
+    """A gRPC server on a Unix socket. `add_services` adds its services.
+
+    Plugins compare inode and ctime of kubelet.sock to see a restart. The socket is therefore bound under a private name
+    and renamed: the file that plugins see changes neither while the server runs nor when it stops.
+    """
+
+    def __init__(
+        self,
+        public: Path,
+        private_directory: Path,
+        add_services: Callable[[grpc.aio.Server], None],
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
+        self._public = public
+        self._private = private_directory / f".sim-kubelet-{os.getpid()}-{next(_numbers)}.sock"
+        self._add_services = add_services
+        self._interceptors = interceptors
+        self._server: grpc.aio.Server | None = None
+
+    async def open(self) -> None:
+        """Start to listen. Raises UsageError when the path is too long for a socket, OSError when listening fails."""
+        if len(os.fsencode(self._private)) > _LONGEST_PATH or len(os.fsencode(self._public)) > _LONGEST_PATH:
+            raise UsageError(
+                f"{self._public} is too long for a socket",
+                f"{_LONGEST_PATH} bytes is the limit",
+                "use a shorter directory",
+            )
+        self._server = grpc.aio.server(interceptors=self._interceptors)
+        self._add_services(self._server)
+        self._private.unlink(missing_ok=True)
+        try:
+            self._server.add_insecure_port(f"unix:{self._private}")
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {self._private}: {error}") from error
+        await self._server.start()
+        self._private.rename(self._public)
+
+    async def close(self, *, leave_file: bool) -> None:
+        """Cancel all calls and stop the server. Idempotent."""
+        if self._server is None:
+            return
+        await self._server.stop(grace=None)
+        self._server = None
+        if not leave_file:
+            self._public.unlink(missing_ok=True)
+
+
+def refuse_second(public: Path) -> None:
+    """Raise AlreadyRunningError if a process listens on a socket: a real kubelet, or another simulated one."""
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+        probe.connect(str(public))
+        raise AlreadyRunningError(
+            f"{public} is taken", "a kubelet listens there", "give another directory with --kubelet-dir"
+        )
+
+
+def clean(directory: Path) -> list[str]:
+    """Create a directory if needed and remove every socket and link to a socket in it; returns their names.
+
+    Other files and subdirectories stay. Raises OSError when something cannot be removed; a kubelet exits then.
+    """
+    directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+    sockets = [path for path in directory.iterdir() if _is_socket(path)]
+    for path in sockets:
+        path.unlink(missing_ok=True)
+    return sorted(path.name for path in sockets)
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False  # a dangling link; the kubelet logs it and continues

@@ -1,17 +1,71 @@
-"""The topology manager: merges the hints of a container's resources and admits it or not, by policy (scope container).
+"""The topology manager: NUMA hints of a container's resources, merged and admitted by policy (scope container)."""
 
-Source of the rules: pkg/kubelet/cm/topologymanager in Kubernetes 1.36, without policy options.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import reduce
-from itertools import product
+from itertools import combinations, product
 from operator import and_
 from typing import Literal, get_args
 
 from devherd.errors import UsageError
-from devherd_sim.kubelet.allocation import TopologyAffinityError
-from devherd_sim.kubelet.numa_hints import Hint, mask_of
+from devherd_sim.kubelet.ledger import Devices
+from devherd_sim.kubelet.pod import TopologyAffinityError
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A bit mask of nodes (None: any), and whether it has as few nodes as possible."""
+
+    nodes: int | None
+    preferred: bool
+
+
+def mask_of(nodes: Iterable[int]) -> int:
+    """The bit mask of a set of nodes. Ignores numbers outside 0 to 63."""
+    mask = 0
+    for node in nodes:
+        mask |= 1 << node if 0 <= node < 64 else 0
+    return mask
+
+
+def hints(devices: Devices, free: AbstractSet[str], reusable: AbstractSet[str], count: int, machine: int) -> list[Hint]:
+    """A hint for every set of nodes that has enough free and reusable devices; empty when there is none.
+
+    A hint is preferred if its set has the smallest size that would suffice if all devices were free.
+    """
+    places = {device_id: mask_of(devices.numa_nodes(device_id)) for device_id in devices.by_id}
+    candidates = list(
+        _subsets(mask_of(node for place in places.values() for node in _nodes(place)) & machine or machine)
+    )
+    fewest = max(mask.bit_count() for mask in candidates)
+    found = []
+    for mask in candidates:
+        if sum(bool(place & mask) for place in places.values()) >= count:
+            fewest = min(fewest, mask.bit_count())
+        if _serves(mask, places, free, reusable, count):
+            found.append(mask)
+    return [Hint(mask, mask.bit_count() == fewest) for mask in found]
+
+
+def _serves(mask: int, places: dict[str, int], free: AbstractSet[str], reusable: AbstractSet[str], count: int) -> bool:
+    """True if a set has `count` devices, including all that have to be reused."""
+    placed = [device_id for device_id in reusable if places.get(device_id)]
+    if not all(places[device_id] & mask for device_id in placed):
+        return False
+    return len(placed) + sum(bool(places.get(device_id, 0) & mask) for device_id in free) >= count
+
+
+def _subsets(mask: int) -> Iterator[int]:
+    nodes = list(_nodes(mask))
+    for size in range(1, len(nodes) + 1):
+        for chosen in combinations(nodes, size):
+            yield mask_of(chosen)
+
+
+def _nodes(mask: int) -> Iterator[int]:
+    return (node for node in range(mask.bit_length()) if mask >> node & 1)
+
 
 Policy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -36,7 +90,7 @@ class Topology:
         self.numa_nodes = numa_nodes
 
     def affinity(self, wishes: Wishes) -> int | None:
-        """The nodes that a container's devices should come from, None for any. Raises TopologyAffinityError."""
+        """Bit mask of the nodes to take a container's devices from, None for any. Raises TopologyAffinityError."""
         if self.policy == "none":
             return None
         choices = [_choices(hints) for hints in wishes.values()] or [[Hint(None, preferred=True)]]
@@ -48,7 +102,7 @@ class Topology:
         return None if self.policy == "single-numa-node" and best.nodes == self.machine else best.nodes
 
     def _best(self, choices: Sequence[Sequence[Hint]]) -> Hint:
-        """The best of all ways to take one hint of each resource."""
+        """The best merged hint of all combinations of one hint per resource."""
         widest = max((_narrowest(hints) for hints in choices), default=0)
         merged = (self._merged(way) for way in product(*choices))
         possible = [hint for hint in merged if hint.nodes]
@@ -57,7 +111,7 @@ class Topology:
         return min(possible, key=lambda hint: _rank(hint, widest))
 
     def _merged(self, hints: Iterable[Hint]) -> Hint:
-        """The nodes that all share. Preferred only where each is and all are the same."""
+        """The nodes common to all hints; preferred only if each hint is preferred and all are equal."""
         taken = list(hints)
         masks = [hint.nodes for hint in taken if hint.nodes is not None]
         return Hint(
@@ -66,7 +120,7 @@ class Topology:
 
 
 def _choices(hints: Sequence[Hint] | None) -> Sequence[Hint]:
-    """Any node suits a resource without nodes; a resource that cannot be served is served badly by any."""
+    """The hints of a resource: any node, preferred, for None; any node, not preferred, for an empty list."""
     if hints is None:
         return [Hint(None, preferred=True)]
     return hints or [Hint(None, preferred=False)]
@@ -81,9 +135,9 @@ def _narrowest(hints: Iterable[Hint]) -> int:
 
 
 def _rank(hint: Hint, widest: int) -> tuple[bool, bool, int, int]:
-    """The less, the better: preferred first and narrow; of the others those next below the widest need, then above.
+    """The sort key of a hint: preferred ones by size, then others from `widest` nodes downwards, then larger ones.
 
-    Of two sets of one size the one with the lower nodes is the narrower.
+    Of two sets of the same size the one with the lower nodes comes first.
     """
     nodes = hint.nodes or 0
     size = nodes.bit_count()

@@ -1,8 +1,4 @@
-"""AMD GPUs as a spec and as a plan: which GPU has which partitions, numbers and neighbours.
-
-A GPU that can be partitioned has a platform device for each partition but the first, spare ones included: the driver
-makes as many as there can ever be, and KFD's topology lists those in use.
-"""
+"""AMD GPUs: their spec, and the plan of each GPU's slot, partitions, numbers, hive and driver."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,11 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from devherd_sim.node.fpga_card import Numbers
-from devherd_sim.node.pci_slots import Slots, numa_node_of
+from devherd_sim.node import pci
+from devherd_sim.node.entry import Entry, link, named_link
+from devherd_sim.node.intel_fpga import Numbers
+from devherd_sim.node.machine import class_node
+from devherd_sim.node.pci import Slots, numa_node_of
 from devherd_sim.node.written import Written
 
-PRIMARY_MINORS = 64  # of DRM; who comes later has no node (include/drm/drm_file.h, before Linux 6.13)
+PRIMARY_MINORS = 64  # of DRM; later devices get no node (include/drm/drm_file.h, before Linux 6.13)
 _FIRST_RENDER_MINOR = 128
 _XCPS = 7  # amdgpu_xcp_drv.c: one partition is on the PCI function itself
 
@@ -31,34 +30,34 @@ class AmdSpec(BaseModel):
     model: Literal["vega10", "mi210", "mi300x", "mi308x"] = "mi210"
     """Their product."""
     cards: Annotated[int, Field(ge=1, le=64)] = 1
-    """How many there are."""
+    """Their number."""
     addresses: list[Address] = []
-    """Where they sit; the next free slots when empty."""
+    """PCI addresses; empty: the next free slots."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
-    """Over how many NUMA nodes they are spread; 0 = none is known."""
+    """Number of NUMA nodes that they are spread over; 0 = unknown."""
     hives: Annotated[int, Field(ge=0, le=64)] = 1
     """Groups that are linked by XGMI, of equal size; 0 = none is linked."""
     p2p: bool = True
     """Whether KFD lists direct PCIe paths between GPUs (HSA_AMD_P2P)."""
     compute_partition: Literal["SPX", "DPX", "TPX", "QPX", "CPX"] = "SPX"
-    """Into how many each GPU is split."""
+    """Number of compute partitions of each GPU."""
     memory_partition: Literal["NPS1", "NPS2", "NPS4"] = "NPS1"
-    """Likewise its memory."""
+    """Number of memory partitions of each GPU."""
     xcp_name: Literal["amdgpu_xcp_", "amdgpu_xcp."] = "amdgpu_xcp_"
-    """What the kernel calls the platform devices of partitions."""
+    """Name of the platform devices of partitions, which depends on the kernel."""
     first_xcp: Annotated[int, Field(ge=0)] = 0
-    """The kernel counts on with each repartitioning."""
+    """Number of the first platform device: it grows with each repartitioning."""
     display: bool = False
     """Whether a management controller's display has the first DRM minor."""
     driver: Literal["amdgpu", "gim", "vfio-pci", "none"] = "amdgpu"
-    """Who has them: `gim` and `vfio-pci` give them to virtual machines."""
+    """The bound driver: `gim` and `vfio-pci` are for virtual machines."""
     vfs: Annotated[int, Field(ge=0, le=8)] = 0
-    """Virtual functions of each, under gim."""
+    """Number of virtual functions of each, under gim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a product is; `units` is how many dies it can be split into, 1 for one that cannot be."""
+    """The facts of a product. `units`: number of dies that it can be split into, 1 if it cannot be split."""
 
     product_name: str
     device: int
@@ -69,7 +68,7 @@ class Model:
     units: int = 1
     xgmi_weight: int = 15
     far_processor_weight: int | None = 52
-    """Of the p2p_link to the other socket; None where KFD counts it and shows none."""
+    """Weight of the p2p link to the other socket; None if KFD counts the GPU's p2p links and shows none."""
 
 
 MODELS = {
@@ -83,7 +82,7 @@ _PARTS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A DRM device of a GPU: its PCI function (`xcp` empty) or a platform device. A spare one computes nothing."""
+    """A DRM device of a GPU: its PCI function (`xcp` empty) or a platform device. A spare one is no partition."""
 
     card: int
     render: int
@@ -93,7 +92,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU under amdgpu. `number` and `hive` count on the host; a GPU of no hive has None."""
+    """One GPU. `number` counts on the host; `hive`: its group and its hive in the group, None without a hive."""
 
     spec: AmdSpec
     number: int
@@ -104,12 +103,12 @@ class Gpu:
 
     @property
     def model(self) -> Model:
-        """What product it is."""
+        """The GPU's product."""
         return MODELS[self.spec.model]
 
     @property
     def address(self) -> str:
-        """`0000:19:00.0`."""
+        """The PCI address, `0000:19:00.0`."""
         return self.path.rpartition("/")[2]
 
 
@@ -126,7 +125,7 @@ def gpus(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> Iterator[
 
 
 def partitions(spec: AmdSpec) -> int:
-    """How many partitions each GPU has."""
+    """The number of partitions of each GPU."""
     units = MODELS[spec.model].units
     return units if spec.compute_partition == "CPX" else min(units, _PARTS[spec.compute_partition])
 
@@ -142,7 +141,62 @@ def _parts(spec: AmdSpec, numbers: Numbers) -> Iterator[Part]:
 
 
 def _path_of(address: str) -> str:
-    """Below a root port on a bus of its own, the one before."""
+    """The sysfs directory of a GPU, below a root port on the preceding bus."""
     domain, bus, _ = address.split(":")
     root = f"{domain}:{int(bus, 16) - 1 & 0xFF:02x}"
     return f"sys/devices/pci{root}/{root}:01.0/{address}"
+
+
+_AMD = 0x1002
+_VFIO_MAJOR = 511
+_VIRTUAL_FUNCTION = 0x74B5
+
+
+def passed_through(gpus: Sequence[Gpu], numbers: Numbers) -> list[Entry]:
+    """The entries of GPUs that amdgpu does not drive; each function with a driver has its own IOMMU group."""
+    made: list[Entry] = []
+    if any(gpu.spec.driver != "none" for gpu in gpus):
+        made += class_node("sys/devices/virtual/misc/vfio", "misc", "vfio/vfio", (10, 196))
+    for gpu in gpus:
+        for function in _functions(gpu):
+            made += pci.entries(function)
+            if function.driver is not None:
+                made += _group(function, numbers.take("iommu group"))
+    return made
+
+
+def _functions(gpu: Gpu) -> list[pci.Function]:
+    virtual = tuple(f"{gpu.path[:-4]}{index // 8:02x}.{index % 8}" for index in range(1, gpu.spec.vfs + 1))
+    driver = None if gpu.spec.driver == "none" else gpu.spec.driver
+    physical = pci.Function(
+        path=gpu.path,
+        vendor=_AMD,
+        device=gpu.model.device,
+        pci_class=gpu.model.pci_class,
+        driver=driver,
+        numa_node=gpu.numa_node,
+        virtual=virtual,
+    )
+    return [
+        physical,
+        *(
+            pci.Function(
+                path=path,
+                vendor=_AMD,
+                device=_VIRTUAL_FUNCTION,
+                pci_class=gpu.model.pci_class,
+                driver="vfio-pci",
+                numa_node=gpu.numa_node,
+                physical=gpu.path,
+            )
+            for path in virtual
+        ),
+    ]
+
+
+def _group(function: pci.Function, number: int) -> list[Entry]:
+    group = f"sys/kernel/iommu_groups/{number}"
+    made: list[Entry] = [link(f"{function.path}/iommu_group", group), named_link(f"{group}/devices", function.path)]
+    if function.driver == "vfio-pci":
+        made += class_node(f"sys/devices/virtual/vfio/{number}", "vfio", f"vfio/{number}", (_VFIO_MAJOR, number))
+    return made

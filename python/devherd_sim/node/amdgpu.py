@@ -6,14 +6,11 @@
 from collections.abc import Sequence
 
 from devherd_sim.node import kfd, pci
-from devherd_sim.node.amd import AmdSpec, Gpu, Part, gpus
-from devherd_sim.node.amd_passthrough import passed_through
-from devherd_sim.node.character_device import character_device, uevent
-from devherd_sim.node.class_device import class_device
-from devherd_sim.node.entry import Entry, File, attributes
-from devherd_sim.node.fpga_card import Numbers
-from devherd_sim.node.link import link, named_link
-from devherd_sim.node.pci_slots import Slots
+from devherd_sim.node.amd import AmdSpec, Gpu, Part, gpus, passed_through
+from devherd_sim.node.entry import Entry, File, attributes, link, named_link
+from devherd_sim.node.intel_fpga import Numbers
+from devherd_sim.node.machine import character_device, class_device, uevent
+from devherd_sim.node.pci import Slots
 
 AMD = 0x1002
 _ASPEED, _AST2000 = 0x1A03, 0x2000
@@ -41,7 +38,7 @@ _SPLITS = {"SPX": 1, "DPX": 2, "QPX": 4, "CPX": 8}
 
 
 def modules(groups: Sequence[AmdSpec]) -> set[str]:
-    """The drivers that are loaded."""
+    """The kernel modules that these cards need."""
     return {spec.driver.replace("-", "_") for spec in groups if spec.driver != "none"}
 
 
@@ -62,7 +59,7 @@ def driven(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> list[Gp
 
 
 def _planned(groups: Sequence[AmdSpec], slots: Slots, numbers: Numbers) -> tuple[list[Entry], list[Gpu]]:
-    """The display that comes before all GPUs, and these."""
+    """The entries of the management controller's display, which comes before all GPUs, and the GPUs."""
     has_display = any(spec.display for spec in groups)
     display = _display(slots.take(0), numbers.take("drm card")) if has_display else []
     return display, list(gpus(groups, slots, numbers))
@@ -118,7 +115,7 @@ def _part(gpu: Gpu, part: Part) -> list[Entry]:
 
 
 def _display(path: str, card: int) -> list[Entry]:
-    """Card without a render node, of another maker's driver."""
+    """The display of a management controller: a card of another vendor's driver, without a render node."""
     function = pci.Function(path=path, vendor=_ASPEED, device=_AST2000, pci_class=0x030000, driver="ast", numa_node=0)
     return [*pci.entries(pci.bridge_above(path, 0)), *pci.entries(function), *_drm(path, card, None)]
 

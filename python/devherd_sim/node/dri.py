@@ -1,11 +1,10 @@
-"""The DRM minors of a GPU, and what udev makes of them below /dev/dri.
+"""The DRM minors of a GPU, and udev's links to them below /dev/dri.
 
 <https://docs.kernel.org/gpu/drm-uapi.html>; systemd's 60-drm.rules.
 """
 
-from devherd_sim.node.class_device import class_device, class_node
-from devherd_sim.node.entry import Entry, File
-from devherd_sim.node.link import link
+from devherd_sim.node.entry import Entry, File, link
+from devherd_sim.node.machine import class_device, class_node
 from devherd_sim.node.pci import Function
 
 DRM_MAJOR = 226
@@ -13,12 +12,12 @@ _FIRST_RENDER_MINOR = 128
 
 
 def class_version() -> list[Entry]:
-    """The one file among the cards in /sys/class/drm."""
+    """The file /sys/class/drm/version."""
     return [File.line("sys/class/drm/version", "drm 1.1.0 20060810")]
 
 
 def card(function: Function, number: int, connectors: int = 0) -> list[Entry]:
-    """`card<number>` and its render minor, for displays with connectors."""
+    """`card<number>`, its render minor and its display connectors."""
     name = f"card{number}"
     path = f"{function.path}/drm/{name}"
     made = [

@@ -1,8 +1,6 @@
-"""What a host tree is made of: directories, files, symbolic links, device nodes and fifos.
+"""Entries of a host tree: directories, files, symbolic links as the kernel makes them, device nodes, fifos."""
 
-Paths are relative to the host root (`sys/class/fpga_region`), never absolute and never with `..`.
-"""
-
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -10,27 +8,27 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory of its own; the parents of other entries need none."""
+    """A directory. Parents of other entries are created implicitly."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A regular file, as an attribute of sysfs is read."""
+    """A regular file, such as an attribute of sysfs."""
 
     path: str
     content: bytes
 
     @classmethod
     def line(cls, path: str, text: str) -> "File":
-        """A file as sysfs writes them: the text and a newline."""
+        """A file that holds a text and a newline, as in sysfs."""
         return cls(path, f"{text}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Symlink:
-    """A symbolic link; the target is kept as it is written."""
+    """A symbolic link; the target is used unchanged."""
 
     path: str
     target: str
@@ -38,7 +36,7 @@ class Symlink:
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
-    """A character or block device node. Where mknod is not permitted, an empty regular file stands for it."""
+    """A character or block device node. Where mknod is not permitted, it is an empty regular file."""
 
     path: str
     kind: Literal["char", "block"]
@@ -48,7 +46,7 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """A named pipe: a file whose open or read never returns."""
+    """A named pipe: opening or reading it blocks."""
 
     path: str
 
@@ -57,5 +55,15 @@ Entry = Directory | File | Symlink | DeviceNode | Fifo
 
 
 def attributes(directory: str, values: Mapping[str, str]) -> list[Entry]:
-    """Files of one line each in one directory, by name."""
+    """Files of one line each in a directory, from their lines by name."""
     return [File.line(f"{directory}/{name}", value) for name, value in values.items()]
+
+
+def link(path: str, target: str) -> Symlink:
+    """A link at `path` that leads to `target`, both relative to the host root."""
+    return Symlink(path, os.path.relpath(target, os.path.dirname(path)))  # noqa: PTH120 - not a path on disk
+
+
+def named_link(directory: str, target: str) -> Symlink:
+    """A link in a directory that has its target's name, as in /sys/class and /sys/bus."""
+    return link(f"{directory}/{target.rpartition('/')[2]}", target)

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from devherd_sim.node import dri, pci
-from devherd_sim.node.class_device import class_device, class_node
 from devherd_sim.node.entry import Entry, attributes
-from devherd_sim.node.fpga_card import Numbers
-from devherd_sim.node.pci_slots import Slots, numa_node_of, virtual_function
+from devherd_sim.node.intel_fpga import Numbers
+from devherd_sim.node.machine import class_device, class_node
+from devherd_sim.node.pci import Slots, numa_node_of, virtual_function
 from devherd_sim.node.written import Written
 
 _DISPLAY_CLASS = 0x030000
@@ -44,13 +44,13 @@ class IntelGpuSpec(BaseModel):
     driver: Literal["i915", "xe"] = "xe"
     """The kernel's older or newer one."""
     cards: Annotated[int, Field(ge=1, le=128)] = 1
-    """How many there are."""
+    """Their number."""
     vfs: Annotated[int, Field(ge=0, le=63)] = 0
-    """Virtual functions of each."""
+    """Number of virtual functions of each."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
-    """Over how many NUMA nodes they are spread; 0 = none is known."""
+    """Number of NUMA nodes that they are spread over; 0 = unknown."""
     device_id: Annotated[str, Written(r"^0x[0-9a-f]{4}$", "a PCI device id in lower case", '"0xe20b"')] | None = None
-    """That of a well-known card of the driver when not given."""
+    """Default: that of a common card of the driver."""
 
 
 def modules(specs: Sequence[IntelGpuSpec]) -> set[str]:

@@ -1,27 +1,27 @@
-"""KFD's topology of processors and AMD GPUs: drivers/gpu/drm/amd/amdkfd/kfd_topology.c.
+"""KFD's topology of processors and AMD GPUs, and its changes: amdkfd/kfd_topology.c of the kernel."""
 
-Caches are left out: nobody here reads them, and they are most of a real topology's files.
-"""
-
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from devherd_sim.node.amd import Gpu, Part, partitions
-from devherd_sim.node.class_device import class_node
 from devherd_sim.node.entry import Directory, Entry, File, attributes
+from devherd_sim.node.machine import class_node
+from devherd_sim.node.tree import put, rewrite
 
 _KFD = "sys/devices/virtual/kfd/kfd"
 TOPOLOGY = f"{_KFD}/topology"
 NODES = f"{TOPOLOGY}/nodes"
 _HYPER_TRANSPORT, _PCIE, _XGMI = 1, 2, 11
 _PROCESSOR_WEIGHT, _PCIE_WEIGHT, _WITHIN_WEIGHT, _OTHER_HIVE_WEIGHT = 32, 20, 13, 72
-_HIVE_ID = 0xC06C_0F31_7A8D_1200  # above 2**63, as many are
+_HIVE_ID = 0xC06C_0F31_7A8D_1200  # above 2**63, like many real ones
 _SOME_ID = 0xF0A1_0000_0000_0000
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A GPU or partition: its number in the topology, and which partition of its GPU it is."""
+    """A GPU or partition. `number`: that of its node in the topology; `partition`: its index within the GPU."""
 
     number: int
     gpu: Gpu
@@ -30,7 +30,7 @@ class Node:
 
     @property
     def processor(self) -> int:
-        """The node of the processors near it."""
+        """The number of the nearest processor node."""
         return max(self.gpu.numa_node, 0)
 
 
@@ -42,7 +42,7 @@ class _Link:
 
 
 def entries(gpus: Sequence[Gpu], numa_nodes: int) -> list[Entry]:
-    """KFD's device and its topology."""
+    """The entries of KFD's device and its topology."""
     sockets = max(numa_nodes, 1)
     nodes = numbered(computing(gpus), sockets)
     return [
@@ -55,18 +55,18 @@ def entries(gpus: Sequence[Gpu], numa_nodes: int) -> list[Entry]:
 
 
 def computing(gpus: Iterable[Gpu]) -> Iterator[tuple[Gpu, int]]:
-    """Each GPU with the number of each of its partitions in use."""
+    """Yields each GPU with the index of each of its partitions in use."""
     for gpu in gpus:
         yield from ((gpu, partition) for partition, part in enumerate(gpu.parts) if not part.is_spare)
 
 
 def numbered(parts: Iterable[tuple[Gpu, int]], sockets: int) -> list[Node]:
-    """The nodes of these partitions, behind those of the processors."""
+    """The nodes of these partitions, numbered after those of the processors."""
     return [Node(sockets + index, gpu, gpu.parts[partition], partition) for index, (gpu, partition) in enumerate(parts)]
 
 
 def processor_entries(socket: int, sockets: int, nodes: Sequence[Node]) -> list[Entry]:
-    """A node of processors: no SIMDs, no render node."""
+    """The entries of a processor node: no SIMDs, no render node."""
     links = [_Link(_HYPER_TRANSPORT, other, _PROCESSOR_WEIGHT) for other in range(sockets) if other != socket]
     links += [_Link(_PCIE, node.number, _PCIE_WEIGHT) for node in nodes if node.processor == socket]
     facts = {
@@ -92,7 +92,7 @@ def processor_entries(socket: int, sockets: int, nodes: Sequence[Node]) -> list[
 
 
 def node_entries(node: Node, nodes: Sequence[Node], sockets: int, *, is_filled_in: bool = True) -> list[Entry]:
-    """A GPU or partition among all. One that is not filled in has neither render node nor place yet."""
+    """The entries of a GPU or partition. One that is not filled in has no render node and no location yet."""
     gpu, model = node.gpu, node.gpu.model
     io_links = [*_xgmi(node, nodes), _Link(_PCIE, node.processor, _PCIE_WEIGHT)]
     p2p_links = list(_p2p(node, nodes, sockets)) if gpu.spec.p2p and model.gfx_target_version else []
@@ -187,3 +187,56 @@ def _record(number: int, link: _Link) -> bytes:
 
 def _lines(facts: Mapping[str, int]) -> bytes:
     return "".join(f"{name} {value}\n" for name, value in facts.items()).encode()
+
+
+class KfdRebuild:
+    """Changes the topology from one set of GPUs to another; each step is a state that a reader could see."""
+
+    def __init__(self, root: Path, before: Sequence[Gpu], after: Sequence[Gpu], sockets: int) -> None:
+        self._root = root
+        self._generation = root / TOPOLOGY / "generation_id"
+        self._sockets = sockets
+        self._gpus = before
+        self._after = after
+        self._computing = list(computing(before))
+
+    def leave(self) -> Iterator[None]:
+        """Remove the partitions of GPUs that are not in the new set, one after another."""
+        for gpu, partition in list(self._computing):
+            if gpu not in self._after:
+                self._computing.remove((gpu, partition))
+                self._raise_generation()
+                yield from self._rebuild(len(self._computing))
+
+    def come(self) -> Iterator[None]:
+        """Add the partitions of new GPUs, one after another, each after all existing ones."""
+        for gpu, partition in computing(self._after):
+            if gpu not in self._gpus:
+                self._computing.append((gpu, partition))
+                yield from self._rebuild(len(self._computing) - 1)
+                self._raise_generation()
+                yield
+                self._write(node_entries(self._nodes()[-1], self._nodes(), self._sockets))
+                yield
+
+    def _rebuild(self, filled_in: int) -> Iterator[None]:
+        for directory in (self._root / NODES).iterdir():
+            shutil.rmtree(directory)
+        yield
+        nodes = self._nodes()
+        for socket in range(self._sockets):
+            self._write(processor_entries(socket, self._sockets, nodes))
+            yield
+        for index, node in enumerate(nodes):
+            self._write(node_entries(node, nodes, self._sockets, is_filled_in=index < filled_in))
+            yield
+
+    def _nodes(self) -> list[Node]:
+        return numbered(self._computing, self._sockets)
+
+    def _raise_generation(self) -> None:
+        rewrite(self._generation, f"{int(self._generation.read_text()) + 1}\n".encode())
+
+    def _write(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            put(entry, self._root)

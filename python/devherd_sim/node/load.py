@@ -1,17 +1,16 @@
-"""Where a spec comes from: a preset's name, or a YAML file."""
+"""Loads a spec from a preset or a YAML file, and describes its keys: as JSON Schema and as text."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from devherd.config.errors import config_error
-from devherd.config.file_content import decoded, parsed
-from devherd.config.meant import meant
-from devherd.config.problem import Location, Problem
-from devherd.config.words import problems_of
+from devherd.config.checks import problems_of
+from devherd.config.errors import Location, Problem, config_error
+from devherd.config.types import meant
+from devherd.config.yaml_file import decoded, parsed
 from devherd.errors import UsageError
 from devherd_sim.node import text
 from devherd_sim.node.presets import PRESETS, preset
@@ -24,14 +23,14 @@ class SpecFile(NodeSpec):
     """The keys of a file."""
 
     preset: str | None = None
-    """What the rest starts from."""
+    """The preset that the rest of the file changes."""
 
 
 def load(spec: str) -> NodeSpec:
-    """The node that a preset's name or a YAML file asks for.
+    """Load a spec by the name of a preset or from a YAML file.
 
-    In a file, `preset` is where the rest starts from: a section given beside it replaces the preset's. Raises
-    UsageError when it is neither, ConfigError with all that is wrong with a file.
+    In a file, `preset` names the base; each section replaces that of the preset. Raises UsageError when `spec` is
+    neither, ConfigError with all problems of a file.
     """
     path = Path(spec)
     if path.suffix not in {".yaml", ".yml"} and (not path.exists() or path.is_dir()):
@@ -56,7 +55,7 @@ def _node(content: dict[str, Any]) -> NodeSpec:
 
 
 def _problems(content: dict[str, Any]) -> Iterator[Problem]:
-    """What is wrong with each key; where that is nothing, what cannot be built of them."""
+    """Yields the problems of each key; if there are none, those of the whole spec."""
     try:
         name = SpecFile.model_validate(content).preset
     except ValidationError as error:
@@ -78,7 +77,7 @@ def _refused(location: Location, build: Callable[[], object]) -> Iterator[Proble
 
 
 def _where_written(problem: Problem, content: dict[str, Any]) -> Problem:
-    """A section alone is a list of one for the program, and none in the file."""
+    """Remove list indices that the file does not have: a single section is validated as a list of one."""
     return replace(problem, location=tuple(_parts(problem.location, content)))
 
 
@@ -91,3 +90,53 @@ def _parts(location: Location, content: Any) -> Iterator[int | str]:
             content = content[part]
         except (KeyError, IndexError, TypeError):
             content = None
+
+
+_PRESET = {"description": "What the rest starts from; a section replaces the preset's.", "enum": sorted(PRESETS)}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a file."""
+    made = NodeSpec.model_json_schema()
+    made["properties"] = {"preset": _PRESET} | made["properties"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
+
+
+def described() -> Iterator[str]:
+    """Yields a line for each key: its values, default and meaning; the keys of a section follow it."""
+    whole = schema()
+    for name, key in whole["properties"].items():
+        yield f"{name}: {key['description']}" if name != "preset" else f"preset: {key['description']} See `--list`."
+        for inner, value in _section(key, whole["$defs"]).items():
+            meaning = value["description"]
+            yield f"  {inner}: {_kind(value)}{_default(value)}. {meaning[:1].upper()}{meaning[1:]}"
+
+
+def _section(key: Mapping[str, Any], sections: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keys of the section that a key holds, alone or as a list; empty for other keys."""
+    for each in (key, key.get("items", {}), *key.get("anyOf", ())):
+        if "$ref" in each:
+            found: Mapping[str, Any] = sections[each["$ref"].rpartition("/")[2]]["properties"]
+            return found
+    return {}
+
+
+def _kind(value: Mapping[str, Any]) -> str:
+    if "enum" in value:
+        return " | ".join(map(str, value["enum"]))
+    if "anyOf" in value:
+        return " | ".join(_kind(each) for each in value["anyOf"] if each.get("type") != "null")
+    if value.get("type") == "array":
+        return f"list of {_kind(value['items'])}"
+    if value.get("type") == "integer":
+        least, most = value.get("minimum", 0), value.get("maximum")
+        return f"{least} to {most}" if most is not None else f"{least} or more"
+    return "true | false" if value.get("type") == "boolean" else "text"
+
+
+def _default(value: Mapping[str, Any]) -> str:
+    if value.get("default") in (None, []):
+        return ""
+    default = value["default"]
+    text = str(default).lower() if isinstance(default, bool) else default
+    return "" if isinstance(default, list) else f", by default {text}"

@@ -1,23 +1,21 @@
-"""What every node has: processors in NUMA nodes, loaded modules, limits.
-
-Documentation/ABI/stable/sysfs-devices-node; proc(5).
-"""
+"""Entries that every node has, and those of class, platform, virtual and character devices."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from devherd_sim.node.entry import Entry, File, attributes
+from devherd_sim.node.entry import DeviceNode, Entry, File, attributes, link, named_link
 
 CPUS_PER_NODE = 16
 
 
 def cpulist(numa_node: int) -> str:
-    """The processors near a node; of a function that is near none (-1) the kernel lists those of the first."""
+    """The CPUs of a NUMA node; for no node (-1) those of the first one, as the kernel lists them."""
     first = max(numa_node, 0) * CPUS_PER_NODE
     return f"{first}-{first + CPUS_PER_NODE - 1}"
 
 
-def entries(numa_nodes: int, modules: Iterable[str]) -> list[Entry]:
-    """The machine without its devices."""
+def machine_entries(numa_nodes: int, modules: Iterable[str]) -> list[Entry]:
+    """The entries of the machine without its devices."""
     count = max(numa_nodes, 1)
     return [
         *attributes("sys/devices/system/node", {"online": _range(count), "possible": _range(count)}),
@@ -36,3 +34,67 @@ def _numa_node(node: int, count: int) -> list[Entry]:
 
 def _range(count: int) -> str:
     return "0" if count == 1 else f"0-{count - 1}"
+
+
+def character_device(sysfs: str, node: str, number: tuple[int, int]) -> list[Entry]:
+    """The entries of a character device in its sysfs directory and in /dev. `node`: its name below /dev."""
+    by_number = f"{number[0]}:{number[1]}"
+    return [
+        File.line(f"{sysfs}/dev", by_number),
+        link(f"sys/dev/char/{by_number}", sysfs),
+        DeviceNode(f"dev/{node}", "char", *number),
+        link(f"dev/char/{by_number}", f"dev/{node}"),
+    ]
+
+
+def uevent(node: str, number: tuple[int, int]) -> str:
+    """The lines of a character device in its `uevent`."""
+    return f"MAJOR={number[0]}\nMINOR={number[1]}\nDEVNAME={node}"
+
+
+def class_device(path: str, class_name: str, parent: str | None = None) -> list[Entry]:
+    """A directory with a link in /sys/class. `parent`: the device it belongs to."""
+    return [
+        File(f"{path}/uevent", b""),
+        *([link(f"{path}/device", parent)] if parent else []),
+        link(f"{path}/subsystem", f"sys/class/{class_name}"),
+        named_link(f"sys/class/{class_name}", path),
+    ]
+
+
+def class_node(path: str, class_name: str, node: str, number: tuple[int, int]) -> list[Entry]:
+    """A class device with a character device node. `node`: its name below /dev, which may have slashes: `net/tun`."""
+    return [
+        *class_device(path, class_name),
+        *character_device(path, node, number),
+        File.line(f"{path}/uevent", uevent(node, number)),
+    ]
+
+
+def platform_node(path: str, driver: str, number: tuple[int, int]) -> list[Entry]:
+    """A platform device with a driver and a character device node of its own name."""
+    name = path.rpartition("/")[2]
+    return [
+        *character_device(path, name, number),
+        File.line(f"{path}/uevent", f"{uevent(name, number)}\nDRIVER={driver}\nMODALIAS=platform:{driver}"),
+        link(f"{path}/driver", f"sys/bus/platform/drivers/{driver}"),
+        link(f"{path}/subsystem", "sys/bus/platform"),
+        named_link("sys/bus/platform/devices", path),
+        named_link(f"sys/bus/platform/drivers/{driver}", path),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualDevice:
+    """A character device of a class. `node` is its name below /dev and may have slashes: `net/tun`."""
+
+    node: str
+    number: tuple[int, int]
+    subsystem: str = "misc"
+
+
+def virtual_entries(device: VirtualDevice) -> list[Entry]:
+    """The entries of a virtual device: directory, class link and node."""
+    name = device.node.rpartition("/")[2]
+    path = f"sys/devices/virtual/{device.subsystem}/{name}"
+    return class_node(path, device.subsystem, device.node, device.number)

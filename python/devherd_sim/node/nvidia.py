@@ -1,7 +1,4 @@
-"""NVIDIA GPUs under NVIDIA's driver: PCI functions, the driver's procfs, nodes, and NVML's answer about them.
-
-The driver's README, chapter "The /proc/driver Interfaces"; NVIDIA's MIG user guide, "Device nodes and capabilities".
-"""
+"""NVIDIA GPUs under NVIDIA's driver: PCI functions, procfs, device nodes, user-space files, and NVML's answer."""
 
 import json
 import uuid
@@ -11,15 +8,53 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from devherd.simulated_host import NVML_ANSWER
-from devherd_sim.node import nvidia_user_space, pci
-from devherd_sim.node.class_device import class_node
-from devherd_sim.node.entry import DeviceNode, Entry, File
-from devherd_sim.node.fpga_card import Numbers
-from devherd_sim.node.nvidia_mig import MigDevice, capability_entries, mig_devices
-from devherd_sim.node.nvidia_model import MODELS, GpuModel, ModelName
-from devherd_sim.node.pci_slots import Slots, numa_node_of
+from devherd.config.host import NVML_ANSWER
+from devherd_sim.node import pci
+from devherd_sim.node.entry import DeviceNode, Entry, File, Symlink
+from devherd_sim.node.intel_fpga import Numbers
+from devherd_sim.node.machine import class_node
+from devherd_sim.node.nvidia_mig import MODELS, GpuModel, MigDevice, ModelName, capability_entries, mig_devices
+from devherd_sim.node.pci import Slots, numa_node_of
 from devherd_sim.node.written import Written
+
+_LIBRARY_DIRECTORY = "usr/lib/x86_64-linux-gnu"
+_LIBRARIES = (
+    "libGLX_nvidia",
+    "libEGL_nvidia",
+    "libcuda",
+    "libcudadebugger",
+    "libnvcuvid",
+    "libnvidia-allocator",
+    "libnvidia-cfg",
+    "libnvidia-encode",
+    "libnvidia-ml",
+    "libnvidia-nvvm",
+    "libnvidia-opencl",
+    "libnvidia-opticalflow",
+    "libnvidia-ptxjitcompiler",
+)
+_GRAPHICS_LIBRARIES = (
+    "etc/OpenCL/vendors/nvidia.icd",
+    "usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
+    "usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+    "usr/share/nvidia/nvoptix.bin",
+    "usr/share/vulkan/icd.d/nvidia_icd.json",
+)
+_PROGRAMS = ("nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-ctk")
+
+
+def user_space_entries(version: str) -> list[Entry]:
+    """The driver's user-space files of a version, as a distribution's packages install them."""
+    return [
+        *(File(f"{_LIBRARY_DIRECTORY}/{name}.so.{version}", b"") for name in _LIBRARIES),
+        Symlink(f"{_LIBRARY_DIRECTORY}/libcuda.so.1", f"libcuda.so.{version}"),
+        File(f"{_LIBRARY_DIRECTORY}/vdpau/libvdpau_nvidia.so.{version}", b""),
+        *(File(f"usr/bin/{name}", b"") for name in _PROGRAMS),
+        *(File(path, b"") for path in _GRAPHICS_LIBRARIES),
+        *(File(f"usr/lib/firmware/nvidia/{version}/{name}", b"") for name in ("gsp_ga10x.bin", "gsp_tu10x.bin")),
+        File("run/nvidia-persistenced/socket", b""),
+    ]
+
 
 MODULES = ("nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm")
 DRIVER_VERSION = "580.95.05"
@@ -29,7 +64,7 @@ _DRM_MAJOR = 226
 _NVIDIA = 0x10DE
 _PLX_SWITCH = pci.Function(path="", vendor=0x10B5, device=0x8796, pci_class=pci.BRIDGE_CLASS, driver="pcieport")
 _SWITCH_LINKS = 18
-# The links of a DGX-1 with V100, by the smaller number: a hybrid cube mesh of six links a GPU.
+# NVLinks between pairs of GPUs of a DGX-1 with V100, smaller number first: a hybrid cube mesh, six links per GPU.
 _CUBE_MESH = {
     (0, 1): 1,
     (0, 2): 1,
@@ -59,34 +94,34 @@ class NvidiaSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     gpus: Annotated[int, Field(ge=1, le=32)] = 1
-    """How many there are."""
+    """Their number."""
     model: ModelName = "h100"
     """Their product."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
-    """Over how many NUMA nodes they are spread; 0 = none is known."""
+    """Number of NUMA nodes that they are spread over; 0 = unknown."""
     gpus_a_switch: Annotated[int, Field(ge=1, le=8)] = 1
-    """How many share a PCIe switch; 1 = none, each GPU has a root port of its own."""
+    """Number of GPUs that share a PCIe switch; 1 = no switch, each GPU has its own root port."""
     nvml: bool = False
-    """Whether NVML answers. Facts that only NVML has are unknown otherwise."""
+    """Whether NVML answers. If not, facts that only NVML has are unknown."""
     nvlink: Literal["none", "direct", "switch"] = "none"
     """8 GPUs with direct links make the cube mesh of a DGX-1, others pairs."""
     mig: list[list[_Profile] | None] = []
-    """For each GPU its MIG devices; null, or nothing, for one that is not in MIG mode."""
+    """The MIG devices of each GPU; null or no entry: not in MIG mode."""
     uninitialised: list[_Number] = []
     """GPUs that no process has opened yet: their UUID is unknown."""
     excluded: list[_Number] = []
-    """GPUs that the driver leaves alone, by number."""
+    """GPUs that the driver excludes, by number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU in its place."""
+    """One GPU and its place in the PCI tree."""
 
     number: int
     minor: int
     function: pci.Function
     switch: str | None
-    """Path of the upstream port of the switch it is below."""
+    """Path of the upstream port of its switch; None without one."""
     model: GpuModel
     mig: tuple[MigDevice, ...] | None
     is_initialised: bool = True
@@ -94,18 +129,18 @@ class Gpu:
 
     @property
     def uuid(self) -> str:
-        """`GPU-<uuid>`, the same for the same address."""
+        """`GPU-<uuid>`, derived from the PCI address."""
         return f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, self.function.address)}"
 
 
 def entries(spec: NvidiaSpec | None, slots: Slots, numbers: Numbers) -> list[Entry]:
-    """Driver, GPUs and NVML's answer, if it has one; nothing without GPUs."""
+    """The entries of driver, GPUs and, if enabled, NVML's answer; empty without a spec."""
     if spec is None:
         return []
     gpus = list(_gpus(spec, slots, numbers))
     return [
         *_driver(),
-        *nvidia_user_space.entries(DRIVER_VERSION),
+        *user_space_entries(DRIVER_VERSION),
         *_bridges(gpus),
         *(entry for gpu in gpus for entry in _gpu(gpu, numbers)),
         *([nvml_answer(_facts(spec, gpus))] if spec.nvml else []),
@@ -142,7 +177,7 @@ def _gpus(spec: NvidiaSpec, slots: Slots, numbers: Numbers) -> Iterator[Gpu]:
 
 
 def _places(spec: NvidiaSpec, slots: Slots) -> Iterator[tuple[str, str | None, int]]:
-    """Path of each GPU, of the switch it is below, and its NUMA node."""
+    """Yields each GPU's path, the path of its switch or None, and its NUMA node."""
     nodes = [numa_node_of(index, spec.gpus, spec.numa_nodes) for index in range(spec.gpus)]
     for node in sorted(set(nodes)):
         left = nodes.count(node)
@@ -153,7 +188,7 @@ def _places(spec: NvidiaSpec, slots: Slots) -> Iterator[tuple[str, str | None, i
 
 
 def _side_by_side(count: int, node: int, slots: Slots) -> Iterator[tuple[str, str | None]]:
-    """GPUs below one switch, which takes a bus for its upstream port and one for all its downstream ports."""
+    """Yields GPUs below one switch, which uses one bus for its upstream port and one for its downstream ports."""
     upstream = slots.take(node)
     if count == 1:
         yield upstream, None
@@ -217,12 +252,12 @@ def _gpu(gpu: Gpu, numbers: Numbers) -> list[Entry]:
 
 
 def config_space(device: int) -> bytes:
-    """Its first 64 bytes, which everybody may read."""
+    """The first 64 bytes of the configuration space, which every user may read."""
     return _NVIDIA.to_bytes(2, "little") + device.to_bytes(2, "little") + bytes(60)
 
 
 def information_path(address: str) -> str:
-    """The procfs directory of a GPU."""
+    """The driver's information file of a GPU in procfs."""
     return f"proc/driver/nvidia/gpus/{address}/information"
 
 
@@ -245,7 +280,7 @@ def _information(gpu: Gpu) -> str:
 
 
 def _facts(spec: NvidiaSpec, gpus: Sequence[Gpu]) -> dict[str, Any]:
-    """As NVML counts them: without the excluded ones."""
+    """NVML's facts; it does not count excluded GPUs."""
     visible = [gpu for gpu in gpus if not gpu.is_excluded]
     return {
         "driver_version": DRIVER_VERSION,

@@ -1,22 +1,43 @@
-"""MIG devices: the driver's capability files and nodes for them, and the facts of NVML.
-
-NVIDIA's MIG user guide, "Device nodes and capabilities"; the numbers are those of `nvidia-caps/mig-minors`.
-"""
+"""Models of NVIDIA GPUs, and their MIG devices: capability files and nodes of the driver, and the facts of NVML."""
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from devherd.errors import UsageError
 from devherd_sim.node.entry import DeviceNode, Entry, File
-from devherd_sim.node.nvidia_model import GpuModel
+
+ModelName = Literal["h100", "a100", "v100", "rtx-4090"]
+
+_GRAPHICS, _COMPUTE = 0x030000, 0x030200
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """A model; MIG devices get its memory in eighths."""
+
+    name: str
+    device: int
+    pci_class: int
+    memory_bytes: int
+    compute_capability: tuple[int, int]
+    knows_mig: bool
+
+
+MODELS: dict[ModelName, GpuModel] = {
+    "h100": GpuModel("NVIDIA H100 80GB HBM3", 0x2330, _COMPUTE, 85_520_809_984, (9, 0), knows_mig=True),
+    "a100": GpuModel("NVIDIA A100-SXM4-40GB", 0x20B0, _COMPUTE, 42_505_273_344, (8, 0), knows_mig=True),
+    "v100": GpuModel("Tesla V100-SXM2-32GB", 0x1DB5, _COMPUTE, 34_089_730_048, (7, 0), knows_mig=False),
+    "rtx-4090": GpuModel("NVIDIA GeForce RTX 4090", 0x2684, _GRAPHICS, 25_757_220_864, (8, 9), knows_mig=False),
+}
+
 
 _CAPS_MAJOR = 506
 _MULTIPROCESSORS = 16
-"""Of a slice of an H100: NVIDIA's MIG user guide, "H100 MIG profiles"."""
+"""Multiprocessors of a slice of an H100: NVIDIA's MIG user guide, "H100 MIG profiles"."""
 _GIBIBYTE, _MEBIBYTE = 1 << 30, 1 << 20
-# Ids of GPU instances by the eighths of memory that they have.
+# Possible ids of GPU instances, by their memory in eighths.
 _IDS = {8: range(1), 4: range(1, 3), 2: range(3, 7), 1: range(7, 15)}
 
 
@@ -32,7 +53,7 @@ class MigDevice:
     profile_suffixes: tuple[str, ...] = ()
 
     def facts(self, index: int) -> dict[str, Any]:
-        """As NVML has it (rust/src/nvml/facts.rs)."""
+        """The MIG device as NVML reports it (rust/src/nvml/facts.rs)."""
         return {
             "index": index,
             "uuid": self.uuid,
@@ -50,9 +71,9 @@ class MigDevice:
 def mig_devices(
     address: str, model: GpuModel, profiles: Iterable[str], used: Sequence[int] = ()
 ) -> Iterator[MigDevice]:
-    """Devices of these profiles (`1g.10gb`) on a GPU, beside GPU instances of the ids `used`.
+    """Yields MIG devices of these profiles (`1g.10gb`) on a GPU that has GPU instances with the ids `used`.
 
-    Raises UsageError for one that there is no room for.
+    Raises UsageError when there is no room for a profile.
     """
     taken = set(used)
     for profile in profiles:
@@ -74,7 +95,7 @@ def mig_devices(
 
 
 def capability_entries(minor: int, devices: Iterable[MigDevice]) -> list[Entry]:
-    """What the driver shows of a GPU that knows MIG; `mig` is there without any MIG device, too."""
+    """The capability files of a GPU that supports MIG; `mig` exists even without MIG devices."""
     directory = f"proc/driver/nvidia/capabilities/gpu{minor}/mig"
     return [
         _access(f"{directory}/config", 1, 0o400),
@@ -95,12 +116,12 @@ def instance_entries(minor: int, device: MigDevice) -> list[Entry]:
 
 
 def instance_path(minor: int, gpu_instance: int) -> str:
-    """Where the driver shows a GPU instance."""
+    """The driver's procfs directory of a GPU instance."""
     return f"proc/driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}"
 
 
 def capability_numbers(minor: int, device: MigDevice) -> tuple[int, int]:
-    """Of the GPU instance and of the compute instance."""
+    """The capability numbers of the GPU instance and of the compute instance."""
     of_gpu = 3 + 135 * minor + 9 * device.gpu_instance
     return of_gpu, of_gpu + 1 + device.compute_instance
 

@@ -1,7 +1,7 @@
-"""What the stub of NVIDIA's library (tests/nvml/stub/nvml_stub.c) says on a simulated node.
+"""The script of the stub of NVIDIA's library (tests/nvml/stub/nvml_stub.c) on a simulated node.
 
-The stub reads one file, `nvml.txt` in the root of the tree: the node's GPUs, and then what faults had it say. That is
-kept a file for each GPU, so that each can be taken back.
+The stub reads one file, `nvml.txt` in the root of the tree: the node's GPUs, then the statements of faults. These are
+also kept in a file for each GPU, so that each can be cleared.
 """
 
 import time
@@ -10,43 +10,43 @@ from pathlib import Path
 
 from devherd.errors import UsageError
 from devherd_sim.node.nvidia import DRIVER_VERSION
-from devherd_sim.node.nvidia_model import MODELS
+from devherd_sim.node.nvidia_mig import MODELS
 from devherd_sim.node.simulated_node import SimulatedNode
 
 SCRIPT = "nvml.txt"
 LIBRARY = "-"
-"""The place of what is said of no GPU."""
+"""The place of statements about the library."""
 _STATEMENTS = ".devherd-nvml"
 _OF_A_GPU = ("field", "event", "events", "fabric", "clocks", "sram", "repair", "unrepairable", "lost", "fail")
 _OF_THE_LIBRARY = ("fail", "hang", "crash", "guarded", "mig", "link")
 
 
 def write(node: SimulatedNode) -> Path:
-    """Write the file by what is there now; its path."""
+    """Write the file from the current state of the node; returns its path."""
     script = node.root / SCRIPT
     addresses = node.nvidia.addresses()
-    said = [line for at in (LIBRARY, *addresses) for line in _said_of(node.root, at, addresses)]
-    said.sort(key=lambda line: int(line.split()[1]) if line.startswith("event ") else 0)  # it reads them in order
+    statements = [line for at in (LIBRARY, *addresses) for line in _statements_of(node.root, at, addresses)]
+    statements.sort(key=lambda line: int(line.split()[1]) if line.startswith("event ") else 0)  # stub reads in order
     gpus = [_gpu(node.nvidia.information(address), address) for address in addresses]
     temporary = script.with_suffix(".new")
-    temporary.write_text("\n".join([f"driver {DRIVER_VERSION}", "cuda 13000", *gpus, *said, ""]))
+    temporary.write_text("\n".join([f"driver {DRIVER_VERSION}", "cuda 13000", *gpus, *statements, ""]))
     temporary.rename(script)
     return script
 
 
-def _said_of(root: Path, at: str, addresses: Sequence[str]) -> list[str]:
+def _statements_of(root: Path, at: str, addresses: Sequence[str]) -> list[str]:
     file = statements_about(root, at)
     lines = file.read_text().splitlines() if file.exists() else []
     return lines if at == LIBRARY else [f"{line} gpu={addresses.index(at)}" for line in lines]
 
 
 def statements_about(root: Path, at: str) -> Path:
-    """The file of what is said of a GPU, or of the library."""
+    """The file of the statements about a GPU or the library."""
     return root / _STATEMENTS / at
 
 
-def say(node: SimulatedNode, at: str, statement: str) -> None:
-    """Have the stub say one more thing. Raises UsageError for a GPU that is not there and for other words."""
+def append(node: SimulatedNode, at: str, statement: str) -> None:
+    """Add a statement. Raises UsageError for an unknown GPU and for an unknown statement."""
     addresses = node.nvidia.addresses()
     if at not in (LIBRARY, *addresses):
         raise UsageError(f"no NVIDIA GPU {at} on {node.root}", f"choose from {', '.join(addresses)}", "name another")
@@ -54,9 +54,9 @@ def say(node: SimulatedNode, at: str, statement: str) -> None:
     known = _OF_THE_LIBRARY if at == LIBRARY else _OF_A_GPU
     if not words or words[0] not in known:
         raise UsageError(
-            f"the stub does not say {statement!r} of {at}", f"choose from {', '.join(known)}", "see --help"
+            f"the stub knows no statement {statement!r} about {at}", f"choose from {', '.join(known)}", "see --help"
         )
-    if words[0] == "event":  # told once to whoever waits: its number has to grow
+    if words[0] == "event":  # each waiter gets an event once, by its number, which must grow
         words.insert(1, str(time.monotonic_ns()))
     file = statements_about(node.root, at)
     file.parent.mkdir(exist_ok=True)
@@ -67,7 +67,7 @@ def say(node: SimulatedNode, at: str, statement: str) -> None:
 
 def _gpu(information: dict[str, str], address: str) -> str:
     model = next(model for model in MODELS.values() if model.name == information["Model"])
-    told = {
+    facts = {
         "uuid": information["GPU UUID"],
         "pci": f"0000{address}",
         "minor": information["Device Minor"],
@@ -77,4 +77,4 @@ def _gpu(information: dict[str, str], address: str) -> str:
         "minor_capability": model.compute_capability[1],
         "mig": 0,
     }
-    return " ".join(["gpu", *(f"{name}={value}" for name, value in told.items())])
+    return " ".join(["gpu", *(f"{name}={value}" for name, value in facts.items())])

@@ -1,13 +1,10 @@
-"""PCI functions and the bridges above them, as sysfs shows them.
+"""PCI functions and the bridges above them in sysfs, and the slots of cards."""
 
-<https://docs.kernel.org/PCI/sysfs-pci.html>, Documentation/ABI/testing/sysfs-bus-pci and -aer_stats.
-"""
-
+from collections import Counter
 from dataclasses import dataclass
 
 from devherd_sim.node import machine
-from devherd_sim.node.entry import Entry, File, attributes
-from devherd_sim.node.link import link, named_link
+from devherd_sim.node.entry import Entry, File, attributes, link, named_link
 
 BRIDGE_CLASS = 0x060400
 ACCELERATOR_CLASS = 0x120000
@@ -41,7 +38,7 @@ class Function:
 
     @property
     def address(self) -> str:
-        """`0000:81:00.0`."""
+        """The PCI address, `0000:81:00.0`."""
         return self.path.rpartition("/")[2]
 
 
@@ -66,7 +63,7 @@ def _binding(function: Function) -> list[Entry]:
 
 
 def bridge_above(path: str, numa_node: int) -> Function:
-    """The root port that the function at `path` sits below."""
+    """The root port above the function at `path`."""
     return Function(
         path=path.rpartition("/")[0],
         device=_ROOT_PORT,
@@ -77,7 +74,7 @@ def bridge_above(path: str, numa_node: int) -> Function:
 
 
 def error_count(kind: str, count: int) -> str:
-    """Content of `aer_dev_<kind>` with `count` errors of its most ordinary sort."""
+    """The content of `aer_dev_<kind>` with `count` errors: BadTLP if correctable, TLP otherwise."""
     names, ordinary = (_CORRECTABLE, "BadTLP") if kind == "correctable" else (_UNCORRECTABLE, "TLP")
     total = {"correctable": "COR", "fatal": "FATAL", "nonfatal": "NONFATAL"}[kind]
     lines = [f"{name} {count if name == ordinary else 0}" for name in names]
@@ -123,3 +120,39 @@ def _kinship(function: Function) -> list[Entry]:
         *attributes(function.path, {"sriov_totalvfs": str(max(8, len(function.virtual))), "sriov_numvfs": count}),
         *(link(f"{function.path}/virtfn{index}", path) for index, path in enumerate(function.virtual)),
     ]
+
+
+_LARGEST = 19 * 8  # functions of root ports on a bus, below the slot of the USB controller
+
+
+class Slots:
+    """Assigns slots to cards: each card gets the next free one near its NUMA node."""
+
+    def __init__(self, numa_nodes: int) -> None:
+        self.numa_nodes = numa_nodes
+        self._taken: Counter[int] = Counter()
+
+    def take(self, numa_node: int) -> str:
+        """The sysfs directory of the next card near a NUMA node; -1 = no node."""
+        self._taken[numa_node] += 1
+        return pci_path(self._taken[numa_node] - 1, numa_node, self.numa_nodes)
+
+
+def pci_path(index: int, numa_node: int, numa_nodes: int) -> str:
+    """The sysfs directory of the `index`-th card near a NUMA node; a full bus range continues in the next domain."""
+    span = 256 // max(numa_nodes, 1)
+    domain, index = divmod(index, min(span - 2, _LARGEST))
+    root = max(numa_node, 0) * span
+    prefix = f"{domain:04x}"
+    root_port = f"{prefix}:{root:02x}:{1 + index // 8:02x}.{index % 8}"
+    return f"sys/devices/pci{prefix}:{root:02x}/{root_port}/{prefix}:{root + 1 + index:02x}:00.0"
+
+
+def numa_node_of(index: int, cards: int, numa_nodes: int) -> int:
+    """The NUMA node of the `index`-th of `cards` cards; -1 if `numa_nodes` is 0."""
+    return index * numa_nodes // cards if numa_nodes else -1
+
+
+def virtual_function(physical: str, index: int) -> str:
+    """The directory of a virtual function, numbered from 1: eight per device, as with alternative routing IDs."""
+    return f"{physical[:-4]}{index // 8:02x}.{index % 8}"

@@ -1,12 +1,12 @@
-"""What happens to PCI functions of a simulated node: drivers unbind, cards are removed."""
+"""Changes of PCI functions on a simulated node: drivers are unbound, cards are removed."""
 
 import re
 import shutil
 from pathlib import Path
 
 from devherd.errors import UsageError
+from devherd_sim.node.kernel_events import Uevents
 from devherd_sim.node.tree import rewrite
-from devherd_sim.node.uevents import Uevents
 
 _ADDRESS = re.compile(r"[\da-f]{4,}:[\da-f]{2}:[\da-f]{2}\.[0-7]")
 _DEVNAME = re.compile(r"^DEVNAME=(.+)$", re.MULTILINE)
@@ -45,21 +45,21 @@ class PciFunctions:
         self._tidy()
 
     def take_away(self, address: str) -> None:
-        """One function goes, and what its driver made; the others of its card stay."""
+        """Remove one function and its driver's devices; the card's other functions stay."""
         function = self.path_of(address)
         with self._uevents.of_changes():
             self._remove(function)
             self._tidy()
 
     def pull_out(self, address: str) -> None:
-        """The card that a function is on leaves its slot, with all its functions."""
+        """Remove the card that a function is on, with all its functions."""
         card = self.path_of(address).parent
         with self._uevents.of_changes():
             self._remove(card)
             self._tidy()
 
     def _remove(self, directory: Path) -> None:
-        """A directory of sysfs with all below it, and the nodes that udev made for that."""
+        """Remove a directory of sysfs and the nodes below /dev of the devices in it."""
         for uevent in directory.rglob("uevent"):
             name = _DEVNAME.search(uevent.read_text())
             if name is not None:
@@ -72,7 +72,7 @@ class PciFunctions:
 
 
 def remove_dangling(directory: Path) -> None:
-    """Take away the links below a directory that lead nowhere."""
+    """Remove the dangling links below a directory."""
     for path in sorted(directory.rglob("*"), reverse=True):
         if path.is_symlink() and not path.exists():
             path.unlink()

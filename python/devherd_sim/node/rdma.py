@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from devherd_sim.node import pci, virtual_device
-from devherd_sim.node.class_device import class_device, class_node
+from devherd_sim.node import machine, pci
 from devherd_sim.node.entry import Entry, File, attributes
-from devherd_sim.node.fpga_card import Numbers
-from devherd_sim.node.pci_slots import Slots, numa_node_of, virtual_function
+from devherd_sim.node.intel_fpga import Numbers
+from devherd_sim.node.machine import class_device, class_node
+from devherd_sim.node.pci import Slots, numa_node_of, virtual_function
 
 _MELLANOX = 0x15B3
 _NETWORK_CLASSES = {"InfiniBand": 0x020700, "Ethernet": 0x020000}
@@ -20,7 +20,7 @@ _MAJOR, _DYNAMIC_MAJOR = 231, 509
 _FIXED_MINORS = 32
 _VERBS_BASE, _ISSM_BASE = 192, 64
 _INTERFACE_TYPES = {"InfiniBand": 32, "Ethernet": 1}
-"""Of the kernel's if_arp.h."""
+"""Hardware types of the kernel's if_arp.h."""
 LINK_COUNTERS = (
     "link_downed",
     "link_error_recovery",
@@ -30,9 +30,9 @@ LINK_COUNTERS = (
     "excessive_buffer_overrun_errors",
     "local_link_integrity_errors",
 )
-"""Of a port, in `counters`."""
+"""The counters of a port in `counters`."""
 HARDWARE_COUNTERS = ("rnr_nak_retry_err", "local_ack_timeout_err", "roce_slow_restart")
-"""Of a port, in `hw_counters`, by mlx5."""
+"""The counters of a port in `hw_counters`, under mlx5."""
 _RATES = {"InfiniBand": "200 Gb/sec (4X HDR)", "Ethernet": "100 Gb/sec (4X EDR)"}
 
 
@@ -42,13 +42,13 @@ class RdmaSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     cards: Annotated[int, Field(ge=1, le=32)] = 1
-    """How many there are."""
+    """Their number."""
     vfs: Annotated[int, Field(ge=0, le=31)] = 0
-    """Virtual functions of each."""
+    """Number of virtual functions of each."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
-    """Over how many NUMA nodes they are spread; 0 = none is known."""
+    """Number of NUMA nodes that they are spread over; 0 = unknown."""
     link_layer: Literal["InfiniBand", "Ethernet"] = "InfiniBand"
-    """Of its port."""
+    """Link layer of the port."""
 
 
 def modules(specs: Sequence[RdmaSpec]) -> set[str]:
@@ -57,10 +57,10 @@ def modules(specs: Sequence[RdmaSpec]) -> set[str]:
 
 
 def entries(specs: Sequence[RdmaSpec], slots: Slots, numbers: Numbers) -> list[Entry]:
-    """All cards, each with its root port, and what all of them share."""
+    """All cards, each with its root port, and the device rdma_cm that they share."""
     if not specs:
         return []
-    made = virtual_device.entries(virtual_device.VirtualDevice("infiniband/rdma_cm", (10, 123)))
+    made = machine.virtual_entries(machine.VirtualDevice("infiniband/rdma_cm", (10, 123)))
     for spec in specs:
         for index in range(spec.cards):
             numa_node = numa_node_of(index, spec.cards, spec.numa_nodes)
@@ -123,7 +123,7 @@ def _device(spec: RdmaSpec, function: pci.Function, number: int) -> list[Entry]:
 
 
 def _counters(port: str, *, is_physical: bool) -> list[Entry]:
-    """What a card has counted that has worked for a while; a virtual function's driver counts for no link."""
+    """The counters of a card that has been in use; those of a virtual function's link are unavailable."""
     link, hardware = (f"{port}/{name}" for name in ("counters", "hw_counters"))
     if not is_physical:
         return attributes(link, dict.fromkeys(LINK_COUNTERS, "N/A (no PMA)"))
@@ -134,7 +134,7 @@ def _counters(port: str, *, is_physical: bool) -> list[Entry]:
 
 
 def _verbs_number(number: int) -> tuple[int, int]:
-    """The first 32 have fixed numbers."""
+    """The major and minor number of a verbs device; the first 32 have fixed numbers."""
     if number < _FIXED_MINORS:
         return _MAJOR, _VERBS_BASE + number
     return _DYNAMIC_MAJOR, number - _FIXED_MINORS

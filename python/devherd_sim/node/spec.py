@@ -1,38 +1,26 @@
-"""What a simulated node is to have, validated, and the entries that follow from it."""
+"""The validated spec of a simulated node, and the entries of the node."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from devherd.config.problem import WrongValueError, echo
-from devherd_sim.node import (
-    amdgpu,
-    dfl,
-    intel_gpu,
-    machine,
-    nvidia,
-    opae,
-    pci,
-    rdma,
-    text,
-    usb,
-    virtual_device,
-    xilinx_fpga,
-)
+from devherd.config.errors import WrongValueError, echo
+from devherd_sim.node import amdgpu, intel_fpga, intel_gpu, machine, nvidia, pci, rdma, text, usb, xilinx_fpga
 from devherd_sim.node.amd import AmdSpec, Gpu
 from devherd_sim.node.entry import Entry
-from devherd_sim.node.fpga_card import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
+from devherd_sim.node.intel_fpga import AFU_IDS, INTERFACE_ID, CardPlan, DriverName, Numbers, parts
 from devherd_sim.node.intel_gpu import IntelGpuSpec
 from devherd_sim.node.nvidia import NvidiaSpec
-from devherd_sim.node.pci_slots import Slots, numa_node_of
+from devherd_sim.node.pci import Slots, numa_node_of
 from devherd_sim.node.rdma import RdmaSpec
 from devherd_sim.node.written import Written
 from devherd_sim.node.xilinx_fpga import XilinxFpgaSpec
 
 _Id = Annotated[str, Written(r"^[0-9a-f]{32}$", "32 hexadecimal digits in lower case", INTERFACE_ID)]
 _UsbId = Annotated[str, Written(r"^[0-9a-f]{4}$", "4 hexadecimal digits in lower case", '"0403"')]
-_LAYOUTS = {"dfl": dfl, "opae": opae}
+_MODULES = {"dfl": intel_fpga.DFL_MODULES, "opae": intel_fpga.OPAE_MODULES}
+_ENTRIES = {"dfl": intel_fpga.dfl_entries, "opae": intel_fpga.opae_entries}
 
 
 class _Section(BaseModel):
@@ -45,34 +33,34 @@ class FpgaSpec(_Section):
     driver: DriverName = "dfl"
     """`dfl` is the driver of Linux, `opae` Intel's own."""
     cards: Annotated[int, Field(ge=1, le=1024)] = 1
-    """How many there are."""
+    """Their number."""
     ports: Annotated[int, Field(ge=0, le=64)] = 1
-    """Of each card."""
+    """Number of ports of each card."""
     vfs: Annotated[int, Field(ge=0, le=63)] = 0
     """Virtual functions of each card, which then have the ports."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
-    """Over how many NUMA nodes they are spread; 0 = none is known."""
+    """Number of NUMA nodes that they are spread over; 0 = unknown."""
     afu_ids: Annotated[list[_Id], Field(min_length=1)] = [*AFU_IDS]
-    """Accelerator functions that are loaded."""
+    """Loaded accelerator functions."""
     interface_id: _Id = INTERFACE_ID
-    """Of the region: which bitstreams fit."""
+    """Interface id of the region, which decides which bitstreams fit."""
 
 
 class UsbSpec(_Section):
     """One USB device."""
 
     vendor: _UsbId
-    """As `lsusb` shows it."""
+    """Vendor id, as `lsusb` shows it."""
     product: _UsbId
-    """Likewise."""
+    """Product id, as `lsusb` shows it."""
     serial: str | None = None
     """Its serial number, if it has one."""
     function: usb.UsbFunction | None = None
-    """What its driver makes of it: `serial` a ttyUSB, `video` a camera."""
+    """Its function: with `serial` the driver makes a ttyUSB, with `video` a camera."""
 
 
 def _within_the_kernels_limits(number: str) -> str:
-    """A dev_t has 12 bits for the major and 20 for the minor number (include/linux/kdev_t.h)."""
+    """Raises WrongValueError if a number exceeds a dev_t: 12 bits major, 20 bits minor (include/linux/kdev_t.h)."""
     major, _, minor = number.partition(":")
     if int(major) >= 1 << 12 or int(minor) >= 1 << 20:
         raise WrongValueError(
@@ -85,13 +73,13 @@ class DeviceSpec(_Section):
     """One character device without hardware behind it."""
 
     path: Annotated[str, Written(r"^/dev/[^\s]+$", "a path below /dev", "/dev/kvm")]
-    """Of its node."""
+    """Path of its node."""
     number: Annotated[
         str,
         Written(r"^[0-9]{1,4}:[0-9]{1,7}$", "a major and a minor number", '"10:232"'),
         AfterValidator(_within_the_kernels_limits),
     ]
-    """Of its node."""
+    """Numbers of its node."""
     subsystem: Annotated[str, Written(r"^[^/\s]+$", "a name without blanks and slashes", "misc")] = "misc"
     """Its class in sysfs."""
 
@@ -101,7 +89,7 @@ def _as_list(value: Any) -> Any:
 
 
 class NodeSpec(_Section):
-    """A whole node. `tree` is text in the format of devherd_sim.node.text, put on top of the rest."""
+    """A whole node. `tree` is text in the format of devherd_sim.node.text, added last."""
 
     fpga: Annotated[list[FpgaSpec], BeforeValidator(_as_list, json_schema_input_type=FpgaSpec | list[FpgaSpec])] = []
     """Intel FPGA cards."""
@@ -124,25 +112,25 @@ class NodeSpec(_Section):
     devices: list[DeviceSpec] = []
     """Devices without hardware behind them, such as /dev/kvm."""
     tree: str = ""
-    """Anything else, one entry a line, put on top of the rest."""
+    """Other entries, one a line, added last."""
 
 
 def entries(spec: NodeSpec) -> list[Entry]:
-    """Everything on the node. Raises UsageError when a line of `tree` is no entry."""
+    """All entries of a node. Raises UsageError when a line of `tree` is malformed or a MIG device does not fit."""
     before_amd, slots, numbers = _before_amd(spec)
     drivers = {fpga.driver for fpga in spec.fpga}
-    modules = {module for driver in drivers for module in _LAYOUTS[driver].MODULES}
+    modules = {module for driver in drivers for module in _MODULES[driver]}
     modules |= intel_gpu.modules(spec.intel_gpu) | xilinx_fpga.modules(spec.xilinx_fpga) | rdma.modules(spec.rdma)
     modules |= set(nvidia.MODULES if spec.nvidia else ()) | amdgpu.modules(spec.amd)
     return [
-        *machine.entries(slots.numa_nodes, modules),
+        *machine.machine_entries(slots.numa_nodes, modules),
         *before_amd,
         *amdgpu.entries(spec.amd, slots, numbers),
         *intel_gpu.entries(spec.intel_gpu, slots, numbers),
         *xilinx_fpga.entries(spec.xilinx_fpga, slots, numbers),
         *rdma.entries(spec.rdma, slots, numbers),
         *usb.entries([usb.UsbDevice(**device.model_dump()) for device in spec.usb]),
-        *(entry for device in spec.devices for entry in virtual_device.entries(_virtual(device))),
+        *(entry for device in spec.devices for entry in machine.virtual_entries(_virtual(device))),
         *text.parse(spec.tree),
     ]
 
@@ -154,7 +142,7 @@ def amd_gpus(spec: NodeSpec) -> tuple[list[Gpu], int]:
 
 
 def _before_amd(spec: NodeSpec) -> tuple[list[Entry], Slots, Numbers]:
-    """The cards that sit and are numbered before AMD's, and what they leave."""
+    """The entries of cards that get slots and numbers before AMD's, and the remaining slots and numbers."""
     numbers = Numbers()
     slots = Slots(max((cards.numa_nodes for cards in _cards(spec)), default=1))
     made = [entry for plan in _plans(spec.fpga, slots) for entry in card_entries(plan, numbers)]
@@ -162,7 +150,7 @@ def _before_amd(spec: NodeSpec) -> tuple[list[Entry], Slots, Numbers]:
 
 
 def _cards(spec: NodeSpec) -> list[FpgaSpec | NvidiaSpec | AmdSpec | IntelGpuSpec | XilinxFpgaSpec | RdmaSpec]:
-    """What is spread over NUMA nodes."""
+    """The sections whose cards are spread over NUMA nodes."""
     nvidia_gpus = [spec.nvidia] if spec.nvidia else []
     return [*spec.fpga, *nvidia_gpus, *spec.amd, *spec.intel_gpu, *spec.xilinx_fpga, *spec.rdma]
 
@@ -172,12 +160,12 @@ def card_entries(plan: CardPlan, numbers: Numbers) -> list[Entry]:
     made = pci.entries(pci.bridge_above(plan.path, plan.numa_node))
     for part in parts(plan, numbers):
         made += pci.entries(part.function)
-        made += _LAYOUTS[plan.driver].entries(part)
+        made += _ENTRIES[plan.driver](part)
     return made
 
 
 def _plans(groups: list[FpgaSpec], slots: Slots) -> Iterator[CardPlan]:
-    """Cards of all groups, each group spread over its NUMA nodes, each node's cards side by side."""
+    """Yields the cards of all groups by NUMA node; each group is spread over its NUMA nodes."""
     spread = [
         (numa_node_of(index, fpga.cards, fpga.numa_nodes), fpga, index)
         for fpga in groups
@@ -201,6 +189,6 @@ def _plan(fpga: FpgaSpec, index: int, path: str, numa_node: int) -> CardPlan:
     )
 
 
-def _virtual(device: DeviceSpec) -> virtual_device.VirtualDevice:
+def _virtual(device: DeviceSpec) -> machine.VirtualDevice:
     major, _, minor = device.number.partition(":")
-    return virtual_device.VirtualDevice(device.path.removeprefix("/dev/"), (int(major), int(minor)), device.subsystem)
+    return machine.VirtualDevice(device.path.removeprefix("/dev/"), (int(major), int(minor)), device.subsystem)

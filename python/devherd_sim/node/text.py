@@ -1,6 +1,6 @@
 """Host trees as text that can be read and compared: one entry a line.
 
-# a comment; blank lines are free
+# a comment; blank lines are ignored
 sys/class/fpga_region/                                  a directory
 sys/a/vendor = 0x8086                                   a file holding the text and a newline
 sys/a/vendor == 0x8086                                  the same without the newline
@@ -27,11 +27,11 @@ _INDENT = "    "
 _PATH = re.compile(r'("(?:[^"\\]|\\.)*"|\S+)(.*)', re.DOTALL)
 _NUMBER = re.compile(r"(\d+):(\d+)")
 _BINARY = re.compile(r"0x((?:[0-9a-fA-F]{2})+)(?:\*(\d+))?")
-_LONGEST = 64 << 20  # bytes of one file: a slip of the finger must not fill the disk
+_LONGEST = 64 << 20  # bytes of one file: a typing error must not fill the disk
 
 
 def parse(text: str) -> list[Entry]:
-    """The entries of a tree, in order. Raises UsageError that names a malformed line."""
+    """The entries of a tree, in order. Raises UsageError with the number of a malformed line."""
     lines = text.split("\n")
     entries: list[Entry] = []
     number = 0
@@ -52,12 +52,12 @@ _CURE = "write `path/`, `path = text`, `path -> target`, `path char 244:0`, `pat
 
 
 def render(entries: Iterable[Entry]) -> str:
-    """The text from which `parse` makes these entries."""
+    """The text of these entries, the inverse of `parse`."""
     return "".join(f"{_render_entry(entry)}\n" for entry in entries)
 
 
 def _block(lines: list[str], start: int) -> list[str]:
-    """The indented lines from `start` on; blank ones belong to it where an indented one follows."""
+    """The indented lines from `start` on, unindented, with the blank lines between them."""
     end = start
     for number in range(start, len(lines)):
         if lines[number].startswith(_INDENT) and lines[number].strip():
@@ -169,7 +169,7 @@ def _render_file(path: str, content: bytes) -> str:
 
 
 def _survives(line: str) -> bool:
-    """Whether a line reads the same after an editor has trimmed it."""
+    """True if a line is printable and stays the same when an editor trims it."""
     return line.isprintable() and line == line.strip()
 
 

@@ -1,6 +1,6 @@
-"""Host trees on disk: written below a directory, and read back.
+"""Writes host trees to disk and reads them.
 
-A tree written here has a mark by which commands recognise it; they tell the scan core (devherd.simulated_host).
+A written tree has a mark by which commands recognise it (devherd.config.host).
 """
 
 import os
@@ -8,8 +8,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from devherd.config.host import MARK, is_simulated
 from devherd.errors import UsageError
-from devherd.simulated_host import MARK, is_simulated
 from devherd_sim.node.entry import DeviceNode, Directory, Entry, Fifo, File, Symlink
 from devherd_sim.node.text import parse, render
 
@@ -17,10 +17,9 @@ __all__ = ["MARK", "is_simulated", "parse", "put", "read_tree", "remove", "rende
 
 
 def write_tree(tree: str | Iterable[Entry], root: Path) -> None:
-    """Put a tree, as text or as entries, below `root` and mark it; what is there already stays or is replaced.
+    """Write a tree, as text or as entries, below `root` and mark it; other existing entries stay.
 
-    Raises UsageError for a line that is no entry and for an entry that would land outside `root`, OSError when the
-    disk refuses.
+    Raises UsageError for a malformed line and for an entry outside `root`, OSError when writing fails.
     """
     root.mkdir(parents=True, exist_ok=True)
     (root / MARK).touch()
@@ -30,9 +29,9 @@ def write_tree(tree: str | Iterable[Entry], root: Path) -> None:
 
 
 def put(entry: Entry, root: Path, made: set[str] | None = None) -> None:
-    """Make one entry, with its parents. A file that exists keeps its inode, as an attribute of sysfs does.
+    """Write one entry and its parents. An existing file keeps its inode, like an attribute of sysfs.
 
-    `made` are directories of the tree that are known to exist inside `root`: thousands of entries share a few.
+    `made` caches the directories that are known to exist inside `root`.
     """
     made = set() if made is None else made
     parent = entry.path.rpartition("/")[0]
@@ -45,14 +44,14 @@ def put(entry: Entry, root: Path, made: set[str] | None = None) -> None:
             _make(entry, place)
         except FileExistsError:
             if isinstance(entry, Symlink) and place.is_symlink():
-                made.clear()  # some of them may have been reached by the link that is replaced
+                made.clear()  # some may be reached by the replaced link
             _replace(entry, place)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise UsageError(f"{entry.path} of the tree", str(error.strerror), "make each path of one kind only") from error
 
 
 def rewrite(path: Path, content: bytes) -> None:
-    """Give a file new content in its inode; a reader meets the old or the new, never an empty file."""
+    """Replace a file's content in its inode; a reader never sees the file empty in between."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         os.pwrite(descriptor, content, 0)
@@ -62,7 +61,7 @@ def rewrite(path: Path, content: bytes) -> None:
 
 
 def remove(place: Path, root: Path) -> None:
-    """Take something away, with the directories that are empty then, as the kernel leaves none behind."""
+    """Remove a path, and the parent directories that become empty, as the kernel leaves none."""
     if place.is_dir() and not place.is_symlink():
         place.rmdir()
     else:
@@ -74,18 +73,18 @@ def remove(place: Path, root: Path) -> None:
 
 
 def read_tree(root: Path, place: Path | None = None) -> list[Entry]:
-    """The entries of a tree, or of one directory or file of it, sorted by path; of directories only the empty ones."""
+    """The entries of a tree, or of one directory or file of it, sorted by name; of directories only the empty ones."""
     place = place or root
     found = _walk(place, root) if place.is_dir() else iter([_entry(place, str(place.relative_to(root)))])
     return [entry for entry in found if entry.path != MARK]
 
 
 def _place(path: str, root: Path) -> Path:
-    """Where an entry goes; its parent may be reached by links of the tree, but not out of it."""
+    """The path of an entry on disk. Raises UsageError when a link in the tree leads out of `root`."""
     place = root / path
     try:
         inside = place.parent.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError):  # a loop of links: which of the two depends on Python's version
+    except (OSError, RuntimeError):  # a loop of links; which error is raised depends on Python's version
         inside = False
     if not inside:
         raise UsageError(f"{path} of the tree", f"a link on its way leads out of {root}", "make that link relative")
@@ -101,7 +100,7 @@ def _replace(entry: Entry, place: Path) -> None:
 
 
 def _make(entry: Entry, place: Path) -> None:
-    """Raises FileExistsError where there is something already."""
+    """Create an entry. Raises FileExistsError when the path exists."""
     match entry:
         case Directory():
             place.mkdir()
@@ -122,7 +121,7 @@ def _make_node(entry: DeviceNode, place: Path) -> None:
         os.mknod(place, kind | 0o660, os.makedev(entry.major, entry.minor))
     except PermissionError:
         place.touch(exist_ok=False)
-        place.chmod(0o666)  # for no group alone: it is that of whoever makes the tree
+        place.chmod(0o666)  # not for the group only: the group is the tree creator's
 
 
 def _walk(directory: Path, root: Path) -> Iterator[Entry]:
@@ -134,7 +133,7 @@ def _walk(directory: Path, root: Path) -> Iterator[Entry]:
         path = Path(child.path)
         if child.is_dir(follow_symlinks=False):
             yield from _walk(path, root)
-        elif not path.is_socket():  # of whoever serves on the node
+        elif not path.is_socket():  # sockets belong to servers on the node
             yield _entry(path, str(path.relative_to(root)))
 
 

@@ -1,4 +1,4 @@
-"""USB devices: a controller, and sticks that are nothing else, serial ports or cameras.
+"""USB devices: a controller, and plain devices, serial ports and cameras below it.
 
 Documentation/ABI/testing/sysfs-bus-usb, sysfs-class-tty; the tty below an interface as drivers/usb/serial makes it.
 """
@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from devherd_sim.node import pci
-from devherd_sim.node.character_device import character_device, uevent
-from devherd_sim.node.class_device import class_node
-from devherd_sim.node.entry import Entry, File, attributes
-from devherd_sim.node.link import link, named_link
+from devherd_sim.node.entry import Entry, File, attributes, link, named_link
+from devherd_sim.node.machine import character_device, class_node, uevent
 
 UsbFunction = Literal["serial", "video"]
 
@@ -22,7 +20,7 @@ _USB_MAJOR = 189
 
 @dataclass(frozen=True, slots=True)
 class UsbDevice:
-    """A stick: its ids, its serial number where it has one, and what the kernel makes of it."""
+    """A USB device: its ids, its serial number if it has one, and its function."""
 
     vendor: str
     product: str
@@ -31,7 +29,7 @@ class UsbDevice:
 
 
 def entries(devices: Sequence[UsbDevice]) -> list[Entry]:
-    """One controller with these devices in its ports; nothing where there are none."""
+    """One controller with these devices in its ports; empty without devices."""
     if not devices:
         return []
     made = [*_controller(), *_device(UsbDevice("1d6b", "0002"), _ROOT_HUB, 1)]

@@ -1,4 +1,4 @@
-"""How a text of a spec is written: an annotation of its type, which refuses what is written otherwise."""
+"""A type annotation that validates a text in a spec by a regular expression."""
 
 import re
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from devherd.config.problem import WrongValueError, echo
+from devherd.config.errors import WrongValueError, echo
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """`form` says the regular expression in words: `four hexadecimal digits`."""
+    """The form of a text. `form`: the pattern in words, such as `four hexadecimal digits`."""
 
     pattern: str
     form: str
     example: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Pydantic's name for how it is validated."""
+        """Pydantic's hook for validation."""
         return core_schema.no_info_after_validator_function(self._checked, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Pydantic's name for what editors are told."""
+        """Pydantic's hook for the JSON Schema."""
         return handler(schema) | {"pattern": self.pattern, "examples": [self.example]}
 
     def _checked(self, text: str) -> str:

@@ -10,10 +10,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from devherd_sim.node import dri, pci
-from devherd_sim.node.class_device import class_node
 from devherd_sim.node.entry import Entry, attributes
-from devherd_sim.node.fpga_card import Numbers
-from devherd_sim.node.pci_slots import Slots, numa_node_of
+from devherd_sim.node.intel_fpga import Numbers
+from devherd_sim.node.machine import class_node
+from devherd_sim.node.pci import Slots, numa_node_of
 from devherd_sim.node.written import Written
 
 _MANAGEMENT_MAJOR, _DMA_MAJOR = 235, 236
@@ -26,30 +26,30 @@ class XilinxFpgaSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     cards: Annotated[int, Field(ge=1, le=64)] = 1
-    """How many there are."""
+    """Their number."""
     devices: Annotated[int, Field(ge=1, le=4)] = 1
-    """PCI devices a card, with its serial number in common; a U30 has two."""
+    """Number of PCI devices of a card, which share its serial number; a U30 has two."""
     vendor: Annotated[str, Written(r"^0x[0-9a-f]{4}$", "a PCI vendor id in lower case", '"0x10ee"')] = "0x10ee"
-    """On PCI; AWS has its own."""
+    """PCI vendor id; AWS uses its own."""
     vbnv: Annotated[str, Written(r"^\S+$", "a name without blanks", "xilinx_u200_xdma_201830_2")] = (
         "xilinx_u200_xdma_201830_2"
     )
-    """Of the shell: vendor, board, name and version."""
+    """The shell's vendor, board, name and version."""
     timestamp: Annotated[str, Written(r"^\S+$", "a timestamp without blanks", '"1561465320"')] = "1561465320"
-    """Of the shell."""
+    """The shell's timestamp."""
     management: bool = True
-    """Virtual machines have the user function alone."""
+    """Whether the management function is there; virtual machines have only the user function."""
     qdma: bool = False
     """Whether the shell moves data by queues."""
     serial_number: bool = True
-    """AWS F1 has none."""
+    """Whether the cards have a serial number; AWS F1 has none."""
     numa_nodes: Annotated[int, Field(ge=0, le=8)] = 1
-    """Over how many NUMA nodes they are spread; 0 = none is known."""
+    """Number of NUMA nodes that they are spread over; 0 = unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A function, and the number that XRT gives it: domain, bus, device and function in one."""
+    """A function. `instance`: XRT's number of it, computed from domain, bus, device and function."""
 
     pci: pci.Function
 
@@ -78,7 +78,7 @@ def entries(specs: Sequence[XilinxFpgaSpec], slots: Slots, numbers: Numbers) -> 
 
 
 def _device(spec: XilinxFpgaSpec, path: str, numa_node: int, serial_number: str, numbers: Numbers) -> list[Entry]:
-    """The management function comes first, as since release 2018.3."""
+    """The entries of a PCI device; the management function comes first, as in XRT since 2018.3."""
     made = pci.entries(pci.bridge_above(path, numa_node))
     if spec.management:
         management = _function(spec, path, _MANAGEMENT_DEVICE, "xclmgmt", numa_node)

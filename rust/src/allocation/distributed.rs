@@ -1,14 +1,15 @@
-//! Spreads over the cards, and on each over its physical devices: the least allocated first.
+//! Spreads over the cards, and on each card over its physical devices: the least allocated first.
 //!
-//! As NVIDIA's policy does for replicas (nvidia.md 3.9), but a MIG device or a partition counts for its card as well, ties
-//! go to the NUMA nodes in use, and then to natural order.
+//! Like NVIDIA's policy for replicas (nvidia.md 3.9), except that a MIG device or a partition counts for its card as
+//! well, and that ties go to the NUMA nodes in use, and then to natural order.
 
 use std::collections::BTreeMap;
 
 use super::topology::Topology;
-use super::{Question, numa};
+use super::{Question, packed};
 
-/// What devices are spread over: the number of the part a device belongs to, and how many devices a part has.
+/// A kind of part that devices are spread over: the number of the part that a device belongs to, and the size of a
+/// part.
 type Level = (fn(&Topology, usize) -> usize, fn(&Topology, usize) -> usize);
 const LEVELS: [Level; 2] = [
     (|topology, device| topology.place(device).card, Topology::card_size),
@@ -43,7 +44,7 @@ fn spread(topology: &Topology, free: Vec<usize>, used: &[usize], wanted: usize, 
     picked.flat_map(|part| spread(topology, part.free, used, part.picked, finer)).collect()
 }
 
-/// Picks one device of each part that has the least allocated, again and again, as long as any are missing.
+/// Picks one device of each part with the least allocated, again and again, until enough are picked.
 fn pick(topology: &Topology, parts: &mut [Part], used: &[usize], wanted: usize) {
     let mut waiting: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for (number, part) in parts.iter().enumerate() {
@@ -62,12 +63,12 @@ fn pick(topology: &Topology, parts: &mut [Part], used: &[usize], wanted: usize) 
     }
 }
 
-/// Those of equal parts that leave the container on the fewest NUMA nodes.
+/// Of equal parts, those that leave the container on the fewest NUMA nodes.
 fn by_node(topology: &Topology, parts: &[Part], equals: &[usize], used: &[usize], wanted: usize) -> Vec<usize> {
     let first: BTreeMap<usize, usize> = equals.iter().map(|&number| (parts[number].free[0], number)).collect();
     let begun = parts.iter().filter(|part| part.picked > 0).map(|part| part.free[0]);
     let used: Vec<usize> = used.iter().copied().chain(begun).collect();
     let candidates: Vec<usize> = first.keys().copied().collect();
-    let numa::Narrowed { whole, last } = numa::narrow(topology, &candidates, &used, wanted);
+    let packed::Narrowed { whole, last } = packed::narrow(topology, &candidates, &used, wanted);
     whole.iter().chain(&last).take(wanted).map(|device| first[device]).collect()
 }

@@ -1,25 +1,28 @@
-//! The best set there is, by branch and bound over how many devices to take of each card.
+//! The best set, found by branch and bound over the number of devices to take of each card.
 //!
-//! Three things keep the tree small. Cards that do not differ are taken in order only. At most one card is taken
-//! in part, but where devices of a card are farther from each other than from those of another card. And a branch ends
-//! when no completion of it can be better, as far as [`Bound`] knows.
+//! Three things keep the tree small. Cards that do not differ are taken in order only. At most one card is taken in
+//! part, except where devices of a card are farther from each other than from those of another card. And a branch ends
+//! when no completion of it can be better, by the lower bound of [`Bound`].
 
-use super::bound::Bound;
-use super::sets::{Score, Sets};
+use std::collections::HashMap;
+use std::ops::Range;
 
-/// More cards are not searched.
+use super::aligned::{Score, Sets};
+
+/// On more cards than this there is no exact search.
 pub(super) const MOST_CARDS: usize = 32;
 
-/// Branches and prices looked at before the best set found so far has to do: about a millisecond.
+/// Limit of branches and prices looked at, then the best set found so far is used: about a millisecond.
 ///
-/// The hardest distances of 16 GPUs that could be found take 15 000, of 63 partitions that are closest to their own card
-/// 1000. It is reached where devices of a card are farther from each other than from those of most other cards, and by
+/// The hardest distances found take 15 000 for 16 GPUs, and 1000 for 63 partitions that are closest to their own card.
+/// The limit is reached if devices of a card are farther from each other than from those of most other cards, and by
 /// arbitrary distances of more than 16 cards.
 const MOST_LOOKS: usize = 60_000;
 
 type PerCard = [u64; MOST_CARDS];
 
-/// Counts a card that score at most `known`; of equal ones those that take the most of the first cards.
+/// Numbers of devices to take of each card, with a score of at most `known`; of equal ones those that take the most of
+/// the first cards.
 pub(super) fn choose(sets: &Sets, known: (Vec<usize>, Score)) -> Vec<usize> {
     let mut search = Search::new(sets, known);
     search.run();
@@ -28,21 +31,21 @@ pub(super) fn choose(sets: &Sets, known: (Vec<usize>, Score)) -> Vec<usize> {
 
 struct Search<'a> {
     sets: &'a Sets,
-    /// The card before each that does not differ from it.
+    /// For each card the one before it that does not differ from it.
     twins: Vec<Option<usize>>,
-    /// With which cards each may be taken in part together, as bits.
+    /// For each card, as bits, the cards that may be taken in part together with it.
     repelled: Vec<u32>,
-    /// Devices of each card and those after it.
+    /// Number of devices of each card and those after it.
     left: Vec<usize>,
-    /// The least loss of each card and those after it.
+    /// Smallest loss of each card and those after it.
     least_loss: Vec<u64>,
     bound: Bound<'a>,
     counts: Vec<usize>,
     best: Vec<usize>,
     best_score: Score,
-    /// Whether `best` is of this search: then an equal one is no better.
+    /// Whether `best` comes from this search: then an equal set is no better.
     found: bool,
-    /// Branches that were thought of; the bound counts its own looks.
+    /// Branches looked at; the bound counts its own.
     looks: usize,
 }
 
@@ -52,7 +55,7 @@ struct Branch {
     card: usize,
     missing: usize,
     score: Score,
-    /// From one device of each card to all that is taken or required.
+    /// Distance from one device of each card to everything taken or required.
     to_taken: PerCard,
     /// The cards taken in part, as bits.
     in_part: u32,
@@ -116,7 +119,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The branch below, unless it takes cards in part that a best set need not.
+    /// The branch with `count` devices of the next card; `None` if it takes cards in part that a best set need not.
     fn taking(&self, branch: &Branch, count: usize) -> Option<Branch> {
         let card = branch.card;
         let mut next = Branch { card: card + 1, missing: branch.missing - count, ..*branch };
@@ -164,21 +167,121 @@ fn are_twins(sets: &Sets, one: usize, other: usize) -> bool {
             .all(|card| card == one || card == other || distances[one][card] == distances[other][card])
 }
 
+/// A lower bound for the cost that the missing devices add to a set.
+///
+/// If every pair is counted twice, a device costs its distances to all others. To devices that are not chosen yet it costs
+/// at least those to the closest ones, as many as are missing besides it. That is its price, and the sum of the lowest prices
+/// is a lower bound.
+struct Bound<'a> {
+    sets: &'a Sets,
+    /// By first remaining card and number of missing devices.
+    tranches: HashMap<(usize, usize), Vec<Tranche>>,
+    prices: Vec<(u64, usize)>,
+    /// Amount of work done.
+    looks: usize,
+}
+
+/// Some devices of a card, and the lowest cost of each, not counting what is taken already.
+struct Tranche {
+    card: usize,
+    each: u64,
+    count: usize,
+}
+
+impl<'a> Bound<'a> {
+    fn new(sets: &'a Sets) -> Self {
+        Self { sets, tranches: HashMap::new(), prices: Vec::new(), looks: 0 }
+    }
+
+    /// The lowest cost of `missing` devices from the cards from `first` on. `to_taken` is, for each card, the distance
+    /// of one of its devices to everything taken.
+    fn least_cost(&mut self, first: usize, missing: usize, to_taken: &[u64]) -> u64 {
+        let (sets, looks) = (self.sets, &mut self.looks);
+        let tranches = self.tranches.entry((first, missing)).or_insert_with(|| {
+            let cards = first..sets.cards.len();
+            *looks += cards.len() * cards.len();
+            cards.clone().flat_map(|card| tranches(sets, card, &cards, missing, looks)).collect()
+        });
+        *looks += tranches.len();
+        self.prices.clear();
+        self.prices.extend(tranches.iter().map(|each| (2 * to_taken[each.card] + each.each, each.count)));
+        self.prices.sort_unstable();
+        cheapest(&self.prices, missing).div_ceil(2)
+    }
+}
+
+/// The devices of a card with their prices, the lowest first.
+///
+/// The price is the distances among themselves and to the closest devices of other cards. So that the lowest prices of
+/// all cards form a lower bound, prices that fall with the number of devices are averaged until they do not.
+fn tranches(sets: &Sets, card: usize, cards: &Range<usize>, missing: usize, looks: &mut usize) -> Vec<Tranche> {
+    let distances = &sets.distances[card];
+    let others = cards.clone().filter(|&other| other != card);
+    let mut others: Vec<(u64, usize)> = others.map(|other| (distances[other], sets.cards[other].free)).collect();
+    others.sort_unstable();
+    let cost = |count: usize| {
+        let (number, own_pairs) = (count as u64, count * count.saturating_sub(1));
+        own_pairs as u64 * distances[card] + number * cheapest(&others, missing - count)
+    };
+    let most = sets.cards[card].free.min(missing);
+    let steps = if sets.cards[card].close_knit {
+        vec![(cost(most) / most as u64, most)] // the more, the lower the price
+    } else {
+        *looks += most * others.len();
+        rising(&(0..=most).map(cost).collect::<Vec<u64>>())
+    };
+    steps.into_iter().map(|(each, count)| Tranche { card, each, count }).collect()
+}
+
+/// The steps of the largest function below this one whose steps never fall, with the length of each; both functions
+/// begin at 0.
+fn rising(costs: &[u64]) -> Vec<(u64, usize)> {
+    let step = |from: usize, to: usize| (i128::from(costs[to]) - i128::from(costs[from]), (to - from) as i128);
+    let mut corners = vec![0];
+    for place in 1..costs.len() {
+        while let [.., before, last] = corners[..] {
+            let ((rise, run), (next_rise, next_run)) = (step(before, last), step(last, place));
+            if rise * next_run < next_rise * run {
+                break;
+            }
+            corners.pop();
+        }
+        corners.push(place);
+    }
+    let pairs = corners.windows(2).map(|ends| (ends[0], ends[1]));
+    pairs.map(|(from, to)| ((costs[to] - costs[from]) / (to - from) as u64, to - from)).collect()
+}
+
+/// The sum of the lowest prices, given in ascending order with the number of devices at each.
+fn cheapest(prices: &[(u64, usize)], wanted: usize) -> u64 {
+    let mut missing = wanted;
+    let mut sum = 0;
+    for &(price, count) in prices {
+        let taken = count.min(missing);
+        sum += price * taken as u64;
+        missing -= taken;
+        if missing == 0 {
+            break;
+        }
+    }
+    sum
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::exchange;
     use super::*;
+    use crate::allocation::aligned;
 
-    /// What was looked at for the best set of so many devices.
+    /// Amount of work to find the best set of this many devices.
     fn looks(distance: impl Fn(usize, usize) -> u64, free: &[usize], wanted: usize) -> usize {
         let cards = 0..free.len();
         let square: Vec<Vec<u64>> =
             cards.clone().map(|one| cards.clone().map(|other| distance(one, other)).collect()).collect();
         let sets = Sets::of(&square, free, &vec![0; free.len()], wanted);
-        let mut search = Search::new(&sets, exchange::choose(&sets));
+        let mut search = Search::new(&sets, aligned::good_set(&sets));
         search.run();
         search.looks + search.bound.looks
     }
@@ -186,7 +289,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// With only two distances many sets are nearly as good as the best: the hardest kind that was found.
+        /// With only two distances many sets are nearly as good as the best: the hardest case found.
         #[test]
         fn sixteen_gpus_are_searched_to_the_end(square in vec(vec(0u64..2, 16), 16), wanted in 1usize..16) {
             let looks = looks(|one, other| square[one.min(other)][one.max(other)], &[1; 16], wanted);
@@ -209,6 +312,19 @@ mod tests {
         for own in [0, 50, 1000] {
             let distance = |one: usize, other: usize| if one == other { own } else { 40 + (one * other % 17) as u64 };
             assert!(looks(distance, &[100; 16], 801) < 2 * MOST_LOOKS);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn steps_rise_and_stay_below(steps in vec(0u64..50, 1..12)) {
+            let costs: Vec<u64> = [0].into_iter().chain(steps).collect();
+            let rising = rising(&costs);
+            prop_assert!(rising.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+            prop_assert_eq!(rising.iter().map(|(_, count)| count).sum::<usize>(), costs.len() - 1);
+            for (count, cost) in costs.iter().enumerate() {
+                prop_assert!(cheapest(&rising, count) <= *cost);
+            }
         }
     }
 }

@@ -2,27 +2,20 @@
 //!
 //! ```text
 //! topology        the devices of a resource, made once per snapshot
-//! mod             the question, what every answer has in common
-//!   ├─ aligned        closest to each other: how many of each card, as a sum of distances
-//!   │    ├─ sets           what that sum is, and when one choice is better than another
-//!   │    ├─ exact          the best there is, on up to 32 cards
-//!   │    │    └─ bound         what cannot be better
-//!   │    └─ exchange       a good one at once, for any number
+//! mod             the question, and what all answers have in common
+//!   ├─ aligned        closest to each other: how many of each card, by the sum of distances; a good set quickly
+//!   │    └─ exact          the best set, on up to 32 cards
 //!   ├─ packed         on the fewest NUMA nodes, cards, physical devices
 //!   └─ distributed    over as many cards and physical devices as there are
-//! numa            the fewest NUMA nodes
 //! ```
 //!
-//! The kubelet takes the answer as a hint, but fills up at random when it is short: so it always has the exact size.
+//! The kubelet takes the answer as a hint and fills it up at random if it is short, so an answer always has the exact
+//! size.
 
 mod aligned;
-mod bound;
 mod distributed;
 mod exact;
-mod exchange;
-mod numa;
 mod packed;
-mod sets;
 mod topology;
 
 use std::collections::BTreeSet;
@@ -30,7 +23,7 @@ use std::collections::BTreeSet;
 use crate::order::natural;
 pub use topology::{Device, MOST_CARDS, MOST_DISTANT, Topology};
 
-/// What is good in a set of devices.
+/// What is preferred in a set of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Devices that are close to each other.
@@ -42,7 +35,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind that the config file calls like this.
+    /// The kind with this word in the configuration.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         match word {
@@ -53,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// Its word in the config file.
+    /// Its word in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,18 +57,18 @@ impl Kind {
     }
 }
 
-/// What there is to choose from, by number of device, in natural order.
+/// The devices to choose from, by their numbers, in natural order.
 #[derive(Debug)]
 struct Question<'a> {
     topology: &'a Topology,
     free: Vec<usize>,
-    /// Required ones, which the container gets anyway.
+    /// Required devices, which the container gets anyway.
     kept: Vec<usize>,
-    /// How many of the free ones; fewer than there are.
+    /// How many free devices to choose; fewer than there are.
     wanted: usize,
 }
 
-/// Answers for the devices of one resource.
+/// Answers questions about the devices of one resource.
 #[derive(Debug)]
 pub struct Preference {
     kind: Kind,
@@ -83,7 +76,7 @@ pub struct Preference {
 }
 
 impl Preference {
-    /// For these devices, in any order.
+    /// For these devices, given in any order.
     #[must_use]
     pub fn new(kind: Kind, devices: Vec<Device>) -> Self {
         let topology = match kind {
@@ -93,11 +86,11 @@ impl Preference {
         Self { kind, topology }
     }
 
-    /// `size` of the available ids: first the required ones, then the best, each in natural order; all when there are
-    /// fewer.
+    /// `size` of the available ids: the required ones first, then the best, each group in natural order; all ids if
+    /// there are fewer.
     ///
-    /// Ids that are unknown or unhealthy (the kubelet's list may be an older one) are taken only when nothing else is
-    /// left. The order in which the ids are given makes no difference.
+    /// Ids that are unknown or unhealthy (the kubelet's list may be older) are taken only if nothing else is left. The
+    /// order in which the ids are given makes no difference.
     #[must_use]
     pub fn choose<'a>(&'a self, available: &[&'a str], required: &[&'a str], size: usize) -> Vec<&'a str> {
         if size == 0 {

@@ -1,33 +1,33 @@
-//! Which devices a resource has, what they are part of, and how far apart their cards are: made once per snapshot.
+//! The devices of a resource, what they are part of, and how far apart their cards are: made once per snapshot.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::order::natural;
 
-/// More cards than this have no distances: their square would be large, and no host has them.
+/// With more cards there are no distances: their number grows with the square, and no host has so many.
 pub const MOST_CARDS: usize = 256;
 
-/// Larger distances count as this one, so that no sum of them overflows.
+/// Larger distances are cut to this, so that no sum of them overflows.
 pub const MOST_DISTANT: u32 = 1 << 24;
 
-/// A device of a resource, as the spool has it.
+/// A device of a resource, as in the spool.
 #[derive(Debug, Clone, Default)]
 pub struct Device {
-    /// What the kubelet knows it by.
+    /// The id that the kubelet sees.
     pub id: String,
-    /// The scanned device behind it, which its replicas share; its id when empty.
+    /// The scanned device, which its replicas share; `id` if empty.
     pub physical_id: String,
-    /// The card it is a part of; the physical device when empty.
+    /// The card it is a part of; the physical device if empty.
     pub card: String,
-    /// Empty when unknown.
+    /// Empty if unknown.
     pub numa_nodes: Vec<i64>,
-    /// Whether Allocate would give it.
+    /// Whether Allocate would give it to a container.
     pub healthy: bool,
-    /// How far other cards are, by card: lower is closer, and a card that is not named is farthest.
+    /// Distance of other cards, by card: lower is closer, and a card that is not listed is farthest.
     pub distances: BTreeMap<String, u32>,
 }
 
-/// Where a device is: numbers of its card, its physical device and its set of NUMA nodes.
+/// Numbers of a device's card, physical device and set of NUMA nodes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) card: usize,
@@ -35,7 +35,7 @@ pub(super) struct Place {
     pub(super) nodes: usize,
 }
 
-/// The devices of a resource. Devices, cards and physical devices are numbered in natural order of (their first) id.
+/// The devices of a resource. Devices, cards and physical devices are numbered in natural order of their (first) id.
 #[derive(Debug)]
 pub struct Topology {
     ids: Vec<String>,
@@ -49,7 +49,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Without distances between cards, which only the aligned preference asks for.
+    /// Without distances between cards; only the aligned preference needs them.
     #[must_use]
     pub fn new(devices: Vec<Device>) -> Self {
         Self::made(devices, |_, _, _| None)
@@ -67,7 +67,7 @@ impl Topology {
     ) -> Self {
         devices.sort_by(|left, right| natural(&left.id, &right.id));
         devices.dedup_by(|left, right| left.id == right.id);
-        // A device without nodes would count as close to everything: nodes are used for all devices or for none.
+        // A device without nodes would count as close to everything, so nodes are used for all devices or for none.
         let with_nodes = devices.iter().all(|device| !device.numa_nodes.is_empty());
         let numa_nodes = |device: &Device| device.numa_nodes.iter().copied().filter(|_| with_nodes).collect();
         let (mut cards, mut physical, mut nodes) = (Numbers::default(), Numbers::default(), Numbers::default());
@@ -95,7 +95,7 @@ impl Topology {
         &self.ids[device]
     }
 
-    /// The number of a device that is known.
+    /// The number of a device; `None` if the id is unknown.
     pub(super) fn known(&self, id: &str) -> Option<usize> {
         self.numbers.get(id).copied()
     }
@@ -108,22 +108,22 @@ impl Topology {
         self.places[device]
     }
 
-    /// The NUMA nodes of a device; empty when unknown.
+    /// The NUMA nodes of a device; empty if unknown.
     pub(super) fn nodes(&self, device: usize) -> &BTreeSet<i64> {
         &self.node_sets[self.places[device].nodes]
     }
 
-    /// How many devices of the resource a card has, free or not.
+    /// Number of devices that a card has, free or not.
     pub(super) fn card_size(&self, card: usize) -> usize {
         self.card_sizes[card]
     }
 
-    /// How many replicas a physical device has, free or not.
+    /// Number of replicas that a physical device has, free or not.
     pub(super) fn physical_size(&self, physical: usize) -> usize {
         self.physical_sizes[physical]
     }
 
-    /// The distance of two devices by their cards, on the diagonal that of two devices of one card.
+    /// Distances between devices by their cards; on the diagonal between two devices of one card.
     pub(super) fn distances(&self) -> Option<&[Vec<u64>]> {
         self.distances.as_deref()
     }
@@ -169,7 +169,7 @@ fn sizes(count: usize, numbers: impl Iterator<Item = usize>) -> Vec<usize> {
     sizes
 }
 
-/// What is known of a card from all of its devices.
+/// What all devices of a card say about it.
 #[derive(Default, Clone)]
 struct Card<'a> {
     name: &'a str,
@@ -195,8 +195,8 @@ fn distances(devices: &[Device], places: &[Place], count: usize) -> Vec<Vec<u64>
     cards.iter().map(|left| cards.iter().map(|right| distance(left, right, unnamed)).collect()).collect()
 }
 
-/// What one of them names, the larger where they disagree; what neither names is farther than all that is named anywhere,
-/// and then a matter of NUMA nodes.
+/// The distance that one of the cards lists for the other, the larger if they disagree. Cards that do not list each
+/// other are farther apart than any listed pair; then NUMA nodes decide.
 fn distance(left: &Card, right: &Card, unnamed: u64) -> u64 {
     let named = left.named.get(right.name).max(right.named.get(left.name));
     match named {

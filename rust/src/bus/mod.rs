@@ -1,4 +1,4 @@
-//! What a bus reports about its devices.
+//! What the buses report about their devices: PCI, USB, and the NUMA nodes behind them.
 
 pub mod numa;
 pub mod pci;

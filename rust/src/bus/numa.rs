@@ -9,49 +9,49 @@ use crate::host::directory::{self, normal};
 
 /// A NUMA node and the file it was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Near {
+pub struct NumaNode {
     /// The node's number.
     pub node: u32,
     /// A `numa_node` of /sys/devices.
     pub source: PathBuf,
 }
 
-/// What is known of directories of /sys/devices: many devices have a way up in common.
+/// NUMA nodes of directories below /sys/devices, kept because many devices share parent directories.
 #[derive(Debug, Default)]
-pub struct Nears(HashMap<PathBuf, Option<Near>>);
+pub struct NumaNodes(HashMap<PathBuf, Option<NumaNode>>);
 
-impl Nears {
-    /// Of the device with this link: an entry of /sys/dev/char, /sys/dev/block or a /sys/bus/*/devices.
+impl NumaNodes {
+    /// The NUMA node of the device behind a link: an entry of /sys/dev/char, /sys/dev/block or a /sys/bus/*/devices.
     ///
-    /// The device itself rarely says; the first directory on the way up that has a `numa_node` does (the PCI function of a
-    /// USB controller for its sticks). `None` if there is none, or it is -1.
+    /// The device itself rarely has one; the first directory above it with a `numa_node` counts (for USB sticks the PCI
+    /// function of their controller). `None` if there is none, or it is -1.
     ///
     /// # Errors
-    /// When that file cannot be read or is not a number.
-    pub fn of(&mut self, host: &Host, directory: &Path, link: &str) -> Result<Option<Near>, AttributeError> {
+    /// If that file cannot be read or is not a number.
+    pub fn of(&mut self, host: &Host, directory: &Path, link: &str) -> Result<Option<NumaNode>, AttributeError> {
         let Ok(target) = directory::link(&directory.join(link)) else { return Ok(None) };
         self.above(&host.sys("devices"), &normal(&directory.join(target)))
     }
 
-    fn above(&mut self, devices: &Path, place: &Path) -> Result<Option<Near>, AttributeError> {
+    fn above(&mut self, devices: &Path, place: &Path) -> Result<Option<NumaNode>, AttributeError> {
         if let Some(known) = self.0.get(place) {
             return Ok(known.clone());
         }
-        let near = match place.parent().filter(|_| place != devices && place.starts_with(devices)) {
+        let numa_node = match place.parent().filter(|_| place != devices && place.starts_with(devices)) {
             None => None,
             Some(parent) => match Attribute::read(place.join("numa_node")) {
-                Ok(attribute) => near(&attribute)?,
+                Ok(attribute) => numa_node(&attribute)?,
                 Err(error) if error.is_absent() => self.above(devices, parent)?,
                 Err(error) => return Err(error),
             },
         };
-        self.0.insert(place.to_path_buf(), near.clone());
-        Ok(near)
+        self.0.insert(place.to_path_buf(), numa_node.clone());
+        Ok(numa_node)
     }
 }
 
-fn near(attribute: &Attribute) -> Result<Option<Near>, AttributeError> {
-    Ok(attribute.numa_node()?.map(|node| Near { node, source: attribute.path().to_path_buf() }))
+fn numa_node(attribute: &Attribute) -> Result<Option<NumaNode>, AttributeError> {
+    Ok(attribute.numa_node()?.map(|node| NumaNode { node, source: attribute.path().to_path_buf() }))
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
 
     const CONTROLLER: &str = "sys/devices/pci0000:00/0000:00:14.0";
 
-    /// A serial adapter on a USB controller that says this.
+    /// A serial adapter on a USB controller with this NUMA node.
     fn host(numa_node: Option<&str>) -> (tempfile::TempDir, Host) {
         let root = tempfile::tempdir().unwrap();
         create_dir_all(root.path().join(CONTROLLER).join("usb1/1-2/1-2:1.0/ttyUSB0")).unwrap();
@@ -79,14 +79,14 @@ mod tests {
     }
 
     fn node(host: &Host) -> Result<Option<u32>, AttributeError> {
-        Ok(Nears::default().of(host, &host.sys("dev/char"), "188:0")?.map(|near| near.node))
+        Ok(NumaNodes::default().of(host, &host.sys("dev/char"), "188:0")?.map(|numa_node| numa_node.node))
     }
 
     #[test]
     fn the_nearest_directory_upwards_tells() {
         let (root, host) = host(Some("1\n"));
-        let near = Nears::default().of(&host, &host.sys("dev/char"), "188:0").unwrap();
-        assert_eq!(near, Some(Near { node: 1, source: root.path().join(CONTROLLER).join("numa_node") }));
+        let numa_node = NumaNodes::default().of(&host, &host.sys("dev/char"), "188:0").unwrap();
+        assert_eq!(numa_node, Some(NumaNode { node: 1, source: root.path().join(CONTROLLER).join("numa_node") }));
     }
 
     #[test]
@@ -94,10 +94,10 @@ mod tests {
         let (root, host) = host(Some("1\n"));
         let target = format!("../../../{CONTROLLER}/usb1/1-3/1-3:1.0/ttyUSB1");
         symlink(target, root.path().join("sys/dev/char/188:1")).unwrap();
-        let mut nears = Nears::default();
-        let first = nears.of(&host, &host.sys("dev/char"), "188:0").unwrap();
+        let mut numa_nodes = NumaNodes::default();
+        let first = numa_nodes.of(&host, &host.sys("dev/char"), "188:0").unwrap();
         std::fs::remove_file(root.path().join(CONTROLLER).join("numa_node")).unwrap();
-        assert_eq!(nears.of(&host, &host.sys("dev/char"), "188:1"), Ok(first));
+        assert_eq!(numa_nodes.of(&host, &host.sys("dev/char"), "188:1"), Ok(first));
     }
 
     #[test]
@@ -105,8 +105,8 @@ mod tests {
         assert_eq!(node(&host(Some("-1\n")).1), Ok(None));
         assert_eq!(node(&host(None).1), Ok(None));
         let (_root, host) = host(Some("1\n"));
-        assert_eq!(Nears::default().of(&host, &host.sys("dev/char"), "1:3"), Ok(None));
-        assert_eq!(Nears::default().of(&host, &host.sys("dev/block"), "188:0"), Ok(None));
+        assert_eq!(NumaNodes::default().of(&host, &host.sys("dev/char"), "1:3"), Ok(None));
+        assert_eq!(NumaNodes::default().of(&host, &host.sys("dev/block"), "188:0"), Ok(None));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! PCI functions: which one a path belongs to, and its facts.
+//! PCI functions: the function that a path belongs to, and its facts.
 //!
-//! <https://docs.kernel.org/PCI/sysfs-pci.html>. The `uevent` file has most facts in one read; the attributes of their
-//! own are read only where it does not.
+//! <https://docs.kernel.org/PCI/sysfs-pci.html>. One read of the `uevent` file gives most facts; the single attributes
+//! are read only for facts that it lacks.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::host::attribute::{self, Attribute, AttributeError};
 use crate::host::directory::{self, Directory};
 
-/// The directory of the PCI function that a path of sysfs lies in: the last part that is an address.
+/// The directory of the PCI function that contains a sysfs path: up to the last part that is an address.
 #[must_use]
 pub fn function_of(path: &Path) -> Option<&Path> {
     path.ancestors().find(|ancestor| address_of(ancestor).is_some())
@@ -34,7 +34,7 @@ pub const FACTS: [&str; 8] = [
     "subsystem_device_id",
 ];
 
-/// Whether a name is an address: `0000:3b:00.0`, with a domain of four digits or, behind VMD, more.
+/// Whether a name is an address: `0000:3b:00.0`; domains behind VMD have more than four digits.
 #[must_use]
 pub fn is_address(name: &str) -> bool {
     let hexadecimal = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -50,7 +50,7 @@ pub fn is_address(name: &str) -> bool {
         && [domain, bus, device, function].into_iter().all(hexadecimal)
 }
 
-/// The physical function behind a virtual one; `None` for a function that is no virtual one.
+/// The physical function of a virtual one; `None` if the function is not virtual.
 #[must_use]
 pub fn physical_function(host: &Host, function: &Path) -> Option<PathBuf> {
     let target = directory::link(&function.join("physfn")).ok()?;
@@ -58,18 +58,22 @@ pub fn physical_function(host: &Host, function: &Path) -> Option<PathBuf> {
     address_of(&physical).is_some().then_some(physical)
 }
 
-/// Whether a function has virtual ones now; one that cannot have any has none.
+/// The attribute, and the fact of devices, with the number of a function's virtual functions.
+pub const VIRTUAL_FUNCTIONS: &str = "sriov_numvfs";
+
+/// The number of virtual functions that a function has now; 0 if it cannot have any.
 ///
 /// # Errors
-/// When their number cannot be read.
-pub fn has_virtual_functions(function: &Path) -> Result<bool, AttributeError> {
-    match Attribute::read(function.join("sriov_numvfs")).and_then(|count| count.decimal()) {
-        Err(error) if error.is_absent() => Ok(false),
-        count => count.map(|count| count > 0),
+/// If their number cannot be read.
+pub fn virtual_functions(function: &Path) -> Result<u32, AttributeError> {
+    match Attribute::read(function.join(VIRTUAL_FUNCTIONS)).and_then(|count| count.decimal()) {
+        Err(error) if error.is_absent() => Ok(0),
+        count => count.map(|count| u32::try_from(count).unwrap_or_default()),
     }
 }
 
-/// Every PCI function of the host, found by walking down the bridges: for trees whose class directories hold no links.
+/// Every PCI function of the host, found by walking down the bridges: for trees whose class directories contain no
+/// links.
 #[must_use]
 pub fn functions(host: &Host) -> Vec<PathBuf> {
     let mut functions = Vec::new();
@@ -85,7 +89,7 @@ pub fn functions(host: &Host) -> Vec<PathBuf> {
 
 fn directories_below(directory: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
-    // A link would lead out of the tree, or round in it.
+    // A link would lead out of the tree, or in a circle.
     let is_link = |path: &PathBuf| directory::link(path).is_ok();
     names
         .into_iter()
@@ -98,7 +102,7 @@ fn directories_below(directory: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Pat
 /// A fact and the file it was read from.
 type Fact<T> = Option<(T, PathBuf)>;
 
-/// The facts of one PCI function; a fact that no file has is `None`.
+/// The facts of one PCI function; `None` for facts that no file has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Function {
     /// `/sys/devices/…/<address>`, with the host root.
@@ -111,12 +115,12 @@ pub struct Function {
     pub id: Fact<(u16, u16)>,
     /// `subsystem_vendor` and `subsystem_device`.
     pub subsystem_id: Fact<(u16, u16)>,
-    /// `numa_node`; `None` also where the kernel knows none.
+    /// `numa_node`; `None` also if the kernel reports -1.
     pub numa_node: Fact<u32>,
 }
 
 impl Function {
-    /// Reads what there is.
+    /// Reads all facts that there are.
     #[must_use]
     pub fn read(path: &Path) -> Self {
         let uevent = Uevent::read(path);
@@ -138,7 +142,7 @@ impl Function {
         address_of(&self.path).unwrap_or_default()
     }
 
-    /// Notes that a device is this function or a part of it, without further attributes.
+    /// Adds this function to a device, without attributes.
     pub fn attach(&self, host: &Host, device: &mut Device) {
         if address_of(&self.path).is_some() {
             let driver = self.driver.as_ref().map(|(driver, _)| driver.clone());
@@ -146,7 +150,7 @@ impl Function {
         }
     }
 
-    /// Notes the facts on a device of this function.
+    /// Adds this function and its facts to a device.
     pub fn describe(&self, host: &Host, device: &mut Device) {
         self.attach(host, device);
         if let Some(address) = address_of(&self.path) {
@@ -173,7 +177,7 @@ impl Function {
     }
 }
 
-/// The `uevent` file: lines of `KEY=value`. Empty where it cannot be read.
+/// The `uevent` file: lines of `KEY=value`. Empty if it cannot be read.
 struct Uevent {
     path: PathBuf,
     content: String,
@@ -209,12 +213,12 @@ fn driver_link(function: &Path) -> Fact<String> {
     Some((target.file_name()?.to_str()?.to_owned(), path))
 }
 
-/// `120000` of a uevent, `0x120000` of `class`.
+/// `120000` in a uevent, `0x120000` in `class`.
 fn class(text: &str) -> Option<u32> {
     attribute::hexadecimal(text)?.try_into().ok()
 }
 
-/// `8086` of a uevent, `0x8086` of `vendor`.
+/// `8086` in a uevent, `0x8086` in `vendor`.
 fn id(text: &str) -> Option<u16> {
     attribute::hexadecimal(text)?.try_into().ok()
 }

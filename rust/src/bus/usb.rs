@@ -4,35 +4,35 @@ use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError};
 use crate::host::directory::Directory;
 
-/// A device on the bus, and not one of its interfaces.
+/// A device on the bus; interfaces are not devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsbDevice {
-    /// Bus and ports on the way: `1-2.4`, the name of its directory.
+    /// Topology path, for example `1-2.4`; the name of its directory.
     pub name: String,
     /// `idVendor`, four hexadecimal digits.
     pub vendor: String,
     /// `idProduct`, four hexadecimal digits.
     pub product: String,
-    /// `serial`, of devices that have one.
+    /// `serial`; not all devices have one.
     pub serial: Option<String>,
     /// `busnum`
     pub bus: u32,
-    /// `devnum`, another one each time it is plugged in.
+    /// `devnum`, a new one each time it is plugged in.
     pub number: u32,
 }
 
 impl UsbDevice {
-    /// Its device node, as the host names it.
+    /// Its device node, without the host root.
     #[must_use]
     pub fn node(&self) -> String {
         format!("/dev/bus/usb/{:03}/{:03}", self.bus, self.number)
     }
 }
 
-/// What is on the buses.
+/// The devices of all buses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bus {
-    /// By bus and device number.
+    /// Sorted by bus and device number.
     pub devices: Vec<UsbDevice>,
     /// What could not be read. It affects only the device it belongs to.
     pub errors: Vec<AttributeError>,
@@ -41,7 +41,7 @@ pub struct Bus {
 /// Reads all USB devices; a host without USB has none.
 ///
 /// # Errors
-/// When the directory of all devices cannot be listed.
+/// If the directory of all devices cannot be listed.
 pub fn read(host: &Host) -> Result<Bus, AttributeError> {
     let mut bus = Bus::default();
     let directory = match Directory::open(host.sys("bus/usb/devices")) {
@@ -62,7 +62,7 @@ impl Bus {
                 Ok(device) => self.devices.push(device),
                 Err(error) => self.errors.push(error),
             },
-            // An interface has no ids of its own, and a device may leave at any time.
+            // An interface has no ids, and a device may leave at any time.
             Err(error) if error.is_absent() => {}
             Err(error) => self.errors.push(error),
         }

@@ -1,4 +1,4 @@
-//! Directories watched for entries that come and go: <https://man7.org/linux/man-pages/man7/inotify.7.html>.
+//! Watches on directories whose entries come and go: <https://man7.org/linux/man-pages/man7/inotify.7.html>.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,20 +10,20 @@ use rustix::fs::FileType;
 use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-/// As many changes as the kernel queues by default (`fs.inotify.max_queued_events`): a busy writer must not
-/// keep [`DirectoryWatch::drain`] from returning. What is left keeps the descriptor readable.
+/// As many changes as the kernel queues by default (`fs.inotify.max_queued_events`): a busy writer must not keep
+/// [`DirectoryWatch::drain`] from returning. The descriptor stays readable while changes are left.
 const MOST_CHANGES: usize = 16_384;
 
-/// One inotify instance and the directories it watches. It is closed when dropped.
+/// One inotify instance and the directories that it watches. Closed when dropped.
 #[derive(Debug)]
 pub struct DirectoryWatch {
     inotify: OwnedFd,
-    /// Every path given for a watch: two paths to one directory (a symlink, a bind mount) share one.
+    /// The paths by watch: two paths to one directory (a symlink, a bind mount) share a watch.
     directories: HashMap<i32, Vec<String>>,
 }
 
 impl DirectoryWatch {
-    /// Watches nothing yet.
+    /// An instance that watches nothing yet.
     ///
     /// # Errors
     /// `EMFILE` when the user's `fs.inotify.max_user_instances` are used up.
@@ -32,14 +32,14 @@ impl DirectoryWatch {
         Ok(Self { inotify, directories: HashMap::new() })
     }
 
-    /// Watches one more directory; look into it afterwards, since what came before is not reported.
+    /// Watches one more directory. List it afterwards: earlier changes are not reported.
     ///
-    /// Adding it again changes nothing, unless another directory now has its path: then that one is watched instead.
+    /// Adding a path again changes nothing, unless it leads to another directory now: then that one is watched instead.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR` or `EACCES` for the path; `ENOSPC` when `fs.inotify.max_user_watches` are used up.
     pub fn add(&mut self, directory: &Path) -> io::Result<()> {
-        // MASK_ADD: events that `hush` removed from a watch are not added again.
+        // MASK_ADD keeps the mask of a watch from which `hush` has removed events.
         let watch = inotify::add_watch(&self.inotify, directory, come_and_go() | WatchFlags::MASK_ADD)?;
         if !self.directories.contains_key(&watch) {
             inotify::add_watch(&self.inotify, directory, come_and_go() | WatchFlags::CLOSE_WRITE)?;
@@ -56,9 +56,9 @@ impl DirectoryWatch {
     /// The changes since the last call as (directory, entry name), without waiting for any.
     ///
     /// Reported are entries created, renamed in or away, deleted, closed after writing, or given other attributes; not
-    /// writes to device nodes, which are their normal use. An empty entry name stands for the directory itself: its attributes
-    /// changed, or it is gone and must be added again. When the kernel's queue has overflown, both are empty: anything
-    /// may have changed.
+    /// writes to device nodes, which are their normal use. An empty entry name stands for the directory itself: its
+    /// attributes changed, or it is gone and must be added again. When the kernel's queue has overflown, both are
+    /// empty: anything may have changed.
     ///
     /// # Errors
     /// Those of `read`.
@@ -77,7 +77,7 @@ impl DirectoryWatch {
         Ok(changes)
     }
 
-    /// Removes the name from every other watch, and ends watches without a name.
+    /// Removes the name from every watch but one, and ends watches that have no name left.
     fn forget(&mut self, name: &str, but: i32) {
         let inotify = &self.inotify;
         self.directories.retain(|&watch, names| {
@@ -115,7 +115,7 @@ fn come_and_go() -> WatchFlags {
         | WatchFlags::ONLYDIR
 }
 
-/// Adds what an event says to the changes. A write causes several events of one name, which are reported once.
+/// Adds an event to the changes. A write causes several events with one name, which are reported once.
 fn note(
     event: &Event<'_>,
     inotify: &OwnedFd,
@@ -138,7 +138,7 @@ fn note(
         report(directory, &entry);
     }
     if event.events().contains(ReadFlags::MOVE_SELF) {
-        // The watch would follow the directory to its new place and report under a name that is no longer its own.
+        // The watch would follow the directory to its new place and report changes there under the old name.
         end(inotify, event.wd());
     }
     if event.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
@@ -151,13 +151,13 @@ fn is_device_node(path: &Path) -> bool {
     matches!(kind, Ok(FileType::CharacterDevice | FileType::BlockDevice))
 }
 
-/// Stops watching for writes: in /dev every use of /dev/null is one, some hundred a second on a busy host.
+/// Stops watching for writes: in /dev every use of /dev/null is a write, some hundred a second on a busy host.
 fn hush(inotify: &OwnedFd, directory: &str) {
-    // Without a watch of the directory, nothing is left to be hushed.
+    // A failure means that the directory has no watch any more, so that nothing is left to hush.
     let _ = inotify::add_watch(inotify, directory, come_and_go());
 }
 
-/// Ends a watch; one that the kernel has ended already (its directory is gone) counts as ended too.
+/// Ends a watch; success also if the kernel has ended it already, because its directory is gone.
 fn end(inotify: &OwnedFd, watch: i32) {
     let _ = inotify::remove_watch(inotify, watch);
 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_renamed_and_removed_entry_is_told_with_its_directory() {
+    fn a_written_renamed_and_removed_entry_is_reported_with_its_directory() {
         let directory = tempfile::tempdir().unwrap();
         let mut watch = watching(directory.path());
         let name = directory.path().to_string_lossy().into_owned();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_renamed_away_is_told_and_watched_no_more() {
+    fn a_directory_renamed_away_is_reported_and_no_longer_watched() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("resources");
         fs::create_dir(&directory).unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn two_paths_to_one_directory_are_both_told() {
+    fn two_paths_to_one_directory_are_both_reported() {
         let parent = tempfile::tempdir().unwrap();
         let (directory, link) = (parent.path().join("real"), parent.path().join("link"));
         fs::create_dir(&directory).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_is_told_legibly() {
+    fn a_name_that_is_not_text_is_reported_legibly() {
         use std::os::unix::ffi::OsStrExt;
         let directory = tempfile::tempdir().unwrap();
         let mut watch = watching(directory.path());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflown_queue_is_told_as_a_change_anywhere() {
+    fn an_overflown_queue_is_reported_as_a_change_anywhere() {
         #[expect(clippy::disallowed_methods, reason = "the kernel's own limit, in a test")]
         let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
         let renames = limit.trim().parse::<usize>().unwrap() / 2 + 1;

@@ -1,8 +1,11 @@
-//! The kernel log, read without ever waiting: <https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg>.
+//! The kernel log, read without waiting: <https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg>.
 //!
-//! The device `/dev/kmsg` gives one record a read, from the oldest that is kept. A simulated node has a stand-in
-//! (`simulated_kernel_log.rs`).
+//! The device `/dev/kmsg` returns one record a read, beginning with the oldest. A record is
+//! `priority,sequence,microseconds,flags[,more];text`, followed by lines that begin with a space: `SUBSYSTEM=pci`, and
+//! `DEVICE=+pci:0000:3b:00.0` where the driver names its device. On a simulated node, a file and datagrams stand in for
+//! the device (`simulated_node.rs`).
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,54 +15,54 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-use super::kernel_log_record::Record;
-use super::kernel_log_rules::{Rules, Said};
-use super::simulated_kernel_log::SimulatedLog;
+use super::kernel_log_rules::{Match, Rules};
+use super::simulated_node::SimulatedLog;
 use crate::host::Host;
 
-/// The kernel's `CONSOLE_EXT_LOG_MAX`: no record is longer. Of one that is, the read fails and the next gives the next.
+/// The kernel's `CONSOLE_EXT_LOG_MAX`, the largest record in bytes. A longer one makes the read fail; the next read
+/// returns the record after it.
 const LONGEST_RECORD: usize = 8192;
 
-/// The device number of the log.
+/// Major and minor number of the log's device.
 const NUMBER: (u32, u32) = (1, 11);
 
-/// Reads that are kept of how far the clock of the log lags behind: the least is right, as some read waited the least.
+/// Measurements of the log clock's lag that are kept. The least of them is the best: its reader waited the least.
 const LAGS: usize = 16;
 
-/// Something that the log said, once or more often.
+/// A matched record, or several equal ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// What it said.
-    pub said: Said,
-    /// The newest text, for people.
+    /// The match, the same for all of them.
+    pub matched: Match,
+    /// The newest record's text, for people.
     pub text: String,
-    /// `CLOCK_MONOTONIC` second of the newest.
+    /// When the newest was written, in seconds of `CLOCK_MONOTONIC`.
     pub monotonic: f64,
-    /// How many records said so.
+    /// The number of records.
     pub times: u64,
 }
 
-/// What some records said.
+/// The matches of one drain.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
-    /// What they said: equal ones as one, in the order of the newest of each.
+    /// Events in the order of their newest record; equal matches are one event.
     pub events: Vec<Event>,
-    /// Records that were overwritten before they were read.
+    /// How many records were overwritten before they were read.
     pub lost: u64,
     /// Whether more records may wait.
     pub more: bool,
 }
 
-/// Where a reader is, to be kept over its restart in the same boot.
+/// A reader's position, which is kept over its restart within a boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Position {
-    /// The number of the first record that it has not read.
+    /// The sequence number of the first unread record.
     pub next: u64,
-    /// Seconds that the clock of the log lags behind `CLOCK_MONOTONIC`, which time servers correct.
+    /// Seconds by which the log's clock lags behind `CLOCK_MONOTONIC`, which time servers correct.
     pub lag: f64,
 }
 
-/// The log of a host. It is closed when dropped.
+/// The log of a host. Closed when dropped.
 #[derive(Debug)]
 pub struct KernelLog {
     records: Records,
@@ -76,10 +79,10 @@ enum Records {
 }
 
 impl KernelLog {
-    /// Opens the log, to be read from its beginning, or from where an earlier reader was.
+    /// Opens the log at an earlier reader's position, or at its beginning.
     ///
     /// # Errors
-    /// Those of `open`: `EPERM` without the right to it. `ENODEV` where the path is not the log.
+    /// Those of `open`: `EPERM` without the right to read it. `ENODEV` if the path is not the log.
     pub fn of_host(host: &Host, root: &Path, rules: Rules, after: Option<Position>) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         let file = rustix::fs::openat(CWD, host.dev("kmsg"), flags, Mode::empty())?;
@@ -95,19 +98,19 @@ impl KernelLog {
 
     fn of(records: Records, rules: Rules, after: Option<Position>) -> Self {
         let next = after.map(|position| position.next);
-        // None was ever measured where it is exactly zero.
+        // A lag of exactly zero means that none was measured.
         let lags = after.iter().map(|position| position.lag).filter(|&lag| lag != 0.0).collect();
         Self { records, rules, next, lags, has_caught_up: false }
     }
 
-    /// Where it is by now.
+    /// The present position.
     #[must_use]
     pub fn position(&self) -> Position {
         let least = self.lags.iter().copied().reduce(f64::min);
         Position { next: self.next.unwrap_or(0), lag: least.unwrap_or(0.0) }
     }
 
-    /// What the records since the last call said: at most `most` of them are read, and none is waited for.
+    /// Reads at most `most` records, without waiting for any, and returns those that match a rule.
     ///
     /// # Errors
     /// Those of `read`.
@@ -130,8 +133,8 @@ impl KernelLog {
             let written = seconds(record.microseconds);
             newest = Some(written);
             if record.facility == 0 {
-                if let Some((said, text)) = self.rules.read(&record) {
-                    batch.add(said, text, written);
+                if let Some((matched, text)) = self.rules.read(&record) {
+                    batch.add(matched, text, written);
                 }
             }
         }
@@ -141,7 +144,7 @@ impl KernelLog {
         Ok(batch)
     }
 
-    /// What arrives while the reader waits has just been written.
+    /// Measures the log clock's lag: a record that arrives while the reader waits has just been written.
     fn note_lag(&mut self, newest: Option<f64>, more: bool) {
         if let Some(newest) = newest.filter(|_| self.has_caught_up && !more) {
             self.lags.truncate(LAGS - 1);
@@ -152,16 +155,16 @@ impl KernelLog {
 }
 
 impl Batch {
-    fn add(&mut self, said: Said, text: String, written: f64) {
-        let known = self.events.iter().position(|event| event.said == said);
+    fn add(&mut self, matched: Match, text: String, written: f64) {
+        let known = self.events.iter().position(|event| event.matched == matched);
         let times = known.map_or(0, |place| self.events.remove(place).times) + 1;
-        self.events.push(Event { said, text, monotonic: written, times });
+        self.events.push(Event { matched, text, monotonic: written, times });
     }
 }
 
 impl Records {
-    /// The length of the next record; `None` when there is none by now. Records that were overwritten, or are too long, are
-    /// left out: their numbers are missing.
+    /// The length of the next record in bytes; `None` when no record waits. Overwritten and overlong records are
+    /// skipped; their sequence numbers are missing.
     fn next(&mut self, buffer: &mut [u8; LONGEST_RECORD]) -> io::Result<Option<usize>> {
         match self {
             Self::Device(device) => loop {
@@ -209,21 +212,81 @@ impl AsRawFd for KernelLog {
     }
 }
 
+/// The fields of a record that devherd uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The writer: 0 is the kernel, and no process can claim that number.
+    pub facility: u32,
+    /// The sequence number, one more than the previous record's.
+    pub sequence: u64,
+    /// When it was written, in microseconds of the kernel's own clock, which began with the boot.
+    pub microseconds: u64,
+    /// The text as the kernel escapes it: see [`Record::text`].
+    pub escaped: &'a [u8],
+    /// The PCI address that its driver attached to it.
+    pub pci_address: Option<&'a str>,
+}
+
+impl<'a> Record<'a> {
+    /// Parses the bytes of one read; `None` if they are not a record.
+    #[must_use]
+    pub fn parsed(record: &'a [u8]) -> Option<Self> {
+        let separator = record.iter().position(|&byte| byte == b';')?;
+        let (prefix, message) = (std::str::from_utf8(&record[..separator]).ok()?, &record[separator + 1..]);
+        let mut fields = prefix.split(',');
+        let priority: u32 = fields.next()?.parse().ok()?;
+        let sequence = fields.next()?.parse().ok()?;
+        let microseconds = fields.next()?.parse().ok()?;
+        let mut lines = message.split(|&byte| byte == b'\n');
+        let escaped = lines.next()?;
+        let pci_address = lines.find_map(|line| std::str::from_utf8(line.strip_prefix(b" DEVICE=+pci:")?).ok());
+        Some(Self { facility: priority >> 3, sequence, microseconds, escaped, pci_address })
+    }
+
+    /// The text with the kernel's `\x0a` escapes decoded.
+    #[must_use]
+    pub fn text(&self) -> Cow<'a, [u8]> {
+        let mut rest = self.escaped;
+        let Some(first) = next_escape(rest) else { return Cow::Borrowed(rest) };
+        let mut text = Vec::with_capacity(rest.len());
+        let mut escape = Some(first);
+        while let Some((place, byte)) = escape {
+            text.extend_from_slice(&rest[..place]);
+            text.push(byte);
+            rest = &rest[place + ESCAPE_LENGTH..];
+            escape = next_escape(rest);
+        }
+        text.extend_from_slice(rest);
+        Cow::Owned(text)
+    }
+}
+
+/// The bytes of an escape like `\x0a`.
+const ESCAPE_LENGTH: usize = 4;
+
+/// Offset and value of the next escaped byte.
+fn next_escape(text: &[u8]) -> Option<(usize, u8)> {
+    text.windows(ESCAPE_LENGTH).enumerate().find_map(|(place, escape)| {
+        let digits = std::str::from_utf8(escape.strip_prefix(b"\\x")?).ok()?;
+        Some((place, u8::from_str_radix(digits, 16).ok()?))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-    use super::super::kernel_log_rules::Row;
     use super::*;
+    use crate::events::kernel_log_rules::Row;
 
-    /// Sick devices are called `sick`, with their address.
+    /// A rule that matches records about `sick` devices with their address.
     fn rules() -> Rules {
         let row = Row { name: "sick".into(), contains: "sick".into(), pattern: r"^(?P<bdf>\S+) is sick".into() };
         Rules::new(vec![row]).unwrap()
     }
 
-    /// A log whose records are written to the socket: it keeps their borders, as the device does.
+    /// A log whose records are written to the returned socket, which keeps record boundaries, as the device does.
     fn log(after: Option<Position>) -> (KernelLog, OwnedFd) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (reader, writer) =
@@ -235,8 +298,8 @@ mod tests {
         rustix::io::write(writer, record.as_bytes()).unwrap();
     }
 
-    fn heard(batch: &Batch) -> Vec<(&str, u64)> {
-        batch.events.iter().map(|event| (event.said.pci_address.as_str(), event.times)).collect()
+    fn drained(batch: &Batch) -> Vec<(&str, u64)> {
+        batch.events.iter().map(|event| (event.matched.pci_address.as_str(), event.times)).collect()
     }
 
     #[test]
@@ -246,7 +309,7 @@ mod tests {
             write(&writer, &format!("3,{sequence},{sequence}000000,-;{device} is sick\n"));
         }
         let batch = log.drain(100).unwrap();
-        assert_eq!(heard(&batch), [("b", 1), ("a", 2)]);
+        assert_eq!(drained(&batch), [("b", 1), ("a", 2)]);
         let times: Vec<String> = batch.events.iter().map(|event| format!("{:.3}", event.monotonic)).collect();
         assert_eq!(times, ["1.000", "2.000"]);
         assert_eq!((batch.lost, batch.more), (0, false));
@@ -258,7 +321,7 @@ mod tests {
         let (mut log, writer) = log(None);
         write(&writer, "11,0,1,-;a is sick\n"); // priority 3 of facility 1: whoever may write to /dev/kmsg
         write(&writer, "3,1,1,-;b is sick\n");
-        assert_eq!(heard(&log.drain(100).unwrap()), [("b", 1)]);
+        assert_eq!(drained(&log.drain(100).unwrap()), [("b", 1)]);
     }
 
     #[test]
@@ -267,7 +330,7 @@ mod tests {
         for sequence in [700, 701, 705, 706] {
             write(&writer, &format!("3,{sequence},1,-;x\n"));
         }
-        assert_eq!(log.drain(100).unwrap().lost, 3); // and none before the first that is there
+        assert_eq!(log.drain(100).unwrap().lost, 3); // and the first that is there had none before it
         assert_eq!(log.position().next, 707);
     }
 
@@ -278,8 +341,8 @@ mod tests {
             write(&writer, &format!("3,{sequence},1000000,-;{device} is sick\n"));
         }
         let batch = log.drain(100).unwrap();
-        assert_eq!((heard(&batch), batch.lost), (vec![("c", 1), ("d", 1)], 2));
-        assert!((batch.events[0].monotonic - 3.0).abs() < 1e-9); // by the lag that was known
+        assert_eq!((drained(&batch), batch.lost), (vec![("c", 1), ("d", 1)], 2));
+        assert!((batch.events[0].monotonic - 3.0).abs() < 1e-9); // by the lag of the position
     }
 
     #[test]
@@ -289,9 +352,9 @@ mod tests {
             write(&writer, &format!("3,{sequence},1,-;{sequence} is sick\n"));
         }
         let first = log.drain(2).unwrap();
-        assert_eq!((heard(&first), first.more), (vec![("0", 1), ("1", 1)], true));
+        assert_eq!((drained(&first), first.more), (vec![("0", 1), ("1", 1)], true));
         let second = log.drain(2).unwrap();
-        assert_eq!((heard(&second), second.more), (vec![("2", 1)], false));
+        assert_eq!((drained(&second), second.more), (vec![("2", 1)], false));
     }
 
     #[test]
@@ -329,7 +392,7 @@ mod tests {
             loop {
                 let batch = before.drain(*parts.next().unwrap()).unwrap();
                 for event in batch.events {
-                    *times.entry(event.said.pci_address).or_insert(0) += event.times;
+                    *times.entry(event.matched.pci_address).or_insert(0) += event.times;
                 }
                 if !batch.more {
                     break;
@@ -340,6 +403,46 @@ mod tests {
             for (device, times) in times {
                 prop_assert_eq!(Ok(devices.iter().filter(|&one| *one == device).count()), usize::try_from(times));
             }
+        }
+    }
+
+    #[test]
+    fn a_record_is_a_prefix_a_text_and_what_device_it_is_about() {
+        let about_a_device = b"3,812,5140900,-;nvme 0000:5e:00.0: gone\n SUBSYSTEM=pci\n DEVICE=+pci:0000:5e:00.0\n";
+        let expected = Record {
+            facility: 0,
+            sequence: 812,
+            microseconds: 5_140_900,
+            escaped: b"nvme 0000:5e:00.0: gone",
+            pci_address: Some("0000:5e:00.0"),
+        };
+        assert_eq!(Record::parsed(about_a_device), Some(expected));
+        let of_a_later_kernel = Record::parsed(b"30,1,2,c,caller=T1;systemd[1]: a; b\n DEVICE=b8:0\n").unwrap();
+        assert_eq!((of_a_later_kernel.facility, of_a_later_kernel.escaped), (3, &b"systemd[1]: a; b"[..]));
+        assert_eq!(of_a_later_kernel.pci_address, None);
+    }
+
+    #[test]
+    fn what_the_kernel_escapes_is_put_back() {
+        let text = |escaped: &'static [u8]| {
+            Record { facility: 0, sequence: 0, microseconds: 0, escaped, pci_address: None }.text().into_owned()
+        };
+        assert_eq!(text(b"NVRM: one\\x0aNVRM: two\\x5c"), b"NVRM: one\nNVRM: two\\");
+        assert_eq!(text(b"\\x"), b"\\x");
+        assert_eq!(text(b"\\xzz\\x0"), b"\\xzz\\x0");
+    }
+
+    #[test]
+    fn text_that_is_not_a_record_is_not_parsed() {
+        for record in [&b""[..], b"no prefix", b"6,1;too short", b"a,1,2,-;x", b"6,-1,2,-;x", b"\xff,1,2,-;x"] {
+            assert_eq!(Record::parsed(record), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_record_is_too_odd(record: Vec<u8>) {
+            prop_assert!(Record::parsed(&record).is_none_or(|parsed| parsed.text().len() <= record.len()));
         }
     }
 }

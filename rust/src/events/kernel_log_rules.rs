@@ -1,55 +1,55 @@
-//! Which records of the kernel log say something about a device: rules, compiled once.
+//! Rules, compiled once, by which records of the kernel log report events of devices.
 //!
-//! A rule is a literal that the text must contain, and a pattern with named groups: `bdf` (a PCI address), `uuid`, `gi` and
-//! `ci` (a MIG instance) say whom it is about, `xid` and `value` which of several things happened.
+//! A rule is a literal that the text must contain, and a pattern with named groups: `bdf` (a PCI address), `uuid`, `gi`
+//! and `ci` (a MIG instance) name the device; `xid` and `value` distinguish events of one rule.
 
 use std::io;
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
 
-use super::kernel_log_record::Record;
+use super::kernel_log::Record;
 
-/// What a compiled pattern, and its cache, may take: the largest of the shipped ones takes a tenth.
+/// Bytes that a compiled pattern and its cache may take each: the largest shipped pattern takes a tenth.
 const LARGEST_PATTERN: usize = 1 << 19;
 
-/// What a person is shown of a text.
+/// Bytes of a record's text that people are shown.
 const LONGEST_DETAIL: usize = 200;
 
-/// A rule as it is configured.
+/// A rule as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// What events of it are called.
+    /// The name of its events.
     pub name: String,
-    /// What a text must contain before the pattern is tried.
+    /// A literal that a text must contain before the pattern is tried.
     pub contains: String,
-    /// A regular expression of bytes: <https://docs.rs/regex/latest/regex/bytes/>.
+    /// A regular expression over bytes: <https://docs.rs/regex/latest/regex/bytes/>.
     pub pattern: String,
 }
 
-/// What a record says.
+/// A record's match with a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Said {
-    /// The rule that matched.
+pub struct Match {
+    /// The name of the rule.
     pub rule: String,
-    /// The device's address, with or without its function; empty when it is named otherwise.
+    /// The device's address, with or without its function; empty if the record has none.
     pub pci_address: String,
     /// The device's UUID, or empty.
     pub uuid: String,
-    /// The GPU instance, where it is about one.
+    /// The GPU instance, if the record concerns one.
     pub gpu_instance: Option<u32>,
-    /// The compute instance.
+    /// The compute instance, if the record concerns one.
     pub compute_instance: Option<u32>,
     /// The code of an Xid, or empty.
     pub xid: String,
-    /// What else the rule looks for, or empty.
+    /// The text that the pattern's group `value` matched, or empty.
     pub value: String,
 }
 
-/// The rules in their order: the first that matches a record decides.
+/// The rules in order: the first that matches a record decides.
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<(Row, Regex)>,
-    /// Matches every text that contains what some rule wants: a record of no interest costs one search.
+    /// Matches every text that contains any rule's literal, so that most records cost a single search.
     any: Regex,
 }
 
@@ -57,19 +57,19 @@ impl Rules {
     /// Compiles the rules.
     ///
     /// # Errors
-    /// `InvalidInput` for a pattern that is none, or is too large, with its rule.
+    /// `InvalidInput`, with the rule's name, for a pattern that is invalid or too large.
     pub fn new(rows: Vec<Row>) -> io::Result<Self> {
         let literals: Vec<String> = rows.iter().map(|row| regex::escape(&row.contains)).collect();
-        // Of no rules the alternation would match everything: a class without a member matches nothing.
+        // An empty alternation would match every text; an empty class matches none.
         let any = if rows.is_empty() { "[^\\x00-\\xff]".to_owned() } else { literals.join("|") };
         let any = compiled("", &any)?;
         let rules = rows.into_iter().map(|row| compiled(&row.name, &row.pattern).map(|pattern| (row, pattern)));
         Ok(Self { rules: rules.collect::<io::Result<_>>()?, any })
     }
 
-    /// What a record says about a device, and its text for people; nothing where no rule matches.
+    /// Matches a record; returns the match and its text for people, or `None` if no rule matches.
     #[must_use]
-    pub fn read(&self, record: &Record) -> Option<(Said, String)> {
+    pub fn read(&self, record: &Record) -> Option<(Match, String)> {
         if !self.any.is_match(record.escaped) {
             return None;
         }
@@ -78,7 +78,7 @@ impl Rules {
         let number = |name| group(&groups, name).parse().ok();
         let written = |name| group(&groups, name).to_ascii_lowercase();
         let pci_address = Some(written("bdf")).filter(|address| !address.is_empty());
-        let said = Said {
+        let matched = Match {
             rule: row.name.clone(),
             pci_address: pci_address.unwrap_or_else(|| record.pci_address.unwrap_or_default().to_ascii_lowercase()),
             uuid: group(&groups, "uuid"),
@@ -87,7 +87,7 @@ impl Rules {
             xid: group(&groups, "xid"),
             value: group(&groups, "value"),
         };
-        Some((said, detail(&text)))
+        Some((matched, detail(&text)))
     }
 }
 
@@ -95,7 +95,7 @@ fn compiled(name: &str, pattern: &str) -> io::Result<Regex> {
     let mut builder = RegexBuilder::new(pattern);
     builder.unicode(false).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN);
     builder.build().map_err(|error| {
-        let error = error.to_string(); // a picture of the pattern, and in the last line what is wrong
+        let error = error.to_string(); // the message draws the pattern and ends with the error
         let wrong = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
         io::Error::new(io::ErrorKind::InvalidInput, format!("rule {name}: its pattern: {wrong}"))
     })
@@ -105,7 +105,7 @@ fn group(groups: &Captures, name: &str) -> String {
     groups.name(name).map(|found| String::from_utf8_lossy(found.as_bytes()).into_owned()).unwrap_or_default()
 }
 
-/// One line, shortened.
+/// The text as one line, shortened.
 fn detail(text: &[u8]) -> String {
     let line = |one: char| if one.is_control() { ' ' } else { one };
     String::from_utf8_lossy(text).chars().map(line).take(LONGEST_DETAIL).collect()
@@ -135,18 +135,18 @@ mod tests {
             ("any", "Xid", r"Xid .* (?P<value>\w+)$"),
         ])
         .unwrap();
-        let (said, text) = rules.read(&record("Xid (0000:3B:00 GPU-I:05): 94, x\\x0ay", None)).unwrap();
-        let expected = Said {
+        let (matched, text) = rules.read(&record("Xid (0000:3B:00 GPU-I:05): 94, x\\x0ay", None)).unwrap();
+        let expected = Match {
             rule: "xid".into(),
             pci_address: "0000:3b:00".into(),
             gpu_instance: Some(5),
             xid: "94".into(),
-            ..Said::default()
+            ..Match::default()
         };
-        assert_eq!((said, text.as_str()), (expected, "Xid (0000:3B:00 GPU-I:05): 94, x y"));
-        let (said, _) = rules.read(&record("Xid without address", Some("0000:5e:00.0"))).unwrap();
-        assert_eq!((said.rule.as_str(), said.pci_address.as_str()), ("any", "0000:5e:00.0"));
-        assert_eq!(said.value, "address");
+        assert_eq!((matched, text.as_str()), (expected, "Xid (0000:3B:00 GPU-I:05): 94, x y"));
+        let (matched, _) = rules.read(&record("Xid without address", Some("0000:5e:00.0"))).unwrap();
+        assert_eq!((matched.rule.as_str(), matched.pci_address.as_str()), ("any", "0000:5e:00.0"));
+        assert_eq!(matched.value, "address");
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_is_none_or_too_large_is_refused_with_its_rule() {
+    fn an_invalid_or_too_large_pattern_is_refused_with_its_rule() {
         for pattern in ["(", r"(?P<bdf>\w{1000}){1000}"] {
             let error = rules(&[("mine", "", pattern)]).unwrap_err();
             assert!(

@@ -12,42 +12,42 @@ use rustix::io::Errno;
 use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
-use super::simulated;
+use super::simulated_node;
 
-/// One event: its variables by name, `ACTION` (`add`, `remove`, `bind`, `unbind`, `change`, …) and `DEVPATH` (below
-/// /sys) always among them. The kernel adds `SUBSYSTEM` and `SEQNUM`, drivers what they have to say (`ERROR_EVENT`,
-/// `WEDGED`); an event that somebody asked for by writing to a `uevent` file carries `SYNTH_UUID`.
+/// One event: its variables by name, always with `ACTION` (`add`, `remove`, `bind`, `unbind`, `change`, …) and
+/// `DEVPATH` (below /sys). The kernel adds `SUBSYSTEM` and `SEQNUM`; drivers add variables of their own (`ERROR_EVENT`,
+/// `WEDGED`). `SYNTH_UUID` marks an event that a process requested by writing to a `uevent` file.
 pub type Uevent = BTreeMap<String, String>;
 
-/// What came since the last look.
+/// The events of one drain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Heard {
-    /// In the order in which they were sent.
+pub struct Drained {
+    /// The events in the order in which they were sent.
     pub events: Vec<Uevent>,
     /// Whether the socket's buffer overflowed, so that anything may have changed.
     pub lost: bool,
 }
 
-/// The multicast group that the kernel sends to; udevd sends its own, later ones to group 2.
+/// The multicast group that the kernel sends to; udevd sends its own events, which come later, to group 2.
 const KERNEL_GROUP: u32 = 1;
 
-/// The kernel's `UEVENT_BUFFER_SIZE` is 2048 bytes of variables, after a header with a path of up to `PATH_MAX`.
+/// Bytes: the kernel's `UEVENT_BUFFER_SIZE` is 2048 bytes of variables, after a header with a path of up to `PATH_MAX`.
 const LONGEST_MESSAGE: usize = 8192;
 
-/// Room for the events of a large card being torn down and built up again (memory is taken only while they wait).
+/// Bytes for the events of a large card that is torn down and built up again (memory is used only while they wait).
 const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// Messages taken in one go: a storm of events must not keep [`UeventSocket::drain`] from returning.
+/// Messages read in one call: a storm of events must not keep [`UeventSocket::drain`] from returning.
 const MOST_MESSAGES: usize = 4096;
 
-/// A socket on which device events arrive. It is closed when dropped.
+/// A socket on which device events arrive. Closed when dropped.
 #[derive(Debug)]
 pub struct UeventSocket {
     socket: OwnedFd,
     sender: Sender,
 }
 
-/// Whose messages count.
+/// The sender whose messages are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sender {
     Kernel,
@@ -55,8 +55,8 @@ enum Sender {
 }
 
 impl UeventSocket {
-    /// Listens to the kernel from now on. Its events reach every network namespace of the initial user namespace; in
-    /// one of another user namespace nothing arrives, and that is no error.
+    /// Subscribes to the kernel's events. They reach every network namespace of the initial user namespace; in a
+    /// namespace of another user namespace none arrive, which is no error.
     ///
     /// # Errors
     /// Those of `socket` and `bind`: some sandboxes refuse the family.
@@ -64,19 +64,20 @@ impl UeventSocket {
         Self::with_buffer(RECEIVE_BUFFER)
     }
 
-    /// Listens to the simulated node below `root` from now on: its programs send to every socket whose abstract name is
-    /// `devherd-uevents-<device>-<inode>-<number>`, with the device and inode of `root`.
+    /// Subscribes to the events of the simulated node below `root`: its programs send to every socket whose abstract
+    /// name is `devherd-uevents-<device>-<inode>-<number>`, with the device and inode of `root`.
     ///
     /// # Errors
     /// Those of `stat`, `socket` and `bind`; `EADDRINUSE` when too many others listen to this node.
     pub fn of_simulated_node(root: &Path) -> io::Result<Self> {
-        Ok(Self { socket: simulated::listen("uevents", root)?, sender: Sender::SimulatedNode })
+        Ok(Self { socket: simulated_node::listen("uevents", root)?, sender: Sender::SimulatedNode })
     }
 
     fn with_buffer(size: usize) -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(KOBJECT_UEVENT))?;
-        // A smaller buffer only makes an overflow likelier, which is noticed: forcing needs CAP_NET_ADMIN.
+        // Forcing the size needs CAP_NET_ADMIN. A smaller buffer only makes an overflow more likely, and overflows are
+        // noticed.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, size)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, size));
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, KERNEL_GROUP))?;
@@ -87,24 +88,25 @@ impl UeventSocket {
     ///
     /// # Errors
     /// Those of `recvfrom`.
-    pub fn drain(&self) -> io::Result<Heard> {
+    pub fn drain(&self) -> io::Result<Drained> {
         let mut buffer = [0; LONGEST_MESSAGE];
-        let mut heard = Heard::default();
+        let mut drained = Drained::default();
         for _ in 0..MOST_MESSAGES {
             match rustix::net::recvfrom(&self.socket, &mut buffer[..], RecvFlags::empty()) {
                 Ok((length, _, sender)) if self.trusts(sender.as_ref()) => {
-                    heard.events.extend(parsed(&buffer[..length]));
+                    drained.events.extend(parsed(&buffer[..length]));
                 }
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::NOBUFS) => heard.lost = true,
+                Err(Errno::NOBUFS) => drained.lost = true,
                 Err(Errno::AGAIN) => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(heard)
+        Ok(drained)
     }
 
-    /// A process with `CAP_NET_ADMIN` may send to a netlink socket too, under its own port: the kernel's is 0.
+    /// Whether a message comes from the kernel, whose port is 0: a process with `CAP_NET_ADMIN` may send to a netlink
+    /// socket too, from a port of its own.
     fn trusts(&self, sender: Option<&SocketAddrAny>) -> bool {
         let address = || sender.and_then(|sender| SocketAddrNetlink::try_from(sender.clone()).ok());
         self.sender == Sender::SimulatedNode || address().is_some_and(|sender| sender.pid() == 0)
@@ -123,7 +125,7 @@ impl AsRawFd for UeventSocket {
     }
 }
 
-/// The event in a message; `None` where the header is not one of the kernel's (udevd's begins with `libudev`).
+/// Parses a message; `None` if its header is not the kernel's (udevd's begins with `libudev`).
 fn parsed(message: &[u8]) -> Option<Uevent> {
     let mut fields = message.split(|&byte| byte == 0).map(String::from_utf8_lossy);
     let header = fields.next()?;
@@ -142,12 +144,12 @@ mod tests {
 
     use super::*;
 
-    /// A device of every kernel, which can be asked for an event.
+    /// A device that every kernel has, whose `uevent` file requests an event.
     const ASK_FOR_EVENT: &str = "/sys/devices/virtual/mem/null/uevent";
     const ASKED_PATH: &str = "/devices/virtual/mem/null";
 
-    /// Has the kernel send an event; false where it will not (no root, or sysfs mounted read-only), which fails the test
-    /// with `CI=true` and is printed otherwise.
+    /// Makes the kernel send an event; false where it refuses (no root, or sysfs mounted read-only), which fails the
+    /// test with `CI=true` and is printed otherwise.
     #[expect(clippy::print_stderr, reason = "a test that cannot test anything says so")]
     fn provoke() -> bool {
         let Err(error) = std::fs::write(ASK_FOR_EVENT, "change") else { return true };
@@ -158,9 +160,9 @@ mod tests {
         false
     }
 
-    /// The asked events among these; other devices of the machine may have events of their own.
-    fn asked(heard: &Heard) -> Option<&Uevent> {
-        heard.events.iter().find(|event| event["DEVPATH"] == ASKED_PATH)
+    /// The requested event; other devices of the machine may have events of their own.
+    fn asked(drained: &Drained) -> Option<&Uevent> {
+        drained.events.iter().find(|event| event["DEVPATH"] == ASKED_PATH)
     }
 
     fn variables(pairs: &[(&str, &str)]) -> Uevent {
@@ -210,8 +212,8 @@ mod tests {
         if !provoke() {
             return;
         }
-        let heard = socket.drain().unwrap();
-        let event = asked(&heard).unwrap();
+        let drained = socket.drain().unwrap();
+        let event = asked(&drained).unwrap();
         let expected =
             [("ACTION", "change"), ("SUBSYSTEM", "mem"), ("DEVNAME", "null"), ("MAJOR", "1"), ("SYNTH_UUID", "0")];
         assert_eq!(expected.map(|(name, _)| (name, event[name].as_str())), expected);
@@ -257,8 +259,8 @@ mod tests {
             rustix::net::sendto(&sender, b"add@/devices/gpu\0SUBSYSTEM=pci\0", SendFlags::empty(), &address).unwrap();
         }
         let event = variables(&[("ACTION", "add"), ("DEVPATH", "/devices/gpu"), ("SUBSYSTEM", "pci")]);
-        let expected = Heard { events: vec![event], lost: false };
+        let expected = Drained { events: vec![event], lost: false };
         assert_eq!([&first, &second].map(|socket| socket.drain().unwrap()), [expected.clone(), expected]);
-        assert_eq!(elsewhere.drain().unwrap(), Heard::default());
+        assert_eq!(elsewhere.drain().unwrap(), Drained::default());
     }
 }

@@ -1,7 +1,6 @@
 use std::sync::mpsc;
 use std::thread;
 
-use super::crew::{MOST_WORKERS, STANDING_WORKERS};
 use super::*;
 
 const SHORT: Duration = Duration::from_millis(100);
@@ -11,7 +10,7 @@ fn key(unit: &usize) -> String {
     format!("card{unit}")
 }
 
-/// A fence, and a gate that holds every unit of these numbers until it is dropped.
+/// A function for units of work, and a gate: units with these numbers wait until it is dropped.
 fn gated(hung: Vec<usize>) -> (impl Fn(usize) -> usize + Send + Sync + Clone + 'static, mpsc::Sender<()>) {
     let (sender, receiver) = mpsc::channel::<()>();
     let receiver = Arc::new(Mutex::new(receiver));
@@ -40,7 +39,7 @@ fn prompt_units_are_answered_in_order_by_one_thread() {
         let threads = fence.each((0..200).collect(), key, |_| thread::current().id());
         assert!(threads.iter().all(|outcome| *outcome == threads[0] && matches!(outcome, Outcome::Done(_))));
     }
-    assert!(lock(&fence.crew.state).threads <= STANDING_WORKERS);
+    assert!(lock(&fence.threads.state).threads <= STANDING_WORKERS);
     assert_eq!(fence.each(Vec::new(), key, |unit| unit), []);
 }
 
@@ -63,9 +62,9 @@ fn a_hanging_unit_is_answered_at_once_until_its_thread_comes_back() {
         assert_eq!(fence.each(vec![1, 2], key, work.clone()), [Outcome::Overdue, Outcome::Done(20)]);
     }
     assert!(start.elapsed() < SHORT * 20, "waited again for what is known to hang");
-    assert!(lock(&fence.crew.state).threads <= 1 + STANDING_WORKERS);
+    assert!(lock(&fence.threads.state).threads <= 1 + STANDING_WORKERS);
     drop(gate);
-    eventually(|| lock(&fence.crew.state).stuck.is_empty());
+    eventually(|| lock(&fence.threads.state).stuck.is_empty());
     assert_eq!(fence.each(vec![1], key, work), [Outcome::Done(10)]);
 }
 
@@ -129,10 +128,10 @@ fn the_number_of_hanging_threads_is_bounded() {
     let outcomes = fence.each((0..100).collect(), key, work.clone());
     let count = |wanted: &Outcome<usize>| outcomes.iter().filter(|outcome| *outcome == wanted).count();
     assert_eq!((count(&Outcome::Overdue), count(&Outcome::NotStarted)), (MOST_WORKERS, 100 - MOST_WORKERS));
-    assert_eq!(lock(&fence.crew.state).threads, MOST_WORKERS);
+    assert_eq!(lock(&fence.threads.state).threads, MOST_WORKERS);
     assert_eq!(fence.each(vec![100], key, work.clone()), [Outcome::NotStarted]);
     drop(gate);
-    eventually(|| lock(&fence.crew.state).stuck.is_empty());
+    eventually(|| lock(&fence.threads.state).stuck.is_empty());
     assert_eq!(fence.each(vec![100], key, work), [Outcome::Done(1000)]);
 }
 
@@ -150,7 +149,7 @@ fn a_panic_is_an_answer() {
 fn threads_end_with_their_fence() {
     let fence = Fence::new(Duration::from_secs(5));
     fence.each(vec![1], key, |unit| unit);
-    let crew = Arc::clone(&fence.crew);
+    let threads = Arc::clone(&fence.threads);
     drop(fence);
-    eventually(|| lock(&crew.state).threads == 0);
+    eventually(|| lock(&threads.state).threads == 0);
 }

@@ -1,23 +1,24 @@
-//! An attribute that is read again and again: opened once, one `pread` a time, opened anew when its object was replaced.
+//! An attribute that is read again and again: opened once, one `pread` for each read, opened again if its object was
+//! replaced.
 
+use std::cell::RefCell;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 use rustix::io::{Errno, pread, retry_on_intr};
 
-use super::read_once::ReadOnce;
 use crate::host::attribute::{Cause, open, read_open};
 
-/// How long files stay open, and when an open one is no longer to be trusted.
+/// How long files stay open, and when an open file can no longer be trusted.
 #[derive(Debug, Clone, Copy)]
 pub struct Keeping<'r> {
     /// Whether the file stays open between two reads.
     pub open: bool,
-    /// Whether the file may be replaced without its open descriptor saying so. The kernel's sysfs says `ENODEV` when the
-    /// object is gone; a file of another file system, a simulated tree's, can be read for ever after it was deleted.
+    /// Whether the file may be replaced without an error from its open descriptor. The kernel's sysfs returns `ENODEV`
+    /// when the object is gone; on other file systems, such as a simulated tree, a deleted file can be read for ever.
     pub check_links: bool,
-    /// What has been read in this look at the card; `None` where each subject reads for itself.
+    /// What was read during this look at the card; `None` if each subject reads for itself.
     pub read_once: Option<&'r ReadOnce>,
 }
 
@@ -26,26 +27,26 @@ pub struct Keeping<'r> {
 pub(super) struct KeptFile {
     path: PathBuf,
     file: Option<OwnedFd>,
-    /// Whether other subjects of the card look at it, too.
+    /// Whether other subjects of the card read it, too.
     is_shared: bool,
 }
 
 impl KeptFile {
-    /// Opens nothing yet.
+    /// A file that is not open yet.
     pub(super) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), file: None, is_shared: false }
     }
 
-    /// The same for an attribute at which several subjects of a card look: it is read once in each look at the card, and never
-    /// stays open, as none of them knows whether another has it open.
+    /// An attribute that several subjects of a card read: it is read once in each look at the card and never stays
+    /// open, because no subject knows whether another has it open.
     pub(super) fn shared(path: impl Into<PathBuf>) -> Self {
         Self { is_shared: true, ..Self::new(path) }
     }
 
-    /// What the attribute says now, and whether it had to be opened for that.
+    /// The current content, and whether the file had to be opened.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn read(&mut self, keeping: Keeping<'_>) -> Result<(String, bool), Cause> {
         if !self.is_shared {
             return self.read_by(keeping, |file| read_open(file));
@@ -61,10 +62,10 @@ impl KeptFile {
         read
     }
 
-    /// The first bytes of the file, where it has so many.
+    /// The first bytes of the file; `None` if it is shorter.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn first_bytes<const N: usize>(&mut self, keeping: Keeping<'_>) -> Result<Option<[u8; N]>, Cause> {
         let read = |file: &OwnedFd| {
             let mut bytes = [0_u8; N];
@@ -74,7 +75,7 @@ impl KeptFile {
         Ok(self.read_by(keeping, read)?.0)
     }
 
-    /// How many descriptors it keeps open at most.
+    /// Number of descriptors that it keeps open at most.
     pub(super) fn most_open(&self) -> u64 {
         u64::from(!self.is_shared)
     }
@@ -111,6 +112,25 @@ fn is_deleted(file: &OwnedFd) -> bool {
     rustix::fs::fstat(file).is_ok_and(|found| found.st_nlink == 0)
 }
 
+/// Attributes that several subjects of a card read, with their content or error, during one look at the card. A look is
+/// one thread's.
+#[derive(Debug, Default)]
+pub struct ReadOnce(RefCell<Vec<(PathBuf, Result<String, Cause>)>>);
+
+impl ReadOnce {
+    /// The content or error, if the attribute was read during this look.
+    pub(super) fn text(&self, path: &Path) -> Option<Result<String, Cause>> {
+        let read = self.0.borrow();
+        let of_path = read.iter().find(|(read, _)| read.as_os_str() == path.as_os_str());
+        of_path.map(|(_, content)| content.clone())
+    }
+
+    /// Keeps the content or error for the rest of the look.
+    fn keep(&self, path: &Path, content: Result<String, Cause>) {
+        self.0.borrow_mut().push((path.to_path_buf(), content));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::{remove_file, write};
@@ -131,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_that_went_and_came_back_is_opened_anew() {
+    fn an_attribute_that_went_and_came_back_is_opened_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("errors");
         let mut file = KeptFile::new(&path);
@@ -181,7 +201,7 @@ mod tests {
         let look = ReadOnce::default();
         assert!(read(&mut subjects[..1], &look)[0].as_ref().is_err_and(Cause::is_absent));
         write(&path, "1").unwrap();
-        assert!(read(&mut subjects, &look).iter().all(|said| said.as_ref().is_err_and(Cause::is_absent)));
+        assert!(read(&mut subjects, &look).iter().all(|content| content.as_ref().is_err_and(Cause::is_absent)));
         assert_eq!(read(&mut others, &look), [Ok("1".to_owned())]);
         let look = ReadOnce::default();
         assert_eq!(read(&mut subjects[1..], &look), [Ok("1".to_owned())]);

@@ -1,18 +1,24 @@
 //! Health: what sources see of the devices that the last scan found.
+//!
+//! ```text
+//! source      what a source is: reasons, subjects of a device, how a subject is examined
+//! sources/    one file a source
+//! poller      polls: which cards, for which reason
+//!   └─► cards      the subjects of one card, looked at behind the fence
+//!         └─► watched    one subject: when it is due, its last observation
+//! reasons     what sources in Python are: their reasons
+//! kept_file, power, reading   what sources share: open files, sleeping functions, numbers with limits
+//! ```
 
-mod card;
-pub mod count;
-pub mod finding;
+mod cards;
 mod kept_file;
-mod open_files;
 mod poller;
 mod power;
-mod read_once;
-pub mod reading;
-mod rounds;
+mod reading;
+pub mod reasons;
 pub mod source;
 pub mod sources;
 mod watched;
 
-pub use card::{Awaited, EVERY_SOURCE, Look};
-pub use poller::{Memories, Occasion, Place, Poller};
+pub use cards::{Awaited, EVERY_SOURCE, Look};
+pub use poller::{Memories, Place, PollReason, Poller};

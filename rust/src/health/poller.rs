@@ -1,42 +1,44 @@
-//! Looks again, cheaply, at the devices that the last scan found: at each thing as often as its class of read allows, and
-//! at once where an event says that something has happened.
+//! Polls the devices that the last scan found: each subject as often as its class of read allows, and immediately if an
+//! event concerns it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::card::{Awaited, Card, Look, Standing};
-use super::count::Count;
-use super::open_files::keep_open;
-use super::rounds::Rounds;
-use super::source::Source;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::cards::{Awaited, Card, LastResult, Look};
+use super::source::{Count, Source};
 use super::sources;
-use super::watched::{Busy, Key, Moment, Watched};
+use super::sources::device_dump::{self, DUMPS};
+use super::sources::scan;
+use super::watched::{Busy, Key, Moment, Rounds, Watched};
 use crate::device::Device;
 use crate::fence::{FULL, Fence, Outcome};
+use crate::finding::Finding;
 use crate::host::Host;
 
-/// Why it is looked now, and with that at what.
+/// Why a poll is made, and so what it looks at.
 #[derive(Debug, Clone)]
-pub enum Occasion {
-    /// Anything may have changed: at everything.
+pub enum PollReason {
+    /// Anything may have changed: looks at everything.
     Anything,
-    /// A regular poll: at what is due, and where a finding goes after good looks at what its source looks at, by card.
+    /// A regular poll: looks at what is due, and at subjects of awaited findings, by card.
     Regular(HashMap<String, Vec<Awaited>>),
-    /// Events.
+    /// Events: look at what they concern.
     Events {
-        /// Of these places of sysfs, as the host names them: at everything of the cards there, above and below.
+        /// Sysfs paths without the host root: everything on cards at, above or below them.
         named: Vec<PathBuf>,
-        /// Whether nodes came or went: at all nodes and other paths.
+        /// Whether nodes came or went: all nodes and other paths.
         paths: bool,
     },
 }
 
-impl Occasion {
-    /// Whether something may have happened to a device: more than that it is time to look.
+impl PollReason {
+    /// Whether the reason is a possible change, not only that time has passed.
     #[must_use]
-    pub fn tells_of_a_change(&self) -> bool {
+    pub fn is_change(&self) -> bool {
         match self {
             Self::Anything => true,
             Self::Regular(_) => false,
@@ -45,57 +47,57 @@ impl Occasion {
     }
 }
 
-/// Card, source, file and variant of something that is looked at.
+/// Card, source, file and variant of a subject.
 pub type Place = (String, String, String, String);
 
-/// What looks have seen in this boot that a later process has to know, in words of the sources' own.
+/// What a later process must know about this boot, by subject, in each source's own format.
 pub type Memories = BTreeMap<Place, String>;
 
-/// A card, and how it was left; `None` where that has to be asked of each of its subjects.
+/// A card, and the result of its last looks; `None` if each of its subjects must be asked.
 #[derive(Debug)]
 struct Polled {
     card: Arc<Card>,
-    standing: Option<Standing>,
-    /// When they were asked for last: cards are read in turns, and what each reads is mostly what it read before.
+    last_result: Option<LastResult>,
+    /// Counts of the card when they were last asked for: cards take turns, and most counts are unchanged.
     counts: Vec<Count>,
 }
 
 impl Polled {
     fn new(card: Card) -> Self {
-        Self { card: Arc::new(card), standing: None, counts: Vec::new() }
+        Self { card: Arc::new(card), last_result: None, counts: Vec::new() }
     }
 }
 
-/// Where to look on a card.
+/// The subjects to look at on a card.
 struct Wanted {
     card: Arc<Card>,
     places: Vec<usize>,
-    /// Whether these are the places that its standing says, which goes on where nothing has changed.
+    /// Whether these are the routine subjects of the last result, which stays valid if nothing has changed.
     is_routine: bool,
 }
 
-/// The devices looked at, card by card.
+/// The watched devices, card by card.
 #[derive(Debug)]
 pub struct Poller {
     host: Host,
     fence: Arc<Fence>,
     sources: &'static [&'static dyn Source],
     cards: Vec<Polled>,
-    /// Subjects of devices that the last scan did not find, whose counts go on when they come back.
+    /// Subjects of devices that the last scan did not find; their counts go on if the devices come back.
     absent: HashMap<Key, Arc<Watched>>,
-    /// Also of what is not watched at present.
+    /// Includes subjects that are not watched at present.
     memories: Memories,
-    /// Sources that somebody else asks for now.
+    /// Sources that are not looked at for now.
     left_alone: BTreeSet<String>,
-    /// Other devices are watched than at the last poll.
+    /// Whether the devices have changed since the last poll.
     is_news: bool,
-    /// Other cards, or by other sources, are watched than when it was last asked what was counted.
+    /// Whether the cards or the excluded sources have changed since counts were last asked for.
     counts_others: bool,
     rounds: Rounds,
 }
 
 impl Poller {
-    /// Looks at nothing yet.
+    /// A poller that watches nothing.
     #[must_use]
     pub fn new(host: Host, fence: Arc<Fence>) -> Self {
         Self {
@@ -112,7 +114,7 @@ impl Poller {
         }
     }
 
-    /// Looks at these devices from now on, and at no others. Files that they go on needing stay open, and counts go on.
+    /// Watches these devices from now on, and no others. Files still needed stay open, and counts go on.
     pub fn watch<'d>(&mut self, devices: impl IntoIterator<Item = &'d Device>) {
         let mut known = self.take_known();
         let mut cards: Vec<Card> = Vec::new();
@@ -133,45 +135,46 @@ impl Poller {
         self.counts_others = true;
     }
 
-    /// Looks at devices and answers those that there is something to say about: what was not looked at now is as it was
-    /// last. A card that hangs is overdue, and the others do not wait for it. `beat` is called every half second meanwhile.
-    pub fn poll(&mut self, occasion: &Occasion, beat: &dyn Fn()) -> Vec<Look> {
-        self.poll_at(Instant::now(), occasion, beat)
+    /// Polls, and returns the devices with findings or with sources that did not look; subjects that are not looked at
+    /// now keep their last observation. A card that hangs is overdue, and the others do not wait for it. `beat` is
+    /// called every half second meanwhile.
+    pub fn poll(&mut self, reason: &PollReason, beat: &dyn Fn()) -> Vec<Look> {
+        self.poll_at(Instant::now(), reason, beat)
     }
 
-    fn poll_at(&mut self, now: Instant, occasion: &Occasion, beat: &dyn Fn()) -> Vec<Look> {
-        if matches!(occasion, Occasion::Regular(_)) {
+    fn poll_at(&mut self, now: Instant, reason: &PollReason, beat: &dyn Fn()) -> Vec<Look> {
+        if matches!(reason, PollReason::Regular(_)) {
             self.rounds.go_on(now);
         }
         let moment = Moment { round: self.rounds.now(), now };
-        let occasion = if std::mem::take(&mut self.is_news) { &Occasion::Anything } else { occasion };
-        let wanted: Vec<_> = self.cards.iter().map(|polled| self.wanted(polled, occasion, moment)).collect();
+        let reason = if std::mem::take(&mut self.is_news) { &PollReason::Anything } else { reason };
+        let wanted: Vec<_> = self.cards.iter().map(|polled| self.wanted(polled, reason, moment)).collect();
         let looked_at: Vec<_> = wanted.iter().map(Option::is_some).collect();
         let deadline = self.fence.deadline();
         let key = |wanted: &Wanted| wanted.card.key.clone();
         let look = move |wanted: Wanted| {
             let is_other = wanted.card.look(&wanted.places, moment);
-            if is_other || !wanted.is_routine { wanted.card.standing().map(Some) } else { Ok(None) }
+            if is_other || !wanted.is_routine { wanted.card.last_result().map(Some) } else { Ok(None) }
         };
         let wanted = wanted.into_iter().flatten().collect();
         let mut outcomes = self.fence.each_within(deadline, wanted, key, look, beat).into_iter();
-        let mut said = Vec::new();
+        let mut looks = Vec::new();
         for (polled, is_looked_at) in self.cards.iter_mut().zip(looked_at) {
             let outcome = if is_looked_at { outcomes.next() } else { None };
-            said.extend(polled.said_after(outcome, moment, deadline));
+            looks.extend(polled.looks_after(outcome, moment, deadline));
         }
-        said
+        looks
     }
 
-    /// Where to look on a card; `None` where nowhere.
-    fn wanted(&self, polled: &Polled, occasion: &Occasion, moment: Moment) -> Option<Wanted> {
+    /// What to look at on a card; `None` if nothing.
+    fn wanted(&self, polled: &Polled, reason: &PollReason, moment: Moment) -> Option<Wanted> {
         let card = &polled.card;
-        let (mut places, is_routine) = match polled.routine(occasion, moment) {
+        let (mut places, is_routine) = match polled.routine(reason, moment) {
             Some(places) => (places.to_vec(), true),
-            None => (places(card, occasion, moment), false),
+            None => (places(card, reason, moment), false),
         };
         if !self.left_alone.is_empty() {
-            // A look that hangs goes on being waited for: what it says is known once it has ended.
+            // A hanging look is still waited for: its result is known only when it has ended.
             places.retain(|&place| {
                 let watched = &card.watched[place];
                 !self.left_alone.contains(watched.source.name) || watched.is_being_looked_at()
@@ -180,13 +183,31 @@ impl Poller {
         (!places.is_empty()).then(|| Wanted { card: Arc::clone(card), places, is_routine })
     }
 
-    /// Looks at nothing for these sources until others are given: what they last said stays.
+    /// The dumps of drivers, for all devices: see [`device_dump::dumps`]. `beat` is called every half second meanwhile.
+    ///
+    /// # Errors
+    /// Why they cannot be listed, for people.
+    pub fn device_dumps(&self, beat: &dyn Fn()) -> Result<Vec<(String, Finding)>, String> {
+        let (host, deadline) = (self.host.clone(), self.fence.deadline());
+        let list = move |()| device_dump::dumps(&host);
+        let outcomes = self.fence.each_within(deadline, vec![()], |()| DUMPS.to_owned(), list, beat);
+        let why = match outcomes.into_iter().next() {
+            Some(Outcome::Done(Ok(dumps))) => return Ok(dumps),
+            Some(Outcome::Done(Err(error))) => error.cause.to_string(),
+            Some(Outcome::Overdue) => scan::probe_timeout(deadline, DUMPS).detail,
+            Some(Outcome::NotStarted) | None => FULL.to_owned(),
+            Some(Outcome::Panicked(message)) => format!("defect in a look: {message}"),
+        };
+        Err(format!("{DUMPS}: {why}"))
+    }
+
+    /// Excludes sources until others are given; their last observations stay.
     pub fn leave_alone(&mut self, sources: BTreeSet<String>) {
         self.counts_others |= sources != self.left_alone;
         self.left_alone = sources;
     }
 
-    /// What a later process has to know; `None` where that is what it was when this was asked last.
+    /// What a later process must know; `None` if unchanged since the last call.
     pub fn new_memories(&mut self) -> Option<Memories> {
         let mut news = false;
         for card in self.cards.iter().map(|polled| &polled.card).filter(|card| card.take_news()) {
@@ -208,7 +229,7 @@ impl Poller {
         news.then(|| self.memories.clone())
     }
 
-    /// The numbers that sources have read that are no findings; `None` where they are those of when this was asked last.
+    /// The counts of all sources; `None` if unchanged since the last call.
     pub fn new_counts(&mut self) -> Option<Vec<Count>> {
         let asks_all = std::mem::take(&mut self.counts_others);
         let mut is_other = asks_all;
@@ -222,12 +243,12 @@ impl Poller {
         is_other.then(|| self.cards.iter().flat_map(|polled| polled.counts.iter().cloned()).collect())
     }
 
-    /// What a later process has to know.
+    /// What a later process must know.
     pub fn memories(&mut self) -> Memories {
         self.new_memories().unwrap_or_else(|| self.memories.clone())
     }
 
-    /// Takes in what an earlier process, or poller, knew.
+    /// Takes over what an earlier process, or poller, knew.
     pub fn recall(&mut self, memories: Memories) {
         self.memories.extend(memories);
         self.remind();
@@ -244,7 +265,7 @@ impl Poller {
         }
     }
 
-    /// What was watched so far, what is being looked at included.
+    /// All subjects watched so far, including those being looked at.
     fn take_known(&mut self) -> HashMap<Key, Arc<Watched>> {
         let mut known = std::mem::take(&mut self.absent);
         for Polled { card, .. } in &self.cards {
@@ -255,41 +276,42 @@ impl Poller {
 }
 
 impl Polled {
-    /// The places where to look, as far as its standing says them.
-    fn routine(&self, occasion: &Occasion, moment: Moment) -> Option<&[usize]> {
-        let is_named = match occasion {
-            Occasion::Anything | Occasion::Events { paths: true, .. } => true,
-            Occasion::Events { named, .. } => named.iter().any(|path| self.card.is_at(path)),
-            Occasion::Regular(awaited) => awaited.contains_key(&self.card.key),
+    /// Indexes of the due routine subjects; `None` if the reason concerns this card, or each subject must be asked.
+    fn routine(&self, reason: &PollReason, moment: Moment) -> Option<&[usize]> {
+        let is_named = match reason {
+            PollReason::Anything | PollReason::Events { paths: true, .. } => true,
+            PollReason::Events { named, .. } => named.iter().any(|path| self.card.is_at(path)),
+            PollReason::Regular(awaited) => awaited.contains_key(&self.card.key),
         };
-        self.standing.as_ref().filter(|_| !is_named)?.due(moment)
+        self.last_result.as_ref().filter(|_| !is_named)?.due(moment)
     }
 
-    /// What is said of its devices after a look, which answers how that has left the card unless as before, or without one.
-    fn said_after(
+    /// The looks to report after the card was looked at, or was not. `outcome` contains the new result unless it is
+    /// unchanged.
+    fn looks_after(
         &mut self,
-        outcome: Option<Outcome<Result<Option<Standing>, Busy>>>,
+        outcome: Option<Outcome<Result<Option<LastResult>, Busy>>>,
         moment: Moment,
         deadline: Duration,
     ) -> Vec<Look> {
-        let before = self.standing.take();
-        self.standing = match outcome {
+        let before = self.last_result.take();
+        self.last_result = match outcome {
             None => before,
-            Some(Outcome::Done(Ok(Some(standing)))) => Some(standing),
-            Some(Outcome::Done(Ok(None))) => before.map(|standing| standing.gone_on(moment)),
+            Some(Outcome::Done(Ok(Some(last_result)))) => Some(last_result),
+            Some(Outcome::Done(Ok(None))) => before.map(|last_result| last_result.renewed(moment)),
             Some(Outcome::Done(Err(Busy)) | Outcome::Overdue) => return self.card.overdue(deadline),
             Some(Outcome::NotStarted) => return self.card.not_looked(FULL),
             Some(Outcome::Panicked(message)) => return self.card.not_looked(&format!("defect in a look: {message}")),
         };
-        let standing = match self.standing.take() {
-            Some(standing) => standing,
-            // Whoever still looks at it has been given up.
-            None => match self.card.standing() {
-                Ok(standing) => standing,
+        let last_result = match self.last_result.take() {
+            Some(last_result) => last_result,
+            // A look that still runs was given up.
+            None => match self.card.last_result() {
+                Ok(last_result) => last_result,
                 Err(Busy) => return self.card.overdue(deadline),
             },
         };
-        self.standing.insert(standing).said.clone()
+        self.last_result.insert(last_result).looks.clone()
     }
 }
 
@@ -297,14 +319,14 @@ fn place_of((card, source, file, variant): Key) -> Place {
     (card, source.to_owned(), file, variant)
 }
 
-/// At which subjects of a card to look, in their order.
-fn places(card: &Card, occasion: &Occasion, moment: Moment) -> Vec<usize> {
-    let mut places = match occasion {
-        Occasion::Anything => return card.everything(),
-        Occasion::Events { named, .. } if named.iter().any(|path| card.is_at(path)) => return card.everything(),
-        Occasion::Events { paths: true, .. } => card.paths(),
-        Occasion::Events { .. } => Vec::new(),
-        Occasion::Regular(awaited) => {
+/// Indexes of the subjects of a card to look at, in their order.
+fn places(card: &Card, reason: &PollReason, moment: Moment) -> Vec<usize> {
+    let mut places = match reason {
+        PollReason::Anything => return card.everything(),
+        PollReason::Events { named, .. } if named.iter().any(|path| card.is_at(path)) => return card.everything(),
+        PollReason::Events { paths: true, .. } => card.paths(),
+        PollReason::Events { .. } => Vec::new(),
+        PollReason::Regular(awaited) => {
             let awaited = awaited.get(&card.key).map(Vec::as_slice).unwrap_or_default();
             awaited.iter().flat_map(|device| card.recovering(device)).collect()
         }
@@ -327,6 +349,45 @@ fn by_card<'d>(devices: impl IntoIterator<Item = &'d Device>) -> Vec<(String, Ve
         cards[place].1.push(device);
     }
     cards
+}
+
+/// Descriptors reserved for the rest of the process.
+const RESERVED_FILES: u64 = 256;
+
+/// Limit of descriptors for subjects that are not urgent. An open attribute takes at least a page of kernel memory,
+/// which is charged to this process; opening it again takes a few microseconds.
+const SELDOM_FILES: u64 = 1024;
+
+/// Decides which cards' files stay open: as many as possible, urgent ones first.
+fn keep_open(cards: &mut [Card]) {
+    let wanted = |is_urgent| cards.iter().map(|card| card.most_open(is_urgent)).sum::<u64>();
+    let (urgent, seldom) = (wanted(true), wanted(false).min(SELDOM_FILES));
+    let mut left = may_open(urgent + seldom);
+    for card in &mut *cards {
+        card.keeps_urgent = take(&mut left, card.most_open(true));
+    }
+    let mut left = left.min(SELDOM_FILES);
+    for card in cards {
+        card.keeps_seldom = card.keeps_urgent && take(&mut left, card.most_open(false));
+        card.close_others();
+    }
+}
+
+/// Takes `needed` from `left`; false if there is not enough.
+fn take(left: &mut u64, needed: u64) -> bool {
+    let rest = left.checked_sub(needed);
+    *left = rest.unwrap_or(*left);
+    rest.is_some()
+}
+
+/// Number of descriptors that may stay open if `wanted` are wanted. Raises the soft limit as far as needed.
+fn may_open(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let present = limit.current.unwrap_or(u64::MAX);
+    let needed = (wanted + RESERVED_FILES).min(limit.maximum.unwrap_or(u64::MAX));
+    let raised = Rlimit { current: Some(needed), ..limit };
+    let open = if needed > present && setrlimit(Resource::Nofile, raised).is_ok() { needed } else { present };
+    open.saturating_sub(RESERVED_FILES)
 }
 
 #[cfg(test)]

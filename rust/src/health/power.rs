@@ -1,15 +1,17 @@
-//! Whether a PCI function is asleep: reading its configuration space would wake it, reading these two attributes does not.
+//! Whether a PCI function is asleep. Reading its configuration space would wake it; reading these two attributes does
+//! not.
 //!
 //! `power/runtime_status`: <https://docs.kernel.org/power/runtime_pm.html>; `power_state`:
 //! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>.
 
 use std::path::Path;
 
-use super::finding::quoted;
 use super::kept_file::{Keeping, KeptFile};
+use crate::finding::quoted;
 use crate::host::attribute::trimmed;
 
-/// The power attributes of one function. None stays open: several subjects of a card ask after the same function.
+/// The power attributes of one function. They do not stay open, because several subjects of a card ask for the same
+/// function.
 #[derive(Debug)]
 pub(super) struct Power {
     runtime_status: KeptFile,
@@ -17,13 +19,13 @@ pub(super) struct Power {
 }
 
 impl Power {
-    /// Of the PCI function with this directory, which includes the host root.
+    /// The attributes of the PCI function with this directory, which includes the host root.
     pub(super) fn of(function: &Path) -> Self {
         let file = |name: &str| KeptFile::shared(function.join(name));
         Self { runtime_status: file("power/runtime_status"), power_state: file("power_state") }
     }
 
-    /// Why the function must be left alone; `None` for one that is awake, or that says nothing about it.
+    /// Why the function must not be read; `None` if it is awake or its attributes do not tell.
     pub(super) fn asleep(&mut self, keeping: Keeping<'_>) -> Option<String> {
         let status = self.runtime_status.read(keeping);
         if let Ok((text, _)) = &status {

@@ -1,34 +1,34 @@
-//! Numbers that must be zero, or below a limit: how a source looks at the readings that a vendor found on a card.
+//! Readings: numbers that a vendor found on a card and that must be zero or below a limit. Sources look at them here.
 
 use super::kept_file::KeptFile;
 use super::power::Power;
-use super::source::{About, Examination, Here, Sight, Subject, is_failure, no_statement};
+use super::source::{About, Examination, LookContext, Observation, Subject, failed_read, is_failure};
 use crate::bus::pci;
 use crate::device::{Device, Limit, Reading};
 use crate::host::Host;
 use crate::host::attribute::{Cause, decimal, hexadecimal, trimmed};
 
-/// How the numbers of a source are to be taken.
+/// How a source judges its readings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Manner {
-    /// Whether text that is no number is a sign that the device fails. A driver may have other reasons to write words.
+pub(super) struct ReadPolicy {
+    /// Whether text that is not a number is a finding. Some drivers have other reasons to write words.
     pub(super) blames_words: bool,
     /// Whether a read would wake the PCI function that the attribute belongs to.
     pub(super) wakes: bool,
 }
 
-/// The readings of a device that are for this source.
-pub(super) fn subjects(about: &'static About, manner: Manner, host: &Host, device: &Device) -> Vec<Subject> {
+/// The subjects of a source: the device's readings with this source's name.
+pub(super) fn subjects(about: &'static About, policy: ReadPolicy, host: &Host, device: &Device) -> Vec<Subject> {
     let own = device.readings.iter().filter(|reading| reading.source == about.name);
-    own.map(|reading| subject(about, manner, host, reading)).collect()
+    own.map(|reading| subject(about, policy, host, reading)).collect()
 }
 
-fn subject(about: &'static About, manner: Manner, host: &Host, reading: &Reading) -> Subject {
+fn subject(about: &'static About, policy: ReadPolicy, host: &Host, reading: &Reading) -> Subject {
     let path = host.absolute(&reading.attribute);
-    let function = pci::function_of(&path).filter(|_| manner.wakes);
+    let function = pci::function_of(&path).filter(|_| policy.wakes);
     let examined = Examined {
         about,
-        blames_words: manner.blames_words,
+        blames_words: policy.blames_words,
         reason: reading.reason,
         limit: reading.limit,
         power: function.map(Power::of),
@@ -47,38 +47,38 @@ struct Examined {
     limit: Limit,
     power: Option<Power>,
     file: KeptFile,
-    /// Whether the number was beyond its limit and has not been well below it since; `None` where nobody knows.
+    /// Whether the number was beyond its limit and has not been well below it since; `None` if unknown.
     was_too_much: Option<bool>,
 }
 
 impl Examination for Examined {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        if let Some(asleep) = self.power.as_mut().and_then(|power| power.asleep(here.keeping)) {
-            // What is too hot cools while it sleeps, and nobody would wake it to see that: it gets no container.
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        if let Some(asleep) = self.power.as_mut().and_then(|power| power.asleep(context.keeping)) {
+            // A device that is too hot cools while it sleeps; without a container nothing would wake it to show that.
             let cools = matches!(self.limit, Limit::Below { .. }) && self.was_too_much == Some(true);
-            return if cools { Sight::Fine } else { Sight::NotLooked(asleep) };
+            return if cools { Observation::Fine } else { Observation::NotLooked(asleep) };
         }
         let seen = |value: &str, detail: String| {
-            Sight::Seen(self.about.finding(self.reason).at(here.file).reading(value).because(&detail))
+            Observation::Seen(self.about.finding(self.reason).at(context.file).reading(value).because(&detail))
         };
-        let name = here.file.rsplit('/').next().unwrap_or_default();
-        match self.file.read(here.keeping) {
+        let name = context.file.rsplit('/').next().unwrap_or_default();
+        match self.file.read(context.keeping) {
             Ok((text, _)) => match (number(&text), self.limit) {
                 (Some(number), Limit::Zero) if number != 0 => seen(trimmed(&text), format!("{name} is not zero")),
                 (Some(number), Limit::Below { limit, well_below }) => {
                     self.was_too_much = is_too_much(number, (limit, well_below), self.was_too_much);
                     match self.was_too_much {
                         Some(true) => seen(trimmed(&text), format!("{name} is {number}, the limit is {limit}")),
-                        Some(false) => Sight::Fine,
-                        None => Sight::NotLooked(format!("{name} is {number}, close below its limit")),
+                        Some(false) => Observation::Fine,
+                        None => Observation::NotLooked(format!("{name} is {number}, close below its limit")),
                     }
                 }
                 (None, _) if self.blames_words => seen(trimmed(&text), format!("{name} is no number")),
-                _ => Sight::Fine,
+                _ => Observation::Fine,
             },
             Err(Cause::TooLarge) if self.blames_words => seen("", format!("{name} is {}", Cause::TooLarge)),
             Err(cause) if is_failure(&cause) => seen("", format!("{name} cannot be read: {cause}")),
-            Err(cause) => no_statement(&cause),
+            Err(cause) => failed_read(&cause),
         }
     }
 
@@ -91,7 +91,7 @@ impl Examination for Examined {
     }
 }
 
-/// Between the two values it is as it was.
+/// Between the two values the state does not change.
 fn is_too_much(number: i128, (limit, well_below): (i64, i64), was: Option<bool>) -> Option<bool> {
     match number {
         _ if number >= limit.into() => Some(true),

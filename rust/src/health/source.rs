@@ -1,26 +1,26 @@
-//! What a source of findings is: what it can say, and what it looks at for a device.
+//! What a source of findings is: the reasons that it can give, and what it looks at for a device.
 //!
-//! A source says what it sees. Whether that makes a device Unhealthy, and when that is taken back, is decided elsewhere; the
-//! meanings that a source registers are the defaults for that.
+//! A source reports what it sees. The policy decides whether that makes a device Unhealthy, and when that ends; the
+//! meanings that a source registers are the defaults.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::count::Count;
-use super::finding::Finding;
 use super::kept_file::Keeping;
 use crate::device::Device;
+use crate::finding::Finding;
 use crate::host::Host;
 use crate::host::attribute::Cause;
 
-/// What kind of read a source makes: what that costs, and whether it can wake or block.
+/// The kind of read that a source makes: its cost, and whether it can wake or block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Variables of the kernel: cheap, never wakes a device, never blocks.
     KernelMemory,
-    /// Configuration space of a PCI function: may wake it, waits while the function is being reset.
+    /// Configuration space of a PCI function: may wake the function, waits while it is being reset.
     ConfigSpace,
     /// Registers of the device, some behind a slow bus.
     DeviceRegisters,
@@ -28,12 +28,14 @@ pub enum Class {
     Firmware,
     /// Nodes and other paths of the host.
     Filesystem,
-    /// It makes none of its own.
+    /// No read.
     None,
+    /// No read of a poll: a process or module in Python looks. How, for people.
+    Elsewhere(&'static str),
 }
 
 impl Class {
-    /// The words users meet.
+    /// The words that users see.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,6 +45,7 @@ impl Class {
             Self::Firmware => "firmware",
             Self::Filesystem => "filesystem",
             Self::None => "none",
+            Self::Elsewhere(how) => how,
         }
     }
 }
@@ -52,14 +55,14 @@ impl Class {
 pub enum Action {
     /// The device is Unhealthy.
     Unhealthy,
-    /// A warning stands beside the device's health.
+    /// The device gets a warning.
     Warn,
-    /// Nothing: it is counted and shown where somebody asks for it.
+    /// Nothing; the finding is counted, and shown on request.
     Ignore,
 }
 
 impl Action {
-    /// The word users meet.
+    /// The word that users see.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -70,29 +73,40 @@ impl Action {
     }
 }
 
-/// What shows that the cause of an event is gone.
+/// Evidence that the cause of an event is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
-    /// A driver has been bound to the device anew.
+    /// A driver was bound to the device again.
     Rebound,
-    /// The device was gone and is there again.
+    /// The device was gone and is back.
     Readded,
-    /// The host has booted since.
+    /// The host was rebooted.
     Rebooted,
-    /// The driver wanted something done to the device, and does no more.
+    /// The driver asked for a recovery action, and asks for none now.
     RecoveryNone,
-    /// The driver, asked after it, has nothing done to the device.
+    /// The driver, asked for its recovery action, wants none.
     RecoveryUnasked,
-    /// The source takes its word back.
+    /// The source has withdrawn its finding.
     SourceCleared,
-    /// An operator says so.
+    /// An operator has cleared it.
     Operator,
 }
 
 impl Evidence {
-    /// The word users meet.
+    /// All of it.
+    pub const ALL: [Self; 7] = [
+        Self::Rebound,
+        Self::Readded,
+        Self::Rebooted,
+        Self::RecoveryNone,
+        Self::RecoveryUnasked,
+        Self::SourceCleared,
+        Self::Operator,
+    ];
+
+    /// The word that users see.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Rebound => "rebound",
             Self::Readded => "readded",
@@ -105,16 +119,16 @@ impl Evidence {
     }
 }
 
-/// How a finding is taken back.
+/// How a finding ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clears {
-    /// It holds as long as it is seen.
+    /// It lasts as long as it is seen.
     Level,
-    /// It is an event that was counted, and is over after this many seconds without a further one.
+    /// It is a counted event, and ends after this many seconds without another one.
     Quiet(u32),
-    /// It is an event, and is over when one of these is seen after it.
+    /// It is an event, and ends when one of these is seen after it.
     Until(&'static [Evidence]),
-    /// It is an event that only its source or an operator can take back.
+    /// It is an event, and ends only when its source or an operator clears it.
     Never,
 }
 
@@ -131,24 +145,26 @@ impl Clears {
     }
 }
 
-/// A reason that a source may give, and what it means by default.
+/// A reason that a source can give, and its default meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meaning {
-    /// The word users meet: `link-degraded`.
+    /// The word that users see: `link-degraded`.
     pub reason: &'static str,
-    /// What it does.
+    /// The default action.
     pub action: Action,
-    /// How it goes.
+    /// How it ends.
     pub clears: Clears,
-    /// Whether what stands at the first look at a device is a warning only: nobody saw it come, and the device may have
-    /// worked with it since the last boot.
+    /// Whether a finding that is present at the first look is only a warning: nobody saw it come, and the device may
+    /// have worked with it since the last boot.
     pub only_when_new: bool,
-    /// For how many seconds it must stand before it counts.
+    /// Seconds that it must last before it counts.
     pub after: u32,
-    /// Whether coming and going is a fault of its own, so that it is held for longer when it comes often.
+    /// Whether coming and going is a fault in itself, so that it is held longer if it comes often.
     pub is_damped: bool,
-    /// What it takes for the source to say it, for people.
+    /// The condition for the finding, for people.
     pub threshold: &'static str,
+    /// Meanings of their own for certain values of the finding; a finding with each of them is held by itself.
+    pub by_value: &'static [(&'static str, Meaning)],
 }
 
 impl Meaning {
@@ -163,68 +179,75 @@ impl Meaning {
             after: 0,
             is_damped: true,
             threshold,
+            by_value: &[],
         }
     }
 
-    /// A reason that stands beside a device's health as a warning for as long as it is seen.
+    /// A reason that is a warning as long as it is seen.
     #[must_use]
     pub const fn warning(reason: &'static str, threshold: &'static str) -> Self {
         Self { action: Action::Warn, ..Self::unhealthy(reason, threshold) }
     }
 
-    /// A reason that does nothing to a device unless the configuration says otherwise.
+    /// A reason that does nothing unless the configuration says otherwise.
     #[must_use]
     pub const fn ignored(reason: &'static str, threshold: &'static str) -> Self {
         Self { action: Action::Ignore, ..Self::unhealthy(reason, threshold) }
     }
 
-    /// The same, for what a device may have had before anybody looked.
+    /// Makes it a warning if it is present at the first look at a device.
     #[must_use]
     pub const fn only_when_new(self) -> Self {
         Self { only_when_new: true, ..self }
     }
 
-    /// The same, for an event that is over after this many seconds without a further one.
+    /// Makes it an event that ends after this many seconds without another one.
     #[must_use]
     pub const fn until_quiet_for(self, seconds: u32) -> Self {
         Self { clears: Clears::Quiet(seconds), ..self }
     }
 
-    /// The same, for an event that is over when one of these is seen after it.
+    /// Makes it an event that ends when one of these is seen after it.
     #[must_use]
     pub const fn until(self, evidence: &'static [Evidence]) -> Self {
         Self { clears: Clears::Until(evidence), ..self }
     }
 
-    /// The same, for an event that only its source or an operator can take back.
+    /// Makes it an event that only its source or an operator can clear.
     #[must_use]
     pub const fn for_good(self) -> Self {
         Self { clears: Clears::Never, ..self }
     }
 
-    /// The same, counting only when it has stood for this many seconds.
+    /// Makes it count only after it has lasted for this many seconds.
     #[must_use]
     pub const fn after(self, seconds: u32) -> Self {
         Self { after: seconds, ..self }
     }
 
-    /// The same, for what comes and goes in use, or as an operator wants it.
+    /// Turns damping off: it comes and goes in normal use, or by an operator's will.
     #[must_use]
     pub const fn undamped(self) -> Self {
         Self { is_damped: false, ..self }
     }
+
+    /// Gives certain values of the finding meanings of their own.
+    #[must_use]
+    pub const fn by_value(self, by_value: &'static [(&'static str, Meaning)]) -> Self {
+        Self { by_value, ..self }
+    }
 }
 
-/// What is known of a source without looking at a host.
+/// What a source is, without looking at a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About {
-    /// The word users meet: `pci-link`.
+    /// The word that users see: `pci-link`.
     pub name: &'static str,
-    /// What kind of read it makes.
+    /// The kind of read it makes.
     pub reads: Class,
-    /// Where what it reads is documented.
+    /// Where the data that it reads is documented.
     pub document: &'static str,
-    /// Every reason that it may give.
+    /// Every reason that it can give.
     pub meanings: &'static [Meaning],
 }
 
@@ -239,19 +262,19 @@ impl About {
 
 /// One source of findings. To add one: a file in `sources`, and its line in the registry there.
 pub trait Source: Debug + Sync {
-    /// What is known of it.
+    /// What the source is.
     fn about(&self) -> &'static About;
 
-    /// What it looks at for this device; nothing for a device that it has nothing to say of. Reads nothing that could hang.
+    /// What it looks at for this device; empty if it has no subject there. Must not read anything that could hang.
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject>;
 }
 
-/// Something to be looked at again and again. Devices of a card with equal subjects share one.
+/// Something that is looked at again and again. Devices of a card share equal subjects.
 #[derive(Debug)]
 pub struct Subject {
-    /// The file, as the host itself names it.
+    /// The file, without the host root.
     pub file: String,
-    /// What makes it another subject than others of this source with the same file.
+    /// Distinguishes subjects of this source with the same file.
     pub variant: String,
     /// How it is looked at.
     pub examination: Box<dyn Examination>,
@@ -263,7 +286,7 @@ impl Subject {
         Self { file: file.into(), variant: String::new(), examination: Box::new(examination) }
     }
 
-    /// The same, as one of several with the same file.
+    /// Sets the variant, if several subjects have the same file.
     #[must_use]
     pub fn variant(mut self, variant: impl Into<String>) -> Self {
         self.variant = variant.into();
@@ -271,17 +294,17 @@ impl Subject {
     }
 }
 
-/// How a subject is looked at, and what is kept between two looks.
+/// How a subject is looked at, and the state kept between two looks.
 pub trait Examination: Debug + Send {
     /// Looks once. Runs behind the fence, so it may hang.
-    fn look(&mut self, here: Here<'_>) -> Sight;
+    fn look(&mut self, context: LookContext<'_>) -> Observation;
 
-    /// How many descriptors it keeps open at most.
+    /// Number of descriptors that it keeps open at most.
     fn most_open(&self) -> u64 {
         0
     }
 
-    /// Whether what it finds is worth a look with each poll, where the class of its reads allows that.
+    /// Whether it is worth a look in each poll, if the class of its reads allows that.
     fn is_urgent(&self) -> bool {
         true
     }
@@ -291,58 +314,58 @@ pub trait Examination: Debug + Send {
         self.memory().is_some()
     }
 
-    /// What it saw in this boot that a later process has to know; `None` where that is nothing.
+    /// What a later process must know about this boot; `None` if nothing.
     fn memory(&self) -> Option<String> {
         None
     }
 
-    /// Takes in what an earlier process knew, beside what it knows itself.
+    /// Takes over what an earlier process knew, in addition to its own state.
     fn recall(&mut self, _memory: &str) {}
 
-    /// Whether it ever has `counts`.
+    /// Whether it can have `counts`.
     fn is_counting(&self) -> bool {
         false
     }
 
-    /// Whether that may be other numbers than when this was asked last.
+    /// Whether `counts` may have changed since the last call.
     fn takes_other_counts(&mut self) -> bool {
         true
     }
 
-    /// What it has read on its way that is no finding, as it was last.
+    /// Numbers that it has read and that are not findings, as of the last look.
     fn counts(&self) -> Vec<Count> {
         Vec::new()
     }
 
-    /// Closes its files, which are opened again when it looks next.
+    /// Closes its files; the next look opens them again.
     fn close(&mut self) {}
 }
 
-/// Where a look is taken.
+/// The context of a look.
 #[derive(Debug, Clone, Copy)]
-pub struct Here<'a> {
+pub struct LookContext<'a> {
     /// The host.
     pub host: &'a Host,
-    /// The subject's file, as the host itself names it.
+    /// The subject's file, without the host root.
     pub file: &'a str,
     /// Whether files stay open.
     pub keeping: Keeping<'a>,
-    /// This moment.
+    /// The current time.
     pub now: Instant,
 }
 
-/// What a look came to.
+/// The result of a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight {
-    /// All is well.
+pub enum Observation {
+    /// No fault.
     Fine,
-    /// Nothing is there that could say otherwise.
+    /// There was nothing to look at.
     Nothing,
-    /// Something is the matter.
+    /// A finding.
     Seen(Finding),
-    /// It did not look, or could not; why.
+    /// It did not look, or could not; the reason.
     NotLooked(String),
-    /// It looked, and has to look once more, soon, before it can say anything; why.
+    /// It must look again soon before it can tell; the reason.
     Unsure(String),
 }
 
@@ -351,15 +374,33 @@ pub(super) fn is_failure(cause: &Cause) -> bool {
     matches!(cause, Cause::System(Errno::IO | Errno::REMOTEIO | Errno::TIMEDOUT))
 }
 
-/// What a failed read says where it is no sign of failing hardware. What is absent or does not apply says nothing; what is
-/// busy, forbidden (also by a driver whose device is asleep) or beyond this process's limits was not looked at.
-pub(super) fn no_statement(cause: &Cause) -> Sight {
+/// The observation for a failed read that is not a sign of failing hardware: nothing, if the file is absent or does not
+/// apply; not looked, if it is busy, forbidden (also by a driver whose device is asleep) or beyond this process's
+/// limits.
+pub(super) fn failed_read(cause: &Cause) -> Observation {
     match cause {
         Cause::System(
             Errno::ACCESS | Errno::PERM | Errno::BUSY | Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM,
-        ) => Sight::NotLooked(format!("cannot be read: {cause}")),
-        _ => Sight::Nothing,
+        ) => Observation::NotLooked(format!("cannot be read: {cause}")),
+        _ => Observation::Nothing,
     }
+}
+
+/// A number that a source has read for the devices at a PCI address and that is not a finding; metrics show it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Count {
+    /// Address of the PCI function; if a source leaves it empty, the address of each device with the subject.
+    pub pci_address: String,
+    /// The RDMA device, `mlx5_0`, of several at that address. Empty for all devices there.
+    pub ibdev: String,
+    /// The part: a port, a block. Empty if the device is counted as a whole.
+    pub part: String,
+    /// Name of the metric: `rdma-errors`.
+    pub name: &'static str,
+    /// Kind of the things counted.
+    pub kind: Cow<'static, str>,
+    /// The number.
+    pub number: u64,
 }
 
 #[cfg(test)]
@@ -373,11 +414,11 @@ mod tests {
         }
         for errno in [Errno::NOENT, Errno::NODEV, Errno::NODATA, Errno::OPNOTSUPP, Errno::INVAL, Errno::ISDIR] {
             let cause = Cause::System(errno);
-            assert_eq!((is_failure(&cause), no_statement(&cause)), (false, Sight::Nothing), "{errno}");
+            assert_eq!((is_failure(&cause), failed_read(&cause)), (false, Observation::Nothing), "{errno}");
         }
         for errno in [Errno::BUSY, Errno::AGAIN, Errno::ACCESS, Errno::PERM, Errno::MFILE] {
             let cause = Cause::System(errno);
-            assert!(!is_failure(&cause) && matches!(no_statement(&cause), Sight::NotLooked(_)), "{errno}");
+            assert!(!is_failure(&cause) && matches!(failed_read(&cause), Observation::NotLooked(_)), "{errno}");
         }
     }
 }

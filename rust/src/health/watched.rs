@@ -1,18 +1,19 @@
-//! One subject that is looked at again and again: when it is due, and what the last look came to.
+//! One subject that is looked at again and again: when it is due, and the result of the last look.
+//!
+//! Cards take turns at the subjects that are not looked at in each round of regular polls, so that no round looks at
+//! everything.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::count::Count;
 use super::kept_file::Keeping;
-use super::rounds::{EACH, next_turn};
-use super::source::{About, Class, Examination, Here, Sight, Subject};
+use super::source::{About, Class, Count, Examination, LookContext, Observation, Subject};
 use crate::host::Host;
 
-/// When a look is taken.
+/// When a look is made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
-    /// Which round of regular polls it is: see [`super::rounds::Rounds`].
+    /// The round of regular polls: see [`Rounds`].
     pub(super) round: u64,
     pub(super) now: Instant,
 }
@@ -20,7 +21,7 @@ pub(super) struct Moment {
 /// Card, source, file and variant of a subject.
 pub(super) type Key = (String, &'static str, String, String);
 
-/// It is being looked at.
+/// The subject is being looked at.
 #[derive(Debug)]
 pub(super) struct Busy;
 
@@ -31,32 +32,32 @@ pub(super) struct Watched {
     pub(super) file: String,
     variant: String,
     pub(super) most_open: u64,
-    /// Whether its files are worth keeping open before those of others: it is looked at more often.
+    /// Whether its files are kept open before those of others: it is looked at more often.
     pub(super) is_urgent: bool,
-    /// Whether it reads numbers that are no findings.
+    /// Whether it has counts.
     pub(super) is_counting: bool,
-    /// Locked while it is looked at: for good, where that hangs.
+    /// Locked while it is looked at; for good if the look hangs.
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
     examination: Box<dyn Examination>,
-    last: Option<(Sight, Moment)>,
+    last: Option<(Observation, Moment)>,
     /// Whether there has ever been something to look at.
     was_there: bool,
-    /// What somebody was last told that a later process has to know.
-    told: Option<String>,
+    /// The memory that was last reported for later processes.
+    reported_memory: Option<String>,
 }
 
 /// What a look has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct News {
-    /// It came to something else than the look before.
-    pub(super) sight: bool,
-    /// A later process has to know something else.
+    /// The observation differs from the last one.
+    pub(super) observation: bool,
+    /// A later process must know something new.
     pub(super) memory: bool,
-    /// It may have counted something else.
+    /// Counts may have changed.
     pub(super) counts: bool,
 }
 
@@ -65,7 +66,7 @@ impl Watched {
         let (most_open, is_urgent) = (subject.examination.most_open(), subject.examination.is_urgent());
         let is_counting = subject.examination.is_counting();
         let Subject { file, variant, examination } = subject;
-        let state = State { examination, last: None, was_there: false, told: None };
+        let state = State { examination, last: None, was_there: false, reported_memory: None };
         Self { source, file, variant, most_open, is_urgent, is_counting, state: Mutex::new(state) }
     }
 
@@ -73,43 +74,43 @@ impl Watched {
         (card.to_owned(), self.source.name, self.file.clone(), self.variant.clone())
     }
 
-    /// Looks, and keeps what that comes to.
+    /// Looks, and keeps the observation.
     pub(super) fn look(&self, host: &Host, keeping: Keeping, moment: Moment) -> News {
         let mut state = self.lock();
-        let here = Here { host, file: &self.file, keeping, now: moment.now };
-        let sight = state.examination.look(here);
+        let context = LookContext { host, file: &self.file, keeping, now: moment.now };
+        let observation = state.examination.look(context);
         let news = News {
-            sight: state.last.as_ref().is_none_or(|(before, _)| *before != sight),
-            memory: state.examination.memory() != state.told,
+            observation: state.last.as_ref().is_none_or(|(before, _)| *before != observation),
+            memory: state.examination.memory() != state.reported_memory,
             counts: self.is_counting && state.examination.takes_other_counts(),
         };
-        state.was_there |= sight != Sight::Nothing;
-        state.last = Some((sight, moment));
+        state.was_there |= observation != Observation::Nothing;
+        state.last = Some((observation, moment));
         news
     }
 
-    /// In which round a card with this place in the line looks at it next, and whether it does so in each; nothing while it is being
-    /// looked at.
+    /// The round in which a card at this position looks at it next, and whether it does so in each round; `None` while
+    /// it is being looked at.
     pub(super) fn due(&self, place_in_line: u64) -> Option<(u64, bool)> {
         let state = self.try_lock()?;
-        let Some((sight, last)) = &state.last else { return Some((0, false)) };
-        let period = period(self.source.reads, sight, state.examination.is_urgent(), state.was_there);
+        let Some((observation, last)) = &state.last else { return Some((0, false)) };
+        let period = period(self.source.reads, observation, state.examination.is_urgent(), state.was_there);
         Some((next_turn(last.round, period, place_in_line), period == EACH))
     }
 
-    /// Whether its last look found something, so that there is nothing to confirm until it is due.
-    pub(super) fn stands(&self) -> bool {
-        self.try_lock().is_some_and(|state| matches!(state.last, Some((Sight::Seen(_), _))))
+    /// Whether its last look was a finding, so that there is nothing to confirm until it is due.
+    pub(super) fn has_finding(&self) -> bool {
+        self.try_lock().is_some_and(|state| matches!(state.last, Some((Observation::Seen(_), _))))
     }
 
-    /// What the last look came to, where that says anything; an error while it is being looked at.
-    pub(super) fn said(&self) -> Result<Option<Sight>, Busy> {
+    /// The last observation, unless it is `Fine` or `Nothing`. Fails while it is being looked at.
+    pub(super) fn observation(&self) -> Result<Option<Observation>, Busy> {
         let state = self.try_lock().ok_or(Busy)?;
-        let sight = state.last.as_ref().map(|(sight, _)| sight);
-        Ok(sight.filter(|sight| !matches!(sight, Sight::Fine | Sight::Nothing)).cloned())
+        let observation = state.last.as_ref().map(|(observation, _)| observation);
+        Ok(observation.filter(|observation| !matches!(observation, Observation::Fine | Observation::Nothing)).cloned())
     }
 
-    /// What it has counted; an error where that cannot be asked, because it is being looked at.
+    /// Its counts. Fails while it is being looked at.
     pub(super) fn counts(&self) -> Result<Vec<Count>, Busy> {
         Ok(self.try_lock().ok_or(Busy)?.examination.counts())
     }
@@ -118,33 +119,33 @@ impl Watched {
         self.try_lock().is_none()
     }
 
-    /// Whether it has a count to go on with, or is being looked at.
+    /// Whether it has a count to continue, or is being looked at.
     pub(super) fn is_worth_keeping(&self) -> bool {
         self.try_lock().is_none_or(|state| state.examination.has_counted())
     }
 
-    /// Closes its files; those of one that hangs stay.
+    /// Closes its files, except while it is being looked at.
     pub(super) fn close(&self) {
         if let Some(mut state) = self.try_lock() {
             state.examination.close();
         }
     }
 
-    /// What a later process has to know of it; an error where that cannot be asked, because it is being looked at.
+    /// What a later process must know about it. Fails while it is being looked at.
     pub(super) fn memory(&self) -> Result<Option<String>, Busy> {
         let mut state = self.try_lock().ok_or(Busy)?;
-        state.told = state.examination.memory();
-        Ok(state.told.clone())
+        state.reported_memory = state.examination.memory();
+        Ok(state.reported_memory.clone())
     }
 
-    /// Takes in what an earlier process knew.
+    /// Takes over what an earlier process knew.
     pub(super) fn recall(&self, memory: &str) {
         if let Some(mut state) = self.try_lock() {
             state.examination.recall(memory);
         }
     }
 
-    /// A look that panicked has left nothing half done that the next one would not read anew.
+    /// A look that panicked leaves no state that the next look would not read again.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -158,53 +159,123 @@ impl Watched {
     }
 }
 
-/// So many rounds from one look to the next at what may wake a device or wait for it, or at what an event tells of: a node or a
-/// driver that goes.
+/// Rounds between two looks at what may wake a device or wait for it, and at what an event reports: a node or a driver
+/// that goes.
 const SELDOM: u64 = 10;
 
-/// The same for what keeps the card's firmware busy.
+/// Rounds between two looks at what keeps the card's firmware busy.
 const VERY_SELDOM: u64 = 30;
 
-/// The same for an attribute that has never been there: it comes with a driver, of which an event tells.
+/// Rounds between two looks for an attribute that has never existed: it comes with a driver, which an event reports.
 const RARELY: u64 = 60;
 
-/// Rounds from one look to the next, at most.
-fn period(reads: Class, sight: &Sight, is_urgent: bool, was_there: bool) -> u64 {
-    match (reads, sight) {
-        (_, Sight::Unsure(_)) => EACH,
+/// Most rounds from one look to the next.
+fn period(reads: Class, observation: &Observation, is_urgent: bool, was_there: bool) -> u64 {
+    match (reads, observation) {
+        (_, Observation::Unsure(_)) => EACH,
         (Class::Firmware, _) if !is_urgent => 2 * VERY_SELDOM,
-        (_, Sight::Nothing) if !was_there => RARELY,
+        (_, Observation::Nothing) if !was_there => RARELY,
         (Class::Firmware, _) => VERY_SELDOM,
-        (Class::ConfigSpace | Class::DeviceRegisters | Class::Filesystem, _) | (_, Sight::Nothing) => SELDOM,
+        (Class::ConfigSpace | Class::DeviceRegisters | Class::Filesystem, _) | (_, Observation::Nothing) => SELDOM,
         _ if !is_urgent => SELDOM,
-        (Class::KernelMemory | Class::None, _) => EACH,
+        (Class::KernelMemory | Class::None | Class::Elsewhere(_), _) => EACH,
     }
+}
+
+/// The period of what is looked at in each round.
+pub(super) const EACH: u64 = 1;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Counts rounds: one per poll, and at least one per second.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    last_poll: Option<Instant>,
+    /// Time passed, counting less than a second between two polls as a second.
+    passed: Duration,
+}
+
+impl Rounds {
+    /// The round of the last regular poll.
+    pub(super) fn now(&self) -> u64 {
+        self.passed.as_secs()
+    }
+
+    /// Counts another regular poll.
+    pub(super) fn go_on(&mut self, now: Instant) {
+        let since_last = self.last_poll.map_or(SECOND, |last| now.saturating_duration_since(last));
+        self.passed = self.passed.saturating_add(since_last.max(SECOND));
+        self.last_poll = Some(now);
+    }
+}
+
+/// The round of a card's next look at something with this period. The turn follows from the card's position alone:
+/// however late a look was, the cards stay apart.
+fn next_turn(last_look: u64, period: u64, place_in_line: u64) -> u64 {
+    let turn = 1 + place_in_line % period;
+    let since_turn = (last_look + period - turn % period) % period;
+    last_look + period - since_turn
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn what_may_wake_or_block_is_read_seldom_and_what_was_never_there_rarely() {
-        for (reads, sight, was_there, expected) in [
-            (Class::KernelMemory, Sight::Fine, true, 1),
-            (Class::KernelMemory, Sight::Nothing, true, 10),
-            (Class::KernelMemory, Sight::Nothing, false, 60),
-            (Class::ConfigSpace, Sight::Fine, true, 10),
-            (Class::ConfigSpace, Sight::Unsure(String::new()), true, 1),
-            (Class::ConfigSpace, Sight::NotLooked(String::new()), true, 10),
-            (Class::Filesystem, Sight::Fine, true, 10),
-            (Class::DeviceRegisters, Sight::Fine, true, 10),
-            (Class::DeviceRegisters, Sight::Nothing, false, 60),
-            (Class::Firmware, Sight::Fine, true, 30),
-            (Class::Firmware, Sight::Nothing, true, 30),
-            (Class::Firmware, Sight::Nothing, false, 60),
+        for (reads, observation, was_there, expected) in [
+            (Class::KernelMemory, Observation::Fine, true, 1),
+            (Class::KernelMemory, Observation::Nothing, true, 10),
+            (Class::KernelMemory, Observation::Nothing, false, 60),
+            (Class::ConfigSpace, Observation::Fine, true, 10),
+            (Class::ConfigSpace, Observation::Unsure(String::new()), true, 1),
+            (Class::ConfigSpace, Observation::NotLooked(String::new()), true, 10),
+            (Class::Filesystem, Observation::Fine, true, 10),
+            (Class::DeviceRegisters, Observation::Fine, true, 10),
+            (Class::DeviceRegisters, Observation::Nothing, false, 60),
+            (Class::Firmware, Observation::Fine, true, 30),
+            (Class::Firmware, Observation::Nothing, true, 30),
+            (Class::Firmware, Observation::Nothing, false, 60),
         ] {
-            assert_eq!(period(reads, &sight, true, was_there), expected, "{reads:?} {sight:?} {was_there}");
-            assert!(period(reads, &sight, false, was_there) >= expected);
+            assert_eq!(period(reads, &observation, true, was_there), expected, "{reads:?} {observation:?} {was_there}");
+            assert!(period(reads, &observation, false, was_there) >= expected);
         }
-        assert_eq!(period(Class::KernelMemory, &Sight::Fine, false, true), 10);
-        assert_eq!(period(Class::Firmware, &Sight::Fine, false, true), 60);
+        assert_eq!(period(Class::KernelMemory, &Observation::Fine, false, true), 10);
+        assert_eq!(period(Class::Firmware, &Observation::Fine, false, true), 60);
+    }
+
+    #[test]
+    fn a_round_is_a_poll_and_where_polls_are_rare_a_second() {
+        let start = Instant::now();
+        for (pause, expected) in [(0.1, 10), (1.0, 10), (1.9, 18), (5.0, 46), (10.0, 91)] {
+            let mut rounds = Rounds::default();
+            (0..10).for_each(|poll| rounds.go_on(start + Duration::from_secs_f64(pause * f64::from(poll))));
+            assert_eq!(rounds.now(), expected, "{pause}");
+        }
+    }
+
+    #[test]
+    fn a_single_card_looks_in_the_first_round_and_then_in_each_tenth() {
+        assert_eq!([0, 1, 5, 11].map(|last| next_turn(last, 10, 0)), [1, 11, 11, 21]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_turn_comes_within_its_period_and_always_in_the_same_rounds(
+            last in 0_u64..10_000, period in 1_u64..100, place in 0_u64..10_000,
+        ) {
+            let next = next_turn(last, period, place);
+            prop_assert!(last < next && next <= last + period, "{last} {next}");
+            prop_assert_eq!(next_turn(next, period, place), next + period);
+            prop_assert_eq!(next_turn(last, EACH, place), last + 1);
+        }
+
+        #[test]
+        fn in_each_round_it_is_the_turn_of_as_many_cards(cards in 1_u64..2000, period in 1_u64..100, round in 1_u64..10_000) {
+            let turns = (0..cards).filter(|&place| next_turn(round - 1, period, place) == round).count() as u64;
+            prop_assert!((cards / period..=cards.div_ceil(period)).contains(&turns), "{turns}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! One attribute of sysfs: exactly one `openat`, one `pread` and one `close`, never a stat, never more than 4 KiB.
 //!
-//! Reading is apart from parsing: [`Attribute`] is the text and where it was found, its methods turn the text into types.
+//! Reading is separate from parsing: [`Attribute`] is the text and its file, its methods parse the text.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::reads;
+use super::read_log;
 
-/// sysfs gives an attribute one page; whatever is larger is no attribute.
+/// sysfs gives an attribute one page; a larger file is not an attribute.
 /// <https://docs.kernel.org/filesystems/sysfs.html>
 pub const LARGEST: usize = 4096;
 
@@ -28,7 +28,7 @@ pub struct Attribute {
 pub struct AttributeError {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
@@ -41,14 +41,14 @@ pub enum Cause {
     TooLarge,
     /// It was read, and its content is unexpected.
     Unexpected {
-        /// What should be there.
+        /// What was expected.
         expected: &'static str,
-        /// Its content, shortened.
+        /// The content, shortened.
         found: String,
     },
 }
 
-/// Opens an attribute so that it can be read again and again: a FIFO does not block, a terminal does not take over.
+/// Opens an attribute for repeated reads: a FIFO does not block, a terminal does not become the controlling one.
 ///
 /// # Errors
 /// The kernel's error.
@@ -58,7 +58,7 @@ pub fn open(directory: impl AsFd, name: impl AsRef<Path>) -> Result<OwnedFd, Cau
         .map_err(Cause::System)
 }
 
-/// The current content of an open attribute. Bytes that are not UTF-8 are replaced, so no parser accepts them.
+/// The current content of an open attribute. Bytes that are not UTF-8 are replaced, so that no parser accepts them.
 ///
 /// # Errors
 /// The kernel's error, or [`Cause::TooLarge`].
@@ -77,33 +77,33 @@ pub fn read_open(file: impl AsFd) -> Result<String, Cause> {
 }
 
 impl Attribute {
-    /// Reads `name` relative to an open directory, whose path is for messages.
+    /// Reads `name` relative to an open directory; the directory's path is for messages only.
     ///
     /// # Errors
     /// Those of [`open`] and [`read_open`], with the path.
     pub fn read_at(directory: impl AsFd, directory_path: &Path, name: &str) -> Result<Self, AttributeError> {
         let path = directory_path.join(name);
-        reads::note_file(&path);
+        read_log::note_file(&path);
         match open(directory, name).and_then(read_open) {
             Ok(content) => Ok(Self { path, content }),
             Err(cause) => Err(AttributeError { path, cause }),
         }
     }
 
-    /// Reads an attribute by its whole path.
+    /// Reads an attribute by its full path.
     ///
     /// # Errors
     /// Those of [`open`] and [`read_open`], with the path.
     pub fn read(path: impl Into<PathBuf>) -> Result<Self, AttributeError> {
         let path = path.into();
-        reads::note_file(&path);
+        read_log::note_file(&path);
         match open(CWD, &path).and_then(read_open) {
             Ok(content) => Ok(Self { path, content }),
             Err(cause) => Err(AttributeError { path, cause }),
         }
     }
 
-    /// An attribute as if it had been read.
+    /// An attribute with this path and content, without reading.
     pub fn new(path: impl Into<PathBuf>, content: impl Into<String>) -> Self {
         Self { path: path.into(), content: content.into() }
     }
@@ -120,10 +120,10 @@ impl Attribute {
         trimmed(&self.content)
     }
 
-    /// `0x12`, `12`, `FF`: a hexadecimal number with or without its prefix.
+    /// `0x12`, `12`, `FF`: a hexadecimal number with or without prefix.
     ///
     /// # Errors
-    /// When the text has another form.
+    /// If the text has another form.
     pub fn hexadecimal(&self) -> Result<u64, AttributeError> {
         self.parsed("a hexadecimal number", hexadecimal(self.text()))
     }
@@ -131,7 +131,7 @@ impl Attribute {
     /// A decimal number, possibly negative.
     ///
     /// # Errors
-    /// When the text has another form.
+    /// If the text has another form.
     pub fn decimal(&self) -> Result<i64, AttributeError> {
         self.parsed("a decimal number", decimal(self.text()))
     }
@@ -139,7 +139,7 @@ impl Attribute {
     /// `0` or `1`.
     ///
     /// # Errors
-    /// When the text is neither.
+    /// If the text is neither.
     pub fn flag(&self) -> Result<bool, AttributeError> {
         self.parsed("0 or 1", flag(self.text()))
     }
@@ -147,7 +147,7 @@ impl Attribute {
     /// A NUMA node; `None` if the kernel reports `-1`, unknown.
     ///
     /// # Errors
-    /// When the text is not a number.
+    /// If the text is not a number.
     pub fn numa_node(&self) -> Result<Option<u32>, AttributeError> {
         self.parsed("a NUMA node or -1", numa_node(self.text()))
     }
@@ -155,20 +155,20 @@ impl Attribute {
     /// `major:minor`.
     ///
     /// # Errors
-    /// When the text is not.
+    /// If the text has another form.
     pub fn device_number(&self) -> Result<(u32, u32), AttributeError> {
         self.parsed("major:minor", device_number(self.text()))
     }
 
-    /// 32 hexadecimal digits, folded to lower case, dashes taken out.
+    /// 32 hexadecimal digits in lower case, without dashes.
     ///
     /// # Errors
-    /// When the text is not.
+    /// If the text has another form.
     pub fn uuid(&self) -> Result<String, AttributeError> {
         self.parsed("32 hexadecimal digits", uuid(self.text()))
     }
 
-    /// An error: this attribute has unexpected content.
+    /// The error that this attribute has unexpected content.
     #[must_use]
     pub fn unexpected(&self, expected: &'static str) -> AttributeError {
         let found = self.text().chars().take(64).collect();
@@ -180,7 +180,7 @@ impl Attribute {
     }
 }
 
-/// Kernel text without surrounding white space and the NUL that some drivers leave at its end.
+/// Kernel text without surrounding white space and without the NUL that some drivers leave at its end.
 #[must_use]
 pub fn trimmed(text: &str) -> &str {
     text.trim_matches(|character: char| character.is_whitespace() || character == '\0')
@@ -190,7 +190,7 @@ pub fn trimmed(text: &str) -> &str {
 #[must_use]
 pub fn hexadecimal(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
-    // from_str_radix would accept a sign, the kernel writes none.
+    // from_str_radix accepts a sign; the kernel writes none.
     if digits.starts_with('+') { None } else { u64::from_str_radix(digits, 16).ok() }
 }
 
@@ -223,7 +223,7 @@ pub fn device_number(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// 32 hexadecimal digits in lower case, whatever the case and wherever the dashes were.
+/// 32 hexadecimal digits in lower case, whatever their case and wherever dashes are.
 #[must_use]
 pub fn uuid(text: &str) -> Option<String> {
     let digits: String = text.chars().filter(|&character| character != '-').map(|c| c.to_ascii_lowercase()).collect();
@@ -231,19 +231,19 @@ pub fn uuid(text: &str) -> Option<String> {
 }
 
 impl Cause {
-    /// Whether nothing is there: the file, a directory on its way, or the device behind it.
+    /// Whether something is missing: the file, a directory on its path, or the device behind it.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::System(Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::NXIO))
     }
 
-    /// The unexpected content; empty if none was read.
+    /// The unexpected content; empty if nothing was read.
     #[must_use]
     pub fn found(&self) -> &str {
         if let Self::Unexpected { found, .. } = self { found } else { "" }
     }
 
-    /// Whether the device cannot answer just now.
+    /// Whether the device cannot answer at the moment.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::System(Errno::BUSY | Errno::AGAIN))
@@ -251,13 +251,13 @@ impl Cause {
 }
 
 impl AttributeError {
-    /// Whether nothing is there.
+    /// Whether something is missing: see [`Cause::is_absent`].
     #[must_use]
     pub fn is_absent(&self) -> bool {
         self.cause.is_absent()
     }
 
-    /// Whether the device cannot answer just now.
+    /// Whether the device cannot answer at the moment.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.cause.is_busy()

@@ -1,16 +1,18 @@
 //! An open directory: lists its entries without a stat, reads attributes and links relative to itself.
+//!
+//! The methods of [`Directory`] record what they read (`read_log`); `entries`, `listing` and `open_directory` do not.
 
 use std::ffi::OsString;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-use crate::host::attribute::{Attribute, AttributeError, Cause};
-use crate::host::listing::{entries, listing, open_directory};
-use crate::host::reads;
+use super::attribute::{Attribute, AttributeError, Cause};
+use super::read_log;
 use crate::order::natural;
 
 /// An open directory and its path.
@@ -21,13 +23,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory by its whole path.
+    /// Opens a directory by its full path.
     ///
     /// # Errors
     /// The kernel's error, with the path.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, AttributeError> {
         let path = path.into();
-        reads::note_directory(&path);
+        read_log::note_directory(&path);
         match open_directory(CWD, &path) {
             Ok(file) => Ok(Self { file, path }),
             Err(errno) => Err(AttributeError { path, cause: Cause::System(errno) }),
@@ -40,7 +42,7 @@ impl Directory {
     /// The kernel's error, with the path.
     pub fn open_below(&self, name: impl AsRef<Path>) -> Result<Self, AttributeError> {
         let path = self.path.join(&name);
-        reads::note_directory(&path);
+        read_log::note_directory(&path);
         match open_directory(self.file.as_fd(), name.as_ref()) {
             Ok(file) => Ok(Self { file, path }),
             Err(errno) => Err(AttributeError { path, cause: Cause::System(errno) }),
@@ -53,7 +55,8 @@ impl Directory {
         &self.path
     }
 
-    /// Names of all entries but `.` and `..`, in natural order. A name that is not UTF-8 is left out: no kernel makes one.
+    /// Names of all entries except `.` and `..`, in natural order. Names that are not UTF-8 are left out: the kernel
+    /// makes none.
     ///
     /// # Errors
     /// The kernel's error, with the path.
@@ -64,13 +67,14 @@ impl Directory {
         Ok(names)
     }
 
-    /// [`Directory::names`] of a directory of links, which are to be read: whoever notes what is read notes which they are.
+    /// [`Directory::names`] of a directory of links that are read next: a read log records the listing in place of each
+    /// link.
     ///
     /// # Errors
     /// The kernel's error, with the path.
     pub fn names_of_links(&self) -> Result<Vec<String>, AttributeError> {
         let listing = listing(&self.file).map_err(|errno| self.failure(errno))?;
-        reads::note_links(&self.path, &listing);
+        read_log::note_links(&self.path, &listing);
         let mut names: Vec<String> = listing.into_iter().map(|(name, _)| name).collect();
         names.sort_by(|left, right| natural(left, right));
         Ok(names)
@@ -84,22 +88,22 @@ impl Directory {
         Attribute::read_at(&self.file, &self.path, name)
     }
 
-    /// Where a link in this directory points, as written in the link.
+    /// The target of a link in this directory, as written in the link.
     ///
     /// # Errors
-    /// The kernel's error, with the path: `EINVAL` for what is not a link.
+    /// The kernel's error, with the path: `EINVAL` if it is not a link.
     pub fn link(&self, name: &str) -> Result<PathBuf, AttributeError> {
-        reads::note_link(&self.path.join(name));
+        read_log::note_link(&self.path.join(name));
         read_link(&self.file, Path::new(name)).map_err(|mut error| {
             error.path = self.path.join(name);
             error
         })
     }
 
-    /// Whether there is an entry of this name in or below this directory.
+    /// Whether an entry with this name exists in or below this directory.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        reads::note_file(&self.path.join(name));
+        read_log::note_file(&self.path.join(name));
         rustix::fs::accessat(&self.file, name, Access::EXISTS, AtFlags::empty()).is_ok()
     }
 
@@ -114,19 +118,19 @@ impl AsFd for Directory {
     }
 }
 
-/// Where a link points, as written in the link.
+/// The target of a link, as written in the link.
 ///
 /// # Errors
-/// The kernel's error, with the path: `EINVAL` for what is not a link.
+/// The kernel's error, with the path: `EINVAL` if it is not a link.
 pub fn link(path: &Path) -> Result<PathBuf, AttributeError> {
-    reads::note_link(path);
+    read_log::note_link(path);
     read_link(CWD, path)
 }
 
-/// Whether there is something at a path, at the end of a link if it is one.
+/// Whether a path exists; links are followed.
 #[must_use]
 pub fn exists(path: &Path) -> bool {
-    reads::note_file(path);
+    read_log::note_file(path);
     rustix::fs::access(path, Access::EXISTS).is_ok()
 }
 
@@ -137,14 +141,15 @@ fn read_link(below: impl AsFd, path: &Path) -> Result<PathBuf, AttributeError> {
     }
 }
 
-/// Whether an entry is called like this: the prefix, then decimal digits and nothing else.
+/// Whether a name is the prefix followed by decimal digits and nothing else.
 #[must_use]
 pub fn is_numbered(name: &str, prefix: &str) -> bool {
     let digits = name.strip_prefix(prefix).unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A path without `.` and `..`, resolved as text: right for the kernel's own links, whose directories are no links.
+/// The path without `.` and `..`, resolved as text: correct for the kernel's own links, whose directories are not
+/// links.
 #[must_use]
 pub fn normal(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
@@ -158,6 +163,40 @@ pub fn normal(path: &Path) -> PathBuf {
         }
     }
     plain
+}
+
+/// Buffer of getdents64: a directory with this much data is read in two calls.
+const BUFFER: usize = 16 * 1024;
+
+/// Calls `each` with name, inode number and kind of every entry except `.` and `..`, in the kernel's order.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn entries(open: impl AsFd, mut each: impl FnMut(&str, u64, FileType)) -> Result<(), Errno> {
+    let mut buffer = [MaybeUninit::uninit(); BUFFER];
+    let mut entries = RawDir::new(open, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        match entry.file_name().to_str() {
+            Ok("." | "..") | Err(_) => {}
+            Ok(name) => each(name, entry.ino(), entry.file_type()),
+        }
+    }
+    Ok(())
+}
+
+/// Names and inode numbers of all entries except `.` and `..`, in the kernel's order.
+pub(super) type Listing = Vec<(String, u64)>;
+
+pub(super) fn listing(open: impl AsFd) -> Result<Listing, Errno> {
+    let mut listing = Listing::new();
+    entries(open, |name, inode, _| listing.push((name.to_owned(), inode)))?;
+    Ok(listing)
+}
+
+pub(super) fn open_directory(below: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::io::retry_on_intr(|| rustix::fs::openat(&below, path, flags, Mode::empty()))
 }
 
 #[cfg(test)]

@@ -1,13 +1,156 @@
-//! The host's trees: where they are, and how they are read.
+//! The host's trees: where sys, proc and dev are, and how they are read. Nothing else in this crate names them.
+//!
+//! ```text
+//! attribute    one file of sysfs, read and parsed
+//! directory    an open directory: entries, links
+//! resolve      links followed as the host follows them; the device node at a path
+//! read_log     what some work has read, and whether that still looks the same
+//! fingerprint  directories in memory, compared without a read that can hang
+//! mounts       which file systems answer from memory
+//! ```
 
 pub mod attribute;
 pub mod directory;
-mod listing;
+pub mod fingerprint;
 pub mod mounts;
-pub mod node;
-pub mod reads;
+pub mod read_log;
 pub mod resolve;
-mod root;
-pub mod sight;
 
-pub use root::Host;
+use std::path::{Path, PathBuf};
+
+use attribute::Attribute;
+use directory::normal;
+use resolve::Place;
+
+/// `SYSFS_MAGIC` of <https://man7.org/linux/man-pages/man2/statfs.2.html>.
+const SYSFS: i64 = 0x6265_6572;
+
+/// A host tree under any prefix: `/` on bare metal, `/host` in a container, a directory in tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    root: PathBuf,
+    simulated: bool,
+}
+
+impl Host {
+    /// The host whose tree is below `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), simulated: false }
+    }
+
+    /// The simulated node whose tree is below `root`; plain files may stand for device nodes.
+    pub fn simulated(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), simulated: true }
+    }
+
+    /// `/proc/sys/kernel/random/boot_id`; `None` if it cannot be read.
+    #[must_use]
+    pub fn boot_id(&self) -> Option<String> {
+        Some(Attribute::read(self.proc("sys/kernel/random/boot_id")).ok()?.text().to_owned())
+    }
+
+    /// A path below /sys.
+    #[must_use]
+    pub fn sys(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.root.join("sys").join(below)
+    }
+
+    /// A path below /dev.
+    #[must_use]
+    pub fn dev(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.root.join("dev").join(below)
+    }
+
+    /// A path below /proc.
+    #[must_use]
+    pub fn proc(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.root.join("proc").join(below)
+    }
+
+    /// The path by which this process reaches an absolute path of the host (`/run/x.sock`).
+    #[must_use]
+    pub fn absolute(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root.join(path.as_ref().strip_prefix("/").unwrap_or(path.as_ref()))
+    }
+
+    /// The path as the host itself, and so the kubelet, names it: without the root.
+    #[must_use]
+    pub fn own_path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        path.strip_prefix(&self.root).map_or_else(|_| path.to_path_buf(), |below| Path::new("/").join(below))
+    }
+
+    /// The target of a link in a directory of the kernel's, resolved as text below the host root.
+    #[must_use]
+    pub fn behind_link(&self, directory: &Path, target: &Path) -> PathBuf {
+        self.absolute(normal(&self.own_path(directory).join(target)))
+    }
+
+    /// Whether `path`, which includes the root, is not a device node with this number (`None`: any). Costs one stat.
+    ///
+    /// On a simulated node a plain file counts as a node. A path that this process may not look at does not count as
+    /// missing.
+    #[must_use]
+    pub fn lacks_node(&self, path: &Path, number: Option<(u32, u32)>) -> bool {
+        matches!(resolve::judged(self, rustix::fs::stat(path), number), Place::Other(_))
+    }
+
+    /// Whether its /sys is the kernel's sysfs, not a tree of files.
+    #[must_use]
+    pub fn has_kernel_sysfs(&self) -> bool {
+        rustix::fs::statfs(self.sys("")).is_ok_and(|found| found.f_type == SYSFS)
+    }
+
+    /// Whether it is a tree of `devherd sim node`.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.simulated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_gain_and_lose_the_root() {
+        for root in ["/", "/host", "/tmp/node/"] {
+            let host = Host::new(root);
+            assert_eq!(host.own_path(host.sys("class/fpga")), Path::new("/sys/class/fpga"));
+            assert_eq!(host.own_path(host.absolute("/run/x.sock")), Path::new("/run/x.sock"));
+            assert_eq!(host.own_path(host.dev("kvm")), Path::new("/dev/kvm"));
+            assert!(host.proc("1/stat").starts_with(root));
+        }
+    }
+
+    #[test]
+    fn a_link_leads_to_a_path_of_the_host() {
+        for root in ["/", "/host", "/tmp/node/"] {
+            let host = Host::new(root);
+            let class = host.sys("class/drm");
+            for target in ["../../devices/gpu", "/sys/devices/gpu", "../../../../../../sys/devices/./gpu"] {
+                assert_eq!(host.behind_link(&class, Path::new(target)), host.sys("devices/gpu"), "{root} {target}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_device_node_of_the_right_number_is_a_node() {
+        let host = Host::new("/");
+        let null = Path::new("/dev/null");
+        assert!(!host.lacks_node(null, None) && !host.lacks_node(null, Some((1, 3))));
+        assert!(host.lacks_node(null, Some((1, 4))));
+        assert!(host.lacks_node(Path::new("/dev"), None));
+        assert!(host.lacks_node(Path::new("/proc/self/stat"), None));
+        assert!(host.lacks_node(Path::new("/dev/does-not-exist"), None));
+    }
+
+    #[test]
+    fn a_plain_file_is_a_node_on_a_simulated_host_only() {
+        let root = tempfile::tempdir().unwrap();
+        let node = root.path().join("node");
+        std::fs::write(&node, "").unwrap();
+        assert!(Host::new(root.path()).lacks_node(&node, None));
+        assert!(!Host::simulated(root.path()).lacks_node(&node, Some((245, 0))));
+    }
+}

@@ -1,7 +1,7 @@
-//! What is mounted where, as far as it says which directories answer from memory: looking at those cannot hang.
+//! The table of mounts: which directories answer from memory, so that looking at them cannot hang.
 //!
-//! The table is the kernel's: <https://docs.kernel.org/filesystems/proc.html>, 3.5 "/proc/<pid>/mountinfo". Asking the file system itself,
-//! as statfs(2) does, would wait for its server.
+//! <https://docs.kernel.org/filesystems/proc.html>, 3.5 "`/proc/<pid>/mountinfo`". Asking the file system itself with
+//! statfs(2) would wait for its server.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,11 +14,11 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// File systems whose names and inodes are in memory and nowhere else. An inode number of theirs is counted upwards, so that
-/// a file made in the place of another one never has its number.
+/// File systems with names and inodes in memory only. Their inode numbers count up, so a file that replaces another
+/// never gets the same number.
 const IN_MEMORY: [&str; 3] = ["devtmpfs", "tmpfs", "ramfs"];
 
-/// The mounts that this process sees, read again when the kernel says that they have changed.
+/// The mounts that this process sees, read again when the kernel reports a change.
 #[derive(Debug)]
 pub struct Mounts {
     file: File,
@@ -38,7 +38,7 @@ impl Mounts {
     /// Opens the table and reads it.
     ///
     /// # Errors
-    /// Where there is no /proc, or not all of it.
+    /// If /proc is missing or incomplete.
     pub fn open() -> io::Result<Self> {
         let file = File::from(openat(CWD, TABLE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
         let mut mounts = Self { file, table: Vec::new(), reading: 0 };
@@ -46,10 +46,10 @@ impl Mounts {
         Ok(mounts)
     }
 
-    /// Which reading of the table is in force: the same number means that nothing was mounted or unmounted.
+    /// Number of the current reading of the table: the same number means that nothing was mounted or unmounted.
     ///
     /// # Errors
-    /// When the table cannot be read again.
+    /// If the table cannot be read again.
     pub fn reading(&mut self) -> io::Result<u64> {
         let mut polled = [PollFd::new(&self.file, PollFlags::PRI)];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
@@ -69,8 +69,8 @@ impl Mounts {
         Ok(())
     }
 
-    /// Whether a path without links, as this process names it, is in memory, and so is everything on the way to it but the root:
-    /// without that the program itself would not run.
+    /// Whether a path without links, as this process names it, is on a file system in memory, and so is every mount
+    /// above it except the root: if that hangs, so does this program.
     #[must_use]
     pub fn answers_from_memory(&self, path: &Path) -> bool {
         let on_the_way = |mount: &&Mount| mount.point != Path::new("/") && path.starts_with(&mount.point);
@@ -83,7 +83,8 @@ fn parse(table: &[u8]) -> Vec<Mount> {
     table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
 
-/// `36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw`: the fifth field is where, the one behind the dash what.
+/// `36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw`: the fifth field is the mount point, the one after the
+/// dash the type.
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
     let point = unescaped(fields.nth(4)?);
@@ -92,7 +93,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     Some(Mount { point: PathBuf::from(OsString::from_vec(point)), is_in_memory })
 }
 
-/// Blanks, tabs, line ends and backslashes are written `\040`.
+/// Decodes `\040`: blanks, tabs, line ends and backslashes are written as octal numbers.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,4 +1,5 @@
 //! Follows symlinks as the host itself would: below another host root, `/run` in a link still means the host's /run.
+//! Checks whether a device node is at a path.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -6,21 +7,20 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, stat};
 use rustix::io::Errno;
 
-use crate::host::Host;
-use crate::host::directory;
+use super::{Host, directory};
 
 /// The number of links that the kernel follows before `ELOOP`.
 const MOST_LINKS: usize = 40;
 
-/// Opens nothing that a device or a file system would notice.
+/// Opens only the path, which neither device nor file system notices.
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// A path of the host as this process reaches what is there, links on the way and the last one followed.
+/// The path by which this process reaches what is at a path of the host; all links are followed, the last one too.
 ///
-/// Missing or looping parts are kept: the user of the path gets the kernel's error.
+/// Missing or looping parts are kept, so that users of the path get the kernel's error.
 #[must_use]
 pub fn followed(host: &Host, path: &Path) -> PathBuf {
     if host.absolute("/") == Path::new("/") {
@@ -30,8 +30,7 @@ pub fn followed(host: &Host, path: &Path) -> PathBuf {
         .unwrap_or_else(|| by_hand(host, path))
 }
 
-/// Whether there is something at a path of the host, at the end of a link if it is one. Where there is nothing, this asks the
-/// kernel once.
+/// Whether a path of the host exists; links are followed. If nothing is there, this costs one question to the kernel.
 #[must_use]
 pub fn exists(host: &Host, path: &Path) -> bool {
     let found = openat(CWD, host.absolute("/"), PATH_ONLY | OFlags::DIRECTORY, Mode::empty())
@@ -43,8 +42,8 @@ pub fn exists(host: &Host, path: &Path) -> bool {
     }
 }
 
-/// As the kernel resolves it. `None` where it cannot: what is not there, a kernel before 5.6 (`ENOSYS`), a seccomp filter
-/// that does not know the system call (`EPERM`), no /proc to ask what was found.
+/// Resolves by the kernel. `None` if that is not possible: nothing is there, a kernel before 5.6 (`ENOSYS`), a seccomp
+/// filter that does not know the system call (`EPERM`), no /proc to read the result from.
 fn by_kernel(
     host: &Host,
     path: &Path,
@@ -54,7 +53,7 @@ fn by_kernel(
     let found = open_in_root(&root, path).ok()?;
     let below = path_of(&found)?.strip_prefix(path_of(&root)?).ok()?.to_path_buf();
     let place = host.absolute(below);
-    // A name that the kernel decorates, as ` (deleted)`, is no path.
+    // A name that the kernel decorates, as ` (deleted)`, is not a path.
     let is_it = |there: Stat| fstat(&found).is_ok_and(|it| (it.st_dev, it.st_ino) == (there.st_dev, there.st_ino));
     stat(&place).is_ok_and(is_it).then_some(place)
 }
@@ -63,7 +62,7 @@ fn path_of(file: &OwnedFd) -> Option<PathBuf> {
     link(&Path::new("/proc/self/fd").join(file.as_raw_fd().to_string()))
 }
 
-/// Link by link, as the kernel does it.
+/// Resolves link by link, as the kernel does.
 fn by_hand(host: &Host, path: &Path) -> PathBuf {
     let root = host.absolute("/");
     let mut rest: VecDeque<OsString> = names(path);
@@ -92,7 +91,7 @@ fn by_hand(host: &Host, path: &Path) -> PathBuf {
     place
 }
 
-/// The same, except that the last part of the path is not followed if it is a link.
+/// [`followed`], except that the last part of the path is not followed if it is a link.
 #[must_use]
 pub fn followed_to_last(host: &Host, path: &Path) -> PathBuf {
     match (path.parent(), path.file_name()) {
@@ -115,6 +114,61 @@ fn names(path: &Path) -> VecDeque<OsString> {
     path.components().filter_map(name).collect()
 }
 
+/// What is at a path where a device node should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// The device node, or on a simulated node a plain file in its place.
+    Node,
+    /// Unknown: this process may not look at it.
+    Hidden(Errno),
+    /// Nothing, or something else; a description.
+    Other(String),
+}
+
+/// Whether a device node with this number (`None`: any) is at a path of the host; links are followed.
+#[must_use]
+pub fn node_at(host: &Host, path: &Path, number: Option<(u32, u32)>) -> Place {
+    let place = host.absolute(path);
+    // Most nodes are not links; then this is the only system call.
+    match rustix::fs::lstat(&place) {
+        Ok(found) if !is_link(&found) => judged(host, Ok(found), number),
+        Ok(_) => match rustix::fs::stat(followed(host, path)) {
+            Err(Errno::NOENT) => Place::Other("a link that leads nowhere".to_owned()),
+            found => judged(host, found, number),
+        },
+        Err(_) => judged(host, rustix::fs::stat(followed(host, path)), number),
+    }
+}
+
+fn is_link(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::Symlink
+}
+
+/// The kernel's answer for a path, links followed, as a [`Place`].
+#[must_use]
+pub fn judged(host: &Host, found: Result<Stat, Errno>, number: Option<(u32, u32)>) -> Place {
+    let found = match found {
+        Ok(found) => found,
+        Err(errno @ (Errno::ACCESS | Errno::PERM)) => return Place::Hidden(errno),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Place::Other("absent".to_owned()),
+        Err(errno) => return Place::Other(errno.to_string()),
+    };
+    let own = (rustix::fs::major(found.st_rdev), rustix::fs::minor(found.st_rdev));
+    let instead = match FileType::from_raw_mode(found.st_mode) {
+        FileType::CharacterDevice | FileType::BlockDevice if number.is_none_or(|number| number == own) => {
+            return Place::Node;
+        }
+        FileType::CharacterDevice | FileType::BlockDevice => format!("number {}:{}", own.0, own.1),
+        FileType::RegularFile if host.is_simulated() => return Place::Node,
+        FileType::RegularFile => "a regular file".to_owned(),
+        FileType::Directory => "a directory".to_owned(),
+        FileType::Fifo => "a FIFO".to_owned(),
+        FileType::Socket => "a socket".to_owned(),
+        _ => "no device node".to_owned(),
+    };
+    Place::Other(instead)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::{create_dir_all, write};
@@ -122,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// A host with /run/x.sock, and links to it by all ways.
+    /// A host with /run/x.sock, and links of all kinds to it.
     fn host() -> (tempfile::TempDir, Host) {
         let root = tempfile::tempdir().unwrap();
         create_dir_all(root.path().join("run")).unwrap();
@@ -155,7 +209,7 @@ mod tests {
         for path in LINKS {
             assert!(exists(&host, Path::new(path)), "{path}");
         }
-        // The last is a file of this machine, and none of the host's.
+        // The last one is a file of this machine, not of the host.
         for path in ["/var/lib/loop", "/var/missing/x", "/run/x.sock/below", "/proc/self/stat"] {
             assert!(!exists(&host, Path::new(path)), "{path}");
         }

@@ -1,7 +1,13 @@
-//! Asks a loaded library for everything. A GPU that does not answer does not affect the others.
+//! One pass over everything that NVML reports, from finding the library to the facts. For a process that may hang or
+//! crash.
+//!
+//! A GPU that does not answer does not affect the others. The name of a MIG profile is slices and memory (`1g.5gb`,
+//! `1c.3g.20gb`) and suffixes: `+me`, `+me.all`, `+gfx`, `-me`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_uint};
+use std::fmt;
+use std::path::Path;
 
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t as Handle, nvmlDeviceAttributes_t as Attributes, nvmlGpuInstance_t,
@@ -11,29 +17,105 @@ use nvml_wrapper_sys::bindings::{
     nvmlPciInfo_t as PciInfo,
 };
 
-use super::fabric;
 use super::facts::{Facts, Gpu, MigDevice};
-use super::library::{Answer, Failure, Library, code, cuda_version};
-use super::profile_name;
+use super::gpu_health;
+use super::library::{self, Answer, Failure, Library, code, cuda_version};
+
+/// Why there are no facts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeError {
+    /// There is no library: the driver is not installed, or was installed without it.
+    NoLibrary,
+    /// The library cannot be used: why, and the cure.
+    Unusable(String),
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLibrary => {
+                write!(formatter, "{} not found — install it with the driver, or set `driver_root`", library::SONAME)
+            }
+            Self::Unusable(why) => formatter.write_str(why),
+        }
+    }
+}
+
+/// Gathers the facts through the library below the driver root or, if there is none, through `library`: a path, or a
+/// bare name that the dynamic loader resolves. Loads the library, initialises it, shuts it down and unloads it.
+///
+/// # Errors
+/// Why there are no facts.
+pub fn facts(driver_root: Option<&Path>, library: Option<&Path>) -> Result<Facts, ProbeError> {
+    let library = initialised(driver_root, library)?;
+    let facts = gathered(&library);
+    // Its result does not matter any more.
+    let _ = library.act(&["nvmlShutdown"]);
+    Ok(facts)
+}
+
+/// Loads and initialises the library. The caller shuts it down.
+pub(super) fn initialised(driver_root: Option<&Path>, library: Option<&Path>) -> Result<Library, ProbeError> {
+    let path = driver_root.and_then(library::below).or_else(|| library.map(Path::to_path_buf));
+    let path = path.ok_or(ProbeError::NoLibrary)?;
+    if !is_bare(&path) && !path.exists() {
+        return Err(ProbeError::NoLibrary);
+    }
+    let library = Library::load(&path).map_err(|error| not_loaded(&path, &error))?;
+    match library.act(&["nvmlInit_v2", "nvmlInit"]) {
+        Ok(()) => Ok(library),
+        Err(failure) => Err(ProbeError::Unusable(refused(&path, &failure))),
+    }
+}
+
+/// The error for a library that cannot be loaded: a bare name that the dynamic loader does not find means no library;
+/// one that it finds and cannot load is broken.
+fn not_loaded(path: &Path, error: &str) -> ProbeError {
+    if is_bare(path) && error.contains(&format!("{}: ", path.display())) && error.contains("No such file") {
+        return ProbeError::NoLibrary;
+    }
+    ProbeError::Unusable(format!("NVML cannot be loaded — {error} — reinstall the NVIDIA driver libraries"))
+}
+
+fn is_bare(path: &Path) -> bool {
+    path.components().count() == 1
+}
+
+fn refused(path: &Path, failure: &Failure) -> String {
+    match failure.code {
+        Some(code::LIB_RM_VERSION_MISMATCH) => {
+            let version = library::file_version(path).map(|version| format!(" {version}")).unwrap_or_default();
+            format!(
+                "driver/library version mismatch — the library{version} is of another version than the loaded driver \
+                 — reload the nvidia kernel modules or reboot"
+            )
+        }
+        Some(code::DRIVER_NOT_LOADED) => {
+            "NVML cannot be initialised — the nvidia kernel driver is not loaded — load it; `dmesg` shows why it fails"
+                .to_owned()
+        }
+        _ => format!("NVML cannot be initialised — {failure} — check nvidia-smi and `dmesg`"),
+    }
+}
 
 /// More than `NVML_NVLINK_MAX_LINKS` of any version so far (6, 12, 18, 36).
 const MOST_LINKS: c_uint = 64;
 
-/// NVIDIA, as a PCI vendor.
+/// NVIDIA's PCI vendor id.
 const NVIDIA: c_uint = 0x10de;
 
-/// All facts that an initialised library has.
-pub(super) fn facts(library: &Library) -> Facts {
+/// All facts that an initialised library reports.
+fn gathered(library: &Library) -> Facts {
     let mut query = Query { library, problems: Vec::new(), reported: BTreeSet::new() };
     let facts = query.whole();
     Facts { problems: query.problems, ..facts }
 }
 
-/// The questions, and what could not be answered.
+/// The queries of one pass, and their failures.
 struct Query<'library> {
     library: &'library Library,
     problems: Vec<String>,
-    /// Subject and failure of each problem.
+    /// Subject and failure of each problem so far.
     reported: BTreeSet<(String, String)>,
 }
 
@@ -84,7 +166,7 @@ impl Query<'_> {
             pci_address,
             ..Gpu::default()
         };
-        facts.fabric_clique = fabric::info(library, gpu).ok().as_ref().and_then(fabric::clique);
+        facts.fabric_clique = gpu_health::fabric_info(library, gpu).ok().as_ref().and_then(gpu_health::clique);
         if facts.mig_mode == Some(true) {
             facts.mig_devices = self.mig_devices(&subject, gpu);
         }
@@ -126,8 +208,8 @@ impl Query<'_> {
         let name = library.text_of(&["nvmlDeviceGetName"], device).ok();
         let profile_suffixes = profiles
             .number_of(library, gpu_instance)
-            .map(profile_name::suffixes_of_profile)
-            .or_else(|failure| name.as_deref().and_then(profile_name::suffixes_in).ok_or(failure));
+            .map(suffixes_of_profile)
+            .or_else(|failure| name.as_deref().and_then(suffixes_in).ok_or(failure));
         Some(MigDevice {
             index,
             uuid: self.needed(subject, library.text_of(&["nvmlDeviceGetUUID"], device)),
@@ -138,18 +220,18 @@ impl Query<'_> {
             memory_mebibytes: attributes.map_or(0, |attributes| attributes.memorySizeMB),
             multiprocessors: attributes.map_or(0, |attributes| attributes.multiprocessorCount),
             engines: attributes.as_ref().map(engines).unwrap_or_default(),
-            profile_sizes: name.as_deref().and_then(profile_name::sizes_in).map(str::to_owned),
+            profile_sizes: name.as_deref().and_then(sizes_in).map(str::to_owned),
             profile_suffixes: self.needed(subject, profile_suffixes).unwrap_or_default(),
         })
     }
 
-    /// NVLinks that are up, by what is at their other end.
+    /// Counts the NVLinks that are up, by their other end.
     fn count_links(&mut self, subject: &str, gpu: Handle, gpus: &BTreeSet<String>, facts: &mut Gpu) {
         for link in 0..MOST_LINKS {
             match self.library.below::<c_uint>(&["nvmlDeviceGetNvLinkState"], gpu, link) {
                 Ok(1) => self.count_link(subject, gpu, link, gpus, facts),
                 Ok(_) => {}
-                // A link that the GPU does not have, among others that it has.
+                // A GPU may have some link numbers and not others.
                 Err(failure) if failure.code == Some(code::NOT_SUPPORTED) => {}
                 Err(failure) if failure.is_absent() || failure.is_unsupported() => return,
                 Err(failure) => return self.complain(subject, &failure),
@@ -157,7 +239,8 @@ impl Query<'_> {
         }
     }
 
-    /// GPU or switch: as NVML reports or, where it does not, by whether it lists a GPU at that address.
+    /// Counts a link as one to a GPU or to a switch: as NVML reports or, where it does not, by whether NVML lists a GPU
+    /// at that address.
     fn count_link(&mut self, subject: &str, gpu: Handle, link: u32, gpus: &BTreeSet<String>, facts: &mut Gpu) {
         let end: Answer<c_uint> = self.library.below(&["nvmlDeviceGetNvLinkRemoteDeviceType"], gpu, link);
         if matches!(end, Ok(LINK_TO_SWITCH)) {
@@ -174,7 +257,7 @@ impl Query<'_> {
         }
     }
 
-    /// What may be unsupported.
+    /// The value of a query that may be unsupported.
     fn known<T>(&mut self, subject: &str, answer: Answer<T>) -> Option<T> {
         answer
             .inspect_err(|failure| {
@@ -185,17 +268,18 @@ impl Query<'_> {
             .ok()
     }
 
-    /// What NVML keeps from processes without the right to monitor MIG devices, where there are any.
+    /// The value of a query that NVML may refuse to processes without the right to monitor MIG devices; only GPUs with
+    /// MIG devices refuse.
     fn permitted<T>(&mut self, subject: &str, answer: Answer<T>) -> Option<T> {
         if answer.as_ref().is_err_and(Failure::is_forbidden) { None } else { self.known(subject, answer) }
     }
 
-    /// What must be there.
+    /// The value of a query that every driver and GPU supports.
     fn needed<T>(&mut self, subject: &str, answer: Answer<T>) -> Option<T> {
         answer.inspect_err(|failure| self.complain(subject, failure)).ok()
     }
 
-    /// A lost GPU answers every question with the same error: report it once.
+    /// Reports a failure once per subject: a lost GPU answers every query with the same error.
     fn complain(&mut self, subject: &str, failure: &Failure) {
         if self.reported.insert((subject.to_owned(), failure.meaning.clone())) {
             self.problems.push(format!("{subject}: {failure}"));
@@ -203,7 +287,7 @@ impl Query<'_> {
     }
 }
 
-/// Which of NVML's profile numbers a GPU's own profile ids stand for.
+/// NVML's profile numbers by the profile ids that a GPU uses.
 struct Profiles {
     gpu: Handle,
     numbers: Vec<(c_uint, u32)>,
@@ -216,10 +300,10 @@ impl Profiles {
                 library.below(&["nvmlDeviceGetGpuInstanceProfileInfo"], gpu, number);
             info.ok().map(|info| (info.id, number))
         };
-        Self { gpu, numbers: (0..profile_name::PROFILES).filter_map(info).collect() }
+        Self { gpu, numbers: (0..PROFILES).filter_map(info).collect() }
     }
 
-    /// The number of a GPU instance's profile. NVML may want more rights for it than for anything else here.
+    /// The number of a GPU instance's profile. NVML may require more rights for it than for any other query here.
     fn number_of(&self, library: &Library, gpu_instance: u32) -> Answer<u32> {
         let instance: nvmlGpuInstance_t = library.below(&["nvmlDeviceGetGpuInstanceById"], self.gpu, gpu_instance)?;
         let info: GpuInstanceInfo = library.value_of(&["nvmlGpuInstanceGetInfo"], instance)?;
@@ -232,7 +316,7 @@ impl Profiles {
     }
 }
 
-/// As sysfs spells it; GPUs are functions 0.
+/// The PCI address as sysfs spells it; GPUs are functions 0.
 pub(super) fn address(place: &PciInfo) -> String {
     format!("{:04x}:{:02x}:{:02x}.0", place.domain, place.bus, place.device)
 }
@@ -247,4 +331,108 @@ fn engines(attributes: &Attributes) -> BTreeMap<String, u32> {
         ("ofa", attributes.sharedOfaCount),
     ];
     engines.map(|(kind, count)| (kind.to_owned(), count)).into()
+}
+
+/// GPU instance profiles, `NVML_GPU_INSTANCE_PROFILE_*`, by number.
+const PROFILES: u32 = 18;
+
+/// The suffixes of a GPU instance's profile, by the profile's number.
+fn suffixes_of_profile(profile: u32) -> Vec<String> {
+    let suffix = match profile {
+        7 | 8 => "+me",
+        10..=12 | 17 => "+gfx",
+        13 | 14 => "-me",
+        15 | 16 => "+me.all",
+        _ => return Vec::new(),
+    };
+    vec![suffix.to_owned()]
+}
+
+/// Slices and memory from NVML's name of a MIG device: `1g.5gb` in `NVIDIA A100-SXM4-40GB MIG 1g.5gb+me`.
+fn sizes_in(name: &str) -> Option<&str> {
+    let (sizes, _) = parts(name)?;
+    let (slices, memory) = sizes.rsplit_once("g.")?;
+    let slices = slices.split_once("c.").map_or(vec![slices], |(compute, gpu)| vec![compute, gpu]);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (slices.into_iter().all(is_number) && is_number(memory.strip_suffix("gb")?)).then_some(sizes)
+}
+
+/// The suffixes from such a name; `None` for any other name.
+fn suffixes_in(name: &str) -> Option<Vec<String>> {
+    let (_, added) = parts(name)?;
+    let starts: Vec<usize> = added.match_indices(['+', '-', ',']).map(|(start, _)| start).collect();
+    let ends = starts.iter().skip(1).copied().chain([added.len()]);
+    let mut sign = '+';
+    let mut suffixes = Vec::new();
+    for part in starts.iter().zip(ends).filter_map(|(&start, end)| added.get(start..end)) {
+        sign = part.chars().next().filter(|&first| first != ',').unwrap_or(sign);
+        suffixes.push(format!("{sign}{}", part.get(1..)?.trim()));
+    }
+    Some(suffixes)
+}
+
+/// Such a name split behind `gb`.
+fn parts(name: &str) -> Option<(&str, &str)> {
+    let (_, profile) = name.rsplit_once(" MIG ")?;
+    profile.split_at_checked(profile.find("gb")? + "gb".len())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_of_mig_devices_end_with_their_suffixes() {
+        for (name, expected) in [
+            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", Some(vec![])),
+            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb+me", Some(vec!["+me"])),
+            ("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", Some(vec![])),
+            ("NVIDIA RTX PRO 6000 MIG 1g.24gb+me.all", Some(vec!["+me.all"])),
+            ("NVIDIA RTX PRO 6000 MIG 1g.24gb-me", Some(vec!["-me"])),
+            ("NVIDIA RTX PRO 6000 MIG 1g.24gb+gfx,me", Some(vec!["+gfx", "+me"])),
+            ("NVIDIA RTX PRO 6000 MIG 1g.24gb+gfx-me", Some(vec!["+gfx", "-me"])),
+            ("NVIDIA A100-SXM4-40GB", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|suffixes| suffixes.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            assert_eq!(suffixes_in(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_mig_devices_have_slices_and_memory() {
+        for (name, expected) in [
+            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", Some("1g.5gb")),
+            ("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", Some("1c.3g.40gb")),
+            ("NVIDIA RTX PRO 6000 MIG 1g.24gb+me.all", Some("1g.24gb")),
+            ("NVIDIA A100-SXM4-40GB MIG g.5gb", None),
+            ("NVIDIA A100-SXM4-40GB MIG 1g.5g/../gb", None),
+            ("NVIDIA A100-SXM4-40GB", None),
+        ] {
+            assert_eq!(sizes_in(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_profile_number_has_its_suffix() {
+        let found: Vec<String> = (0..PROFILES).map(|profile| suffixes_of_profile(profile).concat()).collect();
+        let expected = "         +me +me  +gfx +gfx +gfx -me -me +me.all +me.all +gfx";
+        assert_eq!(
+            found.join(" ").split_whitespace().collect::<Vec<_>>(),
+            expected.split_whitespace().collect::<Vec<_>>()
+        );
+        assert!(found[..7].concat().is_empty() && found[9].is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_is_too_strange(name: String, added: String) {
+            let _ = suffixes_in(&name);
+            if let Some(suffixes) = suffixes_in(&format!("{name} MIG 1g.5gb{added}")) {
+                prop_assert!(suffixes.iter().all(|suffix| suffix.starts_with(['+', '-'])));
+            }
+        }
+    }
 }

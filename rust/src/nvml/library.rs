@@ -1,6 +1,7 @@
-//! NVML, loaded: one method for each form that its functions have.
+//! NVML as a loaded library, with one method for each signature that its functions have.
 //!
-//! Every function may be missing, depending on the driver's version. Versions of a name are tried newest first.
+//! Every function may be missing, depending on the driver's version. Versions of a name are tried newest first. The
+//! library is found below a driver root: in the directories in which NVIDIA's own plugin expects it, and in WSL's.
 
 #![expect(unsafe_code, reason = "a C library is called by pointers that only its documentation types")]
 
@@ -8,7 +9,7 @@ use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong};
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlDeviceAttributes_t, nvmlEccSramErrorStatus_v1_t, nvmlEventData_t, nvmlEventSet_t,
@@ -17,10 +18,11 @@ use nvml_wrapper_sys::bindings::{
     nvmlReturn_t,
 };
 
-/// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `NVML_DEVICE_UUID_V2_BUFFER_SIZE`; version texts have 80.
+/// Bytes of a text buffer, from `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `NVML_DEVICE_UUID_V2_BUFFER_SIZE`; version texts
+/// need 80.
 const TEXT_SIZE: usize = 96;
 
-/// Values of `nvmlReturn_t` that make a difference here.
+/// The values of `nvmlReturn_t` that are distinguished here.
 pub(super) mod code {
     pub(in crate::nvml) use nvml_wrapper_sys::bindings::{
         nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH as ARGUMENT_VERSION_MISMATCH,
@@ -34,7 +36,7 @@ pub(super) mod code {
     };
 }
 
-/// What NVML fills in or takes: of C layout, and a valid value when every byte is zero.
+/// A type that NVML reads or fills in: of C layout, and valid when every byte is zero.
 ///
 /// # Safety
 /// Both must be true of an implementing type.
@@ -77,7 +79,7 @@ unsafe impl Plain for nvmlRepairStatus_v1_t {}
 // SAFETY: `repr(C)`, of integers.
 unsafe impl Plain for UnrepairableMemory {}
 
-/// `nvmlUnrepairableMemory_v1_t`, which is newer than the bindings.
+/// `nvmlUnrepairableMemory_v1_t`, which the bindings lack.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(super) struct UnrepairableMemory {
@@ -85,7 +87,7 @@ pub(super) struct UnrepairableMemory {
     pub(super) is_unrepairable: c_uint,
 }
 
-/// `NVML_STRUCT_VERSION`: size and number of a layout.
+/// `NVML_STRUCT_VERSION`: the size and version number of a layout.
 pub(super) fn version<T>(number: c_uint) -> c_uint {
     c_uint::try_from(size_of::<T>()).unwrap_or_default() | number << 24
 }
@@ -95,35 +97,35 @@ fn zeroed<T: Plain>() -> T {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// A function that did not answer.
+/// A function that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) function: &'static str,
-    /// What it returned; `None` when the library has no such function.
+    /// The returned code; `None` if the library has no such function.
     pub(super) code: Option<nvmlReturn_t>,
     /// The library's own words for the code.
     pub(super) meaning: String,
 }
 
 impl Failure {
-    /// Whether this driver or GPU does not support it, which is not a problem.
+    /// Whether this driver or GPU does not support the call, which is not a problem.
     pub(super) fn is_unsupported(&self) -> bool {
         let is_unknown = |it| matches!(it, code::NOT_SUPPORTED | code::FUNCTION_NOT_FOUND);
         self.code.is_none_or(is_unknown) || self.is_of_another_version()
     }
 
-    /// Whether the driver knows the function and not the version of what it was to fill in; also where it has only the
-    /// function of an earlier version.
+    /// Whether the driver has the function in another version only, or does not accept the version of the layout to
+    /// fill in.
     pub(super) fn is_of_another_version(&self) -> bool {
         self.code.is_none_or(|it| matches!(it, code::ARGUMENT_VERSION_MISMATCH | code::FUNCTION_NOT_FOUND))
     }
 
-    /// Whether this process has no right to know it.
+    /// Whether this process lacks the right to make the call.
     pub(super) fn is_forbidden(&self) -> bool {
         self.code == Some(code::NO_PERMISSION)
     }
 
-    /// Whether there is nothing under the index that was asked for.
+    /// Whether nothing exists under the requested index.
     pub(super) fn is_absent(&self) -> bool {
         self.code.is_some_and(|it| matches!(it, code::INVALID_ARGUMENT | code::NOT_FOUND))
     }
@@ -137,25 +139,25 @@ impl fmt::Display for Failure {
 
 pub(super) type Answer<T> = Result<T, Failure>;
 
-/// A name in all its versions, newest first.
+/// A function's names in all its versions, newest first.
 pub(super) type Names = &'static [&'static str];
 
-/// The library, until it is dropped. Unloading runs its code, which may hang like any other call.
+/// The loaded library, unloaded when dropped. Unloading runs its code, which may hang like any other call.
 pub(super) struct Library(libloading::Library);
 
 impl Library {
-    /// Loads a library by path or, when it has no slash, by what the dynamic loader finds.
+    /// Loads a library by path or, if the name has no slash, through the dynamic loader's search.
     ///
     /// # Errors
     /// The dynamic loader's own words.
     pub(super) fn load(path: &Path) -> Result<Self, String> {
-        // SAFETY: the library's initialisers run here. This is NVIDIA's library, chosen by the driver's installation, and
-        // a process of its own is at stake.
+        // SAFETY: the library's initialisers run here. This is NVIDIA's library, chosen by the driver's installation,
+        // and a process of its own is at stake.
         let loaded = unsafe { libloading::Library::new(path) };
         loaded.map(Self).map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))
     }
 
-    /// A function without arguments: `nvmlReturn_t f(void)`.
+    /// Calls a function without arguments: `nvmlReturn_t f(void)`.
     pub(super) fn act(&self, names: Names) -> Answer<()> {
         type Function = unsafe extern "C" fn() -> nvmlReturn_t;
         let (name, function) = self.function::<Function>(names)?;
@@ -188,7 +190,7 @@ impl Library {
         type Function<T> = unsafe extern "C" fn(c_uint, *mut T) -> nvmlReturn_t;
         let (name, function) = self.function::<Function<T>>(names)?;
         let mut value = zeroed::<T>();
-        // SAFETY: as in `value`; an invalid index is answered with an error code.
+        // SAFETY: as in `value`; an invalid index returns an error code.
         self.checked(name, unsafe { function(index, &raw mut value) })?;
         Ok(value)
     }
@@ -198,7 +200,7 @@ impl Library {
         type Function<H, T> = unsafe extern "C" fn(H, *mut T) -> nvmlReturn_t;
         let (name, function) = self.function::<Function<H, T>>(names)?;
         let mut value = zeroed::<T>();
-        // SAFETY: as in `value`; the handle is one that this library gave out and has not taken back.
+        // SAFETY: as in `value`; the handle is one that this library handed out and has not taken back.
         self.checked(name, unsafe { function(handle, &raw mut value) })?;
         Ok(value)
     }
@@ -252,11 +254,11 @@ impl Library {
         self.checked(name, unsafe { function(handle) })
     }
 
-    /// `nvmlReturn_t f(handle, T *)`, where the value says to the function what it is.
+    /// `nvmlReturn_t f(handle, T *)`, where the value names its own layout.
     pub(super) fn filled_of<T: Plain>(&self, names: Names, handle: nvmlDevice_t, mut value: T) -> Answer<T> {
         type Function<T> = unsafe extern "C" fn(nvmlDevice_t, *mut T) -> nvmlReturn_t;
         let (name, function) = self.function::<Function<T>>(names)?;
-        // SAFETY: as in `value_of`; the value has the layout of the version that it names.
+        // SAFETY: as in `value_of`; the value has the layout that it names.
         self.checked(name, unsafe { function(handle, &raw mut value) })?;
         Ok(value)
     }
@@ -265,11 +267,11 @@ impl Library {
     pub(super) fn register(&self, device: nvmlDevice_t, types: c_ulonglong, set: nvmlEventSet_t) -> Answer<()> {
         type Function = unsafe extern "C" fn(nvmlDevice_t, c_ulonglong, nvmlEventSet_t) -> nvmlReturn_t;
         let (name, function) = self.function::<Function>(&["nvmlDeviceRegisterEvents"])?;
-        // SAFETY: the documented signature; this library gave out both handles and has not taken them back.
+        // SAFETY: the documented signature; this library handed out both handles and has not taken them back.
         self.checked(name, unsafe { function(device, types, set) })
     }
 
-    /// `nvmlEventSetWait_v2`; `None` where nothing happened for so long. The version before it knows no MIG instances.
+    /// `nvmlEventSetWait_v2`; `None` if no event came within that time. Version 1 reports no MIG instances.
     pub(super) fn wait(&self, set: nvmlEventSet_t, milliseconds: c_uint) -> Answer<Option<nvmlEventData_t>> {
         type Function = unsafe extern "C" fn(nvmlEventSet_t, *mut nvmlEventData_t, c_uint) -> nvmlReturn_t;
         let (name, function) = self.function::<Function>(&["nvmlEventSetWait_v2"])?;
@@ -290,7 +292,7 @@ impl Library {
         self.checked(name, unsafe { function(device, count, values.as_mut_ptr()) })
     }
 
-    /// What a result means that came as part of an answer.
+    /// The failure for a result that is part of an answer.
     pub(super) fn failure(&self, function: &'static str, returned: nvmlReturn_t) -> Failure {
         Failure { function, code: Some(returned), meaning: self.meaning(returned) }
     }
@@ -334,19 +336,48 @@ fn length(buffer: &[c_char; TEXT_SIZE]) -> c_uint {
     c_uint::try_from(buffer.len()).unwrap_or_default()
 }
 
-/// Up to the closing NUL; all of it where the library wrote none.
+/// The text before the closing NUL; all of it if the library wrote none.
 fn text(buffer: &[c_char; TEXT_SIZE]) -> String {
     let bytes: Vec<u8> = buffer.iter().take_while(|&&byte| byte != 0).map(|byte| byte.to_ne_bytes()[0]).collect();
     String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
-/// `13010` is version 13.1: thousands and tens, says `nvmlSystemGetCudaDriverVersion`.
+/// The text of a version number: `13010` is 13.1, in thousands and tens (`nvmlSystemGetCudaDriverVersion`).
 pub(super) fn cuda_version(number: c_int) -> String {
     format!("{}.{}", number / 1000, number % 1000 / 10)
 }
 
+/// The name by which the dynamic loader finds it.
+pub const SONAME: &str = "libnvidia-ml.so.1";
+
+const DIRECTORIES: [&str; 7] = [
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "usr/lib/wsl/lib",
+];
+
+/// The library below a driver root, if there is one.
+#[must_use]
+pub fn below(driver_root: &Path) -> Option<PathBuf> {
+    DIRECTORIES.iter().map(|directory| driver_root.join(directory).join(SONAME)).find(|path| path.exists())
+}
+
+/// The version in the name of the file that `path` leads to: `libnvidia-ml.so.590.48.01`.
+pub(super) fn file_version(path: &Path) -> Option<String> {
+    let file = path.canonicalize().ok()?;
+    let version = file.file_name()?.to_str()?.strip_prefix("libnvidia-ml.so.")?.to_owned();
+    version.contains('.').then_some(version)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -373,5 +404,25 @@ mod tests {
         let failure = library.act(&["nvmlInit_v2", "nvmlInit"]).unwrap_err();
         assert_eq!((failure.function, failure.code), ("nvmlInit_v2", None));
         assert!(failure.is_unsupported() && !failure.is_absent());
+    }
+
+    #[test]
+    fn the_library_is_found_below_a_driver_root_with_its_version() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(below(root.path()), None);
+        let directory = root.path().join("usr/lib/x86_64-linux-gnu");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("libnvidia-ml.so.590.48.01"), "").unwrap();
+        symlink("libnvidia-ml.so.590.48.01", directory.join(SONAME)).unwrap();
+        assert_eq!(below(root.path()), Some(directory.join(SONAME)));
+        assert_eq!(file_version(&directory.join(SONAME)).as_deref(), Some("590.48.01"));
+    }
+
+    #[test]
+    fn a_file_without_a_version_in_its_name_has_none() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join(SONAME), "").unwrap();
+        assert_eq!(file_version(&root.path().join(SONAME)), None);
+        assert_eq!(file_version(Path::new(SONAME)), None);
     }
 }

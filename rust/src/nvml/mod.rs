@@ -1,28 +1,32 @@
-//! NVIDIA's management library. It may hang or crash: a process of its own (`source:nvml`) loads it, and the scan reads a file.
+//! NVIDIA's management library. It may hang or crash: a process of its own (`source:nvml`) loads it, and the scan reads
+//! a file.
 //!
 //! ```text
-//! request    what the scan asks for                                  [scanner]  ─► <run-dir>/sources/nvml.json
-//! probe      finds the library, loads it, asks it                    [source:nvml]
-//!   └─► locate ─► library ─► gather (profile_name, fabric)
-//! facts      what it reports
-//! watch      keeps it loaded: its events, and looks at the GPUs' health  [source:nvml]  ─► <run-dir>/findings/nvml
-//!   └─► look  one look at one GPU: what is asked, and not asked again
-//! reading    what such a look comes to
-//! answer     the facts or the failure, and for which request [source:nvml]  ─► <run-dir>/facts/nvml.json
+//! facts        request, facts and answer, as plain data
+//!              request: the state of the driver   [scanner]      ─► <run-dir>/sources/nvml.json
+//!              answer: the facts, or the failure  [source:nvml]  ─► <run-dir>/facts/nvml.json
+//! gather       one pass over all facts            [source:nvml]
+//!   └─► library    finds and loads NVML, calls its functions
+//! watch        keeps NVML loaded, for its events and the health of GPUs  [source:nvml]  ─► <run-dir>/findings/nvml
+//!   └─► gpu_health one look at one GPU
 //! ```
 
-pub mod answer;
-mod fabric;
 pub mod facts;
-mod gather;
-mod library;
-pub mod locate;
-mod look;
-pub mod probe;
-mod profile_name;
-pub mod reading;
-pub mod request;
-mod settings;
+pub mod gather;
+pub mod gpu_health;
+pub mod library;
 pub mod watch;
 
-pub use settings::NvmlSettings;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// Where the scan finds NVML's facts, and whether its rules need them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvmlSettings {
+    /// Answer files (see [`Answer`](facts::Answer)); the first that exists is used. If empty, NVML is not asked.
+    pub answers: Vec<PathBuf>,
+    /// Whether a rule matches a fact that only NVML reports: GPUs must not be offered before it has answered.
+    pub needed: bool,
+}

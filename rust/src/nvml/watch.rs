@@ -1,7 +1,7 @@
-//! NVML kept initialised, to hear its events and look at the health of GPUs again and again.
+//! NVML kept initialised, to receive its events and read the health of GPUs again and again.
 //!
-//! Every function may be missing; then nothing is said about what it would tell. Layouts and meanings are those of
-//! <https://docs.nvidia.com/deploy/nvml-api/>. NVML says of itself that it may be called from any thread.
+//! Every function may be missing; its part of the result is absent then. Layouts and meanings are those of
+//! <https://docs.nvidia.com/deploy/nvml-api/>, which documents NVML as safe to call from any thread.
 
 #![expect(unsafe_code, reason = "NVML's handles are pointers")]
 
@@ -17,12 +17,11 @@ use nvml_wrapper_sys::bindings::{
     nvmlEventTypeGpuRecoveryAction, nvmlEventTypeGpuUnavailableError, nvmlEventTypeNonFatalPoisonError,
     nvmlEventTypeSingleBitEccErrorStorm, nvmlEventTypeXidCriticalError, nvmlPciInfo_t,
 };
+use serde::Serialize;
 
-use super::gather::address;
+use super::gather::{self, ProbeError, address};
+use super::gpu_health::{Failed, OpenGpu, Reading};
 use super::library::{Answer, Failure, Library, code};
-use super::look::Gpu;
-use super::probe::{self, ProbeError};
-use super::reading::{Event, Failed, Reading, Waited};
 
 /// Events after which a GPU is worth a look; P-states, clocks and power sources are not.
 const EVENTS: c_ulonglong = (nvmlEventTypeDoubleBitEccError
@@ -39,41 +38,65 @@ const EVENTS: c_ulonglong = (nvmlEventTypeDoubleBitEccError
 /// Events taken at once: a storm of them must not keep the caller waiting.
 const MOST_EVENTS: usize = 64;
 
-/// The id of an instance where an event concerns all of them.
+/// The instance id of an event that concerns all instances.
 const ALL: c_uint = c_uint::MAX;
 
-/// An initialised library and the GPUs whose events it tells.
+/// The events during one wait.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Waited {
+    /// Events, oldest first.
+    pub events: Vec<Event>,
+    /// Why the wait ended early.
+    pub failure: Option<Failed>,
+}
+
+/// An event of one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Event {
+    /// The PCI address as sysfs spells it; empty if NVML does not report it.
+    pub pci_address: String,
+    /// One of the `nvmlEventType` bits.
+    pub kind: u64,
+    /// The number of an Xid, for events of that kind.
+    pub data: u64,
+    /// The GPU instance of the concerned MIG device; absent if the event concerns the whole GPU.
+    pub gpu_instance: Option<u32>,
+    /// The compute instance; absent if the event concerns the whole GPU instance.
+    pub compute_instance: Option<u32>,
+}
+
+/// An initialised library, and the GPUs whose events it reports.
 ///
 /// Dropped without `close` it stays as it is until the process ends: shutting it down may hang.
 pub struct Watch {
     library: ManuallyDrop<Library>,
-    /// By PCI address: the handle, or why there is none.
-    gpus: BTreeMap<String, Answer<Gpu>>,
+    /// Each GPU's handle by PCI address, or why there is none.
+    gpus: BTreeMap<String, Answer<OpenGpu>>,
     /// Absent where the driver has no events, or no GPU has any.
     set: Option<nvmlEventSet_t>,
-    /// By PCI address: why a GPU's events cannot be heard.
-    deaf: BTreeMap<String, Failure>,
+    /// Why a GPU's events cannot be received, by PCI address.
+    unregistered: BTreeMap<String, Failure>,
 }
 
 // SAFETY: the handles are NVML's, which may be called from any thread with them; nothing here follows them.
 unsafe impl Send for Watch {}
 
 impl Watch {
-    /// Loads and initialises the library, as [`probe::facts`] does, and registers for the events of these GPUs: none else is
-    /// opened.
+    /// Loads and initialises the library, as [`gather::facts`] does, and registers for the events of these GPUs. No
+    /// other GPU is opened.
     ///
     /// # Errors
     /// Why the library cannot be used. A GPU that does not answer is no error.
     pub fn open(driver_root: Option<&Path>, library: Option<&Path>, gpus: &[String]) -> Result<Self, ProbeError> {
-        let library = probe::initialised(driver_root, library)?;
+        let library = gather::initialised(driver_root, library)?;
         let names = &["nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByPciBusId"];
-        let gpus = gpus.iter().map(|gpu| (gpu.clone(), library.named(names, gpu).map(Gpu::new))).collect();
-        let mut watch = Self { library: ManuallyDrop::new(library), gpus, set: None, deaf: BTreeMap::new() };
+        let gpus = gpus.iter().map(|gpu| (gpu.clone(), library.named(names, gpu).map(OpenGpu::new))).collect();
+        let mut watch = Self { library: ManuallyDrop::new(library), gpus, set: None, unregistered: BTreeMap::new() };
         watch.listen();
         Ok(watch)
     }
 
-    /// Waits until something happens, so many milliseconds at most, and takes what has happened.
+    /// Waits for events, at most so many milliseconds, and returns those that came.
     #[must_use]
     pub fn wait(&self, milliseconds: u32) -> Waited {
         let Some(set) = self.set else {
@@ -96,21 +119,22 @@ impl Watch {
         waited
     }
 
-    /// Looks at these GPUs; those that it was not opened for are left out.
+    /// Reads the health of these GPUs; those that it was not opened for are left out.
     #[must_use]
     pub fn look(&self, gpus: &[String]) -> Vec<Reading> {
         gpus.iter().filter_map(|gpu| self.reading(gpu)).collect()
     }
 
-    /// Lets go of the GPUs, shuts the library down and unloads it.
+    /// Releases the GPUs, shuts the library down and unloads it.
     pub fn close(mut self) {
         self.forget_events();
-        // Its result no longer matters.
+        // Its result does not matter any more.
         let _ = self.library.act(&["nvmlShutdown"]);
         drop(ManuallyDrop::into_inner(self.library));
     }
 
-    /// Registers all GPUs. After the error "unknown" NVML wants the whole set freed: the others are registered again.
+    /// Registers all GPUs for events. After the error "unknown" NVML requires the whole set to be freed: the others are
+    /// registered again.
     fn listen(&mut self) {
         loop {
             let Ok(set) = self.library.value(&["nvmlEventSetCreate"]) else { return };
@@ -123,19 +147,19 @@ impl Watch {
         }
     }
 
-    /// How many GPUs have events.
+    /// Registers the GPUs; returns how many have events, or an error if the set must be freed.
     fn register_all(&mut self, set: nvmlEventSet_t) -> Result<usize, ()> {
         let mut registered = 0;
         for (gpu, opened) in &self.gpus {
             let Ok(opened) = opened else { continue };
-            if self.deaf.contains_key(gpu) {
+            if self.unregistered.contains_key(gpu) {
                 continue;
             }
             match self.register(opened.handle, set) {
                 Ok(is_registered) => registered += usize::from(is_registered),
                 Err(failure) => {
                     let spoils_the_set = failure.code == Some(code::UNKNOWN);
-                    self.deaf.insert(gpu.clone(), failure);
+                    self.unregistered.insert(gpu.clone(), failure);
                     if spoils_the_set {
                         return Err(());
                     }
@@ -156,7 +180,7 @@ impl Watch {
 
     fn forget_events(&mut self) {
         if let Some(set) = self.set.take() {
-            // Its result no longer matters.
+            // Its result does not matter any more.
             let _ = self.library.act_on(&["nvmlEventSetFree"], set);
         }
     }
@@ -174,28 +198,28 @@ impl Watch {
 
     fn address_of(&self, device: Handle) -> String {
         let is_it =
-            |(gpu, opened): (&String, &Answer<Gpu>)| (opened.as_ref().ok()?.handle == device).then(|| gpu.clone());
+            |(gpu, opened): (&String, &Answer<OpenGpu>)| (opened.as_ref().ok()?.handle == device).then(|| gpu.clone());
         self.gpus.iter().find_map(is_it).unwrap_or_else(|| {
             let place: Answer<nvmlPciInfo_t> = self.library.value_of(&["nvmlDeviceGetPciInfo_v3"], device);
             place.as_ref().map(address).unwrap_or_default()
         })
     }
 
-    /// `None` for one that it was not opened for.
+    /// The health of a GPU; `None` if it was not opened for it.
     fn reading(&self, gpu: &str) -> Option<Reading> {
-        let mut failures: Vec<Failure> = self.deaf.get(gpu).cloned().into_iter().collect();
+        let mut failures: Vec<Failure> = self.unregistered.get(gpu).cloned().into_iter().collect();
         let mut reading = Reading { pci_address: gpu.to_owned(), ..Reading::default() };
         match self.gpus.get(gpu)? {
             Err(failure) => failures.push(failure.clone()),
             Ok(opened) => opened.read(&self.library, &mut reading, &mut failures),
         }
-        let mut told = BTreeSet::new();
-        let new = failures.iter().filter_map(failed).filter(|failed| told.insert((failed.function, failed.code)));
+        let mut reported = BTreeSet::new();
+        let new = failures.iter().filter_map(failed).filter(|failed| reported.insert((failed.function, failed.code)));
         Some(Reading { failures: new.collect(), ..reading })
     }
 }
 
-/// What is said of a failure: nothing where the driver or the GPU does not support what was asked.
+/// The failure to report; `None` if the driver or the GPU does not support the call.
 fn failed(failure: &Failure) -> Option<Failed> {
     let code = failure.code.filter(|_| !failure.is_unsupported())?;
     Some(Failed { function: failure.function, code, meaning: failure.meaning.clone() })

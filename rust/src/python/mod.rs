@@ -1,20 +1,28 @@
-//! `devherd._native`: what Python sees of the scan core. `python/devherd/_native.pyi` is its typed description.
+//! `devherd._native`: the scan core as Python sees it. `python/devherd/_native.pyi` is its typed description.
 //!
-//! Objects are immutable and compared by value. The GIL is released while the host is being looked at.
+//! Objects are immutable and compared by value. The GIL is released during every look at the host.
+//!
+//! ```text
+//! scanner            the scanner, and the result of a scan
+//! devices            a device and its parts
+//! container_edits    the edits of a container
+//! preference         the choice of devices for a container, and the natural order
+//! registry           the vendors and the health sources, without a look at a host
+//! listeners          the event sources that wake the scanner
+//! nvml               NVML, called in this process
+//! child_process      what a forked child applies to itself
+//! immortal           objects that are never freed
+//! ```
 
-mod device;
-mod devlink;
-mod edits;
-mod events;
-mod health;
+mod child_process;
+mod container_edits;
+mod devices;
 mod immortal;
+mod listeners;
 mod nvml;
-mod order;
-mod prctl;
 mod preference;
-mod sandbox;
-mod scan;
-mod vendors;
+mod registry;
+mod scanner;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -26,31 +34,25 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::device::{Device, Fact, HostPath, Platform};
+    use super::child_process::{die_with_parent, restrict, sandbox_missing, set_process_name};
     #[pymodule_export]
-    use super::devlink::{Devlink, HealthReporter};
+    use super::container_edits::{Edits, Hook, Mount, Node};
     #[pymodule_export]
-    use super::edits::{Edits, Hook, Mount, Node};
-    #[pymodule_export]
-    use super::events::{DirectoryWatch, KernelLog, KernelLogEvent, UeventSocket, check_kernel_log_rules};
-    #[pymodule_export]
-    use super::health::{Finding, HealthSource, Look, Meaning, health_sources};
+    use super::devices::{Device, Fact, Finding, HostPath, Platform};
     #[pymodule_export]
     use super::immortal::make_immortal;
     #[pymodule_export]
+    use super::listeners::{
+        Devlink, DirectoryWatch, HealthReporter, KernelLog, KernelLogEvent, UeventSocket, check_kernel_log_rules,
+    };
+    #[pymodule_export]
     use super::nvml::{NvmlWatch, nvml_facts};
     #[pymodule_export]
-    use super::order::NaturalKey;
+    use super::preference::{NaturalKey, Preference};
     #[pymodule_export]
-    use super::prctl::{die_with_parent, let_go_of_library_pages, set_process_name};
+    use super::registry::{Evidence, HealthSource, Meaning, VendorRow, health_sources, vendors};
     #[pymodule_export]
-    use super::preference::Preference;
-    #[pymodule_export]
-    use super::sandbox::{restrict, sandbox_missing};
-    #[pymodule_export]
-    use super::scan::{NotExamined, Problem, Scan, Scanner};
-    #[pymodule_export]
-    use super::vendors::{VendorRow, vendors};
+    use super::scanner::{Look, NotExamined, Problem, Scan, Scanner};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -59,7 +61,7 @@ mod _native {
     }
 }
 
-/// No panic happens while one of these locks is held that would leave half-changed data behind.
+/// Locks a mutex also after a panic: no panic leaves half-changed data behind one of these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

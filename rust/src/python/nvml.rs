@@ -1,4 +1,4 @@
-//! NVML, asked in this process.
+//! NVML, called in this process.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 use serde::Serialize;
 
 use super::lock;
-use crate::nvml::probe::{self, ProbeError};
+use crate::nvml::gather::{self, ProbeError};
 use crate::nvml::watch::Watch;
 
 #[pyfunction]
 pub(super) fn nvml_facts(py: Python<'_>, driver_root: Option<&str>, library: Option<&str>) -> PyResult<String> {
-    let facts = py.detach(|| probe::facts(driver_root.map(Path::new), library.map(Path::new)));
+    let facts = py.detach(|| gather::facts(driver_root.map(Path::new), library.map(Path::new)));
     json(&facts.map_err(raised)?)
 }
 

@@ -1,12 +1,15 @@
-//! Which devices a container had best be given.
+//! The choice of devices for a container, and the natural order as a key for `sorted`.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
+use pyo3::pyclass::CompareOp;
 
 use crate::allocation;
+use crate::order::natural;
 
 /// Id, physical id, card, NUMA nodes, whether it is healthy, distances by card.
 type PreferenceDevice = (String, String, String, Vec<i64>, bool, BTreeMap<String, u32>);
@@ -35,4 +38,29 @@ impl Preference {
 
 fn texts(ids: &[PyBackedStr]) -> Vec<&str> {
     ids.iter().map(|id| &**id).collect()
+}
+
+#[pyclass(frozen, module = "devherd._native")]
+pub(super) struct NaturalKey(String);
+
+#[pymethods]
+impl NaturalKey {
+    #[new]
+    fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    fn __richcmp__(&self, other: &Self, operation: CompareOp) -> bool {
+        operation.matches(natural(&self.0, &other.0))
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("NaturalKey({:?})", self.0)
+    }
 }

@@ -1,66 +1,66 @@
-//! One look at the whole host after another: every vendor, side by side where one is slow, each isolated from the others.
+//! Repeated scans of the whole host: all vendors, in parallel if one is slow, each isolated from the others.
 
-mod answer;
-mod driverless;
-mod standing;
+mod cached_scan;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use answer::Answer;
-use driverless::Driverless;
-use standing::{Seen, Standing};
-
+use crate::bus::pci;
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way};
 use crate::fence::{Fence, Outcome};
-use crate::health::count::Count;
-use crate::health::{Look, Memories, Occasion, Poller};
+use crate::finding::Finding;
+use crate::health::source::Count;
+use crate::health::{Look, Memories, PollReason, Poller};
 use crate::host::Host;
+use crate::host::attribute::Attribute;
+use crate::host::directory::{self, Directory};
 use crate::settings::Settings;
 use crate::vendors::Vendor;
+use crate::vendors::table::{Hardware, ROWS};
+use cached_scan::{Answer, Basis, CachedScan};
 
-/// A vendor's scan may take so many probes' time: it waits for its cards, and for what all of them have in common.
+/// Deadline of a vendor's scan, in probe deadlines: it waits for its cards, and for what they have in common.
 const PROBES: u32 = 3;
 
 const OVERDUE: &str =
     "the vendor's scan does not come back: a directory listing hangs; look for blocked tasks in the kernel log";
 
-/// What one scan yielded.
+/// The result of one scan.
 #[derive(Debug, Clone, Default)]
 pub struct Scan {
-    /// Vendor by vendor, each in natural order of id.
+    /// Vendor by vendor, each in natural order of ids.
     pub devices: Vec<Arc<Device>>,
-    /// What the devices of a vendor have in common, of the vendors for which that was looked at.
+    /// What the devices of a vendor share, for the vendors that looked at it.
     pub platforms: BTreeMap<&'static str, Arc<Platform>>,
     /// What could not be done.
     pub problems: Vec<Problem>,
-    /// PCI functions of served vendors that no driver has; those of devices that are known from before are among them.
+    /// PCI functions of served vendors without a driver, including those of devices known from earlier scans.
     pub driverless: Vec<Problem>,
-    /// Where it could not look.
+    /// Cards and devices that could not be looked at.
     pub unseen: Vec<NotExamined>,
-    /// Requests to sources, by the source's name: the text of its request file.
+    /// Requests to sources, by name of the source: the text of its request file.
     pub requests: Vec<(&'static str, String)>,
-    /// Whether something was changing: a scan before the next regular one tells more.
+    /// Whether something was changing: a scan sooner than the next regular one finds more.
     pub look_again: bool,
-    /// The vendors asked.
+    /// The vendors that were scanned.
     pub vendors: Vec<&'static str>,
-    /// How long it took.
+    /// Duration of the scan.
     pub duration: Duration,
     /// Whether it differs from the scan before.
     pub changed: bool,
 }
 
-/// Looks at one host, again and again.
+/// Scans and polls one host.
 pub struct Scanner {
     host: Host,
     settings: Settings,
     fence: Arc<Fence>,
     vendors: Vec<Arc<dyn Vendor>>,
     poller: Poller,
-    standing: Standing,
+    cached: CachedScan,
     driverless: Driverless,
     last: Option<Arc<Scan>>,
     /// Devices of earlier scans that the last one could not examine.
@@ -68,10 +68,10 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// A scanner of the host below `host`. Nothing is read yet and no thread started.
+    /// A scanner of `host`. Reads nothing and starts no thread.
     #[must_use]
     pub fn new(host: Host, settings: &Settings) -> Self {
-        let fence = Arc::new(Fence::new(settings.patience()));
+        let fence = Arc::new(Fence::new(settings.probe_timeout));
         let poller = Poller::new(host.clone(), Arc::clone(&fence));
         let vendors = settings.vendors.vendors(&settings.surroundings());
         let settings = settings.clone();
@@ -81,17 +81,17 @@ impl Scanner {
             fence,
             vendors,
             poller,
-            standing: Standing::default(),
+            cached: CachedScan::default(),
             driverless: Driverless::default(),
             last: None,
             kept: Vec::new(),
         }
     }
 
-    /// Uses other settings from the next scan on. A vendor whose options are the same keeps its state: cards
-    /// that it has seen bound.
+    /// Uses other settings from the next scan on. A vendor with unchanged options keeps its state, for example the
+    /// cards that it has seen bound.
     pub fn reconfigure(&mut self, settings: &Settings) {
-        if settings.patience() != self.settings.patience() {
+        if settings.probe_timeout != self.settings.probe_timeout {
             let memories = self.poller.memories();
             *self = Self::new(self.host.clone(), settings);
             self.poller.recall(memories);
@@ -102,14 +102,14 @@ impl Scanner {
             let known = self.vendors.iter().find(|known| known.name() == vendor.name());
             match known.filter(|_| settings.agree_on(&self.settings, vendor.name())) {
                 Some(known) => *vendor = Arc::clone(known),
-                None => self.standing.forget(vendor.name()),
+                None => self.cached.forget(vendor.name()),
             }
         }
         self.vendors = vendors;
         self.settings = settings.clone();
     }
 
-    /// Looks at everything. Later polls look at the devices found here. `beat` is called every half second meanwhile.
+    /// Scans everything. Later polls look at the devices found here. `beat` is called every half second meanwhile.
     pub fn scan(&mut self, beat: &dyn Fn()) -> Arc<Scan> {
         let start = Instant::now();
         let mut scan = Scan::default();
@@ -133,8 +133,8 @@ impl Scanner {
         scan
     }
 
-    /// Polls look at these devices, too, until others are given: the last scan could not examine them, and what goes wrong
-    /// with them meanwhile must be seen all the same.
+    /// Adds devices to those that are polled, until others are given: the last scan could not examine them, and their
+    /// faults must still be seen.
     pub fn watch_also(&mut self, kept: Vec<Arc<Device>>) {
         if self.kept != kept {
             self.kept = kept;
@@ -142,7 +142,7 @@ impl Scanner {
         }
     }
 
-    /// A device that a scan found again is not watched as it was.
+    /// Polls the devices found; a kept device that a scan has found again is not polled in its old form.
     fn watch(&mut self) {
         let found: Vec<&Device> = self.last.iter().flat_map(|scan| &scan.devices).map(AsRef::as_ref).collect();
         let identity = |device: &Device| (device.vendor.clone(), device.card.clone(), device.id.clone());
@@ -151,39 +151,53 @@ impl Scanner {
         self.poller.watch(found.iter().copied().chain(kept));
     }
 
-    /// What a container gets for a device, by the vendor's options; `None` for a device of a vendor that is switched off.
-    /// Neither device nor platform need be of the last scan.
+    /// What a container gets for a device, by the vendor's options; `None` if the vendor is switched off. Device and
+    /// platform may come from an earlier scan.
     #[must_use]
     pub fn edits(&self, device: &Device, platform: &Platform, way: Way, resource_name: &str) -> Option<Edits> {
         let vendor = self.vendors.iter().find(|vendor| vendor.name() == device.vendor)?;
         Some(vendor.edits(device, platform, way, resource_name))
     }
 
-    /// Looks again at the devices last found, and at those kept; answers those that there is something to say about. `beat` is
-    /// called every half second meanwhile.
-    pub fn poll(&mut self, occasion: &Occasion, beat: &dyn Fn()) -> Vec<Look> {
-        if occasion.tells_of_a_change() {
-            self.vendors.iter().for_each(|vendor| vendor.forget());
-        }
-        self.poller.poll(occasion, beat)
+    /// Why the vendor's options keep a device out of the offers; `None` if it is offered, or the vendor is switched off.
+    #[must_use]
+    pub fn left_out(&self, device: &Device) -> Option<&'static str> {
+        self.vendors.iter().find(|vendor| vendor.name() == device.vendor)?.left_out(device)
     }
 
-    /// Looks at nothing for these sources until others are given: what they last said stays.
+    /// Polls the devices found and those kept. Returns those with findings or sources that did not look. `beat` is
+    /// called every half second meanwhile.
+    pub fn poll(&mut self, reason: &PollReason, beat: &dyn Fn()) -> Vec<Look> {
+        if reason.is_change() {
+            self.vendors.iter().for_each(|vendor| vendor.forget());
+        }
+        self.poller.poll(reason, beat)
+    }
+
+    /// The dumps of drivers, for all devices, or why they cannot be listed: see [`Poller::device_dumps`].
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub fn device_dumps(&self, beat: &dyn Fn()) -> Result<Vec<(String, Finding)>, String> {
+        self.poller.device_dumps(beat)
+    }
+
+    /// Excludes sources from polls until others are given; their last observations stay.
     pub fn leave_alone(&mut self, sources: BTreeSet<String>) {
         self.poller.leave_alone(sources);
     }
 
-    /// What a later process has to know of what was seen in this boot; `None` where that is as when it was asked last.
+    /// What a later process must know about this boot; `None` if unchanged since the last call.
     pub fn new_memories(&mut self) -> Option<Memories> {
         self.poller.new_memories()
     }
 
-    /// The numbers that sources have read that are no findings; `None` where none was read since this was asked last.
+    /// Numbers that sources have read and that are not findings; `None` if unchanged since the last call.
     pub fn new_counts(&mut self) -> Option<Vec<Count>> {
         self.poller.new_counts()
     }
 
-    /// Takes in what an earlier process knew.
+    /// Takes over what an earlier process knew.
     pub fn recall(&mut self, memories: Memories) {
         self.poller.recall(memories);
     }
@@ -194,9 +208,9 @@ impl Scanner {
         self.host.is_simulated()
     }
 
-    /// Existing directories whose entries come and go with devices: /dev, those of the nodes found last, and what vendors
-    /// name. Instead of a directory that does not exist yet (a driver loads late), the next one above it is named; never
-    /// one in sysfs or procfs, where inotify reports nothing.
+    /// Existing directories whose entries come and go with devices: /dev, the directories of the nodes found last, and
+    /// those that vendors name. For a directory that does not exist yet (the driver loads late) the next existing one
+    /// above it. None in sysfs or procfs, where inotify reports nothing.
     #[must_use]
     pub fn watched_directories(&self) -> Vec<PathBuf> {
         let root = self.host.absolute("/");
@@ -214,22 +228,22 @@ impl Scanner {
         loud.filter_map(existing).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// What each vendor finds. A panic in one, or a directory that hangs, loses this scan of that vendor only. One whose last
-    /// answer still stands is not asked.
+    /// The answer of each vendor. A panic or a hanging directory loses this scan of that vendor only. A vendor whose
+    /// last answer is still valid is not asked.
     fn answers(&mut self, beat: &dyn Fn()) -> Vec<(&'static str, Answer)> {
-        let seen = self.standing.look(&self.host, &self.vendors);
-        let last = |(vendor, seen): (&Arc<dyn Vendor>, &Option<Seen>)| {
-            self.standing.answer(vendor.name(), seen.as_ref()).cloned()
+        let seen = self.cached.look(&self.host, &self.vendors);
+        let last = |(vendor, seen): (&Arc<dyn Vendor>, &Option<Basis>)| {
+            self.cached.answer(vendor.name(), seen.as_ref()).cloned()
         };
-        let standing: Vec<Option<Answer>> = self.vendors.iter().zip(&seen).map(last).collect();
-        let asked = self.vendors.iter().zip(&standing).filter(|(_, answer)| answer.is_none());
+        let cached: Vec<Option<Answer>> = self.vendors.iter().zip(&seen).map(last).collect();
+        let asked = self.vendors.iter().zip(&cached).filter(|(_, answer)| answer.is_none());
         let mut outcomes = self.ask(asked.map(|(vendor, _)| Arc::clone(vendor)).collect(), beat).into_iter();
-        let mut answers = Vec::with_capacity(standing.len());
-        for ((vendor, seen), answer) in self.vendors.iter().zip(seen).zip(standing) {
+        let mut answers = Vec::with_capacity(cached.len());
+        for ((vendor, seen), answer) in self.vendors.iter().zip(seen).zip(cached) {
             let name = vendor.name();
             let answer = answer.unwrap_or_else(|| {
                 let answer = Answer::of(name, outcomes.next().unwrap_or(Outcome::NotStarted));
-                self.standing.keep(name, seen, &answer);
+                self.cached.keep(name, seen, &answer);
                 answer
             });
             answers.push((name, answer));
@@ -252,6 +266,79 @@ impl Scan {
             && self.problems == other.problems
             && self.driverless == other.driverless
             && self.unseen == other.unseen
+    }
+}
+
+/// PCI functions of served vendors that have no driver: a scan finds no device there, and this explains why.
+///
+/// Ids are read once for each address; the driver is looked at in each scan. All of them are variables of the kernel,
+/// so nothing here can hang.
+#[derive(Debug, Default)]
+struct Driverless {
+    functions: HashMap<String, Option<Candidate>>,
+}
+
+/// A function that becomes a vendor's device once it has a driver.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    vendor: &'static str,
+    id: (u16, u16),
+    driver: &'static str,
+}
+
+impl Driverless {
+    /// A problem for each function without a driver that belongs to one of these vendors. Virtual functions are left
+    /// out, because they may be meant for virtual machines.
+    fn problems(&mut self, host: &Host, vendors: &[&'static str]) -> Vec<Problem> {
+        let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else {
+            self.functions.clear();
+            return Vec::new();
+        };
+        let mut addresses = bus.names().unwrap_or_default();
+        addresses.sort_unstable();
+        self.functions.retain(|address, _| addresses.binary_search(address).is_ok());
+        let mut problems = Vec::new();
+        for address in addresses.iter().filter(|address| pci::is_address(address)) {
+            let function = || bus.path().join(address);
+            let known = match self.functions.get(address) {
+                Some(known) => *known,
+                None => *self.functions.entry(address.clone()).or_insert(candidate(&function())),
+            };
+            let asked = known.filter(|candidate| vendors.contains(&candidate.vendor) && lacks_a_driver(&bus, address));
+            problems.extend(asked.map(|candidate| candidate.problem(host, &function(), address)));
+        }
+        problems
+    }
+}
+
+impl Candidate {
+    fn problem(self, host: &Host, function: &Path, address: &str) -> Problem {
+        let (maker, device) = self.id;
+        let error = format!("the PCI function ({maker:04x}:{device:04x}) has no driver: load {}", self.driver);
+        Problem { device: Some(address.to_owned()), ..Problem::new(self.vendor, host.own_path(function), error) }
+    }
+}
+
+fn lacks_a_driver(bus: &Directory, address: &str) -> bool {
+    bus.link(&format!("{address}/driver")).is_err_and(|error| error.is_absent()) && bus.has(address)
+}
+
+fn candidate(function: &Path) -> Option<Candidate> {
+    if directory::link(&function.join("physfn")).is_ok() {
+        return None;
+    }
+    let number = |name: &str| Attribute::read(function.join(name)).ok()?.hexadecimal().ok();
+    let id = (u16::try_from(number("vendor")?).ok()?, u16::try_from(number("device")?).ok()?);
+    let class = u16::try_from(number("class")? >> 8).ok()?;
+    let hardware = ROWS.iter().flat_map(|row| row.hardware.iter().map(|hardware| (row.name, hardware)));
+    let (vendor, hardware) = hardware.into_iter().find(|(_, hardware)| hardware.is(id, class))?;
+    Some(Candidate { vendor, id, driver: hardware.driver })
+}
+
+impl Hardware {
+    fn is(&self, (maker, device): (u16, u16), class: u16) -> bool {
+        let is_device = self.devices.iter().any(|&(first, last)| (first..=last).contains(&device));
+        self.maker == maker && self.classes.contains(&class) && is_device
     }
 }
 

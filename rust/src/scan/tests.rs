@@ -2,13 +2,17 @@ use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
+use serde_json::json;
+
 use super::*;
-use crate::health::sources::probe;
+use crate::health::sources::scan;
 use crate::host::mounts::Mounts;
+use crate::settings::made;
+use crate::vendors::testing;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a vendor of these tests does at its first look: cards that hang until the gate opens, or something worse.
+/// What the vendor of these tests does at its first scan: cards that hang until the gate opens, or worse.
 enum Does {
     CardsHang(usize),
     ListingHangs,
@@ -40,7 +44,7 @@ impl Vendor for Rigged {
                 for (card, outcome) in cards.iter().zip(fence.each(cards.clone(), String::clone, move |_| wait(&gate)))
                 {
                     assert_eq!(outcome, Outcome::Overdue);
-                    let finding = Some(probe::timeout(TIMEOUT, card));
+                    let finding = Some(scan::probe_timeout(TIMEOUT, card));
                     found.unseen.push(NotExamined { vendor: name, card: Some(card.clone()), finding });
                 }
             }
@@ -56,7 +60,7 @@ impl Vendor for Rigged {
 fn scanner(rigged: Vec<(&'static str, Does)>) -> (Scanner, Sender<()>) {
     let (sender, receiver) = channel();
     let gate = Arc::new(Mutex::new(receiver));
-    let settings = Settings { probe_timeout: TIMEOUT.as_secs_f64(), ..Settings::default() };
+    let settings = Settings { probe_timeout: TIMEOUT, ..made(&json!({})) };
     let mut scanner = Scanner::new(Host::new("/nonexistent"), &settings);
     let vendor = |(name, does)| -> Arc<dyn Vendor> { Arc::new(Rigged { name, does, gate: Arc::clone(&gate) }) };
     scanner.vendors = rigged.into_iter().map(vendor).collect();
@@ -94,18 +98,17 @@ fn a_vendor_that_breaks_or_hangs_as_a_whole_costs_no_other_anything() {
     drop(gate);
 }
 
-/// A scanner of the files d* of a directory of the root, as generic devices.
+/// A scanner of the files d* in a directory of the root, as generic devices.
 fn generic(root: &Path, pattern: &str) -> Scanner {
     Scanner::new(Host::simulated(root), &generic_settings(pattern))
 }
 
 fn generic_settings(pattern: &str) -> Settings {
-    let vendors =
-        format!(r#"{{"generic": [{{"name": "example.com/x", "groups": [{{"paths": [{{"path": "{pattern}"}}]}}]}}]}}"#);
-    Settings::from_json(&format!(r#"{{"simulated_host": true, "vendors": {vendors}}}"#)).unwrap()
+    let resource = testing::generic("example.com/x", &[testing::member(pattern, &json!({}))]);
+    made(&json!({"simulated_host": true, "vendors": {"generic": [resource]}}))
 }
 
-/// A root in memory with /many/d0 and d1, or `None` where this machine has no memory for it.
+/// A root in memory with /many/d0 and d1; `None` if this machine has no memory for it.
 fn root_in_memory() -> Option<tempfile::TempDir> {
     let mounts = Mounts::open().unwrap();
     let root = tempfile::tempdir_in("/dev/shm").ok().filter(|made| mounts.answers_from_memory(made.path()));
@@ -127,7 +130,7 @@ fn paths(scan: &Scan) -> Vec<String> {
     paths
 }
 
-/// Whether the devices of both are not only equal: the second scan did not look at them.
+/// Whether both scans share their devices: the second one did not look at them.
 fn are_the_same(left: &Scan, right: &Scan) -> bool {
     left.devices.iter().zip(&right.devices).all(|(left, right)| Arc::ptr_eq(left, right))
 }

@@ -2,8 +2,7 @@
 
 pub mod amd;
 pub mod generic;
-mod gpu_sensors;
-mod gpus_on_the_bus;
+mod gpus;
 pub mod intel_fpga;
 pub mod intel_gpu;
 pub mod nvidia;
@@ -11,6 +10,9 @@ mod per_card;
 pub mod rdma;
 pub mod simulated;
 pub mod table;
+#[cfg(test)]
+#[path = "../../tests/settings/mod.rs"]
+pub mod testing;
 pub mod xilinx_fpga;
 
 use std::path::PathBuf;
@@ -19,36 +21,45 @@ use crate::device::{Device, Found, Platform};
 use crate::edits::{self, Edits, Way};
 use crate::fence::Fence;
 use crate::host::Host;
+use crate::host::fingerprint::Fingerprint;
 use crate::host::mounts::Mounts;
-use crate::host::sight::Sight;
 
-/// A family of devices that are found the same way.
+/// Why a physical function is left out of the offers.
+const VIRTUAL_FUNCTIONS_INSTEAD: &str = "its virtual functions are offered instead";
+
+/// A family of devices that one scan finds.
 pub trait Vendor: Send + Sync {
     /// The word in `vendor` of JSON, metrics and problems: `intel-fpga`.
     fn name(&self) -> &'static str;
 
-    /// Looks at the host. A bad entry is a problem in the answer and never costs its siblings; reads that can hang go
-    /// through the fence, one card at a time.
+    /// Scans the host. A bad entry becomes a problem in the answer and never affects its siblings; reads that can hang
+    /// go through the fence, one card at a time.
     fn scan(&self, host: &Host, fence: &Fence) -> Found;
 
-    /// Something has happened on the host: whatever it remembers of earlier scans is to be looked at again.
+    /// Drops what it remembers of earlier scans: something has happened on the host.
     fn forget(&self) {}
 
-    /// What its answer follows from, where that is seen without a read that can hang: as long as it looks the same, what was found
-    /// stands. `None` where a scan alone can tell.
-    fn sight(&self, _host: &Host, _mounts: &Mounts) -> Option<Sight> {
+    /// What the answer depends on, as far as it is visible without a read that can hang: while the fingerprint stays
+    /// the same, so does the answer. `None` if only a scan can tell.
+    fn fingerprint(&self, _host: &Host, _mounts: &Mounts) -> Option<Fingerprint> {
         None
     }
 
-    /// What a container gets for one of its devices, handed over in this way, under this resource name. A pure function of
-    /// its arguments and of the options: the device may have been found by an earlier scanner.
+    /// The container edits of one of its devices, for a way of handing it over and a resource name. A pure function of
+    /// its arguments and of the options: an earlier scanner may have found the device.
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
         Edits::of_nodes(&device.paths, "rw").given(way, || edits::cdi_name(device))
     }
 
-    /// Directories whose entries come and go with devices although the kernel sends no event. Where one does not exist yet,
-    /// the next one above it is watched. /dev and the directories of found devices' nodes need not be named; in sysfs and
-    /// procfs inotify reports nothing, so that nothing there is watched.
+    /// Why the options keep a device out of the offers, for users: its parts are offered instead, or the whole that it is
+    /// a part of. `None` if it is offered. A pure function of the device and the options.
+    fn left_out(&self, _device: &Device) -> Option<&'static str> {
+        None
+    }
+
+    /// Directories whose entries come and go with devices although the kernel sends no event. Where one does not exist
+    /// yet, its nearest existing parent is watched. /dev and the directories of found devices' nodes need not be named;
+    /// in sysfs and procfs inotify reports nothing, so that nothing there is watched.
     fn watched_directories(&self, _host: &Host) -> Vec<PathBuf> {
         Vec::new()
     }

@@ -1,18 +1,18 @@
-//! Work on each card of a vendor, behind the fence; a card that fails stays as it was last seen.
+//! Work on each card of a vendor, behind the fence; a card that fails keeps its last known devices.
 
 use std::path::PathBuf;
 
 use crate::device::{Found, NotExamined, Problem};
 use crate::fence::{FULL, Fence, Outcome};
-use crate::health::sources::probe;
+use crate::health::sources::scan;
 
 const OVERDUE: &str = "the card does not answer: a read has not come back; look for blocked tasks in the kernel log";
 
-/// What hangs as one: the card's name in devices, and where the host shows it.
+/// The unit that hangs as one: the card's name in devices, and where the host shows it.
 pub(super) type Place = (String, PathBuf);
 
-/// Does `work` on every card, and returns the results in their order. A card that hangs or panics has none; its devices
-/// stay as they were last seen.
+/// Does `work` on every card, and returns the results in their order. A card that hangs or panics has no result; its
+/// devices stay as they were last seen.
 pub(super) fn per_card<C, R>(
     vendor: &'static str,
     found: &mut Found,
@@ -33,7 +33,9 @@ where
                 answers.push(answer);
                 continue;
             }
-            Outcome::Overdue => (OVERDUE.to_owned(), Some(probe::timeout(fence.deadline(), &path.to_string_lossy()))),
+            Outcome::Overdue => {
+                (OVERDUE.to_owned(), Some(scan::probe_timeout(fence.deadline(), &path.to_string_lossy())))
+            }
             Outcome::NotStarted => (FULL.to_owned(), None),
             Outcome::Panicked(message) => (format!("defect in the scan: {message}"), None),
         };
@@ -70,7 +72,7 @@ mod tests {
         release.wait();
         assert_eq!(answers, ["works"]);
         let unseen = found.unseen.into_iter().map(|unseen| (unseen.card.unwrap_or_default(), unseen.finding));
-        let overdue = probe::timeout(Duration::from_secs(2), "/sys/hangs");
+        let overdue = scan::probe_timeout(Duration::from_secs(2), "/sys/hangs");
         assert_eq!(unseen.collect::<Vec<_>>(), [("breaks".to_owned(), None), ("hangs".to_owned(), Some(overdue))]);
         let paths: Vec<_> = found.problems.iter().map(|problem| problem.path.clone()).collect();
         assert_eq!(paths, [PathBuf::from("/sys/breaks"), PathBuf::from("/sys/hangs")]);

@@ -11,14 +11,14 @@ use serde::Deserialize;
 pub(super) const VENDOR: &str = "simulated";
 
 /// Devices that exist only as names.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SimulatedDevice {
     /// Full resource name.
     pub name: String,
-    /// How many; their ids are `<last part of the name>-0` and on.
+    /// Number of devices; their ids are `<last part of the name>-0` and on.
     pub count: u32,
-    /// How many NUMA nodes they are spread over; 0 = unknown.
+    /// Number of NUMA nodes that they are spread over; 0 = unknown.
     pub numa_nodes: u32,
 }
 
@@ -28,7 +28,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Devices of these resources.
+    /// The devices of these resources.
     #[must_use]
     pub fn new(resources: Vec<SimulatedDevice>) -> Self {
         Self { resources }

@@ -1,8 +1,9 @@
 //! One row a vendor: everything about it that is not in its own folder.
 //!
-//! The sections of the settings, the vendors of a scan, and what Python knows of them (`_native.vendors()`: the sections of
-//! the configuration file, the facts that rules may match, the order of preference, the `model` label, the CDI files) follow
-//! from the rows. `tests/vendors/test_vendor_rows.py` compares them with what is written by hand.
+//! The rows determine the sections of the settings, the vendors of a scan, and what Python knows of them
+//! (`_native.vendors()`: the sections of the configuration file, the facts that rules may match, the order of
+//! preference, the `model` label, the CDI files). `tests/vendors/test_vendor_rows.py` compares them with the pages and
+//! files that are written by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,30 +27,30 @@ use crate::nvml::NvmlSettings;
 pub struct Row {
     /// The word in `vendor` of JSON, metrics and problems: `intel-fpga`.
     pub name: &'static str,
-    /// What it is called in text: `Intel FPGAs`.
+    /// The plural name in text: `Intel FPGAs`.
     pub title: &'static str,
     /// Whether its devices are PCI functions, and so have the attributes of [`FACTS`](crate::bus::pci::FACTS).
     pub is_pci: bool,
     /// Their other attributes. Rules may match all of them.
     pub facts: &'static [&'static str],
-    /// The attributes behind the `model` label of metrics, the best word first. `device_id` stands in for them all.
+    /// The attributes for the `model` label of metrics, the best word first. `device_id` stands in for them all.
     pub model: &'static [&'static str],
-    /// Which devices its own plugin gives together; rules and options override it.
+    /// The preference of its own plugin; rules and options override it.
     pub preferred: Kind,
-    /// The same for devices that are shared.
+    /// The same for shared devices.
     pub preferred_shared: Kind,
-    /// Where a scan finds them, for people.
+    /// Where a scan finds the devices, for people.
     pub found_in: &'static str,
-    /// The PCI functions that its devices are made of, once their driver has them.
+    /// The PCI functions that its devices consist of once their driver is bound.
     pub hardware: &'static [Hardware],
-    /// Whether its devices have facts that NVML alone knows.
+    /// Whether its devices have facts that only NVML knows.
     pub uses_nvml: bool,
-    /// The vendor part of its CDI names, `intel.cdi.k8s.io`, where its own plugin writes a spec file for each device. `None`
-    /// where a file holds a whole kind.
+    /// The vendor part of its CDI names, `intel.cdi.k8s.io`, where its own plugin writes a spec file for each device.
+    /// `None` where a file holds a whole kind.
     pub cdi_file_a_device: Option<&'static str>,
 }
 
-/// PCI functions by what they say of themselves.
+/// PCI functions, by their ids and classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hardware {
     /// `vendor`.
@@ -58,7 +59,7 @@ pub struct Hardware {
     pub devices: &'static [(u16, u16)],
     /// `class` without its last two digits, the programming interface.
     pub classes: &'static [u16],
-    /// The drivers that may have them, for people.
+    /// The drivers that may bind to them, for people.
     pub driver: &'static str,
 }
 
@@ -71,7 +72,7 @@ const DISPLAYS: &[u16] = &[0x0300, 0x0302, 0x0380];
 /// Processing accelerators: <https://admin.pci-ids.ucw.cz/read/PD/12>.
 const ACCELERATORS: &[u16] = &[0x1200];
 
-/// What vendors are given besides their options.
+/// What vendors receive besides their options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// How long a scan waits for one answer.
@@ -80,7 +81,7 @@ pub struct Surroundings {
     pub nvml: NvmlSettings,
 }
 
-/// What most vendors have in common.
+/// The fields that most vendors have in common.
 const BLANK: Row = Row {
     name: "",
     title: "",
@@ -95,12 +96,13 @@ const BLANK: Row = Row {
     cdi_file_a_device: None,
 };
 
-/// From sections, their options, the vendor that these make (`None`: it is switched off) and a row: [`Options`] and [`ROWS`].
+/// Defines [`Options`] and [`ROWS`] from each vendor's section, its options, its constructor (`None`: switched off) and
+/// its row.
 macro_rules! vendors {
     ($($section:ident: $options:ty => $vendor:expr, $row:expr;)*) => {
         /// The options of each vendor, by its section in the configuration file.
-        #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
+        #[derive(Debug, Clone, PartialEq, Deserialize)]
+        #[serde(deny_unknown_fields)]
         pub struct Options {
             $(
                 #[doc = concat!("Of `vendors.", stringify!($section), "`.")]
@@ -125,7 +127,7 @@ macro_rules! vendors {
                 vendors
             }
 
-            /// Whether both are the same for a vendor.
+            /// Whether both have the same options for a vendor.
             #[must_use]
             pub fn agree_on(&self, other: &Self, vendor: &str) -> bool {
                 $(
@@ -146,7 +148,7 @@ vendors! {
         found_in: "/sys/class/fpga, /sys/class/fpga_region",
         facts: &["afu_id", "bitstream_id", "driver", "fme", "interface_id", "port", "port_id", "ports"],
         model: &["afu_id", "interface_id"],
-        // Of the kernel's dfl-pci and Intel's own drivers; other accelerators of Intel's are not FPGAs.
+        // PCI ids of the kernel's dfl-pci and Intel's own drivers; Intel's other accelerators are not FPGAs.
         hardware: &[Hardware {
             maker: 0x8086,
             devices: &[(0x09c4, 0x09c4), (0x0b2b, 0x0b2b), (0x0b30, 0x0b30), (0xbcbd, 0xbcbd), (0xbcc0, 0xbcc0), (0xbcce, 0xbcce)],
@@ -163,7 +165,8 @@ vendors! {
         facts: &[
             "uuid", "index", "minor", "model", "mode", "gpu_uuid", "gpu_index", "mig_index", "mig_profile", "gpu_instance",
             "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
-            "video_bios", "excluded_gpus",
+            "video_bios", "excluded_gpus", "mig_mode", "mig_devices", "fabric_clique", "gpu_slices", "compute_slices", "multiprocessors",
+            "engines_copy", "engines_decoder", "engines_encoder", "engines_jpeg", "engines_ofa",
         ],
         model: &["model"],
         hardware: &[Hardware { maker: 0x10de, devices: ANY, classes: DISPLAYS, driver: "`nvidia`" }],
@@ -195,7 +198,7 @@ vendors! {
         name: intel_gpu::VENDOR,
         title: "Intel GPUs",
         found_in: "/sys/class/drm",
-        facts: &["card", "driver", "physfn"],
+        facts: &["card", "driver", "physfn", "sriov_numvfs"],
         hardware: &[Hardware { maker: 0x8086, devices: ANY, classes: DISPLAYS, driver: "`i915` or `xe`" }],
         preferred: Kind::Distributed,
         preferred_shared: Kind::Distributed,
@@ -208,7 +211,7 @@ vendors! {
         found_in: "PCI functions of XRT, /sys/class/misc/ama_transcoder*",
         facts: &["vbnv", "timestamp", "device_type", "logic_uuids", "product_name", "serial_num", "mgmt_pf", "driver"],
         model: &["vbnv", "product_name"],
-        // Alveo shells; other FPGAs of Xilinx' have drivers of their own.
+        // Alveo shells; Xilinx' other FPGAs have drivers of their own.
         hardware: &[Hardware {
             maker: 0x10ee,
             devices: &[(0x5000, 0x50ff)],
@@ -223,7 +226,7 @@ vendors! {
         found_in: "/sys/class/infiniband",
         facts: &[
             "ibdev", "netdev", "link_layer", "port_state", "node_type", "node_guid", "hca_type", "fw_ver", "board_id", "driver", "physfn",
-            "pf_name", "vf_index", "pkey",
+            "pf_name", "vf_index", "pkey", "sriov_numvfs",
         ],
         model: &["hca_type"],
         hardware: &[Hardware { maker: 0x15b3, devices: ANY, classes: &[0x0200, 0x0207], driver: "`mlx5_core`" }],
@@ -247,38 +250,45 @@ vendors! {
     };
 }
 
+/// Python's defaults with these changes.
+#[cfg(test)]
+pub(super) fn made(change: &serde_json::Value) -> Options {
+    let text = super::testing::json(&serde_json::json!({"vendors": change}));
+    let whole: serde_json::Value = serde_json::from_str(&text).unwrap();
+    Options::deserialize(&whole["vendors"]).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn every_row_is_named_after_its_section_and_makes_its_vendor() {
         let names: Vec<_> =
-            Options::default().vendors(&Surroundings::default()).iter().map(|vendor| vendor.name()).collect();
+            made(&json!({})).vendors(&Surroundings::default()).iter().map(|vendor| vendor.name()).collect();
         assert_eq!(names, ROWS.iter().map(|row| row.name).collect::<Vec<_>>());
         for row in ROWS {
             let section = row.name.replace('-', "_");
-            let json = format!(r#"{{"{section}": {{"enabled": false}}}}"#);
-            let switched_off: Options = match row.name {
-                generic::VENDOR | simulated::VENDOR => continue,
-                _ => serde_json::from_str(&json).unwrap(),
-            };
+            if [generic::VENDOR, simulated::VENDOR].contains(&row.name) {
+                continue;
+            }
+            let switched_off = made(&json!({&section: {"enabled": false}}));
             assert!(
                 switched_off.vendors(&Surroundings::default()).iter().all(|vendor| vendor.name() != row.name),
-                "{json}"
+                "{section}"
             );
         }
     }
 
     #[test]
     fn options_agree_on_every_vendor_that_both_say_the_same_of() {
-        let one = Options::default();
-        let other: Options = serde_json::from_str(
-            r#"{"rdma": {"shared_devices": 2}, "simulated": [{"name": "example.com/x", "count": 1}]}"#,
-        )
-        .unwrap();
+        let one = made(&json!({}));
+        let simulated = json!([{"name": "example.com/x", "count": 1, "numa_nodes": 0}]);
+        let other = made(&json!({"rdma": {"shared_devices": 2}, "simulated": simulated}));
         for row in ROWS {
-            assert!(one.agree_on(&Options::default(), row.name), "{}", row.name);
+            assert!(one.agree_on(&one.clone(), row.name), "{}", row.name);
             assert_eq!(one.agree_on(&other, row.name), !["rdma", "simulated"].contains(&row.name), "{}", row.name);
         }
         assert!(!one.agree_on(&one, "unheard-of"));

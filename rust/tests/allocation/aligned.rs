@@ -1,4 +1,4 @@
-//! Aligned allocations are the best there are, and no vendor's own plugin chooses closer devices.
+//! Aligned allocations are optimal, and no vendor's own plugin chooses closer devices.
 
 use crate::peers::hosts::{Host, MOST_SCORE};
 use crate::peers::{amd, nvidia};
@@ -7,11 +7,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-/// A host, what of it is available, what of that is required, and the size.
+/// A host, its available devices, the required ones among them, and the size.
 type Question = (Host, Vec<usize>, Vec<usize>, usize);
 
 fn hosts(members: impl Strategy<Value = Vec<usize>>) -> impl Strategy<Value = Host> {
-    // Few different distances make many equal sums, which the tie-breaks then decide.
+    // Few different distances make many equal sums, so that the tie-breaks decide.
     (members, select(vec![2, 5, 1850u64])).prop_flat_map(|(members, most)| {
         vec(vec(1..=most, members.len()), members.len()).prop_map(move |square: Vec<Vec<u64>>| {
             Host::new(&members, |one, other| square[one.min(other)][one.max(other)])
@@ -36,7 +36,7 @@ fn without(all: &[usize], some: &[usize]) -> Vec<usize> {
     all.iter().copied().filter(|device| !some.contains(device)).collect()
 }
 
-/// Every set of that size, with the required devices.
+/// Every set of that size that contains the required devices.
 fn all_sets(available: &[usize], required: &[usize], size: usize) -> Vec<Vec<usize>> {
     let free = without(available, required);
     let subsets = (0u32..1 << free.len()).filter(|bits| bits.count_ones() as usize + required.len() == size);
@@ -44,7 +44,8 @@ fn all_sets(available: &[usize], required: &[usize], size: usize) -> Vec<Vec<usi
     subsets.map(|bits: u32| [required.to_vec(), of(bits)].concat()).collect()
 }
 
-/// How good a set is: its own sum, the sum of what is left, the cards that are opened.
+/// The order of sets: by their own sum, the sum of the remaining devices, and the number of cards with a first device
+/// taken.
 fn goodness(host: &Host, available: &[usize], required: &[usize], set: &[usize]) -> (u64, u64, usize) {
     let cards = |set: &[usize]| set.iter().map(|&device| host.cards[device]).collect::<std::collections::BTreeSet<_>>();
     let opened = cards(set).difference(&cards(required)).count();
@@ -146,7 +147,7 @@ fn amds_own_policy_is_no_better_on_hosts_with_hives_and_partitions() {
     }
 }
 
-/// amd.md 4.2: what the vendor's own tests expect on two hives of four MI210.
+/// amd.md 4.2: the vendor's own tests on two hives of four MI210.
 #[test]
 fn the_vendors_own_cases_on_mi210_have_the_same_answers() {
     let host = Host::amd(&[1; 8], 4);
@@ -165,7 +166,7 @@ fn the_vendors_own_cases_on_mi210_have_the_same_answers() {
     }
 }
 
-/// amd.md 2.2: a request of one keeps whole GPUs whole.
+/// amd.md 2.2: requests for one device leave whole GPUs whole.
 #[test]
 fn of_equal_partitions_those_on_the_gpu_with_the_fewest_free_are_taken() {
     let host = Host::amd(&[4; 4], 4);

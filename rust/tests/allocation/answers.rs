@@ -1,4 +1,4 @@
-//! What every preferred allocation keeps to, and how packed and distributed ones choose.
+//! Rules of every preferred allocation, and the choices of packed and distributed ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ fn device(card: usize, part: usize, replica: usize, numa_nodes: &[i64]) -> Devic
     }
 }
 
-/// So many parts of so many replicas on each card; the first half of the cards on NUMA node 0, the others on node 1.
+/// So many parts with so many replicas on each card; the first half of the cards on NUMA node 0, the others on node 1.
 fn devices(cards: &[(usize, usize)]) -> Vec<Device> {
     let half = cards.len().div_ceil(2);
     let parts = cards.iter().enumerate().flat_map(|(card, &(parts, replicas))| {
@@ -40,7 +40,7 @@ fn ids(devices: &[Device]) -> Vec<&str> {
     devices.iter().map(|device| device.id.as_str()).collect()
 }
 
-/// Any devices, the ids that are available, those that are required, in no order, and the size.
+/// Devices, the available ids, the required ones among them in any order, and the size.
 fn questions() -> impl Strategy<Value = (Vec<Device>, Vec<String>, Vec<String>, usize)> {
     let numa_nodes = select(vec![vec![], vec![0], vec![1], vec![0, 1]]);
     let device = (0usize..4, 0usize..2, 0usize..3, numa_nodes, any::<bool>(), vec((0usize..4, 1u32..9), 0..4));
@@ -117,7 +117,7 @@ proptest! {
         }
     }
 
-    /// nvidia.md 3.9, and Intel's `balanced` where all cards have the same number of ids.
+    /// nvidia.md 3.9, and Intel's `balanced` if all cards have the same number of ids.
     #[test]
     fn replicas_are_distributed_as_nvidias_and_intels_plugins_do(
         replicas in 1usize..5, used in vec(0usize..5, 1..6), size in 1usize..12
@@ -147,7 +147,7 @@ proptest! {
     }
 }
 
-/// How many replicas of each GPU are chosen, when so many of each are free; all GPUs are on one NUMA node.
+/// The number of chosen replicas of each GPU, given the free ones; all GPUs are on one NUMA node.
 fn taken_of_each(kind: Kind, replicas: usize, free: &[usize], size: usize) -> Vec<usize> {
     let devices = |count: &dyn Fn(usize) -> usize| -> Vec<Device> {
         let gpus = (0..free.len()).flat_map(|gpu| (0..count(gpu)).map(move |replica| (gpu, replica)));
@@ -182,7 +182,7 @@ fn nothing_is_the_answer_to_a_request_for_nothing() {
     }
 }
 
-/// AMD 23 and 37: an id that the plugin does not know ended its process.
+/// AMD 23 and 37: an unknown id ended the plugin's process.
 #[test]
 fn an_unknown_id_is_taken_when_nothing_else_is_left() {
     for kind in KINDS {

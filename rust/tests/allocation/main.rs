@@ -1,4 +1,4 @@
-//! Preferred allocation: by property, by cases, and beside the policies of the vendors' own plugins.
+//! Preferred allocation: by properties, by cases, and in comparison with the vendors' own plugins.
 
 mod aligned;
 mod answers;

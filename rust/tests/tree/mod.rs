@@ -12,8 +12,8 @@ use std::time::Duration;
 use devherd_native::device::{Device, Found, Platform, Problem};
 use devherd_native::edits::{Edits, Way};
 use devherd_native::fence::Fence;
-use devherd_native::health::finding::Finding;
-use devherd_native::health::{Look, Occasion, Poller};
+use devherd_native::finding::Finding;
+use devherd_native::health::{Look, PollReason, Poller};
 use devherd_native::host::Host;
 use devherd_native::vendors::Vendor;
 use devherd_native::vendors::intel_fpga::IntelFpga;
@@ -160,11 +160,11 @@ fn reasons(device: &Device) -> String {
     device.findings.iter().map(|finding| finding.reason.as_ref()).collect::<Vec<_>>().join(" ")
 }
 
-/// `(id, source, reason, file)` of everything that a poll finds.
+/// `(id, source, reason, file)` of every finding of a poll.
 pub fn polled(tree: &Tree, found: &Found) -> Vec<(String, String, String, String)> {
     let mut poller = Poller::new(tree.host(), Arc::new(Fence::new(Duration::from_secs(20))));
     poller.watch(found.devices.iter().map(AsRef::as_ref));
-    summed_up(poller.poll(&Occasion::Anything, &|| {}))
+    summed_up(poller.poll(&PollReason::Anything, &|| {}))
 }
 
 /// `(id, source, reason, file)` of every finding.
@@ -178,7 +178,7 @@ pub fn summed_up(looks: Vec<Look>) -> Vec<(String, String, String, String)> {
     looks.into_iter().flat_map(of_look).collect()
 }
 
-/// What a container gets for a device that was found in this mode.
+/// The container edits of a device, in the mode of the scan that found it.
 pub fn edits(device: &Device, mode: IntelFpgaMode) -> Edits {
     IntelFpga::new(mode).edits(device, &Platform::default(), Way::DevicePlugin, "example.com/fpga")
 }

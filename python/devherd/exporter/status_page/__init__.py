@@ -1,5 +1,5 @@
-"""The status page: what an operator wants to see first, and below it all that is known of every device.
+"""The status page: an overview of the instance, and below it the state and facts of every device.
 
-`page.py` makes the HTML of a `View`, `made_pages.py` makes it once per change and for all readers. The same HTML serves
-a browser without scripts and `page.js`, which asks for it again every two seconds and takes over what has changed.
+`page.py` renders the HTML of a `View` once per change, for all readers. The same HTML serves browsers without scripts
+and `page.js`, which requests it every two seconds and updates the changed parts.
 """

@@ -1,6 +1,6 @@
-"""One device, folded: its health, holders and place in a line; inside, the evidence with its source, and every fact.
+"""The row of a device: a line with its health, holders and location; unfolded, the findings and every fact.
 
-A shared device is one row, however many ids the kubelet knows it by.
+A shared device is one row, regardless of its number of ids in the kubelet's list.
 """
 
 import time
@@ -11,12 +11,14 @@ from urllib.parse import quote
 
 from devherd.exporter.status_page.html import Html, element, joined
 from devherd.exporter.status_page.view import Holding
-from devherd.instance import Holder
-from devherd.inventory_json import health_of
+from devherd.instance.inventory_json import health_of
+from devherd.inventory import Holder
 from devherd.proto import health_pb2, spool_pb2
+from devherd.spool import number_of_ids
+from devherd.text import sharing_of
 
 MOST_LINES = 20
-"""Of one fact: holders of a shared device, devices of a card. The inventory's JSON has all."""
+"""Limit of lines for one fact, such as the holders of a shared device. The inventory's JSON has all holders."""
 _BREAK = Html("<br>")
 
 
@@ -26,25 +28,25 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is known of a device of a resource. `holdings` are its ids that are held, None while that is unknown."""
+    """A device of a resource with its state. `holdings` are its allocated ids, None if unknown."""
 
     resource_name: str
     device: spool_pb2.Device
     holdings: list[Holding] | None
     verdict: health_pb2.Verdict | None
     since: float | None = None
-    """From when on it has been Unhealthy, or else warned of."""
+    """The Unix second since which it is Unhealthy or, if Healthy, has a warning."""
     of_its_card: Sequence[Place] = ()
-    """The devices of its card, itself among them."""
+    """The devices of its card, this one included."""
 
     @property
     def place(self) -> Place:
-        """Which one it is."""
+        """Its resource and id."""
         return self.resource_name, self.device.id
 
     @property
     def style(self) -> str:
-        """The class that page.css gives a colour."""
+        """The CSS class for its colour."""
         return "bad" if self.device.reasons else "warn" if self.device.warnings else "good"
 
 
@@ -55,13 +57,13 @@ def link(*place: str, text: str = "") -> Html:
 
 
 def timestamp(seconds: float) -> Html:
-    """A moment, in UTC; page.js adds its age."""
+    """A time in UTC; page.js adds its age."""
     shown = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seconds))
     return element("time", shown, datetime=shown.replace(" ", "T"))
 
 
 def device_row(row: Row, *, is_open: bool) -> Html:
-    """A list item."""
+    """The row as a list item."""
     evidence, facts = joined(*_evidence(row)), _facts(row)
     if evidence:
         facts = element("details", element("summary", "Facts"), facts)
@@ -71,7 +73,8 @@ def device_row(row: Row, *, is_open: bool) -> Html:
 
 def _line(row: Row) -> Iterator[Html]:
     device = row.device
-    shared = f" ({device.replicas} replicas)" if device.replicas else ""
+    sharing = sharing_of(device)
+    shared = f" ({sharing})" if sharing else ""
     yield element("span", device.id, element("small", shared) if shared else "", class_="name")
     words = f"{health_of(device)}: {', '.join(device.reasons)}" if device.reasons else health_of(device)
     if device.warnings:
@@ -90,8 +93,8 @@ def _address(device: spool_pb2.Device) -> str:
 def _holders_in_short(row: Row) -> str:
     if row.holdings is None:
         return "holder unknown"
-    if row.device.replicas:
-        return f"{len(row.holdings)} of {row.device.replicas} allocated"
+    if sharing_of(row.device):
+        return f"{len(row.holdings)} of {number_of_ids(row.device)} allocated"
     return ", ".join(_holder(each) for _, holders in row.holdings for each in holders) or "free"
 
 
@@ -100,7 +103,7 @@ def _holder(holder: Holder) -> str:
 
 
 def _evidence(row: Row) -> Iterator[Html]:
-    """What is held against it; where that is not known, its reasons are in its line all the same."""
+    """The findings of its verdict. Without a verdict this is empty, and only its line shows the reasons."""
     verdict = row.verdict
     if verdict is None:
         return
@@ -145,7 +148,7 @@ def _what_was_seen(held: health_pb2.Held) -> Iterator[str]:
 def _facts(row: Row) -> Html:
     device = row.device
     held_by = [
-        joined(f"{device_id}: " if device.replicas else "", _holder(holder))
+        joined(f"{device_id}: " if sharing_of(device) else "", _holder(holder))
         for device_id, holders in row.holdings or ()
         for holder in holders
     ]
@@ -165,13 +168,13 @@ def _facts(row: Row) -> Html:
 
 
 def _same_card(row: Row) -> Html:
-    """What is probed as one may be ten thousand devices: no more links are made than are shown."""
+    """The other devices of its card. There may be ten thousand: only the links that are shown are built."""
     others = islice((place for place in row.of_its_card if place != row.place), MOST_LINES)
     return _lines([link(*place) for place in others], len(row.of_its_card) - 1)
 
 
 def _lines(texts: Sequence[str], total: int = 0) -> Html:
-    """The first of `total`, which is how many there are where not all are given."""
+    """The first MOST_LINES of `texts`; `total` is their real number if not all are given."""
     more = max(total, len(texts)) - MOST_LINES
     if more > 0:
         texts = [*texts[:MOST_LINES], f"and {more} more"]
@@ -179,6 +182,6 @@ def _lines(texts: Sequence[str], total: int = 0) -> Html:
 
 
 def _pairs(*pairs: tuple[str, str]) -> Html:
-    """Names with their values, without those that have none."""
+    """A list of names and values; empty values are omitted."""
     there = [element("div", element("dt", name), element("dd", value)) for name, value in pairs if value]
     return element("dl", *there) if there else Html()

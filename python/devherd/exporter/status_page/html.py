@@ -1,10 +1,11 @@
-"""HTML from Python: whatever is not `Html` already is text, and is escaped."""
+"""Builds HTML, escaping every string that is not `Html`; also tables for screen readers and keyboards."""
 
+from collections.abc import Iterable, Sequence
 from html import escape
 
 
 class Html(str):
-    """Text that is HTML."""
+    """A string that is HTML already."""
 
     __slots__ = ()
 
@@ -16,7 +17,7 @@ def element(name: str, *content: str, **attributes: str | bool | None) -> Html:
 
 
 def joined(*content: str) -> Html:
-    """One after the other."""
+    """Concatenate strings; those that are not Html are escaped."""
     return Html("".join(each if isinstance(each, Html) else escape(each) for each in content))
 
 
@@ -25,3 +26,34 @@ def _attribute(key: str, value: str | bool | None) -> str:
         return ""
     name = key.rstrip("_").replace("_", "-")
     return f" {name}" if value is True else f' {name}="{escape(value)}"'
+
+
+MOST_ROWS = 100
+"""Limit of rows; the inventory's JSON, `devherd status` and `devherd events` have all."""
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
+    """A table; the first cell of a row is its heading. On narrow screens each cell shows its label (`data-label`)."""
+    shown = [_row(head[1:], first, rest) for first, *rest in rows]
+    more = len(shown) - MOST_ROWS
+    return joined(
+        element(
+            "div",
+            element(
+                "table",
+                element("caption", caption),
+                element("thead", element("tr", *(element("th", heading, scope="col") for heading in head))),
+                element("tbody", *shown[:MOST_ROWS]),
+            ),
+            class_="scroll",
+            tabindex="0",
+            role="region",
+            aria_label=caption,
+        ),
+        element("p", f"and {more} more") if more > 0 else "",
+    )
+
+
+def _row(head: Sequence[str], first: str, rest: Iterable[str]) -> Html:
+    cells = (element("td", cell, data_label=label) for label, cell in zip(head, rest, strict=True))
+    return element("tr", element("th", first, scope="row"), *cells)

@@ -1,39 +1,156 @@
-"""What the page has of the instance as a whole: the verdict, what is wrong, settings, sources and processes."""
+"""The overview of the instance: verdict, problems, configuration, health sources, notes and processes."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from devherd.exporter import health
 from devherd.exporter.status_page.device import link, timestamp
-from devherd.exporter.status_page.html import Html, element, joined
-from devherd.exporter.status_page.table import MOST_ROWS, table
-from devherd.exporter.status_page.trouble import (
-    CONFIGURATION,
-    NOTES,
-    PROBLEMS,
-    PROCESSES,
-    SOURCES,
-    Trouble,
-    headline,
-    is_failing,
-    is_silent,
-)
-from devherd.heartbeat import Heartbeats
-from devherd.instance import Herd
+from devherd.exporter.status_page.html import MOST_ROWS, Html, element, joined, table
+from devherd.instance.files import refusal_of
+from devherd.instance.read import RUNNING, Herd
+from devherd.process import Heartbeats
 from devherd.proto import spool_pb2
+from devherd.spool import number_of_ids, size_of
+
+PROBLEMS, SOURCES, CONFIGURATION, NOTES = "problems", "sources", "configuration", "notes"
+PROCESSES, RESOURCES = "processes", "resources"
+"""Anchors on the page. The anchor of a resource is its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A line of the list of problems; `is_bad` unless it is a warning."""
+
+    text: str
+    place: str
+    is_bad: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Numbers of ids in the kubelet's lists, of a resource or of all."""
+
+    total: int = 0
+    unhealthy: int = 0
+    warned: int = 0
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.total + other.total, self.unhealthy + other.unhealthy, self.warned + other.warned)
+
+
+def count(resource: spool_pb2.Offer) -> Count:
+    """The counts of a resource."""
+    return Count(
+        total=size_of(resource),
+        unhealthy=sum(number_of_ids(device) for device in resource.devices if device.reasons),
+        warned=sum(number_of_ids(device) for device in resource.devices if device.warnings and not device.reasons),
+    )
+
+
+def devices(number: int) -> str:
+    """`1 device`, `1,000 devices`."""
+    return f"{number:,} device{'' if number == 1 else 's'}"
+
+
+def headline(herd: Herd) -> str:
+    """Registration and health of all resources in one sentence."""
+    if not herd.resources:
+        return "no devices"
+    waiting = sum(not herd.registration(resource.name).registered for resource in herd.resources)
+    every = sum(map(count, herd.resources), Count())
+    registered = (
+        f"{waiting} of {len(herd.resources)} resources not registered" if waiting else "all resources registered"
+    )
+    number, word = (every.unhealthy, "unhealthy") if every.unhealthy else (every.total, "healthy")
+    return f"{registered}, {number:,} of {devices(every.total)} {word}"
+
+
+def troubles(herd: Herd, heartbeats: Heartbeats) -> Sequence[Trouble]:
+    """All problems, first those that are bad, then warnings."""
+    found = [*_of_the_instance(herd, heartbeats), *_of_registration(herd), *_of_resources(herd), *_of_the_scan(herd)]
+    return sorted(found, key=lambda trouble: not trouble.is_bad)
+
+
+def is_failing(child: spool_pb2.Child) -> bool:
+    """True if a process neither runs nor starts."""
+    return child.state not in {RUNNING, "STARTING"}
+
+
+def is_silent(child: spool_pb2.Child, heartbeats: Heartbeats) -> bool:
+    """True if a process runs and its last heartbeat is too old."""
+    return child.state == RUNNING and heartbeats.silence_seconds(child.heartbeat_slot) > health.STALE_SECONDS
+
+
+def _of_the_instance(herd: Herd, heartbeats: Heartbeats) -> Iterator[Trouble]:
+    for reason in health.reasons_not_alive(herd, heartbeats):
+        if not reason.startswith("scanner: ") or "scanner" not in herd.children:  # otherwise the loop below reports it
+            yield Trouble(reason, PROCESSES)
+    of_resources = [herd.child_of(resource.name) for resource in herd.resources]
+    for name, child in sorted(herd.children.items()):
+        if is_failing(child) and child not in of_resources:  # the line of its resource reports those
+            last_exit = f", last exit: {child.last_exit}" if child.last_exit else ""
+            yield Trouble(f"{name}: {child.state}{last_exit}", PROCESSES)
+        if is_silent(child, heartbeats):
+            yield Trouble(f"{name}: no heartbeat for more than {health.STALE_SECONDS:.0f} s", PROCESSES)
+    for address in herd.addresses():
+        if address.refusal:
+            yield Trouble(refusal_of(address), PROCESSES)
+    if herd.configuration.refusal:
+        yield Trouble(f"configuration not reloaded, the old one stays: {herd.configuration.refusal}", CONFIGURATION)
+    if herd.configuration.warnings:
+        number = len(herd.configuration.warnings)
+        yield Trouble(f"{number} configuration warning{'' if number == 1 else 's'}", CONFIGURATION, is_bad=False)
+
+
+def _of_registration(herd: Herd) -> Iterator[Trouble]:
+    """One line per reason: while the kubelet is away, all resources have the same one."""
+    for detail, names in herd.waiting().items():
+        if len(names) == 1:
+            yield Trouble(f"{names[0]}: {detail}", names[0])
+        else:
+            whose = "all" if len(names) == len(herd.resources) else f"{len(names)} of"
+            yield Trouble(f"{whose} {len(herd.resources)} resources: {detail}", RESOURCES)
+
+
+def _of_resources(herd: Herd) -> Iterator[Trouble]:
+    for resource in herd.resources:
+        counted = count(resource)
+        if counted.unhealthy:
+            reasons = sorted({reason for device in resource.devices for reason in device.reasons})
+            text = f"{resource.name}: {counted.unhealthy:,} of {devices(counted.total)} unhealthy"
+            yield Trouble(f"{text} ({', '.join(reasons)})", resource.name)
+        if counted.warned:
+            warnings = sorted({warning for device in resource.devices for warning in device.warnings})
+            text = f"{resource.name}: {counted.warned:,} of {devices(counted.total)} with a warning"
+            yield Trouble(f"{text} ({', '.join(warnings)})", resource.name, is_bad=False)
+
+
+def _of_the_scan(herd: Herd) -> Iterator[Trouble]:
+    if herd.scan is None and not herd.resources:
+        yield Trouble("no scan has finished yet", PROCESSES, is_bad=False)
+    problems = len(herd.scan.problems) if herd.scan else 0
+    if problems:
+        yield Trouble(f"{problems} problem{'' if problems == 1 else 's'} of the last scan", PROBLEMS, is_bad=False)
+    for source in herd.sources:
+        if source.failed:
+            yield Trouble(f"source {source.source} cannot look: {source.failed}", SOURCES, is_bad=False)
 
 
 def verdict(herd: Herd, found: Sequence[Trouble]) -> Html:
-    """One word and one sentence, which a screen reader says when they change; below them what is wrong."""
+    """One word and one sentence, whose changes screen readers announce, then the list of problems."""
     word, style = _word(found)
-    said = element("p", element("strong", word, class_=style), f": {headline(herd)}", role="status", class_="verdict")
+    summary = element(
+        "p", element("strong", word, class_=style), f": {headline(herd)}", role="status", class_="verdict"
+    )
     lines = [element("li", link(trouble.place, text=trouble.text), class_=_style(trouble)) for trouble in found]
     more = len(lines) - MOST_ROWS
     if more > 0:
         lines[MOST_ROWS:] = [element("li", f"and {more} more")]
-    return joined(said, element("ul", *lines, class_="troubles") if lines else "")
+    return joined(summary, element("ul", *lines, class_="troubles") if lines else "")
 
 
 def overview(herd: Herd, heartbeats: Heartbeats) -> Iterator[Html]:
-    """What there is to say, in this order; of problems, warnings, sources and notes only where there are some."""
+    """The sections of the overview, in this order; all but that of the processes only if they have content."""
     problems = herd.scan.problems if herd.scan else ()
     if problems:
         yield _section(

@@ -1,35 +1,71 @@
-"""The page's HTML, whole: what is known of the instance, for one view of its devices."""
+"""The whole page: the HTML of a view, rendered once per change for all readers."""
 
+import gzip
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from http import HTTPStatus
 from pathlib import Path
 from string import Template
 
-from devherd.exporter.status_page.device import timestamp
-from devherd.exporter.status_page.events import events_section
-from devherd.exporter.status_page.html import Html, element, joined
-from devherd.exporter.status_page.overview import overview, verdict
+from devherd import history, spool
+from devherd.exporter import health
+from devherd.exporter.server import Answer, Request
+from devherd.exporter.status_page.device import link, timestamp
+from devherd.exporter.status_page.html import Html, element, joined, table
+from devherd.exporter.status_page.overview import is_silent, overview, troubles, verdict
 from devherd.exporter.status_page.resources import sections
-from devherd.exporter.status_page.trouble import troubles
 from devherd.exporter.status_page.view import View
-from devherd.heartbeat import Heartbeats
-from devherd.history.record import Event
-from devherd.instance import Allocations, Herd
-from devherd.inventory_json import host_name
-from devherd.version import version
+from devherd.history import Event
+from devherd.instance.inventory_json import host_name
+from devherd.instance.read import Herd, read_children, read_instance
+from devherd.inventory import Allocations
+from devherd.process import Heartbeats
+from devherd.proto import spool_pb2
+from devherd.settings import Settings
+from devherd.spool import identity_of
+from devherd.text import version
+
+MOST_EVENTS = 30
+"""Limit of the events on the page; `devherd events` shows all."""
+
+
+def events_section(events: Sequence[Event]) -> Html:
+    """A table of the newest events; empty if there are no events."""
+    if not events:
+        return Html()
+    rows = map(_row, reversed(events[-MOST_EVENTS:]))
+    head = ("Time", "Kind", "Where", "What")
+    return element(
+        "section",
+        element("h2", "Recent events"),
+        table("What has happened lately, newest first", head, rows),
+        element("p", "All: ", element("code", "devherd events")),
+        id="events",
+    )
+
+
+def _row(event: Event) -> Sequence[str]:
+    return timestamp(event.time), event.kind, _where(event), event.message
+
+
+def _where(event: Event) -> str:
+    place = [name for name in (event.resource_name, event.device_id) if name]
+    return link(*place) if event.resource_name else event.process
+
 
 _FOLDER = Path(__file__).parent
 SCRIPT, STYLE = (_FOLDER / "page.js").read_bytes(), (_FOLDER / "page.css").read_bytes()
 BUILD = f"{zlib.crc32(STYLE, zlib.crc32(SCRIPT)):08x}"
-"""Of which script and style a page is: in their addresses, so that a browser keeps the ones that fit."""
+"""Checksum of script and style: part of their URLs, so that a browser caches those that match the page."""
 _FRAME = Template((_FOLDER / "page.html").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`tag` is its entity tag. It is a weak one: by the time of the last scan alone no page is another one."""
+    """`tag` is its entity tag, a weak one: it does not depend on the time of the last scan."""
 
     body: str
     tag: str
@@ -38,7 +74,7 @@ class Page:
 def render(
     herd: Herd, allocations: Allocations | None, events: Sequence[Event], heartbeats: Heartbeats, view: View
 ) -> Page:
-    """The page as it is now; `events` are the latest, in order."""
+    """Render the page; `events` are the latest, newest last."""
     found = troubles(herd, heartbeats)
     host = host_name()
     number = f"{len(found)} problem{'' if len(found) == 1 else 's'}"
@@ -61,21 +97,21 @@ def render(
 
 
 def _about(herd: Herd) -> Html:
-    return joined(*(element("div", element("dt", name), element("dd", value)) for name, value in _head(herd)))
+    return joined(*(element("div", element("dt", name), element("dd", value)) for name, value in _instance(herd)))
 
 
-def _head(herd: Herd) -> Iterator[tuple[str, str]]:
-    head = herd.head
-    if head is None:
+def _instance(herd: Herd) -> Iterator[tuple[str, str]]:
+    instance = herd.instance
+    if instance is None:
         yield "Version", version()
         return
-    yield "Version", head.version if head.revision == "unknown" else f"{head.version} ({head.revision})"
-    yield "Process id", str(head.pid)
-    yield "Running since", timestamp(head.started)
-    configuration = head.config or "options and environment alone"
+    yield "Version", instance.version if instance.revision == "unknown" else f"{instance.version} ({instance.revision})"
+    yield "Process id", str(instance.pid)
+    yield "Running since", timestamp(instance.started)
+    configuration = instance.config or "options and environment alone"
     loaded = herd.configuration.loaded_timestamp_seconds
     yield "Configuration", joined(configuration, ", loaded ", timestamp(loaded)) if loaded else configuration
-    yield "Kubelet", f"{head.kubelet_dir} ({head.registration})"
+    yield "Kubelet", f"{instance.kubelet_dir} ({instance.registration})"
 
 
 def _narrowed(view: View) -> Html:
@@ -90,3 +126,85 @@ def _nothing(view: View) -> Html:
     if view.is_narrowed:
         return element("p", "No device matches.")
     return element("p", "No devices have been found: ", element("code", "devherd scan"), " says where it looked.")
+
+
+MOST_VIEWS = 16
+"""Limit of cached pages, least recently requested dropped first: a page of 300 kB takes 30 kB."""
+_GZIP_LEVEL = 6
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Vary": "Accept-Encoding",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+}
+_FOR_EVER = {"Cache-Control": "max-age=31536000, immutable"}
+
+ASSETS = {
+    "/page.js": Answer(HTTPStatus.OK, "text/javascript; charset=utf-8", SCRIPT),
+    "/page.css": Answer(HTTPStatus.OK, "text/css; charset=utf-8", STYLE),
+}
+
+
+def asset(request: Request) -> Answer:
+    """The script or style; may be cached for ever if the URL has the checksum of this build."""
+    found = ASSETS[request.path]
+    headers = _FOR_EVER if request.query == BUILD else {}
+    return Answer(found.status, found.content_type, found.body, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A compressed page and the state it was made from, without the time of the last scan."""
+
+    state: list[object]
+    scanned: float
+    body: bytes
+    tag: str
+
+
+class MadePages:
+    """The pages of the views that were requested last. Not thread-safe."""
+
+    def __init__(self, settings: Settings, heartbeats: Heartbeats) -> None:
+        self._settings = settings
+        self._heartbeats = heartbeats
+        self._made: dict[View, _Made] = {}
+
+    def answer(self, view: View, allocations: Allocations | None, *, may_lag: bool) -> Answer:
+        """The compressed page; if it `may_lag`, the time of the last scan on it may be outdated.
+
+        The header `Devherd-Scanned` has the current one. Raises OSError if the run directory cannot be read.
+        """
+        scan = spool.read_or_empty(self._settings.scan_file, spool_pb2.ScanSummary)
+        state = [allocations, *scan.problems, *scan.notices, *self._state()]
+        made = self._made.pop(view, None)
+        if made is None or made.state != state or (made.scanned != scan.timestamp_seconds and not may_lag):
+            page = self._render(allocations, view)
+            made = _Made(state, scan.timestamp_seconds, gzip.compress(page.body.encode(), _GZIP_LEVEL), page.tag)
+        self._made[view] = made
+        if len(self._made) > MOST_VIEWS:
+            del self._made[next(iter(self._made))]
+        scanned = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(scan.timestamp_seconds))
+        headers = {**_HEADERS, "ETag": made.tag, "Devherd-Scanned": scanned, "Content-Encoding": "gzip"}
+        return Answer(HTTPStatus.OK, "text/html; charset=utf-8", made.body, headers)
+
+    def _render(self, allocations: Allocations | None, view: View) -> Page:
+        latest = history.events(self._settings.run_dir, limit=MOST_EVENTS)
+        return render(read_instance(self._settings), allocations, latest, self._heartbeats, view)
+
+    def _state(self) -> Iterator[object]:
+        """The state that, together with allocations and the last scan, determines the page."""
+        settings = self._settings
+        for directory in (settings.kubernetes_problems_directory, settings.state_directory):
+            for key in sorted(spool.keys_in(directory)):
+                yield key, identity_of(spool.path_of(directory, key))
+        yield identity_of(settings.offers_file)
+        yield identity_of(settings.verdicts_file)
+        yield identity_of(settings.config_warnings_file)
+        yield identity_of(settings.children_file)
+        yield identity_of(settings.instance_file)
+        yield identity_of(settings.served_file)
+        yield history.stamp(settings.run_dir)
+        herd = read_children(settings)
+        yield list(health.reasons_not_alive(herd, self._heartbeats))
+        yield [is_silent(child, self._heartbeats) for child in herd.children.values()]

@@ -1,7 +1,6 @@
-"""The resources, folded: counts and registration in a line; inside, the devices, those to look at first.
+"""The sections of resources: a line with counts and registration; unfolded, the devices, those with problems first.
 
-A page has as many resources and devices as it has room for; what was left out is a link. page.js follows those to
-more devices in place.
+The size of a page is limited; links lead to the omitted resources and devices. page.js loads more devices in place.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,22 +8,22 @@ from dataclasses import dataclass, field, replace
 
 from devherd.exporter.status_page.device import Place, Row, device_row, link, timestamp
 from devherd.exporter.status_page.html import Html, element, joined
-from devherd.exporter.status_page.trouble import count, devices
+from devherd.exporter.status_page.overview import count, devices
 from devherd.exporter.status_page.view import Filter, Holding, View, holdings_of
-from devherd.instance import Allocations, Herd
-from devherd.inventory import key_of
+from devherd.instance.read import Herd
+from devherd.inventory import Allocations, key_of
 from devherd.proto import spool_pb2
-from devherd.spool.listing import ids_of
+from devherd.spool import ids_of
 
 ROOM_BYTES = 150_000
-"""For devices, before compression. With everything else the page stays below 300 kB."""
+"""Limit of the HTML of devices, before compression. With everything else the page stays below 300 kB."""
 MOST_RESOURCES = 100
 MOST_OPEN = 20
-"""Devices to look at that are unfolded from the beginning."""
+"""Limit of the devices with problems that are initially unfolded."""
 
 
 class _Known:
-    """What is known of all devices."""
+    """Verdicts, holders and cards of all devices."""
 
     def __init__(self, herd: Herd, allocations: Allocations | None) -> None:
         self.herd = herd
@@ -36,12 +35,12 @@ class _Known:
                 if device.card:
                     self._of_cards.setdefault((device.vendor, device.card), []).append((resource.name, device.id))
 
-    def holdings(self, resource: spool_pb2.Resource, device: spool_pb2.Device) -> list[Holding] | None:
-        """Who holds its ids."""
-        return holdings_of(ids_of(device.id, device.replicas), resource.name, self.allocations)
+    def holdings(self, resource: spool_pb2.Offer, device: spool_pb2.Device) -> list[Holding] | None:
+        """The allocated ids of a device with their holders; None if unknown."""
+        return holdings_of(ids_of(device.id, device.replicas, device.shares), resource.name, self.allocations)
 
-    def row(self, resource: spool_pb2.Resource, device: spool_pb2.Device) -> Row:
-        """What is known of one."""
+    def row(self, resource: spool_pb2.Offer, device: spool_pb2.Device) -> Row:
+        """The row of a device."""
         return Row(
             resource_name=resource.name,
             device=device,
@@ -54,17 +53,17 @@ class _Known:
 
 @dataclass(slots=True)
 class _Listing:
-    """Devices of a resource that a view lets through, and the rows of those that there is room for."""
+    """The devices of a resource that match a view, and the rows of those that fit on the page."""
 
-    resource: spool_pb2.Resource
+    resource: spool_pb2.Offer
     devices: Sequence[spool_pb2.Device]
     shown: list[Html] = field(default_factory=list)
     is_open: bool = False
-    """Whether one of these is unfolded."""
+    """True if one of these rows is unfolded."""
 
 
 def sections(herd: Herd, allocations: Allocations | None, view: View) -> Iterator[Html]:
-    """A section a resource, without those in which a filter lets nothing through, and the way to those left out."""
+    """One section per resource, without those in which no device matches the filter, and links to omitted ones."""
     known = _Known(herd, allocations)
     listings = [_listing(known, resource, Filter(view.filter)) for resource in herd.resources if view.shows(resource)]
     if view.filter:
@@ -77,7 +76,7 @@ def sections(herd: Herd, allocations: Allocations | None, view: View) -> Iterato
         yield element("p", *_other_resources(len(part), len(listings), view), class_="rest-of-resources")
 
 
-def _listing(known: _Known, resource: spool_pb2.Resource, chosen: Filter) -> _Listing:
+def _listing(known: _Known, resource: spool_pb2.Offer, chosen: Filter) -> _Listing:
     if chosen.lets_all_through:
         return _Listing(resource, resource.devices)
     return _Listing(
@@ -87,7 +86,7 @@ def _listing(known: _Known, resource: spool_pb2.Resource, chosen: Filter) -> _Li
 
 
 def _part(known: _Known, listings: Sequence[_Listing], view: View) -> Sequence[_Listing]:
-    """Those that the page has room for: by name, but where that is not all of them, those to look at first."""
+    """The listings on this page: by name, or worst first if there are more than MOST_RESOURCES."""
     if len(listings) <= MOST_RESOURCES:
         return listings[view.skip :]
     worst_first = sorted(listings, key=lambda listing: _STYLES.index(_style(known, listing.resource)))
@@ -95,7 +94,7 @@ def _part(known: _Known, listings: Sequence[_Listing], view: View) -> Sequence[_
 
 
 def _fill(known: _Known, listings: Sequence[_Listing], start: int) -> None:
-    """Those to look at come first, in all resources alike, until there is no room."""
+    """Add the rows of devices until ROOM_BYTES is used, over all resources: Unhealthy first, then with warnings."""
     queue = sorted(
         ((device, listing) for listing in listings for device in listing.devices),
         key=lambda each: (not each[0].reasons, not each[0].warnings),
@@ -115,8 +114,8 @@ def _fill(known: _Known, listings: Sequence[_Listing], start: int) -> None:
 _STYLES = ("bad", "warn", "good")
 
 
-def _style(known: _Known, resource: spool_pb2.Resource) -> str:
-    """The class that page.css gives a colour."""
+def _style(known: _Known, resource: spool_pb2.Offer) -> str:
+    """The CSS class for the colour of a resource."""
     counted = count(resource)
     if counted.unhealthy or not known.herd.registration(resource.name).registered:
         return "bad"
@@ -146,7 +145,7 @@ def _section(known: _Known, listing: _Listing, view: View, *, is_open: bool) -> 
     return element("section", folded, id=resource.name, class_=f"resource {_style(known, resource)}")
 
 
-def _health_in_short(resource: spool_pb2.Resource, *, is_served: bool) -> Html:
+def _health_in_short(resource: spool_pb2.Offer, *, is_served: bool) -> Html:
     counted = count(resource)
     healthy = f"{counted.total - counted.unhealthy:,} of {counted.total:,} healthy"
     style = "bad" if counted.unhealthy else "good" if is_served else "off"
@@ -154,16 +153,16 @@ def _health_in_short(resource: spool_pb2.Resource, *, is_served: bool) -> Html:
     return joined(element("span", healthy, class_=style), warned)
 
 
-def _allocated(resource: spool_pb2.Resource, allocations: Allocations | None) -> str:
+def _allocated(resource: spool_pb2.Offer, allocations: Allocations | None) -> str:
     if allocations is None:
         return "allocated: unknown"
     if not any(name == resource.name for name, _ in allocations):
         return "0 allocated"
-    ids = (device_id for device in resource.devices for device_id in ids_of(device.id, device.replicas))
+    ids = (device_id for device in resource.devices for device_id in ids_of(device.id, device.replicas, device.shares))
     return f"{sum((resource.name, device_id) in allocations for device_id in ids):,} allocated"
 
 
-def _about(herd: Herd, resource: spool_pb2.Resource) -> Iterator[str]:
+def _about(herd: Herd, resource: spool_pb2.Offer) -> Iterator[str]:
     yield f"Vendor {resource.vendor}" if resource.vendor else "Vendor unknown"
     child, state = herd.child_of(resource.name), herd.states.get(resource.name)
     if child is not None:
@@ -176,7 +175,7 @@ def _about(herd: Herd, resource: spool_pb2.Resource) -> Iterator[str]:
 
 
 def _other_resources(shown: int, total: int, view: View) -> Iterator[str]:
-    """Which of the resources these are, and the way to the others."""
+    """The range of the shown resources, and links to the others."""
     first, last = view.skip + 1, view.skip + shown
     yield f"Showing resources {first:,} to {last:,} of {total:,}. " if shown else "No more resources. "
     if view.skip:

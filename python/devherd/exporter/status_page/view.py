@@ -1,28 +1,28 @@
-"""What a reader wants to see of the devices: the query of the page's address."""
+"""The devices that a reader selects by the query of the page's URL."""
 
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlencode
 
-from devherd.instance import Allocations, Holder
+from devherd.inventory import Allocations, Holder
 from devherd.proto import spool_pb2
 
 LONGEST_FILTER = 200
-"""Characters. What is longer is cut."""
+"""Limit in characters; longer filters are truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The devices of one resource, or of all; those that a filter lets through; from which one on."""
+    """A selection of devices: of one resource or of all, by a filter, from position `start` on."""
 
     filter: str = ""
     resource: str = ""
     start: int = 0
     skip: int = 0
-    """Resources that are left out before the first."""
+    """Number of resources that are skipped."""
 
     @classmethod
     def of_query(cls, query: str) -> "View":
-        """`filter`, `resource`, `from` and `skip`; everything else is ignored, and so is what makes no sense."""
+        """Parse `filter`, `resource`, `from` and `skip`; other parameters and invalid numbers are ignored."""
         asked = {name: values[-1] for name, values in parse_qs(query).items()}
         return cls(
             filter=" ".join(asked.get("filter", "")[:LONGEST_FILTER].split()),
@@ -33,7 +33,7 @@ class View:
 
     @property
     def query(self) -> str:
-        """As it stands in an address, with its question mark."""
+        """The query of the view's URL, with its question mark."""
         asked = {
             "filter": self.filter,
             "resource": self.resource,
@@ -44,11 +44,11 @@ class View:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether there may be devices that it does not show."""
+        """True if a filter or a resource limits the devices."""
         return bool(self.filter or self.resource)
 
-    def shows(self, resource: spool_pb2.Resource) -> bool:
-        """Whether devices of this resource may be shown."""
+    def shows(self, resource: spool_pb2.Offer) -> bool:
+        """True if the view includes this resource."""
         return not self.resource or resource.name == self.resource
 
 
@@ -57,24 +57,22 @@ def _number(text: str) -> int:
 
 
 Holding = tuple[str, list[Holder]]
-"""An id of a device, and who holds it."""
+"""An id of a device and its holders."""
 
 
 class Filter:
-    """Words, all of which must be found in what is known of a device; some words ask for its state."""
+    """Words that must all occur in the texts of a device; words such as `free` select by its state instead."""
 
     def __init__(self, text: str) -> None:
         self._words = text.lower().split()
 
     @property
     def lets_all_through(self) -> bool:
-        """Whether it has no words."""
+        """True if the filter has no words."""
         return not self._words
 
-    def lets_through(
-        self, resource: spool_pb2.Resource, device: spool_pb2.Device, holdings: list[Holding] | None
-    ) -> bool:
-        """`holdings` are those of the device's ids that are held; None while that is unknown."""
+    def lets_through(self, resource: spool_pb2.Offer, device: spool_pb2.Device, holdings: list[Holding] | None) -> bool:
+        """True if the device matches. `holdings` are its allocated ids; None if unknown."""
         if not self._words:
             return True
         states = _states(device, holdings)
@@ -83,7 +81,7 @@ class Filter:
 
 
 def holdings_of(device_ids: list[str], resource_name: str, allocations: Allocations | None) -> list[Holding] | None:
-    """Of a device, by its ids; None while they are unknown."""
+    """The allocated ids of a device with their holders; None if allocations are unknown."""
     if allocations is None:
         return None
     found = ((device_id, allocations.get((resource_name, device_id))) for device_id in device_ids)
@@ -100,7 +98,7 @@ def _states(device: spool_pb2.Device, holdings: list[Holding] | None) -> dict[st
     }
 
 
-def _texts(resource: spool_pb2.Resource, device: spool_pb2.Device, holdings: list[Holding]) -> list[str]:
+def _texts(resource: spool_pb2.Offer, device: spool_pb2.Device, holdings: list[Holding]) -> list[str]:
     return [
         resource.name,
         device.id,

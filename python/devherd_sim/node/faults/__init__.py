@@ -1,7 +1,7 @@
-"""What can be injected into a simulated node and taken back.
+"""Faults that can be injected into a simulated node and cleared.
 
-What a fault changes of the tree is kept beside it, so that another process can put it back, with the uevents that the
-kernel would send. What it says in events or in the kernel log is taken back by what kernel or driver would say then.
+A fault's changes of the tree are saved in the tree, so that another process can undo them, with the uevents that the
+kernel would send. Faults reported by events and log records are cleared by those that report the end of the fault.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(spoken.FAULTS | cards.FAULTS | se
 
 
 def inject(node: SimulatedNode, name: str, at: str, value: str = "") -> None:
-    """Let a fault happen. Raises UsageError where there is no such fault or place."""
+    """Inject a fault. Raises UsageError when the fault or the place does not exist."""
     fault = _named(name)
     kept = _Kept(node, name, at)
     scope = fault.scope(node, at)
@@ -30,7 +30,7 @@ def inject(node: SimulatedNode, name: str, at: str, value: str = "") -> None:
 
 
 def clear(node: SimulatedNode, name: str, at: str, value: str = "") -> None:
-    """Take a fault back. Raises UsageError where it cannot be, or has not been injected."""
+    """Clear a fault. Raises UsageError when it cannot be cleared or has not been injected."""
     fault = _named(name)
     if fault.undone_by:
         raise UsageError(f"cannot take {name} back", "what is said is said", fault.undone_by)
@@ -49,7 +49,7 @@ def _named(name: str) -> Fault:
 
 
 class _Kept:
-    """What the tree had before a fault, in two files: entries that it lost or changed, and the paths that it made."""
+    """A fault's changes of the tree, saved in two files: entries removed or changed, and paths created."""
 
     def __init__(self, node: SimulatedNode, name: str, at: str) -> None:
         self._node = node
@@ -57,18 +57,18 @@ class _Kept:
         self._lost, self._made = (Path(f"{place}.{kind}") for kind in ("tree", "made"))
 
     def exists(self) -> bool:
-        """Whether the fault has been injected and not been taken back."""
+        """True if the fault is injected and not cleared."""
         return self._lost.exists()
 
     def write(self, before: Mapping[str, Entry], after: Mapping[str, Entry]) -> None:
-        """Keep what differs."""
+        """Save the differences."""
         self._lost.parent.mkdir(exist_ok=True)
         made = (path for path in after.keys() - before.keys() if not isinstance(after[path], Directory))
         self._made.write_text("".join(f"{path}\n" for path in sorted(made)))
         self._lost.write_text(render([entry for path, entry in before.items() if after.get(path) != entry]))
 
     def put_back(self, *, with_devices: bool) -> None:
-        """As it was; `with_devices`: whether some may come or go, and events with them."""
+        """Restore the tree; `with_devices`: send uevents for devices that are added or removed."""
         for path in self._made.read_text().splitlines():
             remove(self._node.root / path, self._node.root)
         put_back = self._node.put_back if with_devices else self._node.put_attributes_back

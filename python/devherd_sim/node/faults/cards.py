@@ -1,13 +1,12 @@
-"""Faults that are seen in the tree: attributes, nodes, drivers, cards."""
+"""Faults that change the tree: attributes, nodes, drivers, cards."""
 
 import itertools
 from pathlib import Path
 
 from devherd.errors import UsageError
 from devherd_sim.node import pci
-from devherd_sim.node.entry import Entry, File
+from devherd_sim.node.entry import Entry, File, link
 from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, attribute_fault
-from devherd_sim.node.link import link
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.tree import rewrite, write_tree
 
@@ -18,7 +17,7 @@ RDMA_DEVICE = "RDMA device"
 
 
 _ERROR_REGISTERS = ("errors", "fme_errors", "fme-errors/errors")
-"""Of a port, and of a management engine under either driver."""
+"""The error registers of a port, and of a management engine under either driver."""
 
 
 def _line(path: Path, text: str) -> None:
@@ -59,7 +58,7 @@ def _aer(node: SimulatedNode, at: str, value: str) -> None:
 
 
 def off_bus(node: SimulatedNode, at: str, _value: str) -> None:
-    """Whoever reads the configuration space of a function reads ones."""
+    """Fill the configuration space of a function with ones."""
     rewrite(node.functions.path_of(at) / "config", b"\xff" * 64)
 
 
@@ -142,9 +141,10 @@ def _unbind(node: SimulatedNode, at: str, _value: str) -> None:
 
 
 def _node(node: SimulatedNode, at: str, _value: str) -> None:
-    if not (node.root / "dev" / at).exists():
+    place = node.root / "dev" / at
+    if not place.exists():
         raise UsageError(f"no node /dev/{at}", f"not below {node.root}", "name another")
-    node.remove_node(at)
+    place.unlink()
 
 
 def _below_dev(node: SimulatedNode, _at: str) -> Path:
@@ -161,7 +161,7 @@ def _pull_out(node: SimulatedNode, at: str, _value: str) -> None:
 
 FAULTS = {
     "aer": attribute_fault(
-        summary="PCI errors are counted",
+        summary="the kernel counts PCI errors",
         value="fatal",
         value_help="fatal, nonfatal or correctable, and how many",
         inject=_aer,
@@ -198,7 +198,7 @@ FAULTS = {
         inject=_attribute("ras/gpu_vram_bad_pages"),
     ),
     "gpu-health": attribute_fault(
-        summary="what an Intel GPU under xe says of itself",
+        summary="the attribute gpu_health of an Intel GPU under xe",
         value="critical",
         value_help="ok, warning or critical",
         inject=_attribute("gpu_health"),
@@ -212,7 +212,7 @@ FAULTS = {
         scope=_rdma_device,
     ),
     "rdma-counter": Fault(
-        summary="the ports of an RDMA device count: links that went down, errors, lost packets",
+        summary="a counter of an RDMA device's ports rises: links that went down, errors, lost packets",
         at=RDMA_DEVICE,
         value="link_downed",
         value_help="the kernel's name of the counter, and how many",
@@ -236,7 +236,7 @@ FAULTS = {
         scope=_on_platform,
     ),
     "file": Fault(
-        summary="a file has another line, or is removed: for what has no fault of its own",
+        summary="a file gets another line, or is removed: for cases without a fault of their own",
         at=FILE,
         value_help="the line; without one the file is removed",
         inject=_any_file,

@@ -1,4 +1,4 @@
-"""What a fault of a simulated node is."""
+"""The definition of a fault of a simulated node."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,46 +8,46 @@ from pathlib import Path
 from devherd_sim.node.simulated_node import SimulatedNode
 
 Act = Callable[[SimulatedNode, str, str], None]
-"""With the place and the value."""
+"""Takes the node, the place and the value."""
 Scope = Callable[[SimulatedNode, str], Path | None]
 
 FUNCTION = "PCI address"
 
 
 def nothing(_node: SimulatedNode, _at: str) -> None:
-    """It changes nothing of the tree."""
+    """The scope of a fault that does not change the tree."""
 
 
 def whole_node(node: SimulatedNode, _at: str) -> Path:
-    """All of the tree."""
+    """The whole tree."""
     return node.root
 
 
 def function(node: SimulatedNode, at: str) -> Path:
-    """What is below a PCI function in sysfs."""
+    """The sysfs directory of a PCI function."""
     return node.functions.path_of(at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One row."""
+    """A fault: its help and its actions."""
 
     summary: str
     at: str
-    """What its place is."""
+    """The kind of its place."""
     inject: Act
     value: str = ""
-    """What is used where none is given."""
+    """The default value."""
     value_help: str = ""
     undo: Act | None = None
-    """What is said when it is over; what the fault changed of the tree is put back in any case."""
+    """Sends the message that ends the fault; changes of the tree are always undone."""
     undone_by: str = ""
-    """Where it cannot be taken back: what does that."""
+    """The remedy for a fault that cannot be cleared; empty otherwise."""
     scope: Scope = whole_node
-    """Where in the tree it changes anything: as little as possible, for all of it is read before and after."""
+    """The part of the tree that it changes; it should be small, since all of it is read before and after."""
 
 
 attribute_fault = partial(Fault, at=FUNCTION, scope=function)
-"""One that is seen below a PCI function in sysfs."""
+"""A fault that changes the sysfs directory of a PCI function."""
 spoken_fault = partial(Fault, at=FUNCTION, scope=nothing)
-"""One that the kernel or a driver tells of, about a PCI function; the tree stays as it is."""
+"""A fault that the kernel or a driver reports about a PCI function, without a change of the tree."""

@@ -1,18 +1,81 @@
-"""Faults that programs beside the driver tell of: NVIDIA's library, AMD's metrics exporter, Intel's xpumd."""
+"""Faults that user-space programs report: NVIDIA's library and the vendors' monitors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from devherd.errors import UsageError
-from devherd_sim.node import monitors, nvml_script
+from devherd.reasons import registry
+from devherd.reasons.registry import AMD_EXPORTER, XPUMD
+from devherd_sim.node import nvml_script
 from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, Scope
 from devherd_sim.node.simulated_node import SimulatedNode
+
+_DIRECTORY = ".devherd-monitors"
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """A monitor. Without a file for a GPU it reports the first of its words."""
+
+    name: str
+    title: str
+    socket: str
+    """The path of its socket, relative to the root of the tree."""
+    drivers: tuple[str, ...]
+    words: tuple[str, ...]
+    """Health words, from the best to the worst."""
+
+    def gpus(self, root: Path) -> list[str]:
+        """The PCI addresses of its GPUs."""
+        drivers = (root / "sys/bus/pci/drivers" / driver for driver in self.drivers)
+        return sorted(path.name for driver in drivers for path in driver.glob("*:*:*.*"))
+
+    def file_about(self, root: Path, gpu: str) -> Path:
+        """The file with the health word of a GPU."""
+        return root / _DIRECTORY / f"{self.name}-{gpu}"
+
+    def set_health(self, root: Path, gpu: str, word: str) -> None:
+        """Set the health word of a GPU."""
+        file = self.file_about(root, gpu)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"{word}\n")
+
+    def health(self, root: Path) -> dict[str, str]:
+        """The health word of each GPU, by PCI address."""
+        files = {gpu: self.file_about(root, gpu) for gpu in self.gpus(root)}
+        return {gpu: file.read_text().strip() if file.exists() else self.words[0] for gpu, file in files.items()}
+
+
+MONITORS: Mapping[str, Monitor] = MappingProxyType(
+    {
+        monitor.name: monitor
+        for monitor in (
+            Monitor(
+                AMD_EXPORTER,
+                "AMD's metrics exporter",
+                registry.MONITORS[AMD_EXPORTER],
+                ("amdgpu",),
+                ("healthy", "unknown", "unhealthy"),
+            ),
+            Monitor(
+                XPUMD,
+                "Intel's xpumd",
+                registry.MONITORS[XPUMD],
+                ("xe", "i915"),
+                ("ok", "warning", "failed", "critical"),
+            ),
+        )
+    }
+)
+
 
 GPU_OR_LIBRARY = "PCI address of a GPU, or - for the library"
 
 
 def _nvml(node: SimulatedNode, at: str, value: str) -> None:
-    nvml_script.say(node, at, value)
+    nvml_script.append(node, at, value)
 
 
 def _nvml_again(node: SimulatedNode, _at: str, _value: str) -> None:
@@ -23,14 +86,14 @@ def _of_nvml(node: SimulatedNode, at: str) -> Path:
     return nvml_script.statements_about(node.root, at)
 
 
-def _monitor(monitor: monitors.Monitor) -> Act:
+def _monitor(monitor: Monitor) -> Act:
     def act(node: SimulatedNode, at: str, value: str) -> None:
         if at not in monitor.gpus(node.root):
             known = ", ".join(monitor.gpus(node.root)) or "there is no GPU of its vendor"
             raise UsageError(f"{monitor.name} knows no GPU {at}", f"choose from {known}", "name one of them")
         if value not in monitor.words:
             raise UsageError(f"{monitor.name} does not say {value!r}", f"choose from {', '.join(monitor.words)}", "")
-        monitor.say(node.root, at, value)
+        monitor.set_health(node.root, at, value)
 
     return act
 
@@ -41,7 +104,7 @@ def _of(file: Callable[[Path, str], Path]) -> Scope:
 
 FAULTS = {
     "nvml": Fault(
-        summary="the stub of NVIDIA's library says something: see tests/nvml/stub of the source; it reads DIR/nvml.txt",
+        summary="a statement for the stub of NVIDIA's library, which reads DIR/nvml.txt: see tests/nvml/stub",
         at=GPU_OR_LIBRARY,
         value_help="`field id=230 value=1`, `event kind=8 data=79`, `fail FUNCTION CODE`, `hang FUNCTION`, …",
         inject=_nvml,
@@ -50,13 +113,13 @@ FAULTS = {
     ),
     **{
         monitor.name: Fault(
-            summary=f"what {monitor.title} says of a GPU, while `devherd sim monitor DIR {monitor.name}` runs",
+            summary=f"the health of a GPU by {monitor.title}, while `devherd sim monitor DIR {monitor.name}` runs",
             at=FUNCTION,
             value=monitor.words[-1],
             value_help=", ".join(monitor.words),
             inject=_monitor(monitor),
             scope=_of(monitor.file_about),
         )
-        for monitor in monitors.MONITORS.values()
+        for monitor in MONITORS.values()
     },
 }

@@ -1,11 +1,11 @@
-"""Faults that drivers and the kernel tell of, in the kernel log and by uevents."""
+"""Faults that drivers and the kernel report: in the kernel log, by uevents, devlink and KFD's events."""
 
 from devherd.errors import UsageError
-from devherd.health.sources.amd_kfd.events import POST_RESET, PRE_RESET
-from devherd.health.sources.amd_kfd.topology import slots as kfd_slots
+from devherd.sources.amd_kfd import POST_RESET, PRE_RESET
+from devherd.sources.amd_kfd import pci_slots as kfd_slots
 from devherd_sim.node.faults.cards import off_bus
 from devherd_sim.node.faults.fault import Act, attribute_fault, spoken_fault
-from devherd_sim.node.listeners import tell_listeners
+from devherd_sim.node.kernel_events import tell_listeners
 from devherd_sim.node.simulated_node import SimulatedNode
 
 DEVICE = "PCI address, or directory below /sys"
@@ -33,7 +33,7 @@ def _wedged(node: SimulatedNode, at: str, value: str) -> None:
 
 
 def _no_longer_wedged(node: SimulatedNode, at: str, value: str) -> None:
-    """The driver has been bound anew, as WEDGED says that it helps."""
+    """Log the recovery and send the uevents of a rebind, the remedy that WEDGED names."""
     _say_of(node, at, "device wedged, but recovered through reset")
     _bound_anew(node, at, value)
 
@@ -70,7 +70,7 @@ _RECOVERIES: dict[str, tuple[str, Act]] = {
     "begun": ("BEGIN_RECOVERY", _has_recovered),
     "failed": ("FAILED_RECOVERY", _bound_anew),
 }
-"""What the kernel says, and what ends it."""
+"""The kernel's ERROR_EVENT of each value, and the act that ends the fault."""
 
 
 def _firmware(*, is_in_error: bool) -> Act:
@@ -83,7 +83,7 @@ def _firmware(*, is_in_error: bool) -> Act:
 
 
 _WITHOUT_RECOVERY = "without-recovery"
-"""What the driver knows of a reporter that has no way back from an error."""
+"""Marks a reporter whose driver has no recovery."""
 
 
 def _gpu_reset(event: int) -> Act:
@@ -115,7 +115,7 @@ def _kernel_log(node: SimulatedNode, at: str, value: str) -> None:
 
 FAULTS = {
     "xid": spoken_fault(
-        summary="the NVIDIA driver prints an Xid; then that the GPU needs nothing any more",
+        summary="the NVIDIA driver prints an Xid; --clear: it prints that the GPU needs no reset",
         value="79, pid=1234, name=python3, GPU has fallen off the bus.",
         value_help="code and text",
         inject=_xid,
@@ -127,7 +127,7 @@ FAULTS = {
         undo=_recovered,
     ),
     "wedged": spoken_fault(
-        summary="the driver of a GPU gives it up: kernel log and uevent",
+        summary="the driver of a GPU declares it wedged: kernel log and uevent",
         value="rebind,bus-reset",
         value_help="what WEDGED is",
         inject=_wedged,
@@ -148,7 +148,7 @@ FAULTS = {
         undo=_firmware(is_in_error=False),
     ),
     "gpu-reset": spoken_fault(
-        summary="AMD's driver tells by KFD that it resets a GPU; then that it is done",
+        summary="AMD's driver reports by KFD that it resets a GPU; --clear: that the reset is done",
         value="ring hang",
         value_help="cause",
         inject=_gpu_reset(PRE_RESET),
@@ -163,7 +163,7 @@ FAULTS = {
         undone_by="send the event that takes it back",
     ),
     "kernel-log": spoken_fault(
-        summary="the kernel logs something, for the driver of a function if one is given",
+        summary="the kernel logs a record, for the driver of a function if one is given",
         at=ANY_FUNCTION,
         value_help="text",
         inject=_kernel_log,

@@ -1,4 +1,6 @@
-//! What the poller says of devices, and when it looks.
+//! What polls report about devices, and when the poller looks.
+
+mod limits;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,12 +11,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::{HostPath, PciFunction, Reading};
-use crate::health::open_files::SELDOM_FILES;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Subject};
 use crate::health::sources::testing::{FUNCTION, Tree};
-use crate::health::sources::{fpga_errors, probe};
+use crate::health::sources::{fpga_errors, scan};
 
-/// One moment for polls whose number alone is to count.
+/// One moment, for polls of which only the number counts.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 const PORT: &str = "/sys/port";
@@ -33,9 +34,9 @@ fn with_function(card: &str, id: &str) -> Device {
     Device { functions, ..device(card, id, Vec::new()) }
 }
 
-/// What is said after a look at everything.
+/// The looks of a poll of everything.
 fn polled(poller: &mut Poller) -> Vec<Look> {
-    poller.poll(&Occasion::Anything, &|| {})
+    poller.poll(&PollReason::Anything, &|| {})
 }
 
 /// Reasons by device.
@@ -66,7 +67,7 @@ fn a_finding_comes_and_goes_with_its_cause() {
 }
 
 #[test]
-fn what_is_shared_is_looked_at_once_and_said_of_all_who_share_it() {
+fn a_shared_part_is_read_once_and_reported_for_all_that_share_it() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     tree.write(ENGINE, "0x0");
@@ -116,7 +117,8 @@ fn counts_go_on_whatever_happens_to_the_devices_between() {
     poller.watch(std::slice::from_ref(&device));
     assert_eq!(events(&mut poller), 0);
     tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 2");
-    // Nobody looks while a scan cannot find the device; what happened meanwhile is counted when it can again.
+    // While a scan does not find the device, nobody looks; what happened in the meantime is counted when it is found
+    // again.
     poller.watch(&[]);
     assert_eq!(events(&mut poller), 0);
     poller.watch(&[with_function("other", "gpu.9")]);
@@ -126,13 +128,13 @@ fn counts_go_on_whatever_happens_to_the_devices_between() {
     assert_eq!(events(&mut poller), 1);
 }
 
-/// What regular polls say, with these sources of port 0 of card `card` awaited.
+/// Looks of a regular poll, with these sources of port 0 of card `card` awaited.
 fn regular(poller: &mut Poller, awaited: &[&str]) -> Vec<Look> {
     let sources = awaited.iter().map(|&name| name.to_owned()).collect();
     let device = Awaited { vendor: "test".to_owned(), id: "port.0".to_owned(), sources };
-    let occasion = Occasion::Regular(HashMap::from([("card".to_owned(), vec![device])]));
-    // All in the same moment: polls alone count.
-    poller.poll_at(*BEGAN, &occasion, &|| {})
+    let reason = PollReason::Regular(HashMap::from([("card".to_owned(), vec![device])]));
+    // All in the same moment: only the number of polls counts.
+    poller.poll_at(*BEGAN, &reason, &|| {})
 }
 
 #[test]
@@ -182,7 +184,8 @@ fn what_is_not_looked_at_is_as_it_was_and_good_looks_that_are_awaited_are_taken_
         assert_eq!(reasons(&regular(&mut poller, &["fpga-errors"])), is_found, "it is not looked at yet");
     }
     assert_eq!(regular(&mut poller, &["fpga-errors"]), []);
-    // Found in order once: whoever counts good looks gets one with each poll, and no look that was not taken.
+    // After one good look each poll looks again, so that good looks can be counted, and no look is counted that was not
+    // made.
     tree.write(PORT, "0x2");
     assert_eq!(regular(&mut poller, &["temperature"]), []);
     assert_eq!(reasons(&regular(&mut poller, &["fpga-errors"])), is_found);
@@ -212,10 +215,10 @@ fn an_event_has_the_card_that_it_names_looked_at_and_no_other() {
         (&format!("{FUNCTION}/drm/card0"), vec![("port.0", vec!["port-error"])]),
     ] {
         tree.write(PORT, "0x1");
-        let events = Occasion::Events { named: vec![named.into()], paths: false };
+        let events = PollReason::Events { named: vec![named.into()], paths: false };
         assert_eq!(reasons(&poller.poll_at(*BEGAN, &events, &|| {})), expected, "{named}");
         tree.write(PORT, "0x0");
-        poller.poll(&Occasion::Events { named: vec![FUNCTION.into()], paths: false }, &|| {});
+        poller.poll(&PollReason::Events { named: vec![FUNCTION.into()], paths: false }, &|| {});
     }
 }
 
@@ -229,8 +232,8 @@ fn where_nodes_come_or_go_all_nodes_are_looked_at() {
     assert_eq!(regular(&mut poller, &[]), []);
     tree.remove("/run/file");
     let mut after = |paths| {
-        let occasion = Occasion::Events { named: Vec::new(), paths };
-        poller.poll_at(*BEGAN, &occasion, &|| {}).len()
+        let reason = PollReason::Events { named: Vec::new(), paths };
+        poller.poll_at(*BEGAN, &reason, &|| {}).len()
     };
     assert_eq!([after(false), after(true)], [0, 1]);
 }
@@ -263,11 +266,11 @@ fn a_card_whose_read_hung_is_looked_at_each_poll_until_that_is_over() {
 /// What may happen to a file.
 #[derive(Debug, Clone, Copy)]
 enum Change {
-    /// It says that something is the matter: the same file, or another one in its place.
+    /// It shows a fault: the same file, or another one in its place.
     Bad {
         is_other_file: bool,
     },
-    /// It says that all is well.
+    /// It shows no fault.
     Good {
         is_other_file: bool,
     },
@@ -300,7 +303,7 @@ fn make(tree: &Tree, file: &str, (good, bad): (&str, &str), change: Change) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Against a poller that has never looked before and looks at everything; wherever the card is in the line.
+    /// Compared with a new poller that looks at everything; for every position of the card.
     #[test]
     fn whatever_happens_is_found_within_as_many_polls_as_its_reads_are_worth(
         first in [change(), change()],
@@ -308,7 +311,7 @@ proptest! {
         changes in prop::collection::vec((0_usize..2, change(), 0_u64..70, any::<bool>()), 1..8),
     ) {
         let tree = Tree::new();
-        // What is read at each poll, and what at each tenth.
+        // What is read in each poll, and what in every tenth.
         let manager = format!("{FUNCTION}/fpga_region/region0/dfl-fme.0/dfl-fme-mgr.0/fpga_manager/fpga0/state");
         let programming = (manager.as_str(), ("operating", "write error"), "unprogrammed", 1);
         let files = [programming, (PORT, ("0x0", "0x1"), "port-error", 10)];
@@ -333,7 +336,7 @@ proptest! {
                 found = regular(&mut cheap, &[]);
             }
             if is_told {
-                let events = Occasion::Events { named: vec![FUNCTION.into()], paths: false };
+                let events = PollReason::Events { named: vec![FUNCTION.into()], paths: false };
                 found = cheap.poll_at(*BEGAN, &events, &|| {});
             }
             let mut naive = poller(&tree);
@@ -345,7 +348,7 @@ proptest! {
                     let has = |look: &&Look| look.findings.iter().any(|finding| finding.reason == *reason);
                     looks.iter().filter(has).map(|look| look.id.clone()).collect::<Vec<_>>()
                 };
-                // What is gone is looked for at each tenth poll, what was never there at each sixtieth.
+                // A file that is gone is looked for in every tenth poll, one that never existed in every sixtieth.
                 let within = if !was_there { 60 } else if was_gone { 10 } else { *period };
                 if is_told || polls >= within {
                     prop_assert_eq!(is_said(&found), is_said(&expected), "{} after {} polls", reason, polls);
@@ -365,7 +368,7 @@ fn cards_take_turns_at_what_is_looked_at_seldom_so_that_no_poll_looks_at_all() {
     (0..100).for_each(|card| tree.write(&register(card), "0x0"));
     poller.watch(&(0..100).map(device).collect::<Vec<_>>());
     assert_eq!(regular(&mut poller, &[]), []);
-    // An event, after which everything is looked at together, brings nobody out of his turn.
+    // After an event, which looks at everything at once, each card keeps its turn.
     polled(&mut poller);
     (0..100).for_each(|card| tree.write(&register(card), "0x1"));
     let found: Vec<_> = (0..10).map(|_| regular(&mut poller, &[]).len()).collect();
@@ -387,12 +390,12 @@ fn an_attribute_that_was_never_there_is_looked_for_at_each_sixtieth_poll_or_when
     poller.watch(&[again]);
     assert_eq!(regular(&mut poller, &[]), []);
     tree.set("power_state", "error");
-    let events = Occasion::Events { named: vec![FUNCTION.into()], paths: false };
+    let events = PollReason::Events { named: vec![FUNCTION.into()], paths: false };
     assert_eq!(reasons(&poller.poll_at(*BEGAN, &events, &|| {})), [("port.1", vec!["power-state"])]);
 }
 
 #[test]
-fn what_a_later_process_has_to_know_is_said_once_until_it_is_something_else() {
+fn facts_for_a_later_process_are_reported_once_until_they_change() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     tree.set("current_link_width", "8");
@@ -416,7 +419,7 @@ fn what_a_later_process_has_to_know_is_said_once_until_it_is_something_else() {
 }
 
 #[test]
-fn pci_errors_are_told_of_each_device_with_those_of_all_its_functions_and_of_the_port_that_it_shares() {
+fn pci_errors_are_reported_for_each_device_with_those_of_all_its_functions_and_of_the_port_that_it_shares() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     let port = FUNCTION.rsplit_once('/').unwrap().0;
@@ -433,7 +436,7 @@ fn pci_errors_are_told_of_each_device_with_those_of_all_its_functions_and_of_the
     };
     poller.watch(&[on("0000:81:00.0", &[0, 1]), on("0000:81:00.2", &[2]), on("0000:81:00.2", &[2])]);
     polled(&mut poller);
-    let told = |poller: &mut Poller| {
+    let counts = |poller: &mut Poller| {
         let of_one = |one: Count| (one.pci_address, one.part, one.kind.into_owned(), one.number);
         poller.new_counts().map(|counts| counts.into_iter().map(of_one).collect::<Vec<_>>())
     };
@@ -443,12 +446,12 @@ fn pci_errors_are_told_of_each_device_with_those_of_all_its_functions_and_of_the
         let row = |(address, end, number): (&str, &str, u64)| (address.into(), end.into(), "fatal".into(), number);
         Some(rows.map(row).collect::<Vec<_>>())
     };
-    assert_eq!(told(&mut poller), expected(3));
+    assert_eq!(counts(&mut poller), expected(3));
     polled(&mut poller);
-    assert_eq!(told(&mut poller), None, "nothing else was counted");
+    assert_eq!(counts(&mut poller), None, "nothing else was counted");
     tree.write(&format!("{}/aer_dev_fatal", function(1)), "TOTAL_ERR_FATAL 3");
     polled(&mut poller);
-    assert_eq!(told(&mut poller), expected(4));
+    assert_eq!(counts(&mut poller), expected(4));
 }
 
 #[test]
@@ -461,172 +464,4 @@ fn devices_that_are_watched_no_more_are_not_spoken_of() {
     poller.watch(&[]);
     assert!(polled(&mut poller).is_empty());
     assert!(poller.absent.is_empty(), "what counts nothing is not kept");
-}
-
-#[test]
-fn a_card_that_hangs_is_overdue_with_the_file_that_hangs_and_costs_no_other() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    let deadline = Duration::from_millis(100);
-    poller.fence = Arc::new(Fence::new(deadline));
-    tree.write(PORT, "0x0");
-    tree.write(ENGINE, "0x1");
-    let watched = [
-        device("hung", "port.0", vec![fpga_errors::of_port(PORT)]),
-        device("hung", "port.1", vec![fpga_errors::of_port(PORT)]),
-        device("other", "port.2", vec![fpga_errors::of_engine(ENGINE)]),
-    ];
-    poller.watch(&watched);
-    let held = Arc::clone(&poller.cards[0].card.watched[0]);
-    let hang = held.lock();
-    for _ in 0..2 {
-        let looks = polled(&mut poller);
-        let expected =
-            [("port.0", vec!["probe-timeout"]), ("port.1", vec!["probe-timeout"]), ("port.2", vec!["fme-error"])];
-        assert_eq!(reasons(&looks), expected);
-        assert_eq!(looks[0].findings, [probe::timeout(deadline, PORT)]);
-        assert_eq!(looks[0].not_looked, BTreeMap::from([("", "the card does not answer".to_owned())]));
-        assert!(looks[2].not_looked.is_empty());
-        // Another scan while it hangs forgets nothing of that, nor does a source that is to be left alone from now on.
-        poller.watch(&watched);
-        poller.leave_alone(["fpga-errors".to_owned()].into());
-        let nothing = Occasion::Events { named: Vec::new(), paths: false };
-        assert_eq!(reasons(&poller.poll(&nothing, &|| {})), expected);
-        poller.leave_alone(BTreeSet::new());
-    }
-    drop(hang);
-    let start = std::time::Instant::now();
-    while polled(&mut poller).len() > 1 {
-        assert!(start.elapsed() < Duration::from_secs(10), "the card never came back");
-    }
-}
-
-#[test]
-fn a_card_that_nobody_was_sent_to_and_that_still_hangs_is_overdue_at_once() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    tree.write(PORT, "0x0");
-    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT)])]);
-    assert_eq!(polled(&mut poller), []);
-    let held = Arc::clone(&poller.cards[0].card.watched[0]);
-    let hang = held.lock();
-    let deadline = poller.fence.deadline();
-    poller.cards[0].standing = None;
-    let moment = Moment { round: 0, now: *BEGAN };
-    for outcome in [None, Some(Outcome::Done(Err(Busy)))] {
-        let looks = poller.cards[0].said_after(outcome, moment, deadline);
-        assert_eq!(looks[0].findings, [probe::timeout(deadline, PORT)]);
-    }
-    drop(hang);
-    assert_eq!(poller.cards[0].said_after(None, moment, deadline), []);
-}
-
-#[test]
-fn the_files_of_a_card_that_lost_its_share_of_descriptors_are_closed_at_once() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    let open = |tree: &Tree| {
-        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        let targets = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-        targets.filter(|target| *target == tree.path(&format!("{FUNCTION}/aer_dev_nonfatal"))).count()
-    };
-    tree.set("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL 0");
-    let devices: Vec<_> = (0..600).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect();
-    poller.watch(&devices[599..]);
-    assert_eq!((polled(&mut poller), open(&tree)), (vec![], 1));
-    poller.watch(&devices);
-    assert_eq!(open(&tree), 0);
-}
-
-/// A source whose looks panic or hang, by the device's id.
-#[derive(Debug)]
-struct Rigged;
-
-static RIGGED: About =
-    About { name: "rigged", reads: Class::None, document: "none", meanings: &[Meaning::unhealthy("rigged", "always")] };
-
-static GATE: Mutex<Option<Receiver<()>>> = Mutex::new(None);
-
-impl Source for Rigged {
-    fn about(&self) -> &'static About {
-        &RIGGED
-    }
-
-    fn subjects(&self, _host: &Host, device: &Device) -> Vec<Subject> {
-        vec![Subject::new(device.id.as_str(), Rigged)]
-    }
-}
-
-impl Examination for Rigged {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        match here.file {
-            "panics" => panic!("nobody expects this"),
-            "fine" => Sight::Fine,
-            _ => {
-                let gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
-                gate.as_ref().map(Receiver::recv).unwrap().unwrap_or_default();
-                Sight::Fine
-            }
-        }
-    }
-}
-
-#[test]
-fn a_defect_in_a_look_is_reported_and_is_no_fault_of_the_card() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    poller.sources = &[&Rigged];
-    poller.watch(&[
-        device("a", "panics", Vec::new()),
-        device("a", "fine", Vec::new()),
-        device("b", "fine", Vec::new()),
-    ]);
-    for _ in 0..2 {
-        let looks = polled(&mut poller);
-        let expected = BTreeMap::from([("", "defect in a look: nobody expects this".to_owned())]);
-        assert_eq!(looks.iter().map(|look| look.id.as_str()).collect::<Vec<_>>(), ["panics", "fine"]);
-        assert!(looks.iter().all(|look| look.findings.is_empty() && look.not_looked == expected), "{looks:?}");
-    }
-}
-
-#[test]
-fn cards_that_no_thread_is_left_for_are_not_looked_at() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    poller.fence = Arc::new(Fence::new(Duration::from_millis(500)));
-    poller.sources = &[&Rigged];
-    let (gate, receiver): (Sender<()>, _) = channel();
-    *GATE.lock().unwrap() = Some(receiver);
-    // More cards hang than there may be threads.
-    let devices: Vec<_> = (0..80).map(|card| device(&format!("card{card}"), "hangs", Vec::new())).collect();
-    poller.watch(&devices);
-    let looks = polled(&mut poller);
-    assert_eq!(looks.len(), 80);
-    let (overdue, not_looked): (Vec<_>, Vec<_>) = looks.iter().partition(|look| !look.findings.is_empty());
-    assert!(!overdue.is_empty() && !not_looked.is_empty());
-    assert!(not_looked.iter().all(|look| look.not_looked == BTreeMap::from([("", FULL.to_owned())])));
-    drop(gate);
-}
-
-#[test]
-fn files_stay_open_only_as_far_as_the_limit_allows() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    poller.watch(&[with_function("card", "gpu.0"), device("other", "port.0", vec![fpga_errors::of_port(PORT)])]);
-    let most: Vec<_> =
-        poller.cards.iter().map(|polled| [true, false].map(|is_urgent| polled.card.most_open(is_urgent))).collect();
-    // At both ends the counters of fatal and of other uncorrectable errors; of the function itself configuration space and the width
-    // of the link. What several subjects look at, as the state of power, does not stay open.
-    assert_eq!(most, [[4, 2], [1, 0]]);
-    assert!(poller.cards.iter().all(|polled| polled.card.keeps_urgent && polled.card.keeps_seldom));
-}
-
-#[test]
-fn of_many_cards_only_what_is_urgent_stays_open() {
-    let tree = Tree::new();
-    let mut poller = poller(&tree);
-    poller.watch(&(0..600).map(|card| with_function(&format!("card{card}"), "gpu.0")).collect::<Vec<_>>());
-    let seldom = poller.cards.iter().filter(|polled| polled.card.keeps_seldom);
-    assert!(seldom.map(|polled| polled.card.most_open(false)).sum::<u64>() <= SELDOM_FILES);
-    assert!(!poller.cards.last().unwrap().card.keeps_seldom);
 }

@@ -1,30 +1,32 @@
-//! Memory and other blocks of an AMD GPU: uncorrectable errors that amdgpu counts, and pages of memory that it could not retire.
+//! Memory and other blocks of an AMD GPU: uncorrectable errors counted by amdgpu, and memory pages that it could not
+//! retire.
 //!
-//! <https://docs.kernel.org/gpu/amdgpu/ras.html>. A read asks the card's firmware. While the GPU is being reset, the files
-//! say so in words.
+//! <https://docs.kernel.org/gpu/amdgpu/ras.html>. A read asks the card's firmware. While the GPU is being reset, the
+//! files contain a sentence.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::bus::pci;
 use crate::device::{Device, PciFunction};
-use crate::health::count::Count;
-use crate::health::finding::Finding;
+use crate::finding::Finding;
 use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::health::source::{
+    About, Class, Count, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+};
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, decimal};
 use crate::host::directory::Directory;
 
 const ECC: &str = "ecc";
 
-/// After so many seconds without a further error, one is over.
+/// An error is over after this many seconds without another one.
 const QUIET: u32 = 3600;
 
 const DOCUMENT: &str = "https://docs.kernel.org/gpu/amdgpu/ras.html";
 
-/// The word of the metric of what is counted.
+/// Metric name.
 const METRIC: &str = "ras-errors";
 
 const UNCORRECTED: &str = "uncorrected";
@@ -97,7 +99,7 @@ impl Source for BadPages {
     }
 }
 
-/// A virtual function has no such files.
+/// The functions under amdgpu. Virtual functions have no such files.
 fn functions<'d>(host: &'d Host, device: &'d Device) -> impl Iterator<Item = PathBuf> + 'd {
     let is_under_amdgpu = |function: &&PciFunction| function.driver.as_deref() == Some("amdgpu");
     device.functions.iter().filter(is_under_amdgpu).map(|function| host.absolute(&function.path))
@@ -108,30 +110,30 @@ fn functions<'d>(host: &'d Host, device: &'d Device) -> impl Iterator<Item = Pat
 struct Blocks {
     power: Power,
     directory: PathBuf,
-    /// The uncorrectable errors that were last counted, by file.
+    /// Uncorrectable errors at the last look, by file.
     last: BTreeMap<String, u64>,
-    /// All that was counted at the last look: file, kind, number.
+    /// All counts of the last look: file, kind, number.
     numbers: Vec<(String, &'static str, u64)>,
-    /// How many were seen here. Never falls.
+    /// Number of errors seen by this process. Never falls.
     events: u64,
     /// The file that rose last.
     block: String,
 }
 
 impl Examination for Blocks {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        if let Some(asleep) = self.power.asleep(here.keeping) {
-            return Sight::NotLooked(asleep);
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        if let Some(asleep) = self.power.asleep(context.keeping) {
+            return Observation::NotLooked(asleep);
         }
         match self.numbers() {
             Ok(numbers) => self.take_in_all(numbers),
-            Err(error) if self.events == 0 => return no_statement(&error.cause),
+            Err(error) if self.events == 0 => return failed_read(&error.cause),
             Err(_) => {}
         }
         match self.events {
-            0 if self.last.is_empty() => Sight::Nothing,
-            0 => Sight::Fine,
-            events => Sight::Seen(self.finding(here, events)),
+            0 if self.last.is_empty() => Observation::Nothing,
+            0 => Observation::Fine,
+            events => Observation::Seen(self.finding(context, events)),
         }
     }
 
@@ -162,7 +164,7 @@ impl Examination for Blocks {
 }
 
 impl Blocks {
-    /// File, kind and number, of the files that have numbers now.
+    /// File, kind and number of each file that contains numbers now.
     fn numbers(&self) -> Result<Vec<(String, &'static str, u64)>, AttributeError> {
         let directory = Directory::open(&self.directory)?;
         let names = directory.names()?.into_iter().filter(|name| block_of(name) != name);
@@ -173,7 +175,7 @@ impl Blocks {
         Ok(names.flat_map(of_file).collect())
     }
 
-    /// While a GPU is being reset its files have no numbers: those before stand.
+    /// While a GPU is being reset its files contain no numbers: the last ones stay.
     fn take_in_all(&mut self, numbers: Vec<(String, &'static str, u64)>) {
         for (file, _, number) in numbers.iter().filter(|(_, kind, _)| *kind == UNCORRECTED) {
             self.take_in(file.clone(), *number);
@@ -183,7 +185,7 @@ impl Blocks {
         }
     }
 
-    /// A count that falls is that of a driver that was loaded anew.
+    /// A count that has fallen is from a driver that was loaded again.
     fn take_in(&mut self, file: String, count: u64) {
         let before = self.last.insert(file.clone(), count).unwrap_or(count);
         if count > before {
@@ -192,23 +194,23 @@ impl Blocks {
         }
     }
 
-    fn finding(&self, here: Here<'_>, events: u64) -> Finding {
+    fn finding(&self, context: LookContext<'_>, events: u64) -> Finding {
         let count = self.last.get(&self.block).copied().unwrap_or_default();
         let detail = format!(
             "{} counts {count} uncorrectable errors; {events} of the GPU since devherd first looked",
             self.block
         );
-        ERRORS.finding(ECC).at(here.file).reading(&count.to_string()).because(&detail).counted(events)
+        ERRORS.finding(ECC).at(context.file).reading(&count.to_string()).because(&detail).counted(events)
     }
 }
 
-/// `umc` of `umc_err_count`, and of `aca_umc`, which GPUs with the accelerator check architecture have; the name itself of
-/// what is no counter.
+/// `umc` of `umc_err_count`, and of `aca_umc` on GPUs with the accelerator check architecture; the name itself if it is
+/// not a counter.
 fn block_of(name: &str) -> &str {
     name.strip_suffix("_err_count").or_else(|| name.strip_prefix("aca_")).unwrap_or(name)
 }
 
-/// Of the lines `ue: 0`, `ce: 0` and `de: 0`, by kind; nothing of other text.
+/// The counts in the lines `ue: 0`, `ce: 0` and `de: 0`, by kind; other lines are ignored.
 fn counted(text: &str) -> Vec<(&'static str, u64)> {
     let number = |line: &str| {
         let (word, number) = line.trim().split_once(':')?;
@@ -226,19 +228,19 @@ struct Pages {
 }
 
 impl Examination for Pages {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        if let Some(asleep) = self.power.asleep(here.keeping) {
-            return Sight::NotLooked(asleep);
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        if let Some(asleep) = self.power.asleep(context.keeping) {
+            return Observation::NotLooked(asleep);
         }
-        match self.file.read(here.keeping) {
+        match self.file.read(context.keeping) {
             Ok((text, _)) => match text.lines().find(|line| is_unreserved(line)) {
                 Some(line) => {
                     let detail = "a bad page of the GPU's memory is in use and could not be reserved";
-                    Sight::Seen(PAGES.finding(ECC).at(here.file).reading(line.trim()).because(detail))
+                    Observation::Seen(PAGES.finding(ECC).at(context.file).reading(line.trim()).because(detail))
                 }
-                None => Sight::Fine,
+                None => Observation::Fine,
             },
-            Err(cause) => no_statement(&cause),
+            Err(cause) => failed_read(&cause),
         }
     }
 
@@ -264,9 +266,9 @@ fn is_unreserved(line: &str) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{FUNCTION, Tree, Watching, device};
     use super::*;
     use crate::health::source::Action;
+    use crate::health::sources::testing::{FUNCTION, Tree, Watching, device};
 
     fn watching<'t>(tree: &'t Tree, source: &dyn Source) -> Watching<'t> {
         tree.watch(source, &device("amd", Some("amdgpu")))
@@ -276,11 +278,11 @@ mod tests {
     fn uncorrectable_errors_are_counted_over_all_blocks_from_the_first_look_on() {
         let tree = Tree::new();
         let mut watching = watching(&tree, &Errors);
-        assert_eq!(watching.sight(), Sight::Nothing, "a GPU without RAS");
+        assert_eq!(watching.observation(), Observation::Nothing, "a GPU without RAS");
         tree.set("ras/umc_err_count", "ue: 3\nce: 9\n");
         tree.set("ras/aca_gfx", "ue: 0\nce: 0\nde: 0\n");
         tree.set("ras/features", "feature mask: 0x1\n");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.set("ras/umc_err_count", "ue: 4\nce: 99\n");
         let expected = ERRORS.finding("ecc").at(format!("{FUNCTION}/ras")).reading("4").counted(1);
         let detail = "umc_err_count counts 4 uncorrectable errors; 1 of the GPU since devherd first looked";
@@ -291,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_blocks_count_is_told_by_kind_while_the_gpu_is_reset_too() {
+    fn counts_of_the_blocks_are_reported_by_kind_also_while_the_gpu_is_reset() {
         let tree = Tree::new();
         let mut watching = watching(&tree, &Errors);
         tree.set("ras/umc_err_count", "ue: 3\nce: 9\n");
         tree.set("ras/aca_gfx", "ue: 0\nce: 1\nde: 2\n");
-        assert_eq!(watching.sight(), Sight::Fine);
-        let told = |watching: &Watching<'_>| -> Vec<String> {
+        assert_eq!(watching.observation(), Observation::Fine);
+        let counts = |watching: &Watching<'_>| -> Vec<String> {
             let counts = watching.subjects[0].examination.counts().into_iter();
             counts.map(|one| format!("{} {} {} {}", one.pci_address, one.part, one.kind, one.number)).collect()
         };
@@ -308,12 +310,12 @@ mod tests {
             "0000:81:00.0 umc uncorrected 3",
             "0000:81:00.0 umc corrected 9",
         ];
-        assert_eq!(told(&watching), expected);
+        assert_eq!(counts(&watching), expected);
         for file in ["ras/umc_err_count", "ras/aca_gfx"] {
             tree.set(file, "Query currently inaccessible\n");
         }
-        watching.sight();
-        assert_eq!(told(&watching), expected);
+        watching.observation();
+        assert_eq!(counts(&watching), expected);
     }
 
     #[test]
@@ -329,7 +331,7 @@ mod tests {
             ("ue: 1\nce: 0\n", 3),
         ] {
             tree.set("ras/umc_err_count", text);
-            let counted = if let Sight::Seen(finding) = watching.sight() { finding.count } else { 0 };
+            let counted = if let Observation::Seen(finding) = watching.observation() { finding.count } else { 0 };
             assert_eq!(counted, count, "{text}");
         }
     }
@@ -338,9 +340,9 @@ mod tests {
     fn a_bad_page_that_could_not_be_reserved_makes_the_gpu_unhealthy() {
         let tree = Tree::new();
         let mut watching = watching(&tree, &BadPages);
-        assert_eq!(watching.sight(), Sight::Nothing);
+        assert_eq!(watching.observation(), Observation::Nothing);
         tree.set("ras/gpu_vram_bad_pages", "0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : P\n");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.set("ras/gpu_vram_bad_pages", "0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : F\n");
         let finding = watching.finding();
         assert_eq!((&*finding.reason, &*finding.value), ("ecc", "0x00000002 : 0x00001000 : F"));
@@ -353,7 +355,7 @@ mod tests {
         tree.set("ras/umc_err_count", "ue: 1\nce: 0\n");
         tree.set("power/runtime_status", "suspended\n");
         for source in [&Errors as &dyn Source, &BadPages] {
-            assert!(matches!(watching(&tree, source).sight(), Sight::NotLooked(_)));
+            assert!(matches!(watching(&tree, source).observation(), Observation::NotLooked(_)));
             assert!(tree.watch(source, &device("amd", Some("vfio-pci"))).subjects.is_empty());
         }
     }

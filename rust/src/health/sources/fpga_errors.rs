@@ -1,14 +1,14 @@
-//! The error registers of an Intel FPGA's ports and management engine (FME): bit masks that are zero when all is well.
+//! Error registers of an Intel FPGA's ports and management engine (FME): bit masks that are zero if there is no error.
 //!
-//! `inject_errors` beside the registers of an engine has what somebody injects to try what follows: that counts as an error
-//! does, and is said.
+//! `inject_errors` beside the registers of an engine contains errors that somebody injects for a test: they count as
+//! errors, and the finding says so.
 
 use std::path::PathBuf;
 
 use super::scan::{FME_ERROR, PORT_ERROR};
 use crate::device::{Device, Limit, Reading};
-use crate::health::reading::{self, Manner};
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject};
+use crate::health::reading::{self, ReadPolicy};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Source, Subject};
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 
@@ -23,8 +23,8 @@ static ABOUT: About = About {
     ],
 };
 
-/// The drivers write numbers and nothing else.
-const MANNER: Manner = Manner { blames_words: true, wakes: false };
+/// The drivers write only numbers, so other text is a finding.
+const POLICY: ReadPolicy = ReadPolicy { blames_words: true, wakes: false };
 
 /// The source.
 #[derive(Debug)]
@@ -36,33 +36,33 @@ impl Source for FpgaErrors {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        let told_apart = |subject: Subject| {
+        let with_injection = |subject: Subject| {
             let injected = host.absolute(&subject.file).with_file_name("inject_errors");
-            let examination = Box::new(ToldApart { examination: subject.examination, injected });
+            let examination = Box::new(WithInjection { examination: subject.examination, injected });
             Subject { examination, ..subject }
         };
-        reading::subjects(&ABOUT, MANNER, host, device).into_iter().map(told_apart).collect()
+        reading::subjects(&ABOUT, POLICY, host, device).into_iter().map(with_injection).collect()
     }
 }
 
 /// A register, and whether somebody injects errors.
 #[derive(Debug)]
-struct ToldApart {
+struct WithInjection {
     examination: Box<dyn Examination>,
-    /// `inject_errors`, which is read when there are errors; a port has none.
+    /// `inject_errors`, read only if there are errors; ports have none.
     injected: PathBuf,
 }
 
-impl Examination for ToldApart {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        let sight = self.examination.look(here);
-        let Sight::Seen(finding) = &sight else { return sight };
+impl Examination for WithInjection {
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        let observation = self.examination.look(context);
+        let Observation::Seen(finding) = &observation else { return observation };
         match Attribute::read(&self.injected) {
             Ok(injected) if injected.hexadecimal().is_ok_and(|mask| mask != 0) => {
                 let on_purpose = format!("somebody injects errors: inject_errors is {}", injected.text());
-                Sight::Seen(finding.clone().because(&format!("{}; {on_purpose}", finding.detail)))
+                Observation::Seen(finding.clone().because(&format!("{}; {on_purpose}", finding.detail)))
             }
-            _ => sight,
+            _ => observation,
         }
     }
 
@@ -89,28 +89,28 @@ pub fn of_engine(attribute: impl Into<PathBuf>) -> Reading {
 mod tests {
     use super::super::testing::{FUNCTION, Tree};
     use super::*;
-    use crate::health::source::Sight;
+    use crate::health::source::Observation;
 
-    /// What is said of a port's error register with each of these contents; `None` makes it absent.
-    fn sights(contents: &[Option<&str>]) -> Vec<Sight> {
+    /// The observations for a port's error register with each of these contents; `None` makes it absent.
+    fn observations(contents: &[Option<&str>]) -> Vec<Observation> {
         let tree = Tree::new();
         let register = format!("{FUNCTION}/fpga_region/region0/dfl-port.0/errors/errors");
         let device = Device { readings: vec![of_port(&register)], ..Device::default() };
         let mut watching = tree.watch(&FpgaErrors, &device);
-        let mut sight = |content: Option<&str>| {
+        let mut observation = |content: Option<&str>| {
             match content {
                 Some(content) => tree.write(&register, content),
                 None => std::fs::remove_file(tree.path(&register)).unwrap_or_default(),
             }
-            watching.sight()
+            watching.observation()
         };
-        contents.iter().copied().map(&mut sight).collect()
+        contents.iter().copied().map(&mut observation).collect()
     }
 
     fn are_faults(contents: &[Option<&str>]) -> Vec<bool> {
-        sights(contents)
+        observations(contents)
             .iter()
-            .map(|sight| matches!(sight, Sight::Seen(finding) if finding.reason == "port-error"))
+            .map(|observation| matches!(observation, Observation::Seen(finding) if finding.reason == "port-error"))
             .collect()
     }
 
@@ -119,7 +119,7 @@ mod tests {
         let contents =
             [None, Some("0x0\n"), Some("0x20\n"), Some("0"), None, Some("7"), Some("0xffffffffffffffff"), Some("-1")];
         assert_eq!(are_faults(&contents), [false, false, true, false, false, true, true, true]);
-        let Sight::Seen(finding) = &sights(&contents)[2] else { panic!("an error is set") };
+        let Observation::Seen(finding) = &observations(&contents)[2] else { panic!("an error is set") };
         assert_eq!((&*finding.value, &*finding.detail), ("0x20", "errors is not zero"));
     }
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_somebody_injects_are_told_apart() {
+    fn injected_errors_are_distinguished() {
         let tree = Tree::new();
         let errors = format!("{FUNCTION}/fpga_region/region0/dfl-fme.0/errors");
         let (register, injected) = (format!("{errors}/nonfatal_errors"), format!("{errors}/inject_errors"));
@@ -139,12 +139,12 @@ mod tests {
         let mut detail = |mask: &str, inject: &str| {
             tree.write(&register, mask);
             tree.write(&injected, inject);
-            if let Sight::Seen(finding) = watching.sight() { finding.detail } else { String::new() }
+            if let Observation::Seen(finding) = watching.observation() { finding.detail } else { String::new() }
         };
         assert_eq!(detail("0x0\n", "0x0\n"), "");
         assert_eq!(detail("0x40\n", "0x0\n"), "nonfatal_errors is not zero");
-        let told = "nonfatal_errors is not zero; somebody injects errors: inject_errors is 0x4";
-        assert_eq!(detail("0x40\n", "0x4\n"), told);
+        let expected = "nonfatal_errors is not zero; somebody injects errors: inject_errors is 0x4";
+        assert_eq!(detail("0x40\n", "0x4\n"), expected);
         assert_eq!(detail("0x40\n", "garbage"), "nonfatal_errors is not zero");
         assert_eq!(detail("0x0\n", "0x4\n"), "", "what is injected and not there yet is no error");
     }
@@ -154,6 +154,6 @@ mod tests {
         let tree = Tree::new();
         tree.set("errors/below", "");
         let device = Device { readings: vec![of_engine(format!("{FUNCTION}/errors"))], ..Device::default() };
-        assert_eq!(tree.watch(&FpgaErrors, &device).sight(), Sight::Nothing);
+        assert_eq!(tree.watch(&FpgaErrors, &device).observation(), Observation::Nothing);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an Intel FPGA is being programmed, or was left half programmed, as the kernel's FPGA manager says.
+//! Whether an Intel FPGA is being programmed, or programming has failed, by the state of the kernel's FPGA manager.
 //!
 //! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-fpga-manager>, `state`
 
@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use super::scan::UNPROGRAMMED;
 use crate::device::Device;
 use crate::health::kept_file::KeptFile;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::health::source::{
+    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+};
 use crate::host::Host;
 use crate::host::attribute::trimmed;
 use crate::host::directory::Directory;
@@ -53,7 +55,7 @@ fn managers(function: &Path) -> Vec<PathBuf> {
     managers.flat_map(|manager| below(&manager.join("fpga_manager"), "fpga")).collect()
 }
 
-/// The entries of a directory that begin with this; none where there is no such directory.
+/// The entries of a directory with this prefix; none if the directory does not exist.
 fn below(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
     names.into_iter().filter(|name| name.starts_with(prefix)).map(|name| directory.join(name)).collect()
@@ -65,20 +67,20 @@ struct State {
 }
 
 impl Examination for State {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        let text = match self.file.read(here.keeping) {
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        let text = match self.file.read(context.keeping) {
             Ok((text, _)) => text,
-            Err(cause) => return no_statement(&cause),
+            Err(cause) => return failed_read(&cause),
         };
         let detail = match trimmed(&text) {
-            // `unknown`: nobody has programmed it since the driver was loaded.
-            "operating" | "unknown" | "" => return Sight::Fine,
+            // `unknown`: not programmed since the driver was loaded.
+            "operating" | "unknown" | "" => return Observation::Fine,
             state if state.ends_with("error") => {
                 "programming has failed: what is loaded is undefined; program it again"
             }
             _ => "the FPGA is being programmed",
         };
-        Sight::Seen(ABOUT.finding(UNPROGRAMMED).at(here.file).reading(trimmed(&text)).because(detail))
+        Observation::Seen(ABOUT.finding(UNPROGRAMMED).at(context.file).reading(trimmed(&text)).because(detail))
     }
 
     fn most_open(&self) -> u64 {
@@ -104,20 +106,20 @@ mod tests {
         let tree = Tree::new();
         tree.write(&state(), "unknown\n");
         let mut watching = tree.watch(&FpgaManager, &device("intel-fpga", Some("dfl-pci")));
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         for (text, is_well) in
             [("write init\n", false), ("write\n", false), ("write complete error\n", false), ("operating\n", true)]
         {
             tree.write(&state(), text);
-            match watching.sight() {
-                Sight::Seen(finding) => {
+            match watching.observation() {
+                Observation::Seen(finding) => {
                     assert_eq!((&*finding.reason, finding.file, is_well), ("unprogrammed", state(), false));
                 }
-                sight => assert_eq!((sight, is_well), (Sight::Fine, true), "{text}"),
+                observation => assert_eq!((observation, is_well), (Observation::Fine, true), "{text}"),
             }
         }
         tree.remove(&state());
-        assert_eq!(watching.sight(), Sight::Nothing);
+        assert_eq!(watching.observation(), Observation::Nothing);
     }
 
     #[test]

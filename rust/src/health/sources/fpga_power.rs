@@ -1,18 +1,18 @@
 //! Whether an Intel FPGA lowers the clocks of a port because it draws too much power or is too hot.
 //!
-//! `power_state`: <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-port>; 0 is normal, then come AP1, AP2
-//! and AP6, each stronger.
+//! `power_state`: <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-port>; 0 is normal, AP1, AP2
+//! and AP6 are increasingly strong.
 
 use std::path::PathBuf;
 
 use crate::device::{Device, Limit, Reading};
-use crate::health::reading::{self, Manner};
+use crate::health::reading::{self, ReadPolicy};
 use crate::health::source::{About, Class, Meaning, Source, Subject};
 use crate::host::Host;
 
 const POWER_THROTTLED: &str = "power-throttled";
 
-/// Half of the clock is left at AP1, a tenth at AP2 (`temp1_max_policy` of
+/// At AP1 half of the clock is left, at AP2 a tenth (`temp1_max_policy` of
 /// <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-fme>).
 const AP1: i64 = 1;
 
@@ -23,8 +23,9 @@ static ABOUT: About = About {
     meanings: &[Meaning::warning(POWER_THROTTLED, "power_state of a port is 1 (AP1) or more: its clocks are lowered")],
 };
 
-/// The drivers write numbers and nothing else.
-const MANNER: Manner = Manner { blames_words: false, wakes: false };
+/// Text that is not a number says nothing about the clocks, so it is no finding; that a port cannot be trusted is what
+/// `fpga-errors` says.
+const POLICY: ReadPolicy = ReadPolicy { blames_words: false, wakes: false };
 
 /// The source.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Source for FpgaPower {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        reading::subjects(&ABOUT, MANNER, host, device)
+        reading::subjects(&ABOUT, POLICY, host, device)
     }
 }
 
@@ -50,7 +51,7 @@ pub fn of_port(attribute: impl Into<PathBuf>) -> Reading {
 mod tests {
     use super::super::testing::{FUNCTION, Tree};
     use super::*;
-    use crate::health::source::Sight;
+    use crate::health::source::Observation;
 
     #[test]
     fn a_port_whose_clocks_are_lowered_is_warned_of_until_they_are_not() {
@@ -58,16 +59,16 @@ mod tests {
         let attribute = format!("{FUNCTION}/fpga_region/region0/dfl-port.0/power_state");
         let device = Device { readings: vec![of_port(&attribute)], ..Device::default() };
         let mut watching = tree.watch(&FpgaPower, &device);
-        assert_eq!(watching.sight(), Sight::Nothing);
+        assert_eq!(watching.observation(), Observation::Nothing);
         for (state, is_throttled) in
             [("0x0\n", false), ("0x1\n", true), ("0x2\n", true), ("0x6\n", true), ("0x0\n", false)]
         {
             tree.write(&attribute, state);
-            let sight = watching.sight();
+            let observation = watching.observation();
             assert_eq!(
-                matches!(&sight, Sight::Seen(finding) if finding.reason == "power-throttled"),
+                matches!(&observation, Observation::Seen(finding) if finding.reason == "power-throttled"),
                 is_throttled,
-                "{sight:?}"
+                "{observation:?}"
             );
         }
         assert_eq!(ABOUT.meanings[0].action, crate::health::source::Action::Warn);

@@ -1,6 +1,7 @@
 //! The registry of sources: one file and one line each.
 
 mod amd_ras;
+pub mod device_dump;
 pub mod fpga_errors;
 mod fpga_manager;
 pub mod fpga_power;
@@ -11,11 +12,9 @@ mod pci_config;
 mod pci_driver;
 mod pci_link;
 mod pci_power;
-pub mod probe;
 mod rdma_errors;
 mod rdma_link;
 mod rdma_port;
-mod rdma_ports;
 pub mod scan;
 pub mod temperature;
 #[cfg(test)]
@@ -24,12 +23,14 @@ mod xe_health;
 
 use super::source::Source;
 
-/// Every source of the scan core, in the order in which a device is looked at: first what can neither wake nor hang.
+/// Every source of the scan core, in the order in which they look at a device: first those that can neither wake nor
+/// hang.
 pub static ALL: &[&dyn Source] = &[
     &scan::Scan,
-    &probe::Probe,
+    &scan::Probe,
     &node::Node,
     &path::Path,
+    &device_dump::DeviceDump,
     &pci_driver::PciDriver,
     &pci_power::PciPower,
     &pci_aer::PciAer::FATAL,
@@ -58,18 +59,26 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::health::reasons;
     use crate::health::source::Clears;
 
     #[test]
     fn every_source_is_named_once_and_registers_what_it_may_say() {
-        let names: BTreeSet<_> = ALL.iter().map(|source| source.about().name).collect();
-        assert_eq!(names.len(), ALL.len());
-        for source in ALL {
-            let about = source.about();
+        let all: Vec<_> = ALL.iter().map(|source| source.about()).chain(reasons::ELSEWHERE).collect();
+        let names: BTreeSet<_> = all.iter().map(|about| about.name).collect();
+        assert_eq!(names.len(), all.len());
+        for about in all {
             assert!(!about.name.is_empty() && !about.document.is_empty() && !about.meanings.is_empty(), "{about:?}");
             let reasons: BTreeSet<_> = about.meanings.iter().map(|meaning| meaning.reason).collect();
             assert_eq!(reasons.len(), about.meanings.len(), "{about:?}");
-            for meaning in about.meanings {
+            for of_value in
+                about.meanings.iter().flat_map(|meaning| meaning.by_value.iter().map(move |one| (meaning, one)))
+            {
+                let (meaning, (value, one)) = of_value;
+                assert!(one.reason == meaning.reason && one.by_value.is_empty() && !value.is_empty(), "{meaning:?}");
+            }
+            let of_values = about.meanings.iter().flat_map(|meaning| meaning.by_value).map(|(_, meaning)| meaning);
+            for meaning in about.meanings.iter().chain(of_values) {
                 let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
                 assert!(meaning.reason.bytes().all(is_word) && !meaning.threshold.is_empty(), "{meaning:?}");
                 assert!(meaning.clears != Clears::Quiet(0) && meaning.clears != Clears::Until(&[]), "{meaning:?}");
@@ -79,9 +88,10 @@ mod tests {
 
     #[test]
     fn the_words_that_users_rely_on_are_registered() {
-        let said: BTreeSet<_> =
+        let reported: BTreeSet<_> =
             ALL.iter().flat_map(|source| source.about().meanings).map(|meaning| meaning.reason).collect();
         let expected = [
+            "device-dump",
             "driver-unbound",
             "ecc",
             "firmware",
@@ -103,7 +113,7 @@ mod tests {
             "temperature",
             "unprogrammed",
         ];
-        assert_eq!(said, expected.into());
+        assert_eq!(reported, expected.into());
     }
 
     #[test]
@@ -135,7 +145,7 @@ mod tests {
             let finding = scan::finding(word, "/sys/x", "");
             assert!(registered(&finding.source, &finding.reason), "{word}");
         }
-        let overdue = probe::timeout(std::time::Duration::from_secs(2), "/sys/x");
+        let overdue = scan::probe_timeout(std::time::Duration::from_secs(2), "/sys/x");
         assert!(registered(&overdue.source, &overdue.reason));
     }
 }

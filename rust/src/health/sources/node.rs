@@ -1,11 +1,11 @@
-//! The device nodes that a device is nothing without.
+//! The device nodes that a device cannot be used without.
 
 use std::path::Path;
 
 use crate::device::{Device, HostPath};
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Source, Subject};
 use crate::host::Host;
-use crate::host::node::{self, Place};
+use crate::host::resolve::{self, Place};
 
 static ABOUT: About = About {
     name: "node",
@@ -47,55 +47,57 @@ struct Expected {
 }
 
 impl Examination for Expected {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        let instead = match node::at(here.host, Path::new(here.file), self.number) {
-            Place::Node => return Sight::Fine,
-            Place::Hidden(errno) => return Sight::NotLooked(format!("may not look at {}: {errno}", here.file)),
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        let instead = match resolve::node_at(context.host, Path::new(context.file), self.number) {
+            Place::Node => return Observation::Fine,
+            Place::Hidden(errno) => {
+                return Observation::NotLooked(format!("may not look at {}: {errno}", context.file));
+            }
             Place::Other(instead) => instead,
         };
         let number = self.number.map(|number| format!(" of number {}", text(number))).unwrap_or_default();
         let detail = format!("a device node{number} is expected here, there is: {instead}");
-        Sight::Seen(ABOUT.finding(super::scan::NODE_MISSING).at(here.file).reading(&instead).because(&detail))
+        Observation::Seen(ABOUT.finding(super::scan::NODE_MISSING).at(context.file).reading(&instead).because(&detail))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::Tree;
     use super::*;
+    use crate::health::sources::testing::Tree;
 
     fn device(paths: Vec<HostPath>) -> Device {
         Device { paths, ..Device::default() }
     }
 
-    /// What is said of a required node of the real host.
-    fn sight(path: &str, number: Option<(u32, u32)>) -> Sight {
+    /// The observation for a required node of the real host.
+    fn observation(path: &str, number: Option<(u32, u32)>) -> Observation {
         let subject = subject(&HostPath::node(path, number));
         let keeping = crate::health::kept_file::Keeping { open: true, check_links: true, read_once: None };
         let (host, mut examination) = (Host::new("/"), subject.examination);
-        examination.look(Here { host: &host, file: &subject.file, keeping, now: std::time::Instant::now() })
+        examination.look(LookContext { host: &host, file: &subject.file, keeping, now: std::time::Instant::now() })
     }
 
-    fn value(sight: Sight) -> String {
-        let Sight::Seen(finding) = sight else { return format!("{sight:?}") };
+    fn value(observation: Observation) -> String {
+        let Observation::Seen(finding) = observation else { return format!("{observation:?}") };
         assert_eq!(finding.reason, "node-missing");
         finding.value
     }
 
     #[test]
     fn a_node_is_a_device_of_its_number() {
-        assert_eq!(sight("/dev/null", None), Sight::Fine);
-        assert_eq!(sight("/dev/null", Some((1, 3))), Sight::Fine);
-        assert_eq!(value(sight("/dev/null", Some((1, 5)))), "number 1:3");
-        assert_eq!(value(sight("/dev/does-not-exist", None)), "absent");
-        assert_eq!(value(sight("/dev/null/below", None)), "absent");
-        assert_eq!(value(sight("/dev", None)), "a directory");
-        assert_eq!(value(sight("/proc/self/stat", None)), "a regular file");
+        assert_eq!(observation("/dev/null", None), Observation::Fine);
+        assert_eq!(observation("/dev/null", Some((1, 3))), Observation::Fine);
+        assert_eq!(value(observation("/dev/null", Some((1, 5)))), "number 1:3");
+        assert_eq!(value(observation("/dev/does-not-exist", None)), "absent");
+        assert_eq!(value(observation("/dev/null/below", None)), "absent");
+        assert_eq!(value(observation("/dev", None)), "a directory");
+        assert_eq!(value(observation("/proc/self/stat", None)), "a regular file");
     }
 
     #[test]
     fn a_missing_node_is_named_with_what_was_expected() {
-        let Sight::Seen(finding) = sight("/dev/null", Some((1, 5))) else { panic!("it is the wrong node") };
+        let Observation::Seen(finding) = observation("/dev/null", Some((1, 5))) else { panic!("it is the wrong node") };
         let expected = ABOUT.finding("node-missing").at("/dev/null").reading("number 1:3");
         let detail = "a device node of number 1:5 is expected here, there is: number 1:3";
         assert_eq!(finding, expected.because(detail));
@@ -115,7 +117,7 @@ mod tests {
         let tree = Tree::new();
         tree.link("/dev/dangling", "nowhere");
         tree.link("/dev/loop", "loop");
-        // Below the root of the tree, this is a file of the tree.
+        // Below the root of the tree this is a file of the tree.
         tree.write("/run/node", "");
         tree.link("/dev/away", "/run/node");
         for (name, expected) in
@@ -135,10 +137,10 @@ mod tests {
         tree.write("/dev/port", "");
         let device = device(vec![HostPath::node("/dev/port", Some((245, 0)))]);
         let mut watching = tree.watch(&Node, &device);
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.remove("/dev/port");
         assert_eq!(watching.finding().value, "absent");
         tree.write("/dev/port", "");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
     }
 }

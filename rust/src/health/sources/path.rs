@@ -1,9 +1,9 @@
-//! Whatever else a device is nothing without: mounted files, directories and sockets.
+//! Other paths that a device cannot be used without: mounted files, directories and sockets.
 
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Source, Subject};
 use crate::host::Host;
 use crate::host::resolve::followed;
 
@@ -33,15 +33,17 @@ impl Source for Path {
 struct Expected;
 
 impl Examination for Expected {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        match rustix::fs::stat(followed(here.host, std::path::Path::new(here.file))) {
-            Ok(_) => Sight::Fine,
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        match rustix::fs::stat(followed(context.host, std::path::Path::new(context.file))) {
+            Ok(_) => Observation::Fine,
             Err(errno @ (Errno::ACCESS | Errno::PERM)) => {
-                Sight::NotLooked(format!("may not look at {}: {errno}", here.file))
+                Observation::NotLooked(format!("may not look at {}: {errno}", context.file))
             }
             Err(errno) => {
                 let detail = format!("a file, directory or socket is expected here: {errno}");
-                Sight::Seen(ABOUT.finding(super::scan::NODE_MISSING).at(here.file).reading("absent").because(&detail))
+                Observation::Seen(
+                    ABOUT.finding(super::scan::NODE_MISSING).at(context.file).reading("absent").because(&detail),
+                )
             }
         }
     }
@@ -69,8 +71,8 @@ mod tests {
             ("/run/directory/file/below", true),
         ] {
             let device = Device { paths: vec![required(path)], ..Device::default() };
-            let sight = tree.watch(&Path, &device).sight();
-            assert_eq!(matches!(sight, Sight::Seen(_)), is_missing, "{path} {sight:?}");
+            let observation = tree.watch(&Path, &device).observation();
+            assert_eq!(matches!(observation, Observation::Seen(_)), is_missing, "{path} {observation:?}");
         }
         let device = Device { paths: vec![required("/run/missing")], ..Device::default() };
         let finding = tree.watch(&Path, &device).finding();

@@ -1,31 +1,31 @@
-//! Counts of PCI errors: a rise is an event, and is counted from the first look on.
+//! Counters of PCI errors: each rise is an event, counted from the first look on.
 //!
-//! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats>: an error of a function may be
-//! counted at the port above it, the other end of its link, instead. Both are read, and both are told for metrics.
+//! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats>: an error of a function may
+//! be counted at the port above it instead, the other end of its link. Both counters are read and shown as metrics.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::bus::pci;
 use crate::device::Device;
-use crate::health::count::Count;
 use crate::health::kept_file::KeptFile;
 use crate::health::source::{
-    About, Action, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
+    About, Action, Class, Count, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    is_failure,
 };
 use crate::host::Host;
 
 const PCI_AER: &str = "pci-aer";
 
-/// The word of their metric.
+/// Metric name.
 const METRIC: &str = "pci-errors";
 
-/// After so many seconds without a further error, one is over.
+/// An error is over after this many seconds without another one.
 const QUIET: u32 = 600;
 
 const DOCUMENT: &str = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats";
 
-/// So many correctable errors in a minute are worth a warning.
+/// More correctable errors per minute than this are a warning.
 const MOST_A_MINUTE: u64 = 60;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -69,18 +69,18 @@ static CORRECTABLE_RATE: About = About {
     ],
 };
 
-/// The two ends of the link of a function.
+/// The two ends of a function's link.
 const DEVICE: &str = "device";
 const PORT: &str = "port";
 
-/// The source of one counter.
+/// The source for one counter.
 #[derive(Debug)]
 pub(super) struct PciAer {
     about: &'static About,
     counter: &'static str,
-    /// Whether another source looks at the same counter.
+    /// Whether another source reads the same counter.
     is_shared: bool,
-    /// How many errors a minute are none.
+    /// Errors per minute that do not count.
     free_a_minute: u64,
 }
 
@@ -90,10 +90,10 @@ impl PciAer {
     /// Errors that cost a transaction.
     pub(super) const NONFATAL: Self =
         Self { about: &NONFATAL, counter: "aer_dev_nonfatal", is_shared: false, free_a_minute: 0 };
-    /// Errors that the hardware has mended.
+    /// Errors that the hardware has corrected.
     pub(super) const CORRECTABLE: Self =
         Self { about: &CORRECTABLE, counter: "aer_dev_correctable", is_shared: true, free_a_minute: 0 };
-    /// Very many of them.
+    /// Correctable errors at a high rate.
     pub(super) const CORRECTABLE_RATE: Self = Self {
         about: &CORRECTABLE_RATE,
         counter: "aer_dev_correctable",
@@ -137,21 +137,21 @@ impl Source for PciAer {
 #[derive(Debug)]
 struct Counter {
     about: &'static About,
-    /// At which end of the device's link the errors are counted.
+    /// The end of the device's link at which the errors are counted.
     end: &'static str,
     /// `fatal`, `nonfatal`, `correctable`.
     kind: &'static str,
     free_a_minute: u64,
     file: KeptFile,
-    /// What the file said last: it nearly always says the same.
+    /// Content of the file at the last look: it is nearly always unchanged.
     text: String,
-    /// What the kernel had counted when it was last read.
+    /// The kernel's count at the last look.
     last: Option<u64>,
-    /// Where some are free: since when they are counted, and how many.
+    /// If some errors per minute do not count: start of the current minute, and errors in it.
     begun: Option<(Instant, u64)>,
-    /// How many errors were seen here. Never falls, so that none is lost when the answer of a look is.
+    /// Number of errors seen by this process. Never falls, so that no error is lost together with the result of a look.
     events: u64,
-    /// Whether the kernel has counted something else since this was asked last.
+    /// Whether the kernel's count has changed since the last call of `takes_other_counts`.
     is_other: bool,
 }
 
@@ -164,7 +164,7 @@ impl Counter {
         self.last
     }
 
-    /// A total that falls is that of a function that was taken away and came back: it counts from zero again.
+    /// A total that has fallen is from a function that was removed and came back: it counts from zero again.
     fn take_in(&mut self, total: u64, now: Instant) {
         self.is_other |= self.last != Some(total);
         let before = self.last.replace(total).unwrap_or(total);
@@ -187,22 +187,22 @@ impl Counter {
 }
 
 impl Examination for Counter {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        let read = self.file.read(here.keeping).map(|(text, _)| self.total(text));
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        let read = self.file.read(context.keeping).map(|(text, _)| self.total(text));
         if let Ok(Some(total)) = read {
-            self.take_in(total, here.now);
+            self.take_in(total, context.now);
         }
         match (self.events, read) {
-            // A failed read is no PCI error that was counted.
-            (0, Err(cause)) if is_failure(&cause) => Sight::NotLooked(format!("cannot be read: {cause}")),
-            (0, Err(cause)) => no_statement(&cause),
-            (0, Ok(_)) => Sight::Fine,
+            // A failed read is not a counted PCI error.
+            (0, Err(cause)) if is_failure(&cause) => Observation::NotLooked(format!("cannot be read: {cause}")),
+            (0, Err(cause)) => failed_read(&cause),
+            (0, Ok(_)) => Observation::Fine,
             (events, _) => {
-                let name = here.file.rsplit('/').next().unwrap_or_default();
+                let name = context.file.rsplit('/').next().unwrap_or_default();
                 let total = self.last.unwrap_or_default();
                 let detail = format!("{name} counts {total} errors, {events} of them since devherd first looked");
-                let finding = self.about.finding(PCI_AER).at(here.file).reading(&total.to_string());
-                Sight::Seen(finding.because(&detail).counted(events))
+                let finding = self.about.finding(PCI_AER).at(context.file).reading(&total.to_string());
+                Observation::Seen(finding.because(&detail).counted(events))
             }
         }
     }
@@ -220,7 +220,7 @@ impl Examination for Counter {
     }
 
     fn is_counting(&self) -> bool {
-        self.free_a_minute == 0 // the other source of the same file tells it
+        self.free_a_minute == 0 // the other source of the same file reports it
     }
 
     fn takes_other_counts(&mut self) -> bool {
@@ -244,8 +244,8 @@ impl Examination for Counter {
     }
 }
 
-/// How many errors `aer_dev_fatal`, `aer_dev_nonfatal` or `aer_dev_correctable` counts: its `TOTAL_ERR_…` line, or the sum
-/// of all lines where there is none. `None` for text that counts nothing.
+/// The number of errors in `aer_dev_fatal`, `aer_dev_nonfatal` or `aer_dev_correctable`: the `TOTAL_ERR_…` line, or the
+/// sum of all lines if there is none. `None` if the text contains no count.
 fn total(text: &str) -> Option<u64> {
     let counts: Vec<(&str, u64)> = text.lines().filter_map(count).collect();
     let total = counts.iter().find(|(name, _)| name.starts_with("TOTAL_ERR_")).map(|&(_, count)| count);
@@ -253,7 +253,7 @@ fn total(text: &str) -> Option<u64> {
     total.or_else(sum)
 }
 
-/// `Data Link Protocol 0`, `DLP 0`: a name and, last, a number.
+/// `Data Link Protocol 0`, `DLP 0`: a name, and a number at the end.
 fn count(line: &str) -> Option<(&str, u64)> {
     let (name, count) = line.trim().rsplit_once(char::is_whitespace)?;
     Some((name, count.parse().ok()?))
@@ -263,11 +263,11 @@ fn count(line: &str) -> Option<(&str, u64)> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{FUNCTION, Tree, device};
     use super::*;
     use crate::health::source::Clears;
+    use crate::health::sources::testing::{FUNCTION, Tree, device};
 
-    /// How many events are counted after each of these contents; `None` makes the counter absent.
+    /// The number of events after each of these contents; `None` makes the counter absent.
     fn counts(contents: &[Option<&str>]) -> Vec<u64> {
         let tree = Tree::new();
         let mut watching = tree.watch(&PciAer::FATAL, &device("nvidia", Some("nvidia")));
@@ -277,8 +277,8 @@ mod tests {
                 Some(content) => tree.set("aer_dev_fatal", content),
                 None => std::fs::remove_file(&path).unwrap_or_default(),
             }
-            match watching.sight() {
-                Sight::Seen(finding) => finding.count,
+            match watching.observation() {
+                Observation::Seen(finding) => finding.count,
                 _ => 0,
             }
         };
@@ -311,7 +311,7 @@ mod tests {
         for (source, action) in [(PciAer::FATAL, Action::Unhealthy), (PciAer::NONFATAL, Action::Warn)] {
             let mut watching = tree.watch(&source, &device("nvidia", Some("nvidia")));
             tree.set(source.counter, "TOTAL_ERR 3");
-            assert_eq!(watching.sight(), Sight::Fine);
+            assert_eq!(watching.observation(), Observation::Fine);
             tree.set(source.counter, "TOTAL_ERR 5");
             let detail = format!("{} counts 5 errors, 2 of them since devherd first looked", source.counter);
             let expected = source.about.finding("pci-aer").at(format!("{FUNCTION}/{}", source.counter));
@@ -331,25 +331,27 @@ mod tests {
         tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 0");
         tree.write(&counter, "TOTAL_ERR_FATAL 7");
         let mut watching = tree.watch(&PciAer::FATAL, &device("nvidia", Some("nvidia")));
-        assert_eq!(watching.sights(), [Sight::Fine, Sight::Fine]);
+        assert_eq!(watching.observations(), [Observation::Fine, Observation::Fine]);
         tree.write(&counter, "TOTAL_ERR_FATAL 8");
-        let sights = watching.sights();
-        let [Sight::Fine, Sight::Seen(finding)] = sights.as_slice() else { panic!("{sights:?}") };
+        let observations = watching.observations();
+        let [Observation::Fine, Observation::Seen(finding)] = observations.as_slice() else {
+            panic!("{observations:?}")
+        };
         assert_eq!((&*finding.reason, &finding.file, finding.count), ("pci-aer", &counter, 1));
     }
 
     #[test]
-    fn what_either_end_counts_is_told_once_and_asked_for_only_when_it_is_other() {
+    fn counts_of_either_end_are_reported_once_and_read_only_when_they_differ() {
         let tree = Tree::new();
         let port = FUNCTION.rsplit_once('/').unwrap().0;
         tree.write(&format!("{port}/aer_dev_correctable"), "TOTAL_ERR_COR 7");
         let device = device("nvidia", Some("nvidia"));
         let mut watching = tree.watch(&PciAer::CORRECTABLE, &device);
-        let mut told = |errors: Option<&str>| {
+        let mut counts = |errors: Option<&str>| {
             if let Some(errors) = errors {
                 tree.set("aer_dev_correctable", errors);
             }
-            watching.sights();
+            watching.observations();
             let subjects = watching.subjects.iter_mut().map(|subject| &mut subject.examination);
             let of_one = |examination: &mut Box<dyn Examination>| {
                 let is_other = examination.takes_other_counts();
@@ -360,15 +362,15 @@ mod tests {
             subjects.map(of_one).collect::<Vec<_>>()
         };
         let of = |text: &str| Some(text.to_owned());
-        assert_eq!(told(None), [(false, None), (true, of("port correctable 7"))]);
+        assert_eq!(counts(None), [(false, None), (true, of("port correctable 7"))]);
         for (text, is_other) in [("RxErr 3", true), ("RxErr 3", false), ("RxErr 1\nBadTLP 2", false)] {
             assert_eq!(
-                told(Some(text)),
+                counts(Some(text)),
                 [(is_other, of("device correctable 3")), (false, of("port correctable 7"))],
                 "{text}"
             );
         }
-        assert_eq!(told(Some("TOTAL_ERR_COR 0"))[0], (true, of("device correctable 0")), "a function that came back");
+        assert_eq!(counts(Some("TOTAL_ERR_COR 0"))[0], (true, of("device correctable 0")), "a function that came back");
         let rate = tree.watch(&PciAer::CORRECTABLE_RATE, &device);
         assert!(rate.subjects.iter().all(|subject| !subject.examination.is_counting()), "it is the same number");
     }
@@ -379,7 +381,7 @@ mod tests {
         let device = device("nvidia", Some("nvidia"));
         let mut watching = tree.watch(&PciAer::CORRECTABLE_RATE, &device);
         let mut total = 0;
-        // Seconds that pass, errors in them, and how many were too many so far.
+        // Seconds that pass, errors in them, and events so far.
         for (seconds, errors, expected) in [
             (0.0, 5, 0),
             (60.0, 60, 0),
@@ -392,11 +394,11 @@ mod tests {
             total += errors;
             watching.wait(seconds);
             tree.set("aer_dev_correctable", format!("TOTAL_ERR_COR {total}"));
-            let count = if let Sight::Seen(finding) = watching.sight() { finding.count } else { 0 };
+            let count = if let Observation::Seen(finding) = watching.observation() { finding.count } else { 0 };
             assert_eq!(count, expected, "after {seconds} s with {errors} errors");
         }
         let mut every = tree.watch(&PciAer::CORRECTABLE, &device);
-        assert_eq!(every.sight(), Sight::Fine);
+        assert_eq!(every.observation(), Observation::Fine);
         tree.set("aer_dev_correctable", format!("TOTAL_ERR_COR {}", total + 1));
         assert_eq!(every.finding().count, 1);
         let actions = [CORRECTABLE.meanings[0].action, CORRECTABLE_RATE.meanings[0].action];
@@ -409,7 +411,7 @@ mod tests {
         tree.set("power/runtime_status", "suspended\n");
         tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 0");
         let mut watching = tree.watch(&PciAer::FATAL, &device("nvidia", Some("nvidia")));
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whether a PCI function still answers: configuration space reads as all ones where nothing does.
+//! Whether a PCI function still answers: its configuration space reads as all ones if it does not.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::device::{Device, PciFunction};
 use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
 use crate::health::source::{
-    About, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
+    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read, is_failure,
 };
 use crate::host::Host;
 
@@ -25,7 +25,7 @@ static ABOUT: About = About {
     )],
 };
 
-/// A driver that gives whole functions to virtual machines.
+/// The driver that gives whole functions to virtual machines.
 const PASSTHROUGH: &str = "vfio-pci";
 
 /// The source.
@@ -45,7 +45,8 @@ impl Source for PciConfig {
     }
 }
 
-/// The identity of a virtual function always reads as all ones: <https://docs.kernel.org/PCI/pci-iov-howto.html>.
+/// The physical function is looked at in place of a virtual one, whose identity always reads as all ones:
+/// <https://docs.kernel.org/PCI/pci-iov-howto.html>.
 fn subject(host: &Host, function: &PciFunction) -> Subject {
     let path = host.absolute(&function.path);
     let path = pci::physical_function(host, &path).unwrap_or(path);
@@ -58,32 +59,32 @@ fn subject(host: &Host, function: &PciFunction) -> Subject {
 struct Identity {
     power: Power,
     config: KeptFile,
-    /// When it was first read as all ones, and never otherwise since.
+    /// When it first read as all ones; `None` after any other content.
     silent_since: Option<Instant>,
 }
 
-/// A function that is being reset reads as all ones for a moment, too.
+/// A function that is being reset also reads as all ones for a moment.
 const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
 
 impl Examination for Identity {
-    fn look(&mut self, here: Here<'_>) -> Sight {
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
         let silent_since = self.silent_since.take();
-        if let Some(asleep) = self.power.asleep(here.keeping) {
-            return Sight::NotLooked(asleep);
+        if let Some(asleep) = self.power.asleep(context.keeping) {
+            return Observation::NotLooked(asleep);
         }
-        let (value, detail) = match self.config.first_bytes::<4>(here.keeping) {
+        let (value, detail) = match self.config.first_bytes::<4>(context.keeping) {
             Ok(Some([0xff, 0xff, 0xff, 0xff])) => {
-                let since = *self.silent_since.insert(silent_since.unwrap_or(here.now));
-                if here.now.saturating_duration_since(since) < SECOND_LOOK_AFTER {
-                    return Sight::Unsure("reads as all ones: it may be in the middle of a reset".to_owned());
+                let since = *self.silent_since.insert(silent_since.unwrap_or(context.now));
+                if context.now.saturating_duration_since(since) < SECOND_LOOK_AFTER {
+                    return Observation::Unsure("reads as all ones: it may be in the middle of a reset".to_owned());
                 }
                 ("ff ff ff ff", "nothing answers at this PCI address: vendor and device read as all ones".to_owned())
             }
-            Ok(_) => return Sight::Fine,
+            Ok(_) => return Observation::Fine,
             Err(cause) if is_failure(&cause) => ("", format!("configuration space cannot be read: {cause}")),
-            Err(cause) => return no_statement(&cause),
+            Err(cause) => return failed_read(&cause),
         };
-        Sight::Seen(ABOUT.finding(OFF_BUS).at(here.file).reading(value).because(&detail))
+        Observation::Seen(ABOUT.finding(OFF_BUS).at(context.file).reading(value).because(&detail))
     }
 
     fn most_open(&self) -> u64 {
@@ -107,40 +108,40 @@ mod tests {
     fn a_function_whose_configuration_is_all_ones_is_off_the_bus() {
         let tree = Tree::new();
         let mut watching = tree.watch(&PciConfig, &device("nvidia", Some("nvidia")));
-        assert_eq!(watching.sight(), Sight::Nothing, "nothing says so");
+        assert_eq!(watching.observation(), Observation::Nothing, "nothing says so");
         tree.set("config", IDENTITY);
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.set("config", NOTHING);
-        watching.sight();
+        watching.observation();
         watching.wait(1.0);
         let finding = watching.finding();
         let file = format!("{FUNCTION}/config");
         assert_eq!((&*finding.reason, finding.file, &*finding.value), ("off-bus", file, "ff ff ff ff"));
         tree.set("config", [0xff; 3]);
-        assert_eq!(watching.sight(), Sight::Fine, "too short to say so");
+        assert_eq!(watching.observation(), Observation::Fine, "too short to say so");
     }
 
     #[test]
     fn all_ones_for_a_moment_are_a_reset_and_no_loss() {
         let tree = Tree::new();
         let mut watching = tree.watch(&PciConfig, &device("nvidia", Some("nvidia")));
-        let unsure = Sight::Unsure("reads as all ones: it may be in the middle of a reset".to_owned());
+        let unsure = Observation::Unsure("reads as all ones: it may be in the middle of a reset".to_owned());
         for _ in 0..2 {
             tree.set("config", NOTHING);
-            assert_eq!(watching.sight(), unsure);
+            assert_eq!(watching.observation(), unsure);
             watching.wait(0.9);
-            assert_eq!(watching.sight(), unsure);
+            assert_eq!(watching.observation(), unsure);
             tree.set("config", IDENTITY);
             watching.wait(0.2);
-            assert_eq!(watching.sight(), Sight::Fine);
+            assert_eq!(watching.observation(), Observation::Fine);
         }
         tree.set("config", NOTHING);
-        assert_eq!(watching.sight(), unsure);
+        assert_eq!(watching.observation(), unsure);
         tree.set("power/runtime_status", "suspended\n");
         watching.wait(2.0);
-        assert!(matches!(watching.sight(), Sight::NotLooked(_)));
+        assert!(matches!(watching.observation(), Observation::NotLooked(_)));
         tree.set("power/runtime_status", "active\n");
-        assert_eq!(watching.sight(), unsure, "two looks in a row");
+        assert_eq!(watching.observation(), unsure, "two looks in a row");
         watching.wait(1.0);
         assert_eq!(watching.finding().reason, "off-bus");
     }
@@ -151,14 +152,17 @@ mod tests {
         tree.set("config", NOTHING);
         let mut watching = tree.watch(&PciConfig, &device("nvidia", Some("nvidia")));
         tree.set("power/runtime_status", "suspended\n");
-        assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+        assert_eq!(watching.observation(), Observation::NotLooked("asleep: runtime_status is suspended".to_owned()));
         tree.set("power/runtime_status", "active\n");
         tree.set("power_state", "D3cold\n");
-        assert_eq!(watching.sight(), Sight::NotLooked("asleep: power_state is D3cold".to_owned()));
+        assert_eq!(watching.observation(), Observation::NotLooked("asleep: power_state is D3cold".to_owned()));
         tree.set("power_state", "error\n");
-        assert_eq!(watching.sight(), Sight::NotLooked("may be asleep: power_state is \"error\"".to_owned()));
+        assert_eq!(
+            watching.observation(),
+            Observation::NotLooked("may be asleep: power_state is \"error\"".to_owned())
+        );
         tree.set("power_state", "D0\n");
-        watching.sight();
+        watching.observation();
         watching.wait(1.0);
         assert_eq!(watching.finding().reason, "off-bus");
     }
@@ -171,9 +175,9 @@ mod tests {
         tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
         tree.write(&format!("{physical}/config"), IDENTITY);
         let mut watching = tree.watch(&PciConfig, &device("amd", Some("vf")));
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.write(&format!("{physical}/config"), NOTHING);
-        watching.sight();
+        watching.observation();
         watching.wait(1.0);
         assert_eq!(watching.finding().file, format!("{physical}/config"));
     }
@@ -191,6 +195,6 @@ mod tests {
     fn a_configuration_that_is_no_file_says_nothing() {
         let tree = Tree::new();
         tree.set("config/below", "");
-        assert_eq!(tree.watch(&PciConfig, &device("amd", Some("amdgpu"))).sight(), Sight::Nothing);
+        assert_eq!(tree.watch(&PciConfig, &device("amd", Some("amdgpu"))).observation(), Observation::Nothing);
     }
 }

@@ -1,11 +1,11 @@
-//! Whether a PCI function still has the driver that a scan found bound to it.
+//! Whether a PCI function still has the driver that was bound to it at the last scan.
 
 use std::path::Path;
 
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Source, Subject};
 use crate::host::Host;
 use crate::host::attribute::{Attribute, Cause};
 use crate::host::directory;
@@ -40,27 +40,27 @@ impl Source for PciDriver {
 struct Bound;
 
 impl Examination for Bound {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        let link = here.host.absolute(here.file);
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        let link = context.host.absolute(context.file);
         match directory::link(&link) {
             Err(error) if error.cause == Cause::System(Errno::NOENT) => {}
-            // Whatever else it is, a driver is not missing.
-            _ => return Sight::Fine,
+            // Any other error does not mean that the driver is missing.
+            _ => return Observation::Fine,
         }
         if link.parent().is_none_or(|function| names_driver(function) || !directory::exists(function)) {
-            return Sight::Fine;
+            return Observation::Fine;
         }
         let detail = "no driver is bound to this PCI function; see the kernel log, and bind it again";
-        Sight::Seen(ABOUT.finding(super::scan::DRIVER_UNBOUND).at(here.file).reading("absent").because(detail))
+        Observation::Seen(ABOUT.finding(super::scan::DRIVER_UNBOUND).at(context.file).reading("absent").because(detail))
     }
 
-    /// An event tells of a driver that goes, and a link cannot be kept open.
+    /// An event reports a driver that goes, and a link cannot be kept open.
     fn is_urgent(&self) -> bool {
         false
     }
 }
 
-/// Trees without the link have the driver in `uevent` alone. A file that cannot be read may name one.
+/// Whether `uevent` names a driver: trees without the link have it there. A file that cannot be read may name one.
 fn names_driver(function: &Path) -> bool {
     match Attribute::read(function.join("uevent")) {
         Ok(uevent) => uevent.text().lines().any(|line| line.starts_with("DRIVER=")),
@@ -80,28 +80,28 @@ mod tests {
         let mut watching = tree.watch(&PciDriver, &device("intel-fpga", Some("dfl-pci")));
         let driver = format!("{FUNCTION}/driver");
         tree.link(&driver, "../../../../bus/pci/drivers/dfl-pci");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.remove(&driver);
         let finding = watching.finding();
         assert_eq!((&*finding.reason, &*finding.file, &*finding.value), ("driver-unbound", driver.as_str(), "absent"));
         tree.link(&driver, "../../../../bus/pci/drivers/vfio-pci");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
     }
 
     #[test]
     fn a_tree_without_links_names_the_driver_in_uevent() {
         let tree = Tree::new();
         tree.set("uevent", "DRIVER=dfl-pci\nPCI_ID=8086:0B30\n");
-        assert_eq!(tree.watch(&PciDriver, &device("intel-fpga", Some("dfl-pci"))).sight(), Sight::Fine);
+        assert_eq!(tree.watch(&PciDriver, &device("intel-fpga", Some("dfl-pci"))).observation(), Observation::Fine);
     }
 
     #[test]
     fn a_link_that_cannot_be_read_and_a_function_that_is_gone_say_nothing() {
         let tree = Tree::new();
         let device = device("intel-fpga", Some("dfl-pci"));
-        assert_eq!(tree.watch(&PciDriver, &device).sight(), Sight::Fine, "the function is gone");
+        assert_eq!(tree.watch(&PciDriver, &device).observation(), Observation::Fine, "the function is gone");
         tree.set("driver", "no link");
-        assert_eq!(tree.watch(&PciDriver, &device).sight(), Sight::Fine, "it is no link");
+        assert_eq!(tree.watch(&PciDriver, &device).observation(), Observation::Fine, "it is no link");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The PCI link of a function against the best that it was in this boot.
+//! The PCI link of a function, compared with its best state since boot.
 //!
-//! What both ends could do is no measure: slots with fewer lanes, risers and shared lanes are nothing unusual.
+//! The capability of both ends is not the measure: slots with fewer lanes, risers and shared lanes are common.
 //!
 //! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci>, `{current,max}_link_{width,speed}`
 
@@ -11,17 +11,17 @@ use crate::device::Device;
 use crate::health::kept_file::{Keeping, KeptFile};
 use crate::health::power::Power;
 use crate::health::source::{
-    About, Class, Examination, Here, Meaning, Sight, Source, Subject, is_failure, no_statement,
+    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read, is_failure,
 };
 use crate::host::Host;
 use crate::host::attribute::{Attribute, Cause, trimmed};
 
 const LINK_DEGRADED: &str = "link-degraded";
 
-/// The vendors whose cards keep their link at full speed when they are idle; the speed of others, as of GPUs, says nothing.
+/// Vendors whose cards keep their link at full speed when idle; for other cards, such as GPUs, the speed means nothing.
 const STEADY: [&str; 3] = ["intel-fpga", "xilinx-fpga", "rdma"];
 
-/// A warning: the card goes on working.
+/// A warning: the card still works.
 static ABOUT: About = About {
     name: "pci-link",
     reads: Class::ConfigSpace,
@@ -43,7 +43,7 @@ impl Source for PciLink {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        // The link is the physical function's; a virtual one says nothing about it.
+        // The link belongs to the physical function; virtual functions report nothing about it.
         let functions = device.functions.iter().map(|function| host.absolute(&function.path));
         let physical = functions.filter(|function| pci::physical_function(host, function).is_none());
         physical.map(|function| subject(host, function, STEADY.contains(&&*device.vendor))).collect()
@@ -62,10 +62,10 @@ fn subject(host: &Host, function: PathBuf, with_speed: bool) -> Subject {
     Subject::new(host.own_path(&link.function).to_string_lossy(), link)
 }
 
-/// The widest link that PCI Express knows; the kernel writes 63 or 255 where it could not find out.
+/// The widest link of PCI Express; the kernel writes 63 or 255 if it does not know.
 const WIDEST: u32 = 32;
 
-/// Lanes and speed; `None` is no statement.
+/// Lanes and speed; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
 struct Link {
     width: Option<u32>,
@@ -79,29 +79,29 @@ struct LinkFiles {
     function: PathBuf,
     power: Power,
     width: KeptFile,
-    /// Where speed matters.
+    /// Only for vendors whose speed matters.
     speed: Option<KeptFile>,
-    /// The best that was seen in this boot.
+    /// The best state seen since boot.
     best: Link,
 }
 
 impl Examination for LinkFiles {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        if let Some(asleep) = self.power.asleep(here.keeping) {
-            return Sight::NotLooked(asleep);
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        if let Some(asleep) = self.power.asleep(context.keeping) {
+            return Observation::NotLooked(asleep);
         }
         let seen = |name: &str, value: &str, detail: &str| {
-            let finding = ABOUT.finding(LINK_DEGRADED).at(format!("{}/{name}", here.file));
-            Sight::Seen(finding.reading(value).because(detail))
+            let finding = ABOUT.finding(LINK_DEGRADED).at(format!("{}/{name}", context.file));
+            Observation::Seen(finding.reading(value).because(detail))
         };
-        match self.shortfalls(here.keeping) {
+        match self.shortfalls(context.keeping) {
             Ok(shortfalls) => {
-                let Some(first) = shortfalls.first() else { return Sight::Fine };
+                let Some(first) = shortfalls.first() else { return Observation::Fine };
                 let details: Vec<&str> = shortfalls.iter().map(|one| one.detail.as_str()).collect();
                 seen(first.name, &first.value, &details.join("; "))
             }
             Err(cause) if is_failure(&cause) => seen("current_link_width", "", &format!("cannot be read: {cause}")),
-            Err(cause) => no_statement(&cause),
+            Err(cause) => failed_read(&cause),
         }
     }
 
@@ -126,10 +126,10 @@ impl Examination for LinkFiles {
     }
 }
 
-/// What falls short of what both ends can do.
+/// A value that is lower than before.
 #[derive(Debug, PartialEq, Eq)]
 struct Shortfall {
-    /// The attribute.
+    /// Name of the attribute.
     name: &'static str,
     value: String,
     detail: String,
@@ -151,8 +151,8 @@ impl LinkFiles {
         if !now.is_narrower_than(self.best) && !now.is_slower_than(self.best) {
             return Ok(Vec::new());
         }
-        // The function may be another one by now. Its directory lies in that of the bridge above it, and the kernel goes up behind
-        // the link.
+        // The function may be another one by now. Its directory is in that of the bridge above it, and the kernel
+        // resolves `..` behind the link.
         let able = read_able(&self.function).both(read_able(&self.function.join("..")));
         let best = self.best.both(able);
         let narrow = best.width.filter(|_| now.is_narrower_than(best));
@@ -169,12 +169,12 @@ fn read_able(function: &Path) -> Link {
 }
 
 impl Link {
-    /// From the text of a width and a speed attribute.
+    /// Parses the text of a width and a speed attribute.
     fn parse(width: &str, speed: &str) -> Self {
         Self { width: parse_width(width), speed: parse_speed(speed) }
     }
 
-    /// What two ends can do together. Nothing is known of that while one of them is unknown.
+    /// What two ends can do together; unknown if one of them is unknown.
     fn both(self, other: Self) -> Self {
         Self {
             width: self.width.zip(other.width).map(|(own, other)| own.min(other)),
@@ -182,7 +182,7 @@ impl Link {
         }
     }
 
-    /// The better of each; what is known of one is known.
+    /// The better value of each; a known value is better than an unknown one.
     fn or_better(self, other: Self) -> Self {
         let faster = |own: Option<f64>, other: Option<f64>| match (own, other) {
             (Some(own), Some(other)) => Some(own.max(other)),
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// A card of sixteen lanes below a bridge of eight, both at 8 GT/s.
+    /// A card with sixteen lanes below a bridge with eight, both at 8 GT/s.
     fn tree() -> Tree {
         let tree = Tree::new();
         let bridge = "/sys/devices/pci0000:80/0000:80:01.0";
@@ -285,7 +285,7 @@ mod tests {
     fn a_link_is_compared_with_what_the_bridge_above_can_do_as_well() {
         let tree = tree();
         let mut watching = tree.watch(&PciLink, &device("intel-fpga", Some("dfl-pci")));
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.set("current_link_width", "4\n");
         let expected = ABOUT.finding("link-degraded").at(format!("{FUNCTION}/current_link_width")).reading("4");
         assert_eq!(watching.finding(), expected.because("current_link_width is 4, it was 8"));
@@ -303,7 +303,7 @@ mod tests {
         let tree = tree();
         tree.set("current_link_width", "4\n");
         let mut watching = tree.watch(&PciLink, &device("intel-fpga", Some("dfl-pci")));
-        assert_eq!(watching.sight(), Sight::Fine, "in a slot with four lanes, or on a riser");
+        assert_eq!(watching.observation(), Observation::Fine, "in a slot with four lanes, or on a riser");
         tree.set("current_link_width", "2\n");
         assert_eq!(watching.finding().detail, "current_link_width is 2, it was 4");
     }
@@ -312,25 +312,25 @@ mod tests {
     fn a_card_that_is_exchanged_for_a_lesser_one_has_lost_nothing() {
         let tree = tree();
         let mut watching = tree.watch(&PciLink, &device("intel-fpga", Some("dfl-pci")));
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         watching.subjects[0].examination.close();
         tree.set("max_link_width", "4\n");
         tree.set("current_link_width", "4\n");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
     }
 
     #[test]
-    fn another_process_is_told_how_the_link_was() {
+    fn another_process_learns_the_state_of_the_link() {
         let tree = tree();
         let device = device("intel-fpga", Some("dfl-pci"));
         let mut before = tree.watch(&PciLink, &device);
-        assert_eq!((before.subjects[0].examination.memory(), before.sight()), (None, Sight::Fine));
+        assert_eq!((before.subjects[0].examination.memory(), before.observation()), (None, Observation::Fine));
         let memory = before.subjects[0].examination.memory().unwrap();
         tree.set("current_link_width", "4\n");
         for memory in [memory.as_str(), "", "garbage", "x y"] {
             let mut after = tree.watch(&PciLink, &device);
             after.subjects[0].examination.recall(memory);
-            assert_eq!(matches!(after.sight(), Sight::Seen(_)), memory == "8 8 GT/s", "{memory}");
+            assert_eq!(matches!(after.observation(), Observation::Seen(_)), memory == "8 8 GT/s", "{memory}");
         }
     }
 
@@ -338,9 +338,9 @@ mod tests {
     fn of_a_gpu_the_width_alone_matters() {
         let tree = tree();
         let mut watching = tree.watch(&PciLink, &device("nvidia", Some("nvidia")));
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.set("current_link_speed", "2.5 GT/s PCIe");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.set("current_link_width", "4");
         assert_eq!(&*watching.finding().value, "4");
     }
@@ -357,7 +357,10 @@ mod tests {
         tree.set("power/runtime_status", "suspended\n");
         for vendor in ["rdma", "amd"] {
             let mut watching = tree.watch(&PciLink, &device(vendor, Some("driver")));
-            assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+            assert_eq!(
+                watching.observation(),
+                Observation::NotLooked("asleep: runtime_status is suspended".to_owned())
+            );
         }
     }
 
@@ -365,7 +368,7 @@ mod tests {
     fn a_function_without_link_attributes_and_a_virtual_one_say_nothing() {
         let tree = Tree::new();
         let device = device("rdma", Some("mlx5_core"));
-        assert_eq!(tree.watch(&PciLink, &device).sight(), Sight::Nothing);
+        assert_eq!(tree.watch(&PciLink, &device).observation(), Observation::Nothing);
         tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
         assert!(tree.watch(&PciLink, &device).subjects.is_empty());
     }

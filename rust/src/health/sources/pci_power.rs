@@ -1,9 +1,11 @@
-//! Whether a PCI function could be brought into the state of power that its driver asked for.
+//! Whether a PCI function could be brought into the power state that its driver asked for.
 
 use crate::bus::pci;
 use crate::device::Device;
 use crate::health::kept_file::KeptFile;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::health::source::{
+    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+};
 use crate::host::Host;
 use crate::host::attribute::trimmed;
 
@@ -41,18 +43,18 @@ struct State {
 }
 
 impl Examination for State {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        match self.file.read(here.keeping) {
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        match self.file.read(context.keeping) {
             Ok((text, _)) if trimmed(&text) == "error" => {
                 let detail = "the kernel could not change the power state of this PCI function; see the kernel log";
-                Sight::Seen(ABOUT.finding(POWER_STATE).at(here.file).reading("error").because(detail))
+                Observation::Seen(ABOUT.finding(POWER_STATE).at(context.file).reading("error").because(detail))
             }
-            Ok(_) => Sight::Fine,
-            Err(cause) => no_statement(&cause),
+            Ok(_) => Observation::Fine,
+            Err(cause) => failed_read(&cause),
         }
     }
 
-    /// It only warns.
+    /// It is only a warning.
     fn is_urgent(&self) -> bool {
         false
     }
@@ -67,10 +69,10 @@ mod tests {
     fn a_function_whose_state_of_power_cannot_be_changed_is_warned_of_and_one_that_sleeps_is_not() {
         let tree = Tree::new();
         let mut watching = tree.watch(&PciPower, &device("amd", Some("amdgpu")));
-        assert_eq!(watching.sight(), Sight::Nothing);
+        assert_eq!(watching.observation(), Observation::Nothing);
         for state in ["D0\n", "D3cold\n", "unknown\n"] {
             tree.set("power_state", state);
-            assert_eq!(watching.sight(), Sight::Fine, "{state}");
+            assert_eq!(watching.observation(), Observation::Fine, "{state}");
         }
         tree.set("power_state", "error\n");
         let finding = watching.finding();

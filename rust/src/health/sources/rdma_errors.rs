@@ -1,32 +1,33 @@
-//! What the ports of an RDMA device count of errors: all for metrics, and a warning where a counter rises that should not.
+//! Error counters of the ports of an RDMA device: all are metrics, and a warning is given if certain ones rise.
 //!
-//! `counters/`: <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband>; `hw_counters/`: by the driver.
-//! A virtual function counts little, and says `N/A (no PMA)` or nothing of the rest.
+//! `counters/`: <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband>; `hw_counters/`: by the
+//! driver. A virtual function has few counters; the others are absent or contain `N/A (no PMA)`.
 
 use std::collections::BTreeMap;
 
-use super::rdma_ports::{DOCUMENT, Ports, Whose, full_counter};
+use super::rdma_port::{DOCUMENT, Ports, Whose, full_counter};
 use crate::device::Device;
-use crate::health::count::Count;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::health::source::{
+    About, Class, Count, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+};
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
 
 const LINK_ERRORS: &str = "link-errors";
 
-/// After so many seconds without a further one, it is over.
+/// An event is over after this many seconds without another one.
 const QUIET: u32 = 600;
 
-/// The word of their metric.
+/// Metric name.
 const METRIC: &str = "rdma-errors";
 
-/// The counters that warn have 4 bits (`PORT_PMA_ATTR` of the kernel's `drivers/infiniband/core/sysfs.c`) and stay at the last
-/// number.
+/// The counters that warn have 4 bits (`PORT_PMA_ATTR` of the kernel's `drivers/infiniband/core/sysfs.c`) and stop at
+/// their maximum.
 const MOST: u64 = 15;
 
-/// Counters below `ports/<port>/`. Links of many lanes and steps always have symbol errors, and what is repaired or sent again
-/// is no fault: of those that do not warn a rate would have to be judged by somebody who knows the network. A receiver that
-/// is not ready in time (`rnr_nak_retry_err`) is a program's doing.
+/// Counters below `ports/<port>/`. Long links with many lanes always have symbol errors, and repaired or repeated
+/// packets are not a fault: to judge the counters that do not warn, one has to know the network. `rnr_nak_retry_err`, a
+/// receiver that is not ready in time, is caused by a program.
 const COUNTERS: [Counter; 10] = [
     Counter::counted("counters", "link_downed"),
     Counter::counted("counters", "link_error_recovery"),
@@ -93,26 +94,26 @@ type Place = (String, &'static str, &'static str);
 #[derive(Debug)]
 struct Errors {
     ports: Ports,
-    /// What was read last.
+    /// Numbers at the last look.
     known: BTreeMap<Place, u64>,
-    /// Whether that is what the ports count: they may have gone since.
+    /// Whether `known` is still current: the ports may have gone since.
     is_there: bool,
-    /// What rose last of what should not.
+    /// The last counter to rise of those that warn.
     risen: Option<Place>,
-    /// How many of those were seen here. Never falls, so that none is lost when the answer of a look is.
+    /// Their events seen by this process. Never falls, so that no event is lost together with the result of a look.
     events: u64,
 }
 
 impl Examination for Errors {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        if let Some(asleep) = self.ports.asleep(here.keeping) {
-            return Sight::NotLooked(asleep);
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        if let Some(asleep) = self.ports.asleep(context.keeping) {
+            return Observation::NotLooked(asleep);
         }
         let numbers = self.numbers();
         self.is_there = numbers.is_ok();
         match numbers {
             Ok(numbers) => self.take_in(numbers),
-            Err(error) if self.events == 0 => return no_statement(&error.cause),
+            Err(error) if self.events == 0 => return failed_read(&error.cause),
             Err(_) => {}
         }
         let Some(place) = &self.risen else { return self.well() };
@@ -122,8 +123,8 @@ impl Examination for Errors {
             "port {port}: {name} counts {number}; errors of the device that were seen by this process: {}",
             self.events
         );
-        let finding = ABOUT.finding(LINK_ERRORS).at(format!("{}/{port}/{directory}/{name}", here.file));
-        Sight::Seen(finding.reading(&number.to_string()).because(&detail).counted(self.events))
+        let finding = ABOUT.finding(LINK_ERRORS).at(format!("{}/{port}/{directory}/{name}", context.file));
+        Observation::Seen(finding.reading(&number.to_string()).because(&detail).counted(self.events))
     }
 
     fn is_urgent(&self) -> bool {
@@ -153,17 +154,17 @@ impl Examination for Errors {
 }
 
 impl Errors {
-    /// What is said while nothing rose that should not.
-    fn well(&self) -> Sight {
+    /// The observation while no counter that warns has risen.
+    fn well(&self) -> Observation {
         let full = self.known.iter().find(|((_, _, name), number)| warns(name) && **number >= MOST);
         match full {
-            Some(((port, _, name), _)) => Sight::NotLooked(full_counter(port, name, MOST)),
-            None if self.known.is_empty() => Sight::Nothing,
-            None => Sight::Fine,
+            Some(((port, _, name), _)) => Observation::NotLooked(full_counter(port, name, MOST)),
+            None if self.known.is_empty() => Observation::Nothing,
+            None => Observation::Fine,
         }
     }
 
-    /// Of the counters that are there and have a number.
+    /// The numbers of all counters that exist and contain one.
     fn numbers(&self) -> Result<BTreeMap<Place, u64>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
         let number = |port: &String, counter: Counter| {
@@ -174,7 +175,7 @@ impl Errors {
         Ok(ports.iter().flat_map(|port| COUNTERS.into_iter().filter_map(move |one| number(port, one))).collect())
     }
 
-    /// A counter that falls is one that was set back: its number is another base.
+    /// A counter that has fallen was reset: its number is the new base.
     fn take_in(&mut self, numbers: BTreeMap<Place, u64>) {
         for (place, number) in &numbers {
             let news = number.saturating_sub(self.known.get(place).copied().unwrap_or(*number));
@@ -193,8 +194,8 @@ fn warns(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{FUNCTION, Tree, Watching};
     use super::*;
+    use crate::health::sources::testing::{FUNCTION, Tree, Watching};
 
     fn port() -> String {
         format!("{FUNCTION}/infiniband/mlx5_0/ports/1")
@@ -206,7 +207,7 @@ mod tests {
         tree.watch(&RdmaErrors, &device)
     }
 
-    fn told(watching: &Watching<'_>) -> Vec<String> {
+    fn reported(watching: &Watching<'_>) -> Vec<String> {
         let counts = watching.subjects[0].examination.counts().into_iter();
         counts
             .map(|one| format!("{} {} {} {} {}", one.pci_address, one.ibdev, one.part, one.kind, one.number))
@@ -214,41 +215,41 @@ mod tests {
     }
 
     #[test]
-    fn each_counter_is_told_and_only_some_warn() {
+    fn each_counter_is_reported_and_only_some_warn() {
         let tree = Tree::new();
         let mut watching = watched(&tree);
-        assert_eq!(watching.sight(), Sight::Nothing, "no ports");
+        assert_eq!(watching.observation(), Observation::Nothing, "no ports");
         for counter in COUNTERS {
             tree.write(&format!("{}/{}/{}", port(), counter.directory, counter.name), "7\n");
         }
-        assert_eq!(watching.sight(), Sight::Fine, "what was counted before is no event");
+        assert_eq!(watching.observation(), Observation::Fine, "what was counted before is no event");
         let mut expected = 0;
         for counter in COUNTERS {
             let file = format!("{}/{}/{}", port(), counter.directory, counter.name);
             tree.write(&file, "9\n");
             expected += if counter.warns { 2 } else { 0 };
-            match watching.sight() {
-                Sight::Seen(finding) if counter.warns => {
+            match watching.observation() {
+                Observation::Seen(finding) if counter.warns => {
                     assert_eq!((finding.file, &*finding.value, finding.count), (file, "9", expected));
                 }
-                Sight::Seen(finding) => assert_eq!(finding.count, expected, "{file}"),
-                other => assert_eq!((other, expected), (Sight::Fine, 0), "{file}"),
+                Observation::Seen(finding) => assert_eq!(finding.count, expected, "{file}"),
+                other => assert_eq!((other, expected), (Observation::Fine, 0), "{file}"),
             }
         }
         assert_eq!(expected, 4);
-        assert_eq!(told(&watching).len(), COUNTERS.len());
-        assert!(told(&watching).contains(&"0000:81:00.0 mlx5_0 1 symbol_error 9".to_owned()));
+        assert_eq!(reported(&watching).len(), COUNTERS.len());
+        assert!(reported(&watching).contains(&"0000:81:00.0 mlx5_0 1 symbol_error 9".to_owned()));
     }
 
     #[test]
-    fn a_counter_that_falls_is_another_base_and_one_without_a_number_is_not_told() {
+    fn a_counter_that_falls_is_another_base_and_one_without_a_number_is_not_reported() {
         let tree = Tree::new();
         let mut watching = watched(&tree);
         let file = format!("{}/counters/local_link_integrity_errors", port());
         for (text, expected) in [("5", 0), ("0", 0), ("N/A (no PMA)", 0), ("9", 0), ("10", 1)] {
             tree.write(&file, text);
-            let count = if let Sight::Seen(finding) = watching.sight() { finding.count } else { 0 };
-            assert_eq!((count, told(&watching).len()), (expected, usize::from(!text.starts_with('N'))), "{text}");
+            let count = if let Observation::Seen(finding) = watching.observation() { finding.count } else { 0 };
+            assert_eq!((count, reported(&watching).len()), (expected, usize::from(!text.starts_with('N'))), "{text}");
         }
     }
 
@@ -258,11 +259,11 @@ mod tests {
         tree.write(&format!("{}/counters/symbol_error", port()), "1\n");
         let mut watching = watched(&tree);
         tree.set("power/runtime_status", "suspended\n");
-        assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+        assert_eq!(watching.observation(), Observation::NotLooked("asleep: runtime_status is suspended".to_owned()));
         tree.set("power/runtime_status", "active\n");
-        assert_eq!((watching.sight(), told(&watching).len()), (Sight::Fine, 1));
+        assert_eq!((watching.observation(), reported(&watching).len()), (Observation::Fine, 1));
         std::fs::remove_dir_all(tree.path(&format!("{FUNCTION}/infiniband"))).unwrap();
-        assert_eq!((watching.sight(), told(&watching).len()), (Sight::Nothing, 0));
+        assert_eq!((watching.observation(), reported(&watching).len()), (Observation::Nothing, 0));
     }
 
     #[test]
@@ -272,9 +273,9 @@ mod tests {
         tree.write(&file, "15\n");
         let blind = "local_link_integrity_errors of port 1 is at 15 and cannot rise; `perfquery -R` sets it back";
         let mut watching = watched(&tree);
-        assert_eq!(watching.sight(), Sight::NotLooked(blind.to_owned()));
+        assert_eq!(watching.observation(), Observation::NotLooked(blind.to_owned()));
         tree.write(&file, "0\n");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.write(&file, "15\n");
         assert_eq!(watching.finding().count, 15);
     }

@@ -1,29 +1,31 @@
-//! How often the ports of an RDMA device have lost their link: a rise is an event, counted from the first look on.
+//! How often the ports of an RDMA device have lost their link: each rise is an event, counted from the first look on.
 //!
-//! <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband>, `counters/link_downed`. It starts anew with
-//! the driver, with a reset and with `perfquery -x`: a total that falls is another base.
+//! <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband>, `counters/link_downed`. It starts
+//! again with the driver, with a reset and with `perfquery -x`: a total that has fallen is a new base.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::rdma_ports::{DOCUMENT, Ports, Whose, full_counter};
+use super::rdma_port::{DOCUMENT, Ports, Whose, full_counter};
 use crate::device::Device;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::health::source::{
+    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+};
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
 
 const LINK_DOWNED: &str = "link-downed";
 const LINK_FLAPPING: &str = "link-flapping";
 
-/// After so many seconds without a further one, it is over.
+/// An event is over after this many seconds without another one.
 const QUIET: u32 = 600;
 
-/// The counter has 8 bits (`PORT_PMA_ATTR` of the kernel's `drivers/infiniband/core/sysfs.c`) and stays at the last number.
+/// The counter has 8 bits (`PORT_PMA_ATTR` of the kernel's `drivers/infiniband/core/sysfs.c`) and stops at its maximum.
 const MOST: u64 = 255;
 
-/// So many seconds make an hour, within which a link may go down once or twice.
+/// Seconds of an hour, within which a link may go down once or twice.
 const HOUR: u64 = 3600;
 
 static DOWNED: About = About {
@@ -42,19 +44,19 @@ static FLAPS: About = About {
         .until_quiet_for(QUIET)],
 };
 
-/// The source of one meaning of the counter.
+/// The source for one meaning of the counter.
 #[derive(Debug)]
 pub(super) struct RdmaLink {
     about: &'static About,
     reason: &'static str,
-    /// How many within an hour are an event.
+    /// Number of losses within an hour that make an event.
     least: usize,
 }
 
 impl RdmaLink {
     /// A link that went down.
     pub(super) const DOWNED: Self = Self { about: &DOWNED, reason: LINK_DOWNED, least: 1 };
-    /// One that goes down again and again.
+    /// A link that goes down repeatedly.
     pub(super) const FLAPS: Self = Self { about: &FLAPS, reason: LINK_FLAPPING, least: 3 };
 }
 
@@ -83,27 +85,27 @@ struct Links {
     known: BTreeMap<String, Link>,
     /// The port of the last event.
     lost: Option<String>,
-    /// How often links went down that make an event. Never falls, so that none is lost when the answer of a look is.
+    /// Losses that made an event. Never falls, so that none is lost together with the result of a look.
     events: u64,
 }
 
-/// What is known of a port's link.
+/// The state of a port's link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Link {
-    /// What the kernel had counted when it was last read.
+    /// The kernel's count at the last look.
     total: u64,
-    /// The `CLOCK_MONOTONIC` seconds at which it was seen to have gone down lately, as many as make an event at most.
+    /// The `CLOCK_MONOTONIC` seconds of its last losses, at most as many as make an event.
     downs: Vec<u64>,
 }
 
 impl Examination for Links {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        if let Some(asleep) = self.ports.asleep(here.keeping) {
-            return Sight::NotLooked(asleep);
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        if let Some(asleep) = self.ports.asleep(context.keeping) {
+            return Observation::NotLooked(asleep);
         }
         match self.totals() {
-            Ok(totals) => totals.into_iter().for_each(|(port, total)| self.take_in(port, total, seconds(here.now))),
-            Err(error) if self.events == 0 => return no_statement(&error.cause),
+            Ok(totals) => totals.into_iter().for_each(|(port, total)| self.take_in(port, total, seconds(context.now))),
+            Err(error) if self.events == 0 => return failed_read(&error.cause),
             Err(_) => {}
         }
         let Some((port, link)) = self.lost.as_ref().and_then(|port| self.known.get_key_value(port)) else {
@@ -115,11 +117,11 @@ impl Examination for Links {
             format!("links that the device was seen to lose by this process: {}", self.events)
         };
         let detail = format!("port {port}: link_downed counts {}; {news}", link.total);
-        let finding = self.about.finding(self.reason).at(format!("{}/{port}/counters/link_downed", here.file));
-        Sight::Seen(finding.reading(&link.total.to_string()).because(&detail).counted(self.events))
+        let finding = self.about.finding(self.reason).at(format!("{}/{port}/counters/link_downed", context.file));
+        Observation::Seen(finding.reading(&link.total.to_string()).because(&detail).counted(self.events))
     }
 
-    /// `1=7@120,300 2=0`: port, total, and when it went down.
+    /// `1=7@120,300 2=0@`: port, total, and seconds of the losses.
     fn memory(&self) -> Option<String> {
         let word = |(port, link): (&String, &Link)| {
             let downs: Vec<String> = link.downs.iter().map(u64::to_string).collect();
@@ -137,17 +139,17 @@ impl Examination for Links {
 }
 
 impl Links {
-    /// What is said while no link was seen to go down.
-    fn well(&self) -> Sight {
+    /// The observation while no link has gone down.
+    fn well(&self) -> Observation {
         let full = self.known.iter().find(|(_, link)| link.total >= MOST);
         match full {
-            Some((port, _)) => Sight::NotLooked(full_counter(port, "link_downed", MOST)),
-            None if self.known.is_empty() => Sight::Nothing,
-            None => Sight::Fine,
+            Some((port, _)) => Observation::NotLooked(full_counter(port, "link_downed", MOST)),
+            None if self.known.is_empty() => Observation::Nothing,
+            None => Observation::Fine,
         }
     }
 
-    /// Of the ports that count.
+    /// Port and total of each port that has the counter.
     fn totals(&self) -> Result<Vec<(String, u64)>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
         let total = |port: String| {
@@ -175,7 +177,7 @@ impl Links {
     }
 }
 
-/// `1=7@120,300`; `None` for what was not written here.
+/// `1=7@120,300`; `None` for any other format.
 fn link_of(word: &str) -> Option<(String, Link)> {
     let (port, link) = word.split_once('=')?;
     let (total, downs) = link.split_once('@')?;
@@ -183,7 +185,7 @@ fn link_of(word: &str) -> Option<(String, Link)> {
     Some((port.to_owned(), Link { total: total.parse().ok()?, downs }))
 }
 
-/// A moment in seconds of `CLOCK_MONOTONIC`, which another process shares.
+/// A moment in seconds of `CLOCK_MONOTONIC`, which is the same in another process.
 fn seconds(moment: Instant) -> u64 {
     let (now, clock) = (Instant::now(), clock_gettime(ClockId::Monotonic));
     let clock = u64::try_from(clock.tv_sec).unwrap_or_default();
@@ -196,8 +198,8 @@ fn seconds(moment: Instant) -> u64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{FUNCTION, Tree, Watching};
     use super::*;
+    use crate::health::sources::testing::{FUNCTION, Tree, Watching};
 
     fn counter(port: u32) -> String {
         format!("{FUNCTION}/infiniband/mlx5_0/ports/{port}/counters/link_downed")
@@ -209,7 +211,7 @@ mod tests {
         device
     }
 
-    /// A device whose two ports have lost their links so often.
+    /// A device whose two ports have lost their links this often.
     fn watched<'t>(tree: &'t Tree, source: &RdmaLink, first: &str, second: &str) -> Watching<'t> {
         tree.write(&counter(1), first);
         tree.write(&counter(2), second);
@@ -217,10 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_went_down_since_the_first_look_is_an_event_and_what_was_before_is_none() {
+    fn a_link_that_went_down_since_the_first_look_is_an_event_and_earlier_losses_are_not() {
         let tree = Tree::new();
         let mut watching = watched(&tree, &RdmaLink::DOWNED, "250\n", "0\n");
-        assert_eq!(watching.sight(), Sight::Fine, "a card that has worked for a year");
+        assert_eq!(watching.observation(), Observation::Fine, "a card that has worked for a year");
         tree.write(&counter(2), "1\n");
         let finding = watching.finding();
         assert_eq!((finding.file.as_str(), &*finding.value, finding.count), (counter(2).as_str(), "1", 1));
@@ -234,23 +236,23 @@ mod tests {
     fn three_times_within_an_hour_on_one_port_is_a_link_that_flaps() {
         let tree = Tree::new();
         let mut watching = watched(&tree, &RdmaLink::FLAPS, "7\n", "7\n");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         for (minutes, first, second, expected) in [
             (0, 8, 7, 0),
             (10, 8, 8, 0), // the other port's
             (10, 9, 8, 0),
             (45, 10, 8, 0), // the first is more than an hour ago
-            (10, 11, 8, 3), // the last three are of 55 minutes
+            (10, 11, 8, 3), // the last three are within 55 minutes
             (10, 11, 8, 3),
         ] {
             watching.wait(60.0 * f64::from(minutes));
             tree.write(&counter(1), format!("{first}\n"));
             tree.write(&counter(2), format!("{second}\n"));
-            let count = if let Sight::Seen(finding) = watching.sight() { finding.count } else { 0 };
+            let count = if let Observation::Seen(finding) = watching.observation() { finding.count } else { 0 };
             assert_eq!(count > 0, expected > 0, "{minutes} {first} {second}");
         }
         let mut at_once = watched(&tree, &RdmaLink::FLAPS, "7\n", "7\n");
-        assert_eq!(at_once.sight(), Sight::Fine);
+        assert_eq!(at_once.observation(), Observation::Fine);
         tree.write(&counter(1), "10\n");
         assert_eq!((&*at_once.finding().reason, at_once.finding().count), ("link-flapping", 3));
         assert_eq!(at_once.finding().detail, "port 1: link_downed counts 10; it rose by 3 or more within an hour");
@@ -261,11 +263,11 @@ mod tests {
         let tree = Tree::new();
         let mut watching = watched(&tree, &RdmaLink::DOWNED, "255\n", "7\n");
         let blind = "link_downed of port 1 is at 255 and cannot rise; `perfquery -R` sets it back";
-        assert_eq!(watching.sight(), Sight::NotLooked(blind.to_owned()));
+        assert_eq!(watching.observation(), Observation::NotLooked(blind.to_owned()));
         tree.write(&counter(2), "8\n");
         assert_eq!(watching.finding().file, counter(2), "the other port's still counts");
         let mut last = watched(&tree, &RdmaLink::DOWNED, "254\n", "7\n");
-        assert_eq!(last.sight(), Sight::Fine);
+        assert_eq!(last.observation(), Observation::Fine);
         tree.write(&counter(1), "255\n");
         assert_eq!(last.finding().count, 1);
     }
@@ -276,7 +278,7 @@ mod tests {
         let mut watching = watched(&tree, &RdmaLink::DOWNED, "7\n", "N/A (no PMA)\n");
         for (total, expected) in [("7\n", 0), ("0\n", 0), ("1\n", 1), ("N/A (no PMA)\n", 1), ("2\n", 2)] {
             tree.write(&counter(1), total);
-            let count = if let Sight::Seen(finding) = watching.sight() { finding.count } else { 0 };
+            let count = if let Observation::Seen(finding) = watching.observation() { finding.count } else { 0 };
             assert_eq!(count, expected, "{total}");
         }
         tree.write(&counter(2), "3\n");
@@ -287,9 +289,9 @@ mod tests {
     fn another_process_goes_on_with_the_base_and_with_the_hour() {
         let tree = Tree::new();
         let mut before = watched(&tree, &RdmaLink::FLAPS, "0\n", "0\n");
-        assert_eq!(before.sight(), Sight::Fine);
+        assert_eq!(before.observation(), Observation::Fine);
         tree.write(&counter(1), "2\n");
-        assert_eq!(before.sight(), Sight::Fine);
+        assert_eq!(before.observation(), Observation::Fine);
         let memory = before.subjects[0].examination.memory().unwrap();
         let mut after = watched(&tree, &RdmaLink::FLAPS, "3\n", "0\n");
         after.subjects[0].examination.recall("of another version");
@@ -310,7 +312,7 @@ mod tests {
         tree.write(&counter(1), "4\n");
         assert_eq!(subjects(&tree), format!("{FUNCTION}/infiniband/mlx5_0/ports"));
         let mut watching = tree.watch(&RdmaLink::DOWNED, &rdma(&virtual_one));
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.write(&counter(1), "5\n");
         assert_eq!(watching.finding().file, counter(1));
     }
@@ -319,9 +321,9 @@ mod tests {
     fn a_device_that_sleeps_is_left_alone_and_one_without_counters_says_nothing() {
         let tree = Tree::new();
         let mut watching = watched(&tree, &RdmaLink::DOWNED, "N/A (no PMA)\n", "N/A (no PMA)\n");
-        assert_eq!((watching.sight(), watching.subjects[0].examination.memory()), (Sight::Nothing, None));
+        assert_eq!((watching.observation(), watching.subjects[0].examination.memory()), (Observation::Nothing, None));
         tree.set("power/runtime_status", "suspended\n");
-        assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+        assert_eq!(watching.observation(), Observation::NotLooked("asleep: runtime_status is suspended".to_owned()));
     }
 
     proptest! {

@@ -1,20 +1,93 @@
-//! Whether an RDMA device that had a link still has one.
+//! Whether an RDMA device that had a link still has one; and the ports of RDMA devices, for the other sources.
 //!
-//! <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband>, `ports/<port>/state`. A port without a cable
-//! is nothing unusual: only one that was active counts, and a device has failed when none of those is.
+//! <https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband>, `ports/<port>/state`. A port without a
+//! cable is common: only ports that were active count, and a device has failed if none of them is active. Many
+//! attributes of ports are read from the firmware.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use super::rdma_ports::{DOCUMENT, Ports, Whose};
+use crate::bus::pci;
 use crate::device::Device;
-use crate::health::finding::quoted;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::finding::quoted;
+use crate::health::kept_file::Keeping;
+use crate::health::power::Power;
+use crate::health::source::{
+    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+};
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, trimmed};
+use crate::host::directory::Directory;
+
+pub(super) const DOCUMENT: &str = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband";
+
+/// Which ports belong to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The device's own.
+    Own,
+    /// For a virtual function the ports of its physical one, which has the cable; its own if the physical one is not on
+    /// this host.
+    Physical,
+}
+
+/// All ports of a device.
+#[derive(Debug)]
+pub(super) struct Ports {
+    directory: PathBuf,
+    power: Option<Power>,
+}
+
+impl Ports {
+    /// The ports of an RDMA device, and their directory without the host root; `None` for any other device.
+    pub(super) fn of(host: &Host, device: &Device, whose: Whose) -> Option<(String, Self)> {
+        let ports = device.attributes.get("port_state").filter(|_| device.vendor == "rdma")?;
+        let own = host.absolute(&ports.source);
+        let physical = || physical_ports(host, &own);
+        let directory = (whose == Whose::Physical).then(physical).flatten().unwrap_or(own);
+        let power = pci::function_of(&directory).map(Power::of);
+        let source = host.own_path(&directory).to_string_lossy().into_owned();
+        Some((source, Self { directory, power }))
+    }
+
+    /// Why they must not be read; `None` if they can be.
+    pub(super) fn asleep(&mut self, keeping: Keeping) -> Option<String> {
+        self.power.as_mut()?.asleep(keeping)
+    }
+
+    /// Their directory and their names.
+    ///
+    /// # Errors
+    /// The kernel's error, with the path: a device that was moved to a container's network namespace has no ports here.
+    pub(super) fn open(&self) -> Result<(Directory, Vec<String>), AttributeError> {
+        let directory = Directory::open(&self.directory)?;
+        let names = directory.names()?;
+        Ok((directory, names))
+    }
+
+    /// The address of the PCI function and the name of the RDMA device; the address is empty if it is not on PCI.
+    pub(super) fn whose(&self) -> (String, String) {
+        let address = pci::function_of(&self.directory).and_then(pci::address_of).unwrap_or_default();
+        let ibdev = self.directory.parent().and_then(Path::file_name).unwrap_or_default();
+        (address.to_owned(), ibdev.to_string_lossy().into_owned())
+    }
+}
+
+/// Message for a counter that has reached its maximum.
+pub(super) fn full_counter(port: &str, name: &str, most: u64) -> String {
+    format!("{name} of port {port} is at {most} and cannot rise; `perfquery -R` sets it back")
+}
+
+fn physical_ports(host: &Host, own: &Path) -> Option<PathBuf> {
+    let physical = pci::physical_function(host, pci::function_of(own)?)?;
+    let devices = physical.join("infiniband");
+    let name = Directory::open(&devices).ok()?.names().ok()?.into_iter().next()?;
+    Some(devices.join(name).join("ports"))
+}
 
 const PORT_DOWN: &str = "port-down";
 
-/// A switch that is restarted, or a cable that is moved, takes less.
+/// Seconds: longer than restarting a switch or moving a cable takes.
 const AFTER: u32 = 30;
 
 static ABOUT: About = About {
@@ -47,35 +120,35 @@ impl Source for RdmaPort {
 #[derive(Debug)]
 struct States {
     ports: Ports,
-    /// The names of those that were active at a look.
+    /// Names of the ports that were active at a look.
     were_active: BTreeSet<String>,
 }
 
-/// A port and what its state says: `4: ACTIVE`.
+/// A port and its state: `4: ACTIVE`.
 type State = (String, String);
 
 impl Examination for States {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        if let Some(asleep) = self.ports.asleep(here.keeping) {
-            return Sight::NotLooked(asleep);
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        if let Some(asleep) = self.ports.asleep(context.keeping) {
+            return Observation::NotLooked(asleep);
         }
         let states = match self.states() {
             Ok(states) => states,
-            Err(error) => return no_statement(&error.cause),
+            Err(error) => return failed_read(&error.cause),
         };
         let (active, others): (Vec<State>, Vec<State>) = states.into_iter().partition(|(_, state)| is_active(state));
         if !active.is_empty() {
             self.were_active.extend(active.into_iter().map(|(port, _)| port));
-            return Sight::Fine;
+            return Observation::Fine;
         }
         let Some((port, state)) = others.iter().find(|(port, _)| self.were_active.contains(port)) else {
-            return Sight::NotLooked("no port has been active since devherd first ran in this boot".to_owned());
+            return Observation::NotLooked("no port has been active since devherd first ran in this boot".to_owned());
         };
-        let finding = ABOUT.finding(PORT_DOWN).at(format!("{}/{port}/state", here.file)).reading(state);
+        let finding = ABOUT.finding(PORT_DOWN).at(format!("{}/{port}/state", context.file)).reading(state);
         let physical = self.physical_state(port).map(|state| format!(", its physical state is {state}"));
         let physical = physical.unwrap_or_default();
         let detail = format!("port {port} was active and is not{physical}; no other port of the device is active");
-        Sight::Seen(finding.because(&detail))
+        Observation::Seen(finding.because(&detail))
     }
 
     fn memory(&self) -> Option<String> {
@@ -89,7 +162,7 @@ impl Examination for States {
 }
 
 impl States {
-    /// A port that says nothing is left out.
+    /// The states of all ports; a port without a readable state is left out.
     fn states(&self) -> Result<Vec<State>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
         let state = |port: String| {
@@ -99,7 +172,7 @@ impl States {
         Ok(ports.into_iter().filter_map(state).collect())
     }
 
-    /// `Polling` where there is no cable, `Disabled`, `LinkErrorRecovery`; `None` for a port that does not say.
+    /// `Polling` without a cable, `Disabled`, `LinkErrorRecovery`; `None` if it cannot be read.
     fn physical_state(&self, port: &str) -> Option<String> {
         let (directory, _) = self.ports.open().ok()?;
         let state = directory.attribute(&format!("{port}/phys_state")).ok()?;
@@ -114,8 +187,8 @@ fn is_active(state: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{FUNCTION, Tree, Watching};
     use super::*;
+    use crate::health::sources::testing::{FUNCTION, Tree, Watching};
 
     fn ports() -> String {
         format!("{FUNCTION}/infiniband/mlx5_0/ports")
@@ -139,7 +212,7 @@ mod tests {
     fn a_device_is_down_when_no_port_is_active_that_was() {
         let tree = Tree::new();
         let mut watching = watched(&tree, "4: ACTIVE\n", "1: DOWN\n");
-        assert_eq!(watching.sight(), Sight::Fine, "the second has no cable");
+        assert_eq!(watching.observation(), Observation::Fine, "the second has no cable");
         set(&tree, "2: INIT\n", "1: DOWN\n");
         let finding = watching.finding();
         let file = format!("{}/1/state", ports());
@@ -149,7 +222,7 @@ mod tests {
         assert!(watching.finding().detail.contains("is not, its physical state is Polling;"));
         for (first, second) in [("5: ACTIVE_DEFER\n", "1: DOWN\n"), ("1: DOWN\n", "4: ACTIVE\n")] {
             set(&tree, first, second);
-            assert_eq!(watching.sight(), Sight::Fine, "{first} {second}");
+            assert_eq!(watching.observation(), Observation::Fine, "{first} {second}");
         }
         set(&tree, "1: DOWN\n", "1: DOWN\n");
         assert_eq!(watching.finding().value, "1: DOWN");
@@ -157,11 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn another_process_is_told_which_ports_were_active() {
+    fn another_process_learns_which_ports_were_active() {
         let tree = Tree::new();
         let mut before = watched(&tree, "4: ACTIVE\n", "1: DOWN\n");
         assert_eq!(before.subjects[0].examination.memory(), None);
-        assert_eq!(before.sight(), Sight::Fine);
+        assert_eq!(before.observation(), Observation::Fine);
         let memory = before.subjects[0].examination.memory().unwrap();
         let mut after = watched(&tree, "1: DOWN\n", "1: DOWN\n");
         after.subjects[0].examination.recall(&memory);
@@ -169,23 +242,23 @@ mod tests {
     }
 
     #[test]
-    fn of_ports_that_nobody_saw_active_nothing_is_said() {
+    fn ports_that_were_never_active_are_not_reported() {
         let tree = Tree::new();
         let mut watching = watched(&tree, "1: DOWN\n", "3: ARMED\n");
-        assert!(matches!(watching.sight(), Sight::NotLooked(_)), "what was said before still stands");
+        assert!(matches!(watching.observation(), Observation::NotLooked(_)), "the earlier result stays");
     }
 
     #[test]
     fn a_port_that_cannot_be_read_and_a_device_that_moved_to_a_container_are_no_fault() {
         let tree = Tree::new();
         let mut watching = watched(&tree, "4: ACTIVE", "4: ACTIVE");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         for port in ["1", "2"] {
             tree.remove(&format!("{}/{port}/state", ports()));
         }
-        assert!(matches!(watching.sight(), Sight::NotLooked(_)));
+        assert!(matches!(watching.observation(), Observation::NotLooked(_)));
         std::fs::remove_dir_all(tree.path(&ports())).unwrap();
-        assert_eq!(watching.sight(), Sight::Nothing);
+        assert_eq!(watching.observation(), Observation::Nothing);
     }
 
     #[test]
@@ -193,7 +266,7 @@ mod tests {
         let tree = Tree::new();
         let mut watching = watched(&tree, "4: ACTIVE", "1: DOWN");
         tree.set("power/runtime_status", "suspended\n");
-        assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+        assert_eq!(watching.observation(), Observation::NotLooked("asleep: runtime_status is suspended".to_owned()));
         assert!(tree.watch(&RdmaPort, &Device { vendor: "amd".into(), ..Device::default() }).subjects.is_empty());
     }
 }

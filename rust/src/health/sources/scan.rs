@@ -1,18 +1,20 @@
-//! What a scan itself finds while it reads what there is: a vendor's code says it, and nothing is polled.
+//! Two sources that are never polled: `scan`, faults that a vendor's code comes across during a scan, and `probe`,
+//! cards that miss the deadline of the fence in scans and polls.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::device::Device;
-use crate::health::finding::Finding;
+use crate::finding::Finding;
 use crate::health::source::{About, Class, Meaning, Source, Subject};
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
 
-/// The source.
+/// The source `scan`.
 #[derive(Debug)]
 pub(super) struct Scan;
 
-/// The words of this source, each with what it takes for a scan to say it. A word that is not here cannot be said.
+/// The reasons of this source, each with its condition. Other reasons cannot be given.
 macro_rules! words {
     ($($(#[$about:meta])* $name:ident = $word:literal: $threshold:literal $(, $builder:ident)*;)*) => {
         $($(#[$about])* pub const $name: &str = $word;)*
@@ -27,7 +29,7 @@ macro_rules! words {
 }
 
 words! {
-    /// A node without which the device is nothing has not been made.
+    /// A node that the device cannot be used without does not exist.
     NODE_MISSING = "node-missing": "the driver has made none of the nodes without which the device is nothing", undamped;
     /// The PCI function has no driver.
     DRIVER_UNBOUND = "driver-unbound": "the PCI function has no driver, or nothing names it", undamped;
@@ -37,7 +39,7 @@ words! {
     PORT_ERROR = "port-error": "the id of what is loaded in the port cannot be read, is no id, or is all ones";
     /// The management engine of an FPGA cannot be read.
     FME_ERROR = "fme-error": "the interface id is missing, unreadable, ambiguous or all ones, or no management engine belongs to the port";
-    /// The card of an FPGA is there, and what containers get of it is not.
+    /// The card of an FPGA is on the bus, but the function for containers is not.
     SHELL_LOST = "shell-lost": "the card is on the bus without the function that containers get: it is being flashed or reset, or that function lost its driver", undamped;
     /// The shell of an FPGA cannot be read.
     SHELL_UNREADABLE = "shell-unreadable": "the name or the timestamp of the card's shell cannot be read";
@@ -53,14 +55,66 @@ impl Source for Scan {
     }
 }
 
-/// A finding of a scan for one of the words above: the host's own path of what was read, and what is the matter with it.
+/// A finding of a scan for one of the reasons above: the file without the host root, and what is wrong.
 #[must_use]
 pub fn finding(reason: &'static str, file: impl AsRef<Path>, detail: &str) -> Finding {
     ABOUT.finding(reason).at(file.as_ref().to_string_lossy()).because(detail)
 }
 
-/// The same for an attribute that could not be read, or does not say what it should.
+/// A finding for an attribute that could not be read, or has unexpected content.
 #[must_use]
 pub fn unreadable(reason: &'static str, host: &Host, error: &AttributeError) -> Finding {
     finding(reason, host.own_path(&error.path), &error.cause.to_string()).reading(error.cause.found())
+}
+
+/// A read has not returned in time.
+const PROBE_TIMEOUT: &str = "probe-timeout";
+
+static PROBE: About = About {
+    name: "probe",
+    reads: Class::None,
+    document: "README.md, scan.probe_timeout",
+    meanings: &[Meaning::unhealthy(PROBE_TIMEOUT, "a read of the card has not come back within scan.probe_timeout")],
+};
+
+/// The source `probe`.
+#[derive(Debug)]
+pub(super) struct Probe;
+
+impl Source for Probe {
+    fn about(&self) -> &'static About {
+        &PROBE
+    }
+
+    fn subjects(&self, _host: &Host, _device: &Device) -> Vec<Subject> {
+        Vec::new()
+    }
+}
+
+/// The name of the source `probe`.
+pub(in crate::health) fn probe_name() -> &'static str {
+    PROBE.name
+}
+
+/// The finding for a read that has not returned before the deadline; `file` is the file or directory without the host
+/// root.
+#[must_use]
+pub fn probe_timeout(deadline: Duration, file: &str) -> Finding {
+    let detail = format!(
+        "a read has not come back within {} s; look for blocked tasks in the kernel log",
+        deadline.as_secs_f64()
+    );
+    PROBE.finding(PROBE_TIMEOUT).at(file).because(&detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deadline_that_a_card_missed_is_named() {
+        let finding = probe_timeout(Duration::from_millis(2500), "/sys/x");
+        assert_eq!((&*finding.reason, &*finding.file), ("probe-timeout", "/sys/x"));
+        assert!(finding.detail.contains("within 2.5 s"), "{}", finding.detail);
+    }
 }

@@ -1,9 +1,9 @@
-//! Temperatures against the limits that the hardware itself has: <https://docs.kernel.org/hwmon/sysfs-interface.html>.
+//! Temperatures, compared with the limits of the hardware: <https://docs.kernel.org/hwmon/sysfs-interface.html>.
 
 use std::path::PathBuf;
 
 use crate::device::{Device, Limit, Reading};
-use crate::health::reading::{self, Manner};
+use crate::health::reading::{self, ReadPolicy};
 use crate::health::source::{About, Class, Meaning, Source, Subject};
 use crate::host::Host;
 
@@ -20,7 +20,7 @@ static ABOUT: About = About {
     )],
 };
 
-/// A GPU lowers its clocks at its critical temperature, and goes on: heat alone takes none away.
+/// A warning only: a GPU lowers its clocks at its critical temperature, and goes on working.
 static OF_GPU: About = About {
     name: "gpu-temperature",
     reads: Class::Firmware,
@@ -31,17 +31,17 @@ static OF_GPU: About = About {
     )],
 };
 
-/// Some drivers wake their card for it.
-const MANNER: Manner = Manner { blames_words: false, wakes: true };
+/// Some drivers wake their card for the read.
+const POLICY: ReadPolicy = ReadPolicy { blames_words: false, wakes: true };
 
-/// The source of one kind of card.
+/// The source for one kind of card.
 #[derive(Debug)]
 pub(super) struct Temperature {
     about: &'static About,
 }
 
 impl Temperature {
-    /// Cards whose hardware switches itself off when they get hotter.
+    /// Cards whose hardware switches itself off if they get hotter.
     pub(super) const OF_CARD: Self = Self { about: &ABOUT };
     /// GPUs.
     pub(super) const OF_GPU: Self = Self { about: &OF_GPU };
@@ -53,29 +53,29 @@ impl Source for Temperature {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        reading::subjects(self.about, MANNER, host, device)
+        reading::subjects(self.about, POLICY, host, device)
     }
 }
 
-/// Where the hardware does not say how far a temperature has to fall: 5 °C.
+/// The temperature must fall by 5 °C if the hardware does not say how far.
 const MARGIN: i64 = 5000;
 
-/// A sensor, `temp1_input`, the first value that is too much, and where the hardware says so (`temp1_crit_hyst`) below which it
-/// is all right again, all in millidegrees Celsius.
+/// A reading of a sensor: `temp1_input`, the first value that is too high, and the value below which it is normal again
+/// if the hardware has one (`temp1_crit_hyst`); all in millidegrees Celsius.
 pub fn below(attribute: impl Into<PathBuf>, limit: i64, hysteresis: Option<i64>) -> Reading {
-    // amdgpu says absolute zero, or zero, where it knows none.
+    // amdgpu reports absolute zero, or zero, if it knows none.
     let well_below =
         hysteresis.filter(|value| (1..limit).contains(value)).unwrap_or_else(|| limit.saturating_sub(MARGIN));
     let limit = Limit::Below { limit, well_below };
     Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit }
 }
 
-/// The same of a GPU.
+/// The same for a GPU.
 pub fn of_gpu(attribute: impl Into<PathBuf>, limit: i64, hysteresis: Option<i64>) -> Reading {
     Reading { source: OF_GPU.name, ..below(attribute, limit, hysteresis) }
 }
 
-/// An alarm, `temp1_crit_alarm`.
+/// A reading of an alarm, `temp1_crit_alarm`.
 pub fn alarm(attribute: impl Into<PathBuf>) -> Reading {
     Reading { source: ABOUT.name, reason: TEMPERATURE, attribute: attribute.into(), limit: Limit::Zero }
 }
@@ -84,7 +84,7 @@ pub fn alarm(attribute: impl Into<PathBuf>) -> Reading {
 mod tests {
     use super::super::testing::{FUNCTION, Tree};
     use super::*;
-    use crate::health::source::{Action, Sight};
+    use crate::health::source::{Action, Observation};
 
     fn sensor() -> String {
         format!("{FUNCTION}/hwmon/hwmon3/temp1_input")
@@ -100,7 +100,7 @@ mod tests {
         let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
         for (content, is_hot) in [("-5000", false), ("89999\n", false), ("90000", true), ("20", false), ("20", false)] {
             tree.write(&sensor(), content);
-            assert_eq!(matches!(watching.sight(), Sight::Seen(_)), is_hot, "{content}");
+            assert_eq!(matches!(watching.observation(), Observation::Seen(_)), is_hot, "{content}");
         }
         tree.write(&sensor(), "95000\n");
         let expected = ABOUT.finding("temperature").at(sensor()).reading("95000");
@@ -137,8 +137,8 @@ mod tests {
                 (89_999, false),
             ] {
                 tree.write(&sensor(), millidegrees.to_string());
-                let seen = watching.sight();
-                assert_eq!(matches!(seen, Sight::Seen(_)), is_hot, "{hysteresis:?} {millidegrees} {seen:?}");
+                let seen = watching.observation();
+                assert_eq!(matches!(seen, Observation::Seen(_)), is_hot, "{hysteresis:?} {millidegrees} {seen:?}");
             }
         }
     }
@@ -148,11 +148,11 @@ mod tests {
         let tree = Tree::new();
         let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
         tree.write(&sensor(), "86000");
-        assert!(matches!(watching.sight(), Sight::NotLooked(_)));
+        assert!(matches!(watching.observation(), Observation::NotLooked(_)));
         tree.write(&sensor(), "84000");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.write(&sensor(), "86000");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
         let file = format!("{FUNCTION}/hwmon/hwmon3/temp1_crit_alarm");
         tree.write(&file, "0\n");
         let mut watching = tree.watch(&Temperature::OF_CARD, &device(alarm(&file)));
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.write(&file, "1\n");
         assert_eq!(watching.finding().reason, "temperature");
     }
@@ -170,9 +170,9 @@ mod tests {
     fn words_and_an_absent_sensor_say_nothing() {
         let tree = Tree::new();
         let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
-        assert_eq!(watching.sight(), Sight::Nothing);
+        assert_eq!(watching.observation(), Observation::Nothing);
         tree.write(&sensor(), "Query currently inaccessible");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
         tree.write(&sensor(), "95000");
         tree.set("power/runtime_status", "suspended");
         let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
-        assert_eq!(watching.sight(), Sight::NotLooked("asleep: runtime_status is suspended".to_owned()));
+        assert_eq!(watching.observation(), Observation::NotLooked("asleep: runtime_status is suspended".to_owned()));
     }
 
     #[test]
@@ -191,9 +191,9 @@ mod tests {
         tree.set("power/runtime_status", "active");
         let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
         assert_eq!(watching.finding().reason, "temperature");
-        // It gets no container while it is Unhealthy, so nothing would wake it to be looked at.
+        // An Unhealthy device gets no container, so nothing would wake it for a look.
         tree.set("power/runtime_status", "suspended");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.set("power/runtime_status", "active");
         assert_eq!(watching.finding().reason, "temperature");
     }

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::device::{Device, PciFunction};
-use crate::health::finding::Finding;
-use crate::health::kept_file::Keeping;
-use crate::health::read_once::ReadOnce;
-use crate::health::source::{Here, Sight, Source, Subject};
+use crate::finding::Finding;
+use crate::health::kept_file::{Keeping, ReadOnce};
+use crate::health::source::{LookContext, Observation, Source, Subject};
 use crate::host::Host;
 
-/// The PCI function of most tests, as the host names it.
+/// The PCI function of most tests, without the host root.
 pub(in crate::health) const FUNCTION: &str = "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0";
 
 /// A host tree in a temporary directory.
@@ -27,7 +26,7 @@ impl Tree {
         Self { root, host }
     }
 
-    /// Where the tree has what the host calls this.
+    /// The path in the tree of a host path.
     pub(in crate::health) fn path(&self, own: &str) -> PathBuf {
         self.root.path().join(own.trim_start_matches('/'))
     }
@@ -38,7 +37,7 @@ impl Tree {
         fs::write(path, content).unwrap();
     }
 
-    /// An attribute of the function.
+    /// Writes an attribute of the function.
     pub(in crate::health) fn set(&self, name: &str, content: impl AsRef<[u8]>) {
         self.write(&format!("{FUNCTION}/{name}"), content);
     }
@@ -53,13 +52,13 @@ impl Tree {
         std::os::unix::fs::symlink(target, path).unwrap();
     }
 
-    /// What this source looks at for the device.
+    /// The subjects of this source for the device.
     pub(in crate::health) fn watch(&self, source: &dyn Source, device: &Device) -> Watching<'_> {
         Watching { host: &self.host, subjects: source.subjects(&self.host, device), now: Instant::now() }
     }
 }
 
-/// What one source looks at for one device.
+/// The subjects of one source for one device.
 pub(in crate::health) struct Watching<'t> {
     host: &'t Host,
     pub(in crate::health) subjects: Vec<Subject>,
@@ -67,41 +66,41 @@ pub(in crate::health) struct Watching<'t> {
 }
 
 impl Watching<'_> {
-    /// Time goes by until the next look.
+    /// Lets time pass until the next look.
     pub(in crate::health) fn wait(&mut self, seconds: f64) {
         self.now += Duration::from_secs_f64(seconds);
     }
 
-    /// What each subject comes to.
-    pub(in crate::health) fn sights(&mut self) -> Vec<Sight> {
+    /// The observation of each subject.
+    pub(in crate::health) fn observations(&mut self) -> Vec<Observation> {
         let read_once = ReadOnce::default();
         let keeping = Keeping { open: true, check_links: true, read_once: Some(&read_once) };
         let look = |subject: &mut Subject| {
             let Subject { file, examination, .. } = subject;
-            examination.look(Here { host: self.host, file, keeping, now: self.now })
+            examination.look(LookContext { host: self.host, file, keeping, now: self.now })
         };
         self.subjects.iter_mut().map(look).collect()
     }
 
-    /// What the one subject comes to of which there is anything.
-    pub(in crate::health) fn sight(&mut self) -> Sight {
-        let mut sights = self.sights();
-        assert!(!sights.is_empty());
-        sights.retain(|sight| *sight != Sight::Nothing);
-        assert!(sights.len() <= 1, "{sights:?}");
-        sights.pop().unwrap_or(Sight::Nothing)
+    /// The only observation that is not `Nothing`.
+    pub(in crate::health) fn observation(&mut self) -> Observation {
+        let mut observations = self.observations();
+        assert!(!observations.is_empty());
+        observations.retain(|observation| *observation != Observation::Nothing);
+        assert!(observations.len() <= 1, "{observations:?}");
+        observations.pop().unwrap_or(Observation::Nothing)
     }
 
-    /// What the one subject is found to be.
+    /// The finding of the only subject that has one.
     pub(in crate::health) fn finding(&mut self) -> Finding {
-        match self.sight() {
-            Sight::Seen(finding) => finding,
+        match self.observation() {
+            Observation::Seen(finding) => finding,
             other => panic!("nothing was found: {other:?}"),
         }
     }
 }
 
-/// A device that is the function, driven by this driver.
+/// A device with the function, bound to this driver.
 pub(in crate::health) fn device(vendor: &'static str, driver: Option<&str>) -> Device {
     let function = PciFunction { path: FUNCTION.into(), driver: driver.map(str::to_owned) };
     Device { vendor: vendor.into(), functions: vec![function], ..Device::default() }

@@ -1,6 +1,7 @@
-//! What an Intel GPU under xe says of itself: its own judgement, kept over resets, and whether its firmware must be flashed.
+//! The health that an Intel GPU under xe reports: its own judgement, kept over resets, and whether its firmware must be
+//! flashed.
 //!
-//! `gpu_health`: `ok`, `warning` or `critical`; `survivability_mode`: there, with text, while the card can do nothing but take
+//! `gpu_health`: `ok`, `warning` or `critical`; `survivability_mode`: exists, with text, while the card can only take
 //! new firmware: <https://docs.kernel.org/gpu/xe/xe_pcode.html>.
 
 use std::path::PathBuf;
@@ -8,7 +9,9 @@ use std::path::PathBuf;
 use crate::device::{Device, PciFunction};
 use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
-use crate::health::source::{About, Class, Examination, Here, Meaning, Sight, Source, Subject, no_statement};
+use crate::health::source::{
+    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+};
 use crate::host::Host;
 use crate::host::attribute::trimmed;
 
@@ -30,11 +33,11 @@ static WARNING: About = About {
     meanings: &[Meaning::warning(FIRMWARE, "gpu_health is `warning`")],
 };
 
-/// The source of one degree.
+/// The source for one degree.
 #[derive(Debug)]
 pub(super) struct XeHealth {
     about: &'static About,
-    /// Attributes, and what they say when something is the matter.
+    /// Attributes, and their content in case of a fault.
     signs: &'static [(&'static str, Sign)],
 }
 
@@ -45,12 +48,12 @@ enum Sign {
 }
 
 impl XeHealth {
-    /// The card is not to be used.
+    /// The card must not be used.
     pub(super) const CRITICAL: Self = Self {
         about: &CRITICAL,
         signs: &[("gpu_health", Sign::Word("critical")), ("survivability_mode", Sign::AnyText)],
     };
-    /// It can be used.
+    /// The card can be used.
     pub(super) const WARNING: Self = Self { about: &WARNING, signs: &[("gpu_health", Sign::Word("warning"))] };
 }
 
@@ -84,21 +87,21 @@ struct Attribute {
 }
 
 impl Examination for Attribute {
-    fn look(&mut self, here: Here<'_>) -> Sight {
-        if let Some(asleep) = self.power.asleep(here.keeping) {
-            return Sight::NotLooked(asleep);
+    fn look(&mut self, context: LookContext<'_>) -> Observation {
+        if let Some(asleep) = self.power.asleep(context.keeping) {
+            return Observation::NotLooked(asleep);
         }
-        let text = match self.file.read(here.keeping) {
+        let text = match self.file.read(context.keeping) {
             Ok((text, _)) => text,
-            Err(cause) => return no_statement(&cause),
+            Err(cause) => return failed_read(&cause),
         };
-        let (text, name) = (trimmed(&text), here.file.rsplit('/').next().unwrap_or_default());
+        let (text, name) = (trimmed(&text), context.file.rsplit('/').next().unwrap_or_default());
         let detail = match self.sign {
             Sign::Word(word) if text == word => format!("{name} is {word}: the card's own judgement"),
             Sign::AnyText if !text.is_empty() => "the card does nothing but wait for new firmware; flash it".to_owned(),
-            _ => return Sight::Fine,
+            _ => return Observation::Fine,
         };
-        Sight::Seen(self.about.finding(FIRMWARE).at(here.file).reading(text).because(&detail))
+        Observation::Seen(self.about.finding(FIRMWARE).at(context.file).reading(text).because(&detail))
     }
 
     fn most_open(&self) -> u64 {
@@ -122,7 +125,11 @@ mod tests {
         let device = device("intel-gpu", Some("xe"));
         let mut critical = tree.watch(&XeHealth::CRITICAL, &device);
         let mut warning = tree.watch(&XeHealth::WARNING, &device);
-        assert_eq!([critical.sight(), warning.sight()], [Sight::Nothing, Sight::Nothing], "an older kernel");
+        assert_eq!(
+            [critical.observation(), warning.observation()],
+            [Observation::Nothing, Observation::Nothing],
+            "an older kernel"
+        );
         for (word, expected) in [
             ("ok\n", (false, false)),
             ("warning\n", (false, true)),
@@ -130,8 +137,8 @@ mod tests {
             ("new", (false, false)),
         ] {
             tree.set("gpu_health", word);
-            let is_seen = |sight: Sight| matches!(sight, Sight::Seen(finding) if finding.reason == "firmware");
-            assert_eq!((is_seen(critical.sight()), is_seen(warning.sight())), expected, "{word}");
+            let is_seen = |observation: Observation| matches!(observation, Observation::Seen(finding) if finding.reason == "firmware");
+            assert_eq!((is_seen(critical.observation()), is_seen(warning.observation())), expected, "{word}");
         }
         assert_eq!([CRITICAL.meanings[0].action, WARNING.meanings[0].action], [Action::Unhealthy, Action::Warn]);
     }
@@ -141,7 +148,7 @@ mod tests {
         let tree = Tree::new();
         let mut watching = tree.watch(&XeHealth::CRITICAL, &device("intel-gpu", Some("xe")));
         tree.set("survivability_mode", "\n");
-        assert_eq!(watching.sight(), Sight::Fine);
+        assert_eq!(watching.observation(), Observation::Fine);
         tree.set("survivability_mode", "Runtime\nFW error 0x1\n");
         let finding = watching.finding();
         assert_eq!((finding.file, &*finding.value), (format!("{FUNCTION}/survivability_mode"), "Runtime FW error 0x1"));
@@ -153,7 +160,10 @@ mod tests {
         tree.set("gpu_health", "critical");
         assert!(tree.watch(&XeHealth::CRITICAL, &device("intel-gpu", Some("i915"))).subjects.is_empty());
         tree.set("power/runtime_status", "suspended\n");
-        let sights = tree.watch(&XeHealth::CRITICAL, &device("intel-gpu", Some("xe"))).sights();
-        assert!(sights.iter().all(|sight| matches!(sight, Sight::NotLooked(_))), "{sights:?}");
+        let observations = tree.watch(&XeHealth::CRITICAL, &device("intel-gpu", Some("xe"))).observations();
+        assert!(
+            observations.iter().all(|observation| matches!(observation, Observation::NotLooked(_))),
+            "{observations:?}"
+        );
     }
 }

@@ -1,34 +1,32 @@
-//! What the facts of all GPUs make: devices, and problems where a fact is missing.
+//! The devices of all GPUs' facts, their distances, and a problem for each missing fact.
+//!
+//! Distances have the weights of AMD's own plugin: lower is closer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::VENDOR;
-use super::card::{Facts, Part};
-use super::distance::{Spot, distances};
-use super::drm::MAJOR;
-use super::links::Fabric;
-use super::locate;
-use super::options::AmdNaming;
-use super::partition_mode::PartitionMode;
-use super::topology::{self, Topology};
+use super::card::{Facts, Part, PartitionMode};
+use super::kfd_topology::{self, Place, Topology};
+use super::links::{Fabric, Link};
+use super::locate::{self, MAJOR};
+use super::{AmdNaming, VENDOR};
 use crate::device::{Device, Found, HostPath, Problem};
 use crate::health::sources::scan;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 
-/// Every device goes by it in naming `single`, and a GPU that is not partitioned in `mixed`.
+/// The resource of every device in naming `single`, and of unpartitioned GPUs in naming `mixed`.
 pub(super) const GPU: &str = "amd.com/gpu";
 
-/// What all devices of a host have in common.
+/// What all devices of a host share.
 #[derive(Debug)]
 pub(super) struct Advertiser<'a> {
     host: &'a Host,
     naming: AmdNaming,
     fabric: &'a Fabric,
-    /// Number of /dev/kfd.
+    /// Device number of /dev/kfd.
     kfd_number: Option<(u32, u32)>,
-    /// What the driver says of itself.
+    /// Attributes of the driver's module.
     module: Vec<(&'static str, Attribute)>,
 }
 
@@ -37,7 +35,7 @@ impl<'a> Advertiser<'a> {
         Self { host, naming, fabric, kfd_number: topology.kfd_number, module: module(host) }
     }
 
-    /// The devices of these GPUs.
+    /// Adds the devices of these GPUs.
     pub(super) fn devices(&self, cards: Vec<Facts>, found: &mut Found) {
         if self.naming == AmdNaming::Single {
             found.problems.extend(self.modes_that_differ(&cards));
@@ -69,7 +67,7 @@ impl<'a> Advertiser<'a> {
         device
     }
 
-    /// Without a render node there is nothing to compute with.
+    /// The problem of a device without a render node, which cannot compute.
     fn no_render_node(&self, device: &mut Device, part: &Part) -> Problem {
         let error = "no render node: the driver is still initialising this GPU, or has failed; see the kernel log";
         let path = self.host.own_path(part.path.join("drm"));
@@ -79,7 +77,7 @@ impl<'a> Advertiser<'a> {
 
     fn entitle(&self, device: &mut Device, partition_mode: &PartitionMode) {
         match (self.naming, partition_mode) {
-            // Until it is known, it stays what it was.
+            // The device keeps its last name until the mode is known.
             (AmdNaming::Mixed, PartitionMode::Unknown) => device.first_sight_resource_name = Some(GPU.to_owned()),
             (AmdNaming::Mixed, PartitionMode::Partitioned { .. }) => {
                 device.resource_name = partition_mode.name().map(|name| format!("amd.com/{name}"));
@@ -117,10 +115,10 @@ impl<'a> Advertiser<'a> {
         }
     }
 
-    fn describe_node(&self, device: &mut Device, node: &topology::Node) {
+    fn describe_node(&self, device: &mut Device, node: &kfd_topology::Node) {
         const FACTS: [&str; 3] = ["gfx_target_version", "simd_count", "num_xcc"];
         let properties = &node.properties;
-        // Older kernels write zero for what they do not know.
+        // Older kernels write zero for unknown facts.
         let mut facts: Vec<(&str, u64)> = FACTS
             .iter()
             .filter_map(|&name| Some((name, properties.number(name).filter(|&value| value > 0)?)))
@@ -132,7 +130,7 @@ impl<'a> Advertiser<'a> {
         for (name, value) in facts {
             device.note(name, value, self.host.own_path(properties.path()));
         }
-        // As sysfs and AMD's tools have it.
+        // Hexadecimal, as in sysfs and AMD's tools.
         if let Some(id @ 1..) = properties.number("unique_id") {
             device.note("unique_id", format!("{id:#018x}"), self.host.own_path(properties.path()));
         }
@@ -142,7 +140,7 @@ impl<'a> Advertiser<'a> {
         }
     }
 
-    /// GPUs of different modes under one name: a pod does not know which it gets.
+    /// A problem if GPUs in different modes share one name: a pod cannot choose among them.
     fn modes_that_differ(&self, cards: &[Facts]) -> Option<Problem> {
         let mut modes: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for facts in cards {
@@ -182,4 +180,83 @@ fn spot(facts: &Facts) -> Spot {
 
 fn list(cards: &BTreeSet<&str>) -> String {
     cards.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
+/// A GPU, and its NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spot {
+    /// Its PCI address.
+    pub(super) card: String,
+    pub(super) place: Place,
+    pub(super) numa_node: Option<u32>,
+}
+
+/// The distance of each GPU to each other, by card. A pair without a link is absent, and thus the farthest.
+fn distances(spots: &[Spot], fabric: &Fabric) -> BTreeMap<String, BTreeMap<String, u32>> {
+    let from = |one: &Spot| {
+        spots.iter().filter_map(|other| Some((other.card.clone(), distance(one, other, fabric)?))).collect()
+    };
+    spots.iter().map(|one| (one.card.clone(), from(one))).collect()
+}
+
+fn distance(one: &Spot, other: &Spot, fabric: &Fabric) -> Option<u32> {
+    let pair = (one.place.min(other.place), one.place.max(other.place));
+    let link = fabric.links.get(&pair).copied();
+    if one.place == other.place {
+        // Partitions of one GPU share its memory, whatever links KFD reports.
+        return Some(weight(true, link.unwrap_or(Link::Xgmi), true));
+    }
+    Some(weight(false, link?, one.numa_node == other.numa_node))
+}
+
+fn weight(same_gpu: bool, link: Link, same_numa_node: bool) -> u32 {
+    let gpu = if same_gpu { 10 } else { 20 };
+    let way = match link {
+        Link::Xgmi => 10,
+        Link::Pcie => 40,
+        Link::Other => 50,
+    };
+    let numa = if same_numa_node { 10 } else { 20 };
+    gpu + way + numa
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spot(bus: u64, numa_node: Option<u32>) -> Spot {
+        let place = Place::of_location(0, bus << 8);
+        Spot { card: place.to_string(), place, numa_node }
+    }
+
+    fn between(one: &Spot, other: &Spot, link: Option<Link>) -> Option<u32> {
+        let pair = (one.place.min(other.place), one.place.max(other.place));
+        let fabric = Fabric { links: link.map(|link| (pair, link)).into_iter().collect(), ..Fabric::default() };
+        distances(&[one.clone(), other.clone()], &fabric)[&one.card].get(&other.card).copied()
+    }
+
+    #[test]
+    fn the_sums_are_those_of_the_vendors_plugin() {
+        let (near, same, far) = (spot(1, Some(0)), spot(2, Some(0)), spot(3, Some(1)));
+        for (other, link, sum) in [
+            (&near, Some(Link::Xgmi), Some(30)),
+            (&same, Some(Link::Xgmi), Some(40)),
+            (&far, Some(Link::Xgmi), Some(50)),
+            (&same, Some(Link::Pcie), Some(70)),
+            (&far, Some(Link::Pcie), Some(80)),
+            (&same, Some(Link::Other), Some(80)),
+            (&far, Some(Link::Other), Some(90)),
+            (&same, None, None),
+            (&near, None, Some(30)),
+        ] {
+            assert_eq!(between(&near, other, link), sum, "{other:?} {link:?}");
+            assert_eq!(between(other, &near, link), sum, "{other:?} {link:?}");
+        }
+    }
+
+    #[test]
+    fn two_unknown_numa_nodes_are_the_same() {
+        assert_eq!(between(&spot(1, None), &spot(2, None), Some(Link::Xgmi)), Some(40));
+        assert_eq!(between(&spot(1, None), &spot(2, Some(0)), Some(Link::Xgmi)), Some(50));
+    }
 }

@@ -1,43 +1,40 @@
-//! The facts of one GPU, read from sysfs and not yet judged.
+//! The facts of one GPU and its partitions, read from sysfs and not yet judged.
 
 use std::path::{Path, PathBuf};
 
 use super::VENDOR;
-use super::drm::DrmNodes;
-use super::locate::Card;
-use super::partition_mode::PartitionMode;
-use super::pci_slot::Place;
-use super::topology::{Node, Topology};
+use super::kfd_topology::{Node, Place, Topology};
+use super::locate::{Card, DrmNodes};
 use crate::bus::pci;
 use crate::device::{Problem, Reading};
 use crate::host::Host;
-use crate::host::attribute::Attribute;
-use crate::vendors::gpu_sensors;
+use crate::host::attribute::{Attribute, AttributeError};
+use crate::vendors::gpus;
 
-/// Everything read of a GPU.
+/// The facts of a GPU.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) key: String,
     pub(super) place: Place,
     pub(super) function: Option<pci::Function>,
     pub(super) partition_mode: PartitionMode,
-    /// `product_name`, where the board has one.
+    /// `product_name`, if the board has one.
     pub(super) product_name: Option<Attribute>,
     /// The GPU or its partitions, the first partition first.
     pub(super) parts: Vec<Part>,
-    /// What says whether it is too hot.
+    /// Temperatures for the health poll.
     pub(super) readings: Vec<Reading>,
     pub(super) problems: Vec<Problem>,
 }
 
-/// What becomes one device.
+/// A GPU or partition, which becomes one device.
 #[derive(Debug)]
 pub(super) struct Part {
     /// `0000:19:00.0` or `amdgpu_xcp_30`.
     pub(super) id: String,
     pub(super) path: PathBuf,
     pub(super) nodes: DrmNodes,
-    /// `None` for a GPU that KFD does not know.
+    /// `None` for a GPU that KFD does not list.
     pub(super) node: Option<Node>,
 }
 
@@ -65,7 +62,7 @@ impl Facts {
             partition_mode,
             product_name: path.and_then(|path| Attribute::read(path.join("product_name")).ok()),
             parts: first.into_iter().collect(),
-            readings: path.map(|path| gpu_sensors::readings(host, path)).unwrap_or_default(),
+            readings: path.map(|path| gpus::temperature_readings(host, path)).unwrap_or_default(),
             problems,
         }
     }
@@ -77,7 +74,7 @@ impl Facts {
 
 fn first_part(host: &Host, id: &str, path: &Path, topology: &Topology, problems: &mut Vec<Problem>) -> Part {
     let nodes = DrmNodes::read(path).unwrap_or_else(|error| {
-        // A GPU without nodes is a problem where they are needed.
+        // Nodes that are absent become a problem where they are needed.
         if !error.is_absent() {
             problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(id));
         }
@@ -85,4 +82,90 @@ fn first_part(host: &Host, id: &str, path: &Path, topology: &Topology, problems:
     });
     let node = nodes.render.and_then(|minor| topology.node(minor)).cloned();
     Part { id: id.to_owned(), path: path.to_path_buf(), nodes, node }
+}
+
+/// The partition mode of a GPU, as its driver reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum PartitionMode {
+    /// Not partitionable, or its driver does not report both modes.
+    #[default]
+    Whole,
+    /// `current_compute_partition` and `current_memory_partition`, in lower case.
+    Partitioned { compute: String, memory: String },
+    /// Partitionable, but its current mode is unreadable.
+    Unknown,
+}
+
+impl PartitionMode {
+    /// Reads the mode of a PCI function; unreadable files are problems.
+    pub(super) fn read(host: &Host, function: &Path, problems: &mut Vec<Problem>) -> Self {
+        let mut half = |name: &str| match Attribute::read(function.join(name)) {
+            Ok(attribute) => Ok(word(attribute.text())),
+            Err(error) if error.is_absent() => Ok(Some(String::new())),
+            Err(error) => {
+                problems.push(unreadable(host, &error));
+                Err(())
+            }
+        };
+        match (half("current_compute_partition"), half("current_memory_partition")) {
+            (Ok(Some(compute)), Ok(Some(memory))) if compute.is_empty() || memory.is_empty() => Self::Whole,
+            (Ok(Some(compute)), Ok(Some(memory))) => Self::Partitioned { compute, memory },
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The last part of the resource name in naming `mixed`: `cpx_nps4`.
+    pub(super) fn name(&self) -> Option<String> {
+        match self {
+            Self::Partitioned { compute, memory } => Some(format!("{compute}_{memory}")),
+            Self::Whole | Self::Unknown => None,
+        }
+    }
+}
+
+/// A mode in lower case; `None` if the driver itself does not know it.
+fn word(text: &str) -> Option<String> {
+    let word = text.to_lowercase();
+    (word != "unknown").then_some(word)
+}
+
+fn unreadable(host: &Host, error: &AttributeError) -> Problem {
+    Problem::new(VENDOR, host.own_path(&error.path), &error.cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(compute: Option<&str>, memory: Option<&str>) -> (PartitionMode, usize) {
+        let function = tempfile::tempdir().unwrap();
+        for (name, text) in [("current_compute_partition", compute), ("current_memory_partition", memory)] {
+            if let Some(text) = text {
+                std::fs::write(function.path().join(name), text).unwrap();
+            }
+        }
+        let mut problems = Vec::new();
+        (PartitionMode::read(&Host::new("/"), function.path(), &mut problems), problems.len())
+    }
+
+    #[test]
+    fn both_halves_make_a_mode() {
+        let mode = PartitionMode::Partitioned { compute: "cpx".into(), memory: "nps4".into() };
+        assert_eq!(mode.name().as_deref(), Some("cpx_nps4"));
+        for (compute, memory, expected) in [
+            (Some("CPX\n"), Some("NPS4\n"), (mode, 0)),
+            (None, None, (PartitionMode::Whole, 0)),
+            (Some("SPX\n"), None, (PartitionMode::Whole, 0)),
+            (None, Some("NPS1\n"), (PartitionMode::Whole, 0)),
+            (Some("\n"), Some("NPS1\n"), (PartitionMode::Whole, 0)),
+            (Some("UNKNOWN\n"), Some("NPS1\n"), (PartitionMode::Unknown, 0)),
+        ] {
+            assert_eq!(read(compute, memory), expected, "{compute:?} {memory:?}");
+        }
+    }
+
+    #[test]
+    fn a_half_that_cannot_be_read_is_unknown_and_a_problem() {
+        assert_eq!(read(Some(&"x".repeat(5000)), Some("NPS1\n")), (PartitionMode::Unknown, 1));
+    }
 }

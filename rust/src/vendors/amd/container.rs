@@ -5,42 +5,40 @@ use std::sync::Arc;
 
 use super::advertise::Advertiser;
 use super::card::Facts;
-use super::driver_type::Mode;
+use super::driver::Mode;
+use super::kfd_topology::{self, StableTree, Topology};
 use super::links::Fabric;
-use super::options::AmdOptions;
-use super::settled::Settled;
-use super::topology::{self, Topology};
-use super::{VENDOR, locate};
+use super::{AmdOptions, VENDOR, locate};
 use crate::device::{Found, NotExamined, Problem};
 use crate::fence::{FULL, Fence, Outcome};
 use crate::host::Host;
 use crate::vendors::per_card::per_card;
 
-/// What the fence knows the topology by: it is of no card.
+/// The fence's key for the topology, which belongs to no single card.
 const TOPOLOGY: &str = "amd topology";
 
 const REBUILT: &str = "KFD is building its topology anew: GPUs stay as they were until two looks see the same";
 
-/// What is known of the driver.
+/// The state of the driver.
 #[derive(Debug)]
 enum Known {
-    /// KFD and amdgpu are present.
+    /// KFD and amdgpu are loaded.
     Here(Topology, Arc<Fabric>),
-    /// One is missing: its path.
+    /// One of them is missing: its path.
     Awaited(PathBuf),
     /// They cannot be read.
     NotExamined,
 }
 
-/// Address and directory of each function that amdgpu has; `None` where that is unknown.
+/// Address and directory of each function that amdgpu has; `None` if that is unknown.
 pub(super) fn scan(
     host: &Host,
     fence: &Fence,
     options: &AmdOptions,
-    settled: &Arc<Settled>,
+    stable_tree: &Arc<StableTree>,
     found: &mut Found,
 ) -> Option<Vec<(String, PathBuf)>> {
-    let (topology, fabric) = match topology(host, fence, settled, found) {
+    let (topology, fabric) = match topology(host, fence, stable_tree, found) {
         Known::Here(topology, fabric) => (Arc::new(topology), fabric),
         Known::Awaited(missing) => {
             found.problems.extend(awaited(host, &missing, options.required));
@@ -60,9 +58,9 @@ pub(super) fn scan(
     Some(functions)
 }
 
-fn topology(host: &Host, fence: &Fence, settled: &Arc<Settled>, found: &mut Found) -> Known {
-    let (behind_fence, settled) = (host.clone(), Arc::clone(settled));
-    let read = move |()| settled.look(&behind_fence);
+fn topology(host: &Host, fence: &Fence, stable_tree: &Arc<StableTree>, found: &mut Found) -> Known {
+    let (behind_fence, stable_tree) = (host.clone(), Arc::clone(stable_tree));
+    let read = move |()| stable_tree.look(&behind_fence);
     let outcome = fence.each(vec![()], |()| TOPOLOGY.to_owned(), read).pop().unwrap_or(Outcome::NotStarted);
     let error = match outcome {
         Outcome::Done(Ok(Some((topology, fabric)))) => return beside_driver(host, topology, fabric, found),
@@ -76,7 +74,7 @@ fn topology(host: &Host, fence: &Fence, settled: &Arc<Settled>, found: &mut Foun
         Outcome::NotStarted => FULL.to_owned(),
         Outcome::Panicked(message) => format!("defect in the scan: {message}"),
     };
-    let path = host.own_path(topology::nodes_directory(host));
+    let path = host.own_path(kfd_topology::nodes_directory(host));
     found.problems.push(Problem::new(VENDOR, path, error));
     found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
     Known::NotExamined
@@ -91,7 +89,8 @@ fn beside_driver(host: &Host, mut topology: Topology, fabric: Arc<Fabric>, found
     Known::Here(topology, fabric)
 }
 
-/// A host without any part of the driver is fine, unless it is required; one with a part waits for the rest.
+/// The problem of a missing part of the driver. A host without any part is fine, unless the driver is required; a host
+/// with one part waits for the rest.
 pub(super) fn awaited(host: &Host, missing: &Path, required: bool) -> Option<Problem> {
     let parts = [Mode::Container.directory(host), locate::driver_directory(host)];
     let error = "not present yet: waiting for its driver to load";

@@ -1,15 +1,13 @@
-//! How GPUs are linked, and how much memory each has: read again only when KFD has a new topology.
+//! Links between GPUs, and the memory of each: read again only when KFD has a new topology.
 //!
-//! All partitions of one GPU have the same links to another GPU, so only the first of each is read: 504 files in place
-//! of 3906 for eight GPUs of eight partitions.
+//! All partitions of one GPU have the same links to another GPU, so that only the first of each is read: 504 files in
+//! place of 3906 for eight GPUs of eight partitions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::pci_slot::Place;
-use super::properties::Properties;
-use super::topology::{Node, Shape, Topology};
+use super::kfd_topology::{Node, Place, Properties, Shape, Topology};
 use crate::host::directory::Directory;
 
 /// Kind of a link: `CRAT_IOLINK_TYPE_*` of `kfd_crat.h`.
@@ -23,28 +21,28 @@ pub(super) enum Link {
     Other,
 }
 
-/// Two GPUs, the lower place first; one GPU twice for its partitions.
+/// Two GPUs, the lower place first; for partitions of one GPU, the same place twice.
 pub(super) type Pair = (Place, Place);
 
-/// What is the same until the topology changes.
+/// The facts that last until the topology changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fabric {
     pub(super) links: BTreeMap<Pair, Link>,
-    /// Node number to bytes of its own memory.
+    /// Bytes of a node's own memory, by node number.
     pub(super) memory: BTreeMap<u32, u64>,
 }
 
-/// The fabric of the last topology.
+/// The last topology and its fabric.
 #[derive(Debug, Default)]
 pub(super) struct KnownFabric {
     known: Mutex<Option<(Shape, Arc<Fabric>)>>,
 }
 
 impl KnownFabric {
-    /// What is known of this topology, read if need be.
+    /// The fabric of this topology, read if it is another than the last.
     pub(super) fn of(&self, topology: &Topology) -> Arc<Fabric> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without a generation a change of links cannot be detected.
+        // Without a generation a change of links goes unnoticed.
         let is_same = |other: &Shape| other.0.is_some() && *other == topology.shape;
         if let Some((_, fabric)) = known.as_ref().filter(|(other, _)| is_same(other)) {
             return Arc::clone(fabric);
@@ -67,13 +65,13 @@ impl Fabric {
             closest(records, &places)
         };
         let mut links = read("io_links");
-        // The direct way between two GPUs where there is one.
+        // The direct way between two GPUs, if there is one.
         links.extend(read("p2p_links"));
         Self { links, memory: nodes.iter().filter_map(|node| Some((node.number, memory(node)?))).collect() }
     }
 }
 
-/// One record of a link: from one node to another.
+/// A link's record: from node, to node, kind.
 type Record = (u32, u32, Link);
 
 /// The best link of each pair. Links to processors lead to no place.
@@ -88,7 +86,7 @@ fn closest(records: impl Iterator<Item = Record>, places: &BTreeMap<u32, Place>)
     links
 }
 
-/// The records of a directory of links; what cannot be read is not a link.
+/// The records in a directory of links, unreadable ones left out.
 fn records(directory: &Path) -> Vec<Record> {
     let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
     let numbered = names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
@@ -111,8 +109,9 @@ fn memory(node: &Node) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn place(bus: u64) -> Place {
         Place::of_location(0, bus << 8)
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_processors_is_none_of_ours() {
+    fn links_to_processors_are_left_out() {
         let places = BTreeMap::from([(2, place(1)), (3, place(2))]);
         let records = [(2, 0, Link::Pcie), (3, 2, Link::Xgmi), (2, 3, Link::Pcie), (9, 2, Link::Xgmi)];
         assert_eq!(closest(records.into_iter(), &places), BTreeMap::from([((place(1), place(2)), Link::Xgmi)]));

@@ -1,4 +1,5 @@
-//! Which GPUs there are: functions of the driver, and the platform devices of their further partitions.
+//! The GPUs of a host: functions of the driver, and the platform devices of their further partitions. With their DRM
+//! nodes: <https://docs.kernel.org/gpu/drm-uapi.html#render-nodes>.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,22 +7,20 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::VENDOR;
-use super::drm::DrmNodes;
-use super::pci_slot::Place;
-use super::topology::{Node, Topology};
+use super::kfd_topology::{Node, Place, Topology};
 use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, Cause};
 use crate::host::directory::{self, Directory};
 
-/// A GPU: what is probed as one and hangs as one.
+/// A GPU, which is read as one and hangs as one.
 #[derive(Debug)]
 pub(super) struct Card {
     /// Its PCI address.
     pub(super) key: String,
     pub(super) place: Place,
-    /// Directory of its PCI function, which stands for its first partition; `None` where only partitions are to be seen.
+    /// Directory of its PCI function, which stands for its first partition; `None` where only partitions are visible.
     pub(super) function: Option<PathBuf>,
     /// Its further partitions.
     pub(super) partitions: Vec<Partition>,
@@ -37,17 +36,17 @@ pub(super) struct Partition {
     pub(super) node: Node,
 }
 
-/// A link to `/sys/bus/pci/drivers/amdgpu`: its functions, and with them `bind`, `new_id`, …
+/// A link to `/sys/bus/pci/drivers/amdgpu`, which lists the driver's functions, and `bind`, `new_id`, … beside them.
 pub(super) fn driver_directory(host: &Host) -> PathBuf {
     host.sys("module/amdgpu/drivers/pci:amdgpu")
 }
 
 /// `/sys/devices/platform`.
-pub(super) fn platform_directory(host: &Host) -> PathBuf {
+fn platform_directory(host: &Host) -> PathBuf {
     host.sys("devices/platform")
 }
 
-/// Every GPU. What could not be looked at goes into `found`.
+/// Every GPU. Errors, and cards that cannot be examined, are added to `found`.
 pub(super) fn cards(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Card> {
     let mut cards = BTreeMap::new();
     for (key, path) in functions(host, &driver_directory(host), found) {
@@ -85,7 +84,7 @@ pub(super) fn functions(host: &Host, driver: &Path, found: &mut Found) -> Vec<(S
     for address in names.into_iter().filter(|name| pci::is_address(name)) {
         match function(host, &driver, &address) {
             Ok(path) => functions.push((address, path)),
-            // It went while we looked.
+            // It vanished meanwhile.
             Err(error) if error.is_absent() => {}
             Err(error) => {
                 found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause).of(&address));
@@ -96,7 +95,8 @@ pub(super) fn functions(host: &Host, driver: &Path, found: &mut Found) -> Vec<(S
     functions
 }
 
-/// A driver's directory below /sys/module is a link itself, and links in it are relative to its target.
+/// The target of a driver's directory: below /sys/module it is a link itself, and links in it are relative to its
+/// target.
 fn real_directory(host: &Host, directory: &Path) -> PathBuf {
     let parent = directory.parent().unwrap_or(directory);
     match directory::link(directory) {
@@ -114,7 +114,7 @@ fn function(host: &Host, driver: &Path, address: &str) -> Result<PathBuf, Attrib
     }
 }
 
-/// Partitions that KFD knows. The driver makes spare platform devices, whose render nodes are in no topology.
+/// Partitions that KFD lists. The driver makes spare platform devices, whose render nodes are in no topology.
 fn partitions(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Partition> {
     let platform = platform_directory(host);
     let names = match Directory::open(&platform).and_then(|open| open.names()) {
@@ -131,7 +131,7 @@ fn partitions(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Partit
         match DrmNodes::read(&path) {
             Ok(nodes) => match nodes.render.and_then(|minor| topology.node(minor)) {
                 Some(node) => partitions.push(Partition { name, path, nodes, node: node.clone() }),
-                // Whether it is a spare is unknown: its last known state stays.
+                // It may be a spare one: its last known state stays.
                 None if topology.incomplete => keep(name, found),
                 None => {}
             },
@@ -145,27 +145,55 @@ fn partitions(host: &Host, topology: &Topology, found: &mut Found) -> Vec<Partit
     partitions
 }
 
-/// `amdgpu_xcp_30` of the driver out of tree, `amdgpu_xcp.30` of the kernel's.
+/// `amdgpu_xcp_30` of the out-of-tree driver, `amdgpu_xcp.30` of the kernel's.
 fn is_partition(name: &str) -> bool {
     let digits = name.strip_prefix("amdgpu_xcp").and_then(|rest| rest.strip_prefix(['_', '.'])).unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A directory that cannot be listed: no device is taken for gone.
+/// Adds the problem of an unreadable directory, and keeps all devices as they were.
 fn unseen(host: &Host, error: &AttributeError, found: &mut Found) {
     found.problems.push(Problem::new(VENDOR, host.own_path(&error.path), &error.cause));
     found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
 }
 
-/// This card, or this partition of whichever card, is not taken for gone.
+/// Keeps the devices of this card, or of this partition on any card, as they were.
 fn keep(name: String, found: &mut Found) {
     found.unseen.push(NotExamined { vendor: VENDOR, card: Some(name), finding: None });
 }
 
+/// `DRM_MAJOR`. The number in a node's name is its minor number, for primary and render nodes alike.
+pub(super) const MAJOR: u32 = 226;
+
+/// The numbers in `card1` and `renderD128`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct DrmNodes {
+    pub(super) card: Option<u32>,
+    pub(super) render: Option<u32>,
+}
+
+impl DrmNodes {
+    /// The DRM nodes in a device's directory.
+    pub(super) fn read(device: &Path) -> Result<Self, AttributeError> {
+        Directory::open(device.join("drm")).and_then(|open| open.names()).map(|names| Self::among(&names))
+    }
+
+    /// The numbers of the names that match as a whole: connectors (`card1-DP-1`) and `controlD64` do not.
+    fn among(names: &[String]) -> Self {
+        let number = |prefix: &str| names.iter().find_map(|name| decimal(name.strip_prefix(prefix)?));
+        Self { card: number("card"), render: number("renderD") }
+    }
+}
+
+fn decimal(digits: &str) -> Option<u32> {
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn partitions_have_two_spellings_and_no_third() {
@@ -179,6 +207,28 @@ mod tests {
         #[test]
         fn any_name_can_be_asked_about(name: String) {
             is_partition(&name);
+        }
+    }
+
+    fn among(names: &[&str]) -> (Option<u32>, Option<u32>) {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let nodes = DrmNodes::among(&names);
+        (nodes.card, nodes.render)
+    }
+
+    #[test]
+    fn other_entries_are_passed_over() {
+        assert_eq!(among(&["card1", "renderD128"]), (Some(1), Some(128)));
+        let odd = ["by", "card", "cardX", "card1-DP-1", "card-1", "controlD64", "renderD", "renderD-1", "renderDX"];
+        assert_eq!(among(&odd), (None, None));
+        assert_eq!(among(&["card1-DP-1", "card7", "controlD64", "renderD130"]), (Some(7), Some(130)));
+        assert_eq!(among(&["card99999999999"]), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_can_be_there(names: Vec<String>) {
+            DrmNodes::among(&names);
         }
     }
 }

@@ -1,70 +1,62 @@
 //! AMD GPUs, under amdgpu for containers, under gim or vfio-pci for virtual machines.
 //!
-//! The driver is looked for on every scan, so one that loads late is seen. A card is everything of one GPU: its PCI function,
+//! Every scan looks for the driver, so that one that loads late is found. A card is one whole GPU: its PCI function,
 //! which stands for its first partition, and the platform devices of its further partitions.
 //!
 //! ```text
-//! mode         GPUs for containers or for virtual machines
-//! container    for containers:
-//!   settled      KFD's nodes, once they are the same twice:                    (behind the fence, all as one)
-//!     topology     its nodes; links: how they are linked, when that changed
+//! driver       the use of the GPUs, and GPUs that lost their driver
+//! container    GPUs for containers:
+//!   kfd_topology KFD's nodes, once two reads agree                             (behind the fence, all as one)
+//!   links        links between GPUs, read again when the topology changes
 //!   locate       functions and partitions ─► cards                             (touches no hardware)
 //!   card         a card ─► facts                                               (behind the fence, card by card)
-//!   advertise    facts of all cards ─► devices and problems
-//! passthrough  for virtual machines
-//! edits        a device ─► what a container gets
+//!   advertise    facts of all cards ─► devices, distances and problems
+//! passthrough  GPUs for virtual machines
+//! mod          options, and a device ─► container edits
 //! ```
 
 mod advertise;
 mod card;
 mod container;
-mod distance;
-mod driver_type;
-mod drm;
-mod edits;
+mod driver;
+mod kfd_topology;
 mod links;
 mod locate;
-mod options;
-mod partition_mode;
 mod passthrough;
-mod pci_slot;
-mod properties;
-mod settled;
-mod topology;
-mod unbound;
 
 use std::sync::Arc;
+
+use serde::Deserialize;
 
 use super::Vendor;
 use super::per_card::per_card;
 use crate::device::{Device, Found, Platform};
-use crate::edits::{Edits, Way};
+use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use driver_type::Mode;
-pub use options::*;
-use settled::Settled;
-use unbound::BoundBefore;
+use driver::{BoundBefore, Mode};
+use kfd_topology::StableTree;
+use passthrough::IOMMU_GROUP;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "amd";
-/// `vendor` of PCI.
+/// AMD's PCI vendor id.
 const AMD: u16 = 0x1002;
 
-/// Looks for AMD GPUs.
+/// Scans for AMD GPUs.
 #[derive(Debug)]
 pub struct Amd {
     options: AmdOptions,
-    settled: Arc<Settled>,
+    stable_tree: Arc<StableTree>,
     bound: BoundBefore,
 }
 
 impl Amd {
-    /// Advertises devices by these options.
+    /// A scan with these options.
     #[must_use]
     pub fn new(options: AmdOptions) -> Self {
-        Self { options, settled: Arc::default(), bound: BoundBefore::default() }
+        Self { options, stable_tree: Arc::default(), bound: BoundBefore::default() }
     }
 
     fn for_virtual_machines(&self, host: &Host, fence: &Fence, mode: Mode, found: &mut Found) {
@@ -95,7 +87,7 @@ impl Vendor for Amd {
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
         let bound = match Mode::of(self.options.driver_type, host).unwrap_or(Mode::Container) {
-            Mode::Container => container::scan(host, fence, &self.options, &self.settled, &mut found),
+            Mode::Container => container::scan(host, fence, &self.options, &self.stable_tree, &mut found),
             mode => {
                 self.for_virtual_machines(host, fence, mode, &mut found);
                 Some(Vec::new())
@@ -109,11 +101,66 @@ impl Vendor for Amd {
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, resource_name: &str) -> Edits {
-        edits::edits(device, way, resource_name)
+        container_edits(device, way, resource_name)
     }
 }
 
 /// Base classes of the PCI code and ID assignment specification: display controllers, processing accelerators.
 fn is_gpu_class(class: u64) -> bool {
     matches!(class >> 16, 0x03 | 0x12)
+}
+
+/// Options of AMD's plugin, under the plugin's names.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AmdOptions {
+    /// Whether to look for AMD GPUs.
+    pub enabled: bool,
+    /// Whether the driver must be there: a missing part is then a problem.
+    pub required: bool,
+    /// The resource names of partitions.
+    pub naming: AmdNaming,
+    /// Containers, or virtual machines.
+    pub driver_type: AmdDriverType,
+}
+
+/// The resource names of partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AmdNaming {
+    /// Every device is `amd.com/gpu`.
+    Single,
+    /// Partitions are named by their mode: `amd.com/cpx_nps4`.
+    Mixed,
+}
+
+/// The driver of the GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AmdDriverType {
+    /// The first that is loaded of amdgpu, gim and vfio-pci.
+    Auto,
+    /// amdgpu, for containers.
+    Container,
+    /// gim: virtual functions for virtual machines.
+    VfPassthrough,
+    /// vfio-pci: whole GPUs for virtual machines.
+    PfPassthrough,
+}
+
+/// The device's nodes. The container of a virtual machine also gets the addresses, in the variable that KubeVirt reads.
+fn container_edits(device: &Device, way: Way, resource_name: &str) -> Edits {
+    let edits = if device.attributes.contains_key(IOMMU_GROUP) {
+        let name = format!("PCI_RESOURCE_{}", in_capitals(resource_name));
+        let addresses = device.text("pci_address").unwrap_or_default();
+        Edits { envs: [(name, addresses)].into(), ..Edits::of_nodes(&device.paths, "mrw") }
+    } else {
+        Edits::of_nodes(&device.paths, "rw")
+    };
+    edits.given(way, || cdi_name(device))
+}
+
+/// `AMD_COM_GPU`, as KubeVirt's `ResourceNameToEnvVar` makes it, which keeps hyphens.
+fn in_capitals(resource_name: &str) -> String {
+    resource_name.replace(['/', '.'], "_").to_uppercase()
 }

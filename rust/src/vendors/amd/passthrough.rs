@@ -3,21 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::driver_type::Mode;
-use super::locate;
-use super::options::AmdNaming;
-use super::{AMD, VENDOR, is_gpu_class};
+use super::driver::Mode;
+use super::{AMD, AmdNaming, VENDOR, is_gpu_class, locate};
 use crate::bus::pci;
 use crate::device::{Device, Found, HostPath, Problem};
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
 use crate::host::directory::{self, Directory};
 
-/// The fact that only devices for virtual machines have.
+/// An attribute that only devices for virtual machines have.
 pub(super) const IOMMU_GROUP: &str = "iommu_group";
 const CURE: &str = "no IOMMU group: enable the IOMMU in the firmware and on the kernel command line";
 
-/// A physical function, and which of its functions are for virtual machines: itself, or its virtual ones.
+/// A physical function, and those of its functions that virtual machines get: itself, or its virtual ones.
 #[derive(Debug)]
 pub(super) struct Card {
     pub(super) key: String,
@@ -25,7 +23,7 @@ pub(super) struct Card {
     given: Vec<PathBuf>,
 }
 
-/// One function that can be given: a GPU, or what goes with one that is in the same group.
+/// A function that can be handed out: a GPU, or another function of a GPU's group.
 #[derive(Debug)]
 pub(super) struct Given {
     card: String,
@@ -54,7 +52,7 @@ pub(super) fn cards(host: &Host, mode: Mode, found: &mut Found) -> Vec<Card> {
     cards
 }
 
-/// Where the links `virtfn0`, `virtfn1`, … lead.
+/// The targets of the links `virtfn0`, `virtfn1`, …
 fn virtual_functions(host: &Host, physical: &Path) -> Result<Vec<PathBuf>, AttributeError> {
     let directory = Directory::open(physical)?;
     let names = directory.names()?;
@@ -62,7 +60,8 @@ fn virtual_functions(host: &Host, physical: &Path) -> Result<Vec<PathBuf>, Attri
     Ok(links.map(|target| host.behind_link(physical, &target)).collect())
 }
 
-/// What can be given of one card; the driver may have functions of other makers, and the sound function of a GPU.
+/// The functions of a card that can be handed out. The driver may also be bound to functions of other makers, and to
+/// the sound function of a GPU.
 pub(super) fn read(host: &Host, card: &Card) -> (Vec<Given>, Vec<Problem>) {
     let (mut given, mut problems) = (Vec::new(), Vec::new());
     for path in &card.given {
@@ -95,7 +94,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// One device for each IOMMU group with a GPU: a group can only be given as a whole, the sound function of its GPU with it.
+/// One device for each IOMMU group with a GPU: a group is only handed out whole, with the sound function of its GPU.
 pub(super) fn devices(host: &Host, given: Vec<Given>, mode: Mode, naming: AmdNaming) -> Vec<Device> {
     let mut groups: BTreeMap<String, Vec<Given>> = BTreeMap::new();
     for one in given {

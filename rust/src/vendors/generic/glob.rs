@@ -1,39 +1,40 @@
-//! Finds the paths of the host that fit a pattern, by the rules of Go's `filepath.Glob`: those of generic-device-plugin.
+//! Finds the paths of the host that match a pattern, by the rules of Go's `filepath.Glob`, which generic-device-plugin
+//! uses.
 //!
-//! No crate has these rules: `**` is the same as `*`, a class is negated by `^`, a backslash takes the next character as it is,
-//! and a pattern without any of these is a path that exists or not, spelt as given.
+//! No crate has these rules: `**` is the same as `*`, a class is negated by `^`, a backslash takes the next character
+//! as it is, and a pattern without any of these is a path, spelt as given.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, Cause};
 use crate::host::directory::Directory;
+use crate::host::fingerprint::{Fingerprint, Unknown};
 use crate::host::mounts::Mounts;
 use crate::host::resolve::{followed, followed_to_last};
-use crate::host::sight::{Sight, Untold};
 
-/// Paths that fit a pattern, and what could not be looked at.
+/// Matching paths, and errors on the way.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Matches {
     /// Sorted as strings.
     pub paths: Vec<Match>,
-    /// What is absent is no error.
+    /// Errors other than absence.
     pub errors: Vec<AttributeError>,
 }
 
-/// A path that fits.
+/// A matching path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Match {
-    /// As the host names it.
+    /// The path on the host.
     pub path: String,
-    /// As this process reaches it: links on the way followed, but not the last one.
+    /// The path for this process: links on the way are followed, but not the last one.
     pub place: PathBuf,
 }
 
-/// The paths of the host that fit a pattern.
+/// The paths of the host that match a pattern.
 ///
 /// # Errors
-/// When the pattern itself makes no sense.
+/// When the pattern is malformed.
 pub(super) fn find(host: &Host, pattern: &str) -> Result<Matches, String> {
     let mut matches = Matches::default();
     if !has_meta(pattern) {
@@ -56,7 +57,7 @@ pub(super) fn find(host: &Host, pattern: &str) -> Result<Matches, String> {
                 *path = format!("{path}/{part}");
             }
             if parts.peek().is_none() {
-                // What a wildcard found was listed; what was added behind it need not be there.
+                // A wildcard's matches were listed; a plain part behind it may not exist.
                 for path in paths.drain(..) {
                     matches.add_if_there(host, path);
                 }
@@ -67,33 +68,33 @@ pub(super) fn find(host: &Host, pattern: &str) -> Result<Matches, String> {
     Ok(matches)
 }
 
-/// Adds what a pattern finds to what is seen of the host, where the pattern has no wildcard before its last part.
+/// Adds the matches of a pattern to the fingerprint, for patterns with wildcards in their last part only.
 ///
 /// # Errors
-/// When that cannot be told without a closer look.
-pub(super) fn glimpse(
+/// When the pattern needs a full scan.
+pub(super) fn fingerprint(
     host: &Host,
     mounts: &Mounts,
     question: usize,
     pattern: &str,
-    sight: &mut Sight,
-) -> Result<(), Untold> {
-    let (directory, last) = pattern.rsplit_once('/').ok_or(Untold)?;
+    fingerprint: &mut Fingerprint,
+) -> Result<(), Unknown> {
+    let (directory, last) = pattern.rsplit_once('/').ok_or(Unknown)?;
     let is_plain = |path: &str| Path::new(path).components().all(|part| part != Component::ParentDir);
     if has_meta(directory) || !is_plain(pattern) || matches!(last, "" | ".") {
-        return Err(Untold);
+        return Err(Unknown);
     }
     let directory = host.absolute(if directory.is_empty() { "/" } else { directory });
     if has_meta(last) {
-        let tokens = parse(last).map_err(|_| Untold)?;
-        sight.of_directory(question, mounts, &directory, |name| fits(&tokens, name))
+        let tokens = parse(last).map_err(|_| Unknown)?;
+        fingerprint.add_directory(question, mounts, &directory, |name| fits(&tokens, name))
     } else {
-        sight.of_entry(question, mounts, &directory, last)
+        fingerprint.add_entry(question, mounts, &directory, last)
     }
 }
 
 impl Matches {
-    /// The entries of all these directories that fit one part of a pattern.
+    /// The entries of all these directories that match one part of a pattern.
     fn below(&mut self, host: &Host, directories: &[String], tokens: &[Token]) -> Vec<Match> {
         let mut found = Vec::new();
         for directory in directories {
@@ -112,7 +113,7 @@ impl Matches {
         found
     }
 
-    /// Whether something is at the path, be it a link that leads nowhere.
+    /// Adds the path if something exists there, even a dangling link.
     fn add_if_there(&mut self, host: &Host, path: String) {
         let place = followed_to_last(host, Path::new(&path));
         match rustix::fs::lstat(&place).map_err(Cause::System) {
@@ -127,7 +128,7 @@ fn has_meta(text: &str) -> bool {
     text.contains(['*', '?', '[', '\\'])
 }
 
-/// What one place of a name must be.
+/// A part of a pattern, for one character or more.
 #[derive(Debug, PartialEq, Eq)]
 enum Token {
     /// This character.
@@ -153,7 +154,7 @@ impl Token {
     }
 }
 
-/// One part of a pattern, between two slashes.
+/// Parses one part of a pattern, between two slashes.
 fn parse(part: &str) -> Result<Vec<Token>, &'static str> {
     let mut characters = part.chars().peekable();
     let mut tokens = Vec::new();
@@ -171,7 +172,7 @@ fn parse(part: &str) -> Result<Vec<Token>, &'static str> {
 
 type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// What follows an opening bracket, up to and with the closing one.
+/// Parses a class behind its opening bracket, including the closing one.
 fn parse_class(characters: &mut Characters<'_>) -> Result<Token, &'static str> {
     let negated = characters.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();
@@ -194,8 +195,8 @@ fn class_member(characters: &mut Characters<'_>) -> Result<char, &'static str> {
     }
 }
 
-/// Whether a name fits. On a mismatch only the last `*` takes one character more, so the time is bounded by the product
-/// of both lengths.
+/// Whether a name matches. On a mismatch only the last `*` takes one character more, so that the time is bounded by the
+/// product of both lengths.
 fn fits(tokens: &[Token], name: &str) -> bool {
     let (mut token, mut rest) = (0, name.chars());
     let mut last_star = None;
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_path_is_told_as_it_was_given() {
+    fn a_plain_path_is_returned_as_given() {
         assert_eq!(found("/dev/snd"), ["/dev/snd"]);
         assert_eq!(found("/dev//ttyACM0"), ["/dev//ttyACM0"]);
         assert_eq!(found("/dev/ttyUSBdangling"), ["/dev/ttyUSBdangling"]);

@@ -1,9 +1,7 @@
-//! Devices that the config names by path or USB id, as generic-device-plugin does: the same config, the same ids.
+//! Devices that the config names by path or USB id, as generic-device-plugin does: with its configuration keys, and
+//! with its ids, so that pods keep their devices when a node moves from it to devherd.
 
-mod edits;
 mod glob;
-mod id;
-mod options;
 mod paths;
 mod usb_groups;
 
@@ -11,20 +9,23 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::bus::numa::{Near, Nears};
+use data_encoding::HEXLOWER;
+use serde::Deserialize;
+use sha1::{Digest, Sha1};
+
+use super::Vendor;
+use crate::bus::numa::{NumaNode, NumaNodes};
 use crate::bus::usb;
-use crate::device::{Device, Found, NotExamined, Platform, Problem};
-use crate::edits::{Edits, Way, cdi_name};
+use crate::device::{Device, Found, HostPath, NotExamined, Platform, Problem};
+use crate::edits::{Edits, Mount, Node, Way, cdi_name};
 use crate::fence::{FULL, Fence, Outcome};
-use crate::health::finding::Finding;
-use crate::health::sources::probe;
+use crate::finding::Finding;
+use crate::health::sources::scan;
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
+use crate::host::fingerprint::Fingerprint;
 use crate::host::mounts::Mounts;
-use crate::host::sight::Sight;
 use crate::order::natural;
-use crate::vendors::Vendor;
-pub use options::*;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "generic";
@@ -39,28 +40,28 @@ pub struct Generic {
 #[derive(Debug)]
 struct Group {
     resource_name: String,
-    /// Its place among the groups of its resource.
+    /// Its index among the groups of its resource.
     index: usize,
-    /// Resource and place: what is probed as one.
+    /// Resource and index: the unit that is examined as one.
     card: String,
     options: GenericGroup,
 }
 
-/// What one fenced look finds of its groups.
+/// The result of one fenced look.
 #[derive(Debug, Default)]
 struct Seen {
     devices: Vec<Device>,
     problems: Vec<Problem>,
-    /// A request that nothing on the host matches: resource name, and a pattern or USB id.
+    /// Requests that nothing on the host matches: resource name, and a pattern or USB id.
     unmatched: Vec<(String, String)>,
-    /// Something could not be looked at that another time can: devices not found may be there.
+    /// Whether something could not be examined now that another look may examine: missing devices may exist.
     is_partial: bool,
-    /// What sysfs has said already of the way up from a device.
-    nears: Nears,
+    /// The NUMA nodes that are read already.
+    numa_nodes: NumaNodes,
 }
 
 impl Generic {
-    /// Devices of these resources.
+    /// The devices of these resources.
     #[must_use]
     pub fn new(resources: Vec<GenericDevice>) -> Self {
         let mut places = HashMap::new();
@@ -75,7 +76,7 @@ impl Generic {
         Self { groups }
     }
 
-    /// What is looked at as one: a group of paths each, and the USB buses once for all groups that ask for sticks.
+    /// The units that are examined as one: each group of paths, and the USB buses once for all groups with USB ids.
     fn looks(&self) -> Vec<(String, Vec<Arc<Group>>)> {
         let (by_usb, by_path): (Vec<_>, Vec<_>) =
             self.groups.iter().cloned().partition(|group| !group.options.usb.is_empty());
@@ -101,7 +102,7 @@ impl Vendor for Generic {
                 Outcome::Done(seen) => unmatched.extend(take_in(seen, groups, &mut found)),
                 Outcome::Overdue => {
                     let error = "does not answer: a file system hangs; look for blocked tasks in the kernel log";
-                    leave_out(groups, error, Some(&probe::timeout(fence.deadline(), "")), &mut found);
+                    leave_out(groups, error, Some(&scan::probe_timeout(fence.deadline(), "")), &mut found);
                 }
                 Outcome::NotStarted => leave_out(groups, FULL, None, &mut found),
                 Outcome::Panicked(message) => {
@@ -116,21 +117,21 @@ impl Vendor for Generic {
         found
     }
 
-    fn sight(&self, host: &Host, mounts: &Mounts) -> Option<Sight> {
+    fn fingerprint(&self, host: &Host, mounts: &Mounts) -> Option<Fingerprint> {
         if self.groups.iter().any(|group| !group.options.usb.is_empty()) {
             return None;
         }
-        let mut sight = Sight::default();
+        let mut fingerprint = Fingerprint::default();
         let paths = self.groups.iter().flat_map(|group| &group.options.paths).enumerate();
         for (question, options) in paths {
-            glob::glimpse(host, mounts, question, &options.path, &mut sight).ok()?;
+            glob::fingerprint(host, mounts, question, &options.path, &mut fingerprint).ok()?;
         }
-        Some(sight)
+        Some(fingerprint)
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
         let group = self.groups.iter().find(|group| group.card == device.card);
-        let edits = group.map(|group| edits::edits(device, &group.options)).unwrap_or_default();
+        let edits = group.map(|group| container_edits(device, &group.options)).unwrap_or_default();
         edits.given(way, || cdi_name(device))
     }
 
@@ -148,15 +149,15 @@ impl Group {
         Self { resource_name: resource_name.to_owned(), index, card, options }
     }
 
-    /// The part of a device that follows from its group and the host paths of its members, in order.
-    fn device(&self, instance: u32, paths: &[&str]) -> Device {
-        let mut device = Device {
+    /// The part of a device that depends only on its group and the host paths of its members, in order.
+    fn device(&self, paths: &[&str]) -> Device {
+        let device = Device {
             vendor: VENDOR.into(),
             card: self.card.clone(),
-            id: id::of(instance, paths),
             resource_name: Some(self.resource_name.clone()),
             ..Device::default()
         };
+        let mut device = device.shared_as((0..self.options.count).map(|instance| id_of(instance, paths)));
         device.note("path", paths.join(","), "");
         device.note("group", self.index as u64, "");
         device
@@ -168,9 +169,9 @@ impl Group {
 }
 
 impl Seen {
-    /// Where the hardware behind an entry of /sys/dev/* or /sys/bus/*/devices is.
-    fn near(&mut self, host: &Host, directory: &str, link: &str) -> Option<Near> {
-        self.nears.of(host, &host.sys(directory), link).unwrap_or_else(|error| {
+    /// The NUMA node of the hardware behind an entry of /sys/dev/* or /sys/bus/*/devices.
+    fn near(&mut self, host: &Host, directory: &str, link: &str) -> Option<NumaNode> {
+        self.numa_nodes.of(host, &host.sys(directory), link).unwrap_or_else(|error| {
             self.blame(host, &error);
             None
         })
@@ -199,7 +200,7 @@ fn look(host: &Host, groups: &[Arc<Group>]) -> Seen {
     seen
 }
 
-/// Returns the requests that nothing matched.
+/// Adds the result of a look to `found`; returns the requests that nothing matched.
 fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String, String)> {
     found.devices.extend(seen.devices.into_iter().map(Arc::new));
     found.problems.extend(seen.problems);
@@ -209,7 +210,7 @@ fn take_in(seen: Seen, groups: &[Arc<Group>], found: &mut Found) -> Vec<(String,
     seen.unmatched
 }
 
-/// A problem for each resource without any device because nothing matches: it would not be visible otherwise.
+/// A problem for each resource that has no device because nothing matches: it would be invisible otherwise.
 fn without_devices(unmatched: Vec<(String, String)>, devices: &[Arc<Device>]) -> Vec<Problem> {
     let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (resource_name, what) in unmatched {
@@ -226,7 +227,7 @@ fn without_devices(unmatched: Vec<(String, String)>, devices: &[Arc<Device>]) ->
     lacking.map(problem).collect()
 }
 
-/// The devices of these groups stay as they were last seen.
+/// Keeps the devices of these groups as they were last seen.
 fn leave_out(groups: &[Arc<Group>], error: &str, finding: Option<&Finding>, found: &mut Found) {
     for group in groups {
         found.problems.push(Problem::new(VENDOR, &group.card, error));
@@ -234,9 +235,9 @@ fn leave_out(groups: &[Arc<Group>], error: &str, finding: Option<&Finding>, foun
     }
 }
 
-/// Adds what is known of where the device's members are.
-fn place<'a>(host: &Host, device: &mut Device, nears: impl Iterator<Item = &'a Near>) {
-    for near in nears {
+/// Adds the NUMA nodes of the device's members.
+fn place<'a>(host: &Host, device: &mut Device, numa_nodes: impl Iterator<Item = &'a NumaNode>) {
+    for near in numa_nodes {
         device.numa_nodes.push(near.node);
         device.numa_source = host.own_path(&near.source).display().to_string();
     }
@@ -244,25 +245,146 @@ fn place<'a>(host: &Host, device: &mut Device, nears: impl Iterator<Item = &'a N
     device.numa_nodes.dedup();
 }
 
-/// Keeps the first device of each id in a resource: the id is derived from the paths alone, and the kubelet must not see one
-/// twice. Two resources may have the same paths, as while a cluster moves from one name to another.
+/// Keeps each id in a resource for the first device that has it: the id is derived from the paths alone, and the kubelet
+/// must not see one twice. Two resources may have the same paths, for example while a cluster changes a resource's name.
 fn drop_collisions(devices: &mut Vec<Arc<Device>>) -> Vec<Problem> {
-    let mut owners = HashMap::new();
+    let mut owners: HashMap<(Option<String>, String), String> = HashMap::new();
     let mut problems: Vec<Problem> = Vec::new();
-    devices.retain(|device| {
-        let key = (device.resource_name.clone(), device.id.clone());
-        let Some(owner) = owners.get(&key) else {
-            owners.insert(key, device.card.clone());
-            return true;
-        };
-        let path = device.text("path").unwrap_or_default();
-        let error = format!("left out of {}: the same paths, and so the same id, are in {owner}", device.card);
-        if problems.last().is_none_or(|last| last.error != error) {
-            problems.push(Problem::new(VENDOR, path, error).of(&device.id));
+    let mut kept = Vec::with_capacity(devices.len());
+    for device in devices.drain(..) {
+        let key = |id: &String| (device.resource_name.clone(), id.clone());
+        let (taken, free): (Vec<_>, Vec<_>) =
+            device.ids().iter().cloned().partition(|id| owners.contains_key(&key(id)));
+        if let Some(owner) = taken.first().and_then(|id| owners.get(&key(id))) {
+            let path = device.text("path").unwrap_or_default();
+            let error = format!("left out of {}: the same paths, and so the same id, are in {owner}", device.card);
+            if problems.last().is_none_or(|last| last.error != error) {
+                problems.push(Problem::new(VENDOR, path, error).of(&taken[0]));
+            }
         }
-        false
-    });
+        owners.extend(free.iter().map(|id| (key(id), device.card.clone())));
+        match (taken.is_empty(), free.is_empty()) {
+            (true, _) => kept.push(device),
+            (false, true) => {}
+            (false, false) => kept.push(Arc::new(Device::clone(&device).shared_as(free))),
+        }
+    }
+    *devices = kept;
     problems
+}
+
+/// One device of generic-device-plugin's config: alternatives under one resource name.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenericDevice {
+    /// Full resource name.
+    pub name: String,
+    /// Alternatives, all advertised.
+    pub groups: Vec<GenericGroup>,
+}
+
+/// Paths or USB devices that go into a container together.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenericGroup {
+    /// How often the group may be allocated at the same time.
+    pub count: u32,
+    /// Members by path.
+    pub paths: Vec<GenericPath>,
+    /// Members by USB id.
+    pub usb: Vec<GenericUsb>,
+    /// Whether each USB device is a device of its own.
+    pub separate: bool,
+}
+
+/// A member by path.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct GenericPath {
+    /// Glob on host paths.
+    pub path: String,
+    /// Path in the container; a trailing slash appends the host path's base name; empty = the host path.
+    pub mount_path: String,
+    /// Device node or bind mount.
+    #[serde(rename = "type")]
+    pub kind: GenericKind,
+    /// Permissions of a device node.
+    pub permissions: String,
+    /// Whether a mount is read-only.
+    pub read_only: bool,
+    /// How often each match may be used inside the group.
+    pub limit: u32,
+    /// Whether the group exists without this member if nothing matches it.
+    pub optional: bool,
+}
+
+/// How a path reaches the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum GenericKind {
+    /// As a device node.
+    Device,
+    /// As a bind mount.
+    Mount,
+}
+
+/// A member by USB id, four hexadecimal digits each.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenericUsb {
+    /// `idVendor`.
+    pub vendor: String,
+    /// `idProduct`.
+    pub product: String,
+    /// `serial`; any if absent or empty.
+    pub serial: Option<String>,
+}
+
+/// The edits of a device: its members under the paths and with the permissions of its group. USB devices have only the
+/// group's index: generic-device-plugin gives all of them `rw` and their own path.
+fn container_edits(device: &Device, group: &GenericGroup) -> Edits {
+    let mut edits = Edits::default();
+    let mut members = group.paths.iter();
+    for path in &device.paths {
+        if path.role.is_empty() {
+            edits.nodes.push(Node::same(&path.path, "rw"));
+        } else if let Some(member) = members.find(|member| member.path == path.role) {
+            give(&mut edits, member, path);
+        }
+    }
+    edits
+}
+
+fn give(edits: &mut Edits, member: &GenericPath, path: &HostPath) {
+    let (host_path, container_path) = (path.path.clone(), container_path(&member.mount_path, &path.path));
+    match member.kind {
+        GenericKind::Device => {
+            edits.nodes.push(Node { host_path, container_path, permissions: member.permissions.clone(), access: None });
+        }
+        GenericKind::Mount => {
+            edits.mounts.push(Mount { host_path, container_path, read_only: member.read_only, ..Mount::default() });
+        }
+    }
+}
+
+fn container_path(mount_path: &str, host_path: &str) -> String {
+    match mount_path {
+        "" => host_path.to_owned(),
+        directory if directory.ends_with('/') => {
+            format!("{directory}{}", host_path.trim_end_matches('/').rsplit('/').next().unwrap_or_default())
+        }
+        path => path.to_owned(),
+    }
+}
+
+/// The id of one instance of a group: SHA-1 of its number and the host paths of its members, in order.
+///
+/// The parts are joined without a separator, so that different paths can share an id (`/a`, `/b` and `/a/b`).
+fn id_of(instance: u32, paths: &[&str]) -> String {
+    let mut hash = Sha1::new_with_prefix(instance.to_string());
+    for path in paths {
+        hash.update(path);
+    }
+    HEXLOWER.encode(&hash.finalize())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Groups of members by path: one device for each set of matches, times the group's count.
+//! Groups of members by path: one device for each set of matches, with as many shares as the group's count.
 
 use std::path::{Path, PathBuf};
 
@@ -7,25 +7,25 @@ use rustix::io::Errno;
 
 use super::{GenericKind, GenericPath};
 use super::{Group, Seen, VENDOR, place};
-use crate::bus::numa::Near;
+use crate::bus::numa::NumaNode;
 use crate::device::{Device, HostPath, Problem};
 use crate::host::Host;
 use crate::host::attribute::Cause;
 use crate::host::resolve::followed;
 use crate::vendors::generic::glob;
 
-/// A member of the group, and what it matches on this host.
+/// A member of the group, and its matches on this host.
 struct Member<'a> {
     options: &'a GenericPath,
     matches: Vec<Match>,
 }
 
-/// One path of the host.
+/// A matching path of the host.
 struct Match {
     path: String,
-    /// Whether a device node must be there, and no file, directory or socket.
+    /// Whether it must be a device node, and no file, directory or socket.
     is_node: bool,
-    near: Option<Near>,
+    near: Option<NumaNode>,
 }
 
 /// Adds the devices of a group.
@@ -44,19 +44,19 @@ pub(super) fn add(host: &Host, group: &Group, seen: &mut Seen) {
     for set in 0..sets(members.iter().map(|member| (member.matches.len(), member.options.limit))) {
         let chosen: Vec<_> =
             members.iter().map(|member| (member.options, &member.matches[set % member.matches.len()])).collect();
-        seen.devices.extend((0..group.options.count).map(|instance| device(host, group, instance, &chosen)));
+        seen.devices.extend((group.options.count > 0).then(|| device(host, group, &chosen)));
     }
 }
 
-/// The directory in which matches come and go: the last one named before the first wildcard.
+/// The directory in which matches come and go: the last one before the first wildcard.
 pub(super) fn watched_directory(host: &Host, options: &GenericPath) -> PathBuf {
     let plain = options.path.split(['*', '?', '[', '\\']).next().unwrap_or_default();
     let directory = plain.rsplit_once('/').map_or("/", |(directory, _)| directory);
     followed(host, &Path::new("/").join(directory))
 }
 
-/// How many sets of matches members with these numbers of matches and limits make: as many as the member with the most
-/// matches has, unless another one, each match used up to its limit, has fewer.
+/// The number of sets for members with these numbers of matches and limits: as many as the member with the most matches
+/// has, unless another member, with each match used up to its limit, yields fewer.
 fn sets(members: impl Iterator<Item = (usize, u32)> + Clone) -> usize {
     let most = members.clone().map(|(matches, _)| matches).max();
     let fewest = members.map(|(matches, limit)| matches.saturating_mul(limit as usize)).min();
@@ -75,53 +75,53 @@ fn find(host: &Host, options: &GenericPath, seen: &mut Seen) -> Vec<Match> {
     found.paths.into_iter().map(|found| examine(host, options.kind, found, seen)).collect()
 }
 
-/// Whether another look may succeed. What is forbidden stays so, and then the other matches are all there is.
+/// Whether another look may succeed. Forbidden paths stay forbidden, and the other matches are complete then.
 fn is_passing(cause: &Cause) -> bool {
     !matches!(cause, Cause::System(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::NAMETOOLONG))
 }
 
-/// What is at a matching path, and what must stay so.
+/// Examines a matching path.
 fn examine(host: &Host, kind: GenericKind, found: glob::Match, seen: &mut Seen) -> Match {
     let glob::Match { path, place } = found;
-    // Most nodes are no links, and then this is the only system call.
+    // Most nodes are no links, and need only this system call.
     let found = match rustix::fs::lstat(&place) {
         Ok(found) if !FileType::from_raw_mode(found.st_mode).is_symlink() => Ok(found),
         _ => rustix::fs::stat(followed(host, Path::new(&path))),
     };
-    let standing = judge(kind, found.map(|found| FileType::from_raw_mode(found.st_mode)), host.is_simulated());
-    if standing == Standing::NoNode {
+    let kind_of_path = path_kind(kind, found.map(|found| FileType::from_raw_mode(found.st_mode)), host.is_simulated());
+    if kind_of_path == PathKind::NoNode {
         let error = "is not a device node; `type: Mount` is for files, directories and sockets";
         seen.problems.push(Problem::new(VENDOR, &path, error));
     }
     let near = found.ok().and_then(|found| near(host, &found, seen));
-    Match { path, is_node: kind == GenericKind::Device && standing != Standing::Path, near }
+    Match { path, is_node: kind == GenericKind::Device && kind_of_path != PathKind::Path, near }
 }
 
-/// What a path turns out to be.
+/// The kind of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum PathKind {
     /// A device node, or on a simulated host a file that stands for one.
     Node,
-    /// Something else that may be given to a container.
+    /// Anything else that a container may get.
     Path,
-    /// Something that cannot be given as a device.
+    /// Anything that cannot be used as a device node.
     NoNode,
     /// Nothing: a link that leads nowhere.
     Missing,
 }
 
-fn judge(kind: GenericKind, found: Result<FileType, Errno>, simulated: bool) -> Standing {
+fn path_kind(kind: GenericKind, found: Result<FileType, Errno>, simulated: bool) -> PathKind {
     match (kind, found) {
-        (_, Err(_)) => Standing::Missing,
-        (GenericKind::Device, Ok(FileType::CharacterDevice | FileType::BlockDevice)) => Standing::Node,
-        (GenericKind::Device, Ok(FileType::RegularFile)) if simulated => Standing::Node,
-        // A directory means all the nodes in it, as with `docker run --device`.
-        (GenericKind::Mount, Ok(_)) | (GenericKind::Device, Ok(FileType::Directory)) => Standing::Path,
-        (GenericKind::Device, Ok(_)) => Standing::NoNode,
+        (_, Err(_)) => PathKind::Missing,
+        (GenericKind::Device, Ok(FileType::CharacterDevice | FileType::BlockDevice)) => PathKind::Node,
+        (GenericKind::Device, Ok(FileType::RegularFile)) if simulated => PathKind::Node,
+        // A directory stands for all nodes in it, as with `docker run --device`.
+        (GenericKind::Mount, Ok(_)) | (GenericKind::Device, Ok(FileType::Directory)) => PathKind::Path,
+        (GenericKind::Device, Ok(_)) => PathKind::NoNode,
     }
 }
 
-fn near(host: &Host, found: &Stat, seen: &mut Seen) -> Option<Near> {
+fn near(host: &Host, found: &Stat, seen: &mut Seen) -> Option<NumaNode> {
     let directory = match FileType::from_raw_mode(found.st_mode) {
         FileType::CharacterDevice => "dev/char",
         FileType::BlockDevice => "dev/block",
@@ -131,9 +131,9 @@ fn near(host: &Host, found: &Stat, seen: &mut Seen) -> Option<Near> {
     seen.near(host, directory, &format!("{major}:{minor}"))
 }
 
-fn device(host: &Host, group: &Group, instance: u32, chosen: &[(&GenericPath, &Match)]) -> Device {
+fn device(host: &Host, group: &Group, chosen: &[(&GenericPath, &Match)]) -> Device {
     let paths: Vec<&str> = chosen.iter().map(|(_, found)| found.path.as_str()).collect();
-    let mut device = group.device(instance, &paths);
+    let mut device = group.device(&paths);
     place(host, &mut device, chosen.iter().filter_map(|(_, found)| found.near.as_ref()));
     let patterns: Vec<&str> = chosen.iter().map(|(options, _)| options.path.as_str()).collect();
     device.note("path", paths.join(","), patterns.join(","));
@@ -147,8 +147,10 @@ fn device(host: &Host, group: &Group, instance: u32, chosen: &[(&GenericPath, &M
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
+    use crate::vendors::testing;
 
     #[test]
     fn sets_follow_the_formula() {
@@ -181,18 +183,18 @@ mod tests {
     fn the_kind_decides_what_may_be_given() {
         use GenericKind::{Device, Mount};
         for (kind, found, simulated, expected) in [
-            (Device, Ok(FileType::CharacterDevice), false, Standing::Node),
-            (Device, Ok(FileType::BlockDevice), false, Standing::Node),
-            (Device, Ok(FileType::Directory), false, Standing::Path),
-            (Device, Ok(FileType::RegularFile), false, Standing::NoNode),
-            (Device, Ok(FileType::RegularFile), true, Standing::Node),
-            (Device, Ok(FileType::Socket), true, Standing::NoNode),
-            (Device, Err(Errno::NOENT), true, Standing::Missing),
-            (Mount, Ok(FileType::Socket), false, Standing::Path),
-            (Mount, Ok(FileType::CharacterDevice), false, Standing::Path),
-            (Mount, Err(Errno::LOOP), false, Standing::Missing),
+            (Device, Ok(FileType::CharacterDevice), false, PathKind::Node),
+            (Device, Ok(FileType::BlockDevice), false, PathKind::Node),
+            (Device, Ok(FileType::Directory), false, PathKind::Path),
+            (Device, Ok(FileType::RegularFile), false, PathKind::NoNode),
+            (Device, Ok(FileType::RegularFile), true, PathKind::Node),
+            (Device, Ok(FileType::Socket), true, PathKind::NoNode),
+            (Device, Err(Errno::NOENT), true, PathKind::Missing),
+            (Mount, Ok(FileType::Socket), false, PathKind::Path),
+            (Mount, Ok(FileType::CharacterDevice), false, PathKind::Path),
+            (Mount, Err(Errno::LOOP), false, PathKind::Missing),
         ] {
-            assert_eq!(judge(kind, found, simulated), expected, "{kind:?} {found:?} {simulated}");
+            assert_eq!(path_kind(kind, found, simulated), expected, "{kind:?} {found:?} {simulated}");
         }
     }
 
@@ -205,7 +207,7 @@ mod tests {
             ("/*", "/"),
             ("/dev/kvm", "/dev"),
         ] {
-            let options = GenericPath { path: path.to_owned(), ..GenericPath::default() };
+            let options = serde_json::from_value(testing::member(path, &json!({}))).unwrap();
             assert_eq!(watched_directory(&Host::new("/"), &options), Path::new(expected), "{path}");
         }
     }

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use super::{GenericKind, GenericPath, GenericUsb};
 use crate::device::{Fact, HostPath};
 use crate::edits::{Mount, Node};
-use crate::health::{Look, Occasion, Poller};
+use crate::health::{Look, PollReason, Poller};
+use crate::vendors::testing;
 
 /// A simulated host.
 struct Tree(tempfile::TempDir);
@@ -62,11 +64,11 @@ impl Tree {
 }
 
 fn path(path: &str) -> GenericPath {
-    GenericPath { path: path.into(), ..GenericPath::default() }
+    serde_json::from_value(testing::member(path, &json!({}))).unwrap()
 }
 
 fn group(count: u32, paths: Vec<GenericPath>) -> GenericGroup {
-    GenericGroup { count, paths, ..GenericGroup::default() }
+    GenericGroup { count, paths, usb: Vec::new(), separate: false }
 }
 
 fn usb_group(count: u32, serials: &[Option<&str>]) -> GenericGroup {
@@ -75,10 +77,10 @@ fn usb_group(count: u32, serials: &[Option<&str>]) -> GenericGroup {
         product: "7523".into(),
         serial: serial.map(str::to_owned),
     };
-    GenericGroup { count, usb: serials.iter().copied().map(entry).collect(), ..GenericGroup::default() }
+    GenericGroup { count, paths: Vec::new(), usb: serials.iter().copied().map(entry).collect(), separate: false }
 }
 
-/// What a poll of these devices finds: the path of each, and the files that are missing.
+/// The path of each of these devices, and the files that a poll finds missing.
 fn missing(host: Host, devices: &[Arc<Device>]) -> Vec<(String, Vec<String>)> {
     let mut poller = Poller::new(host, Arc::new(Fence::new(Duration::from_secs(10))));
     poller.watch(devices.iter().map(AsRef::as_ref));
@@ -88,7 +90,7 @@ fn missing(host: Host, devices: &[Arc<Device>]) -> Vec<(String, Vec<String>)> {
         look.findings.into_iter().map(|finding| finding.file).collect()
     };
     poller
-        .poll(&Occasion::Anything, &|| {})
+        .poll(&PollReason::Anything, &|| {})
         .into_iter()
         .map(|look| (path(&look.id).unwrap_or_default(), files(look)))
         .collect()
@@ -96,8 +98,10 @@ fn missing(host: Host, devices: &[Arc<Device>]) -> Vec<(String, Vec<String>)> {
 
 /// The paths of each device, sorted.
 fn paths_of(found: &Found) -> Vec<String> {
-    let mut paths: Vec<_> = found.devices.iter().map(|device| device.text("path").unwrap()).collect();
-    paths.sort_unstable();
+    let of_ids =
+        found.devices.iter().flat_map(|device| vec![device.text("path").unwrap_or_default(); device.ids().len()]);
+    let mut paths: Vec<String> = of_ids.collect();
+    paths.sort();
     paths
 }
 
@@ -111,7 +115,7 @@ fn a_device_is_described_whole() {
     let expected = Device {
         vendor: "generic".into(),
         card: "example.com/x group 0".into(),
-        id: id::of(0, &["/dev/video0", "/run/x.sock"]),
+        id: id_of(0, &["/dev/video0", "/run/x.sock"]),
         resource_name: Some("example.com/x".into()),
         paths: vec![
             HostPath::node("/dev/video0", None).in_role("/dev/video*"),
@@ -125,7 +129,7 @@ fn a_device_is_described_whole() {
         ..Device::default()
     };
     let groups = vec![group(1, vec![camera, socket])];
-    let edits = edits::edits(&expected, &groups[0]);
+    let edits = container_edits(&expected, &groups[0]);
     assert_eq!(tree.scan(groups), Found { devices: vec![expected.into()], ..Found::default() });
     let node = Node { container_path: "/dev/cameras/video0".into(), ..Node::same("/dev/video0", "rw") };
     assert_eq!(edits, Edits { nodes: vec![node], mounts: vec![Mount::same("/run/x.sock")], ..Edits::default() });
@@ -139,18 +143,18 @@ fn members_with_one_pattern_are_given_each_in_its_own_way() {
     let mount = GenericPath { kind: GenericKind::Mount, mount_path: "/b".into(), ..path("/dev/a") };
     let group = group(1, vec![device, mount]);
     let found = tree.scan(vec![group.clone()]);
-    let edits = edits::edits(&found.devices[0], &group);
+    let edits = container_edits(&found.devices[0], &group);
     assert_eq!(edits.nodes, [Node::same("/dev/a", "r")]);
     assert_eq!((edits.mounts.len(), edits.mounts[0].container_path.as_str()), (1, "/b"));
 }
 
 #[test]
-fn every_match_times_the_count_is_a_device() {
+fn every_match_is_a_device_with_as_many_ids_as_the_count() {
     let tree = Tree::new();
     tree.nodes(&["ttyUSB0", "ttyUSB1", "ttyACM0"]);
     let found = tree.scan(vec![group(2, vec![path("/dev/ttyUSB*")]), group(1, vec![path("/dev/ttyACM*")])]);
     assert_eq!(paths_of(&found), ["/dev/ttyACM0", "/dev/ttyUSB0", "/dev/ttyUSB0", "/dev/ttyUSB1", "/dev/ttyUSB1"]);
-    assert!(found.devices.iter().any(|device| device.id == id::of(1, &["/dev/ttyUSB1"])));
+    assert!(found.devices.iter().any(|device| device.ids().contains(&id_of(1, &["/dev/ttyUSB1"]))));
 }
 
 #[test]
@@ -198,7 +202,7 @@ fn a_resource_of_which_nothing_matches_is_a_problem_that_names_it_and_its_patter
 }
 
 #[test]
-fn a_node_that_is_none_is_unhealthy_and_costs_no_other() {
+fn a_path_that_is_not_a_node_is_unhealthy_and_costs_no_other() {
     let tree = Tree::new();
     tree.nodes(&["tty0", "tty1"]);
     symlink("nowhere", tree.path("dev/tty2")).unwrap();
@@ -286,11 +290,11 @@ fn all_sticks_of_a_group_are_one_device_ordered_by_bus_and_number() {
     let found = tree.scan(vec![usb_group(2, &[None]), usb_group(1, &[Some("B")]), usb_group(1, &[Some("C")])]);
     let (first, both) = ("/dev/bus/usb/001/009,/dev/bus/usb/001/010", ["/dev/bus/usb/001/009", "/dev/bus/usb/001/010"]);
     assert_eq!(paths_of(&found), [first, first, both[1]]);
-    let device = found.devices.iter().find(|device| device.id == id::of(1, &both)).unwrap();
+    let device = found.devices.iter().find(|device| device.ids().contains(&id_of(1, &both))).unwrap();
     assert_eq!(device.text("usb_id").unwrap(), "1a86:7523,1a86:7523");
     assert_eq!(device.text("serial").unwrap(), "A,B");
     assert_eq!(device.attributes["usb_id"].source, "/sys/bus/usb/devices/1-2,/sys/bus/usb/devices/1-1");
-    let edits = edits::edits(device, &usb_group(2, &[None]));
+    let edits = container_edits(device, &usb_group(2, &[None]));
     assert_eq!(edits.nodes, both.map(|node| Node::same(node, "rw")));
     assert_eq!((device.paths.len(), device.findings.len()), (2, 0));
     assert_eq!(missing(tree.host(), &found.devices), []);
@@ -360,7 +364,7 @@ fn the_directories_of_all_paths_are_watched() {
     assert_eq!(watched, expected.map(|name| tree.path(name)));
 }
 
-/// Something that may stand at a path.
+/// An object at a path.
 #[derive(Debug, Clone)]
 enum Thing {
     File(Vec<u8>),
@@ -391,7 +395,7 @@ fn make(path: &Path, thing: &Thing) {
         }
         Thing::Link(target) => symlink(target, path),
     });
-    // What cannot be made, because something else is in its way, is broken in another way.
+    // An object that cannot be made, because another is in its way, makes a different broken tree.
     drop(made);
 }
 
@@ -421,7 +425,7 @@ proptest! {
             prop_assert!(device.is_some_and(|device| device.findings.is_empty()), "{healthy} in {found:?}");
         }
         for (path, files) in missing(tree.host(), &found.devices) {
-            // A device of several members may well have a healthy one beside the missing one.
+            // A device of several members may have a healthy member beside the missing one.
             prop_assert!(!files.iter().any(|file| file.ends_with("healthy") || file.ends_with("/099")), "{files:?}");
             prop_assert!(!files.is_empty() && files.iter().all(|file| path.split(',').any(|own| own == file)), "{path}");
         }
@@ -442,8 +446,33 @@ proptest! {
         let most = counted.iter().map(|&&(matches, _, _)| matches).max().unwrap_or(0);
         let fewest = counted.iter().map(|&&(matches, limit, _)| matches * limit as usize).min().unwrap_or(0);
         let found = tree.scan(vec![group(count, paths)]);
-        prop_assert_eq!(found.devices.len(), count as usize * most.min(fewest));
+        let ids: usize = found.devices.iter().map(|device| device.ids().len()).sum();
+        prop_assert_eq!(ids, count as usize * most.min(fewest));
         let is_without = counted.iter().any(|&&(matches, _, _)| matches == 0);
         prop_assert_eq!(found.problems.len(), usize::from(is_without));
     }
+}
+
+#[test]
+fn a_container_path_ending_in_a_slash_is_a_directory() {
+    for (mount_path, host_path, expected) in [
+        ("", "/dev/ttyUSB0", "/dev/ttyUSB0"),
+        ("/dev/tty0", "/dev/ttyUSB0", "/dev/tty0"),
+        ("/dev/serial/", "/dev/ttyUSB0", "/dev/serial/ttyUSB0"),
+        ("/", "/dev/snd/", "/snd"),
+    ] {
+        assert_eq!(container_path(mount_path, host_path), expected);
+    }
+}
+
+#[test]
+fn ids_are_those_of_generic_device_plugin() {
+    assert_eq!(id_of(0, &["/dev/video0"]), "f88ae3a1aba46ffcde26322d41d7d2c9a79fa77c");
+}
+
+#[test]
+fn an_id_says_the_instance_and_every_path_in_order() {
+    let ids = [id_of(0, &["/a", "/b"]), id_of(1, &["/a", "/b"]), id_of(0, &["/b", "/a"]), id_of(0, &["/a"])];
+    assert!((1..ids.len()).all(|place| !ids[..place].contains(&ids[place])), "{ids:?}");
+    assert_eq!(ids[0], id_of(0, &["/a/b"]));
 }

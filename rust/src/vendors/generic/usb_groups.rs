@@ -1,17 +1,16 @@
-//! Groups of members by USB id: all sticks that match, of all entries, are one device, or each is one; times the group's count.
+//! Groups of members by USB id: all matching USB devices of all entries are one device, or each is its own; with as
+//! many shares as the group's count.
 
 use std::path::PathBuf;
 
-use super::GenericUsb;
-use super::{Group, Seen, id, place};
-use crate::bus::numa::Near;
+use super::{GenericUsb, Group, Seen, glob, place};
+use crate::bus::numa::NumaNode;
 use crate::bus::usb::UsbDevice;
 use crate::device::{Device, HostPath};
 use crate::host::Host;
-use crate::vendors::generic::glob;
 
-/// Adds the devices of a group. The sticks come by entry, then by bus and number: an id is that of generic-device-plugin
-/// wherever its own order is no accident. A stick that two entries name counts twice there.
+/// Adds the devices of a group. USB devices are ordered by entry, then by bus and number: ids are those of
+/// generic-device-plugin wherever its own order is defined. A USB device that two entries match counts twice there.
 pub(super) fn add(host: &Host, group: &Group, sticks: &[UsbDevice], seen: &mut Seen) {
     let entries = group.options.usb.iter();
     let members: Vec<&UsbDevice> =
@@ -32,16 +31,16 @@ fn add_device(host: &Host, group: &Group, members: &[&UsbDevice], seen: &mut See
     let of_id: Vec<String> = members.iter().map(|stick| stick.node()).collect();
     let of_id: Vec<&str> = of_id.iter().map(String::as_str).collect();
     let members = distinct(members);
-    let mut first = group.device(0, &of_id);
-    let nears: Vec<Near> = members.iter().filter_map(|stick| seen.near(host, "bus/usb/devices", &stick.name)).collect();
-    place(host, &mut first, nears.iter());
-    describe(host, &mut first, &members);
-    first.paths.extend(members.iter().map(|stick| HostPath::node(stick.node(), None)));
-    let instance = |instance| Device { id: id::of(instance, &of_id), ..first.clone() };
-    seen.devices.extend((0..group.options.count).map(instance));
+    let mut device = group.device(&of_id);
+    let numa_nodes: Vec<NumaNode> =
+        members.iter().filter_map(|stick| seen.near(host, "bus/usb/devices", &stick.name)).collect();
+    place(host, &mut device, numa_nodes.iter());
+    describe(host, &mut device, &members);
+    device.paths.extend(members.iter().map(|stick| HostPath::node(stick.node(), None)));
+    seen.devices.extend((group.options.count > 0).then_some(device));
 }
 
-/// Each stick once, where it comes first.
+/// Each USB device once, at its first place.
 fn distinct<'s>(sticks: &[&'s UsbDevice]) -> Vec<&'s UsbDevice> {
     let mut distinct: Vec<&UsbDevice> = Vec::new();
     for stick in sticks {

@@ -1,10 +1,11 @@
-//! What a card's facts make in each mode: devices, and problems where a fact is missing.
+//! The devices of a card's facts in each mode, with the resource names of the vendor's own plugin, and a problem for
+//! each missing fact.
 
-use super::IntelFpgaMode;
-use super::VENDOR;
+use data_encoding::BASE64URL_NOPAD;
+
 use super::card::{Facts, Fme, InterfaceId, NoInterfaceId, Part, Port};
-use super::driver::Driver;
-use super::name;
+use super::locate::Driver;
+use super::{IntelFpgaMode, VENDOR};
 use crate::device::{Device, HostPath, Problem};
 use crate::health::sources::scan;
 use crate::host::Host;
@@ -35,7 +36,7 @@ struct Advertiser<'a> {
 }
 
 impl Advertiser<'_> {
-    /// Mode `af`: every port, under the function loaded in it.
+    /// Mode `af`: every port, named after the function loaded in it.
     fn functions(mut self) -> Vec<Device> {
         let facts = self.facts;
         facts.ports.iter().map(|port| self.function(port)).collect()
@@ -60,8 +61,8 @@ impl Advertiser<'_> {
         };
         let afu_id = self.afu_id(&mut device, port);
         if let (Some(interface_id), Some(afu_id)) = (interface_id, afu_id) {
-            let can_be_told = !is_failed(&interface_id.id) && !is_failed(afu_id);
-            entitle(&mut device, name::of_function(&interface_id.id, afu_id), can_be_told);
+            let is_certain = !is_failed(&interface_id.id) && !is_failed(afu_id);
+            entitle(&mut device, name_of_function(&interface_id.id, afu_id), is_certain);
         }
         device
     }
@@ -90,19 +91,19 @@ impl Advertiser<'_> {
             device.readings.extend(port.readings.iter().cloned());
             port.part.function.iter().for_each(|function| function.attach(self.host, &mut device));
         }
-        // Where the container does not get it, the hook programs through it, on the host.
+        // In mode `region` the container does not get the node; the hook programs through it, on the host.
         self.expect_node(&mut device, &fme.part, FME);
         let names: Vec<&str> = ports.iter().map(|port| port.part.name.as_str()).collect();
         device.note("ports", names.join(","), self.host.own_path(&fme.part.path));
         self.describe_fme(&mut device, fme);
         device.readings.extend(fme.readings.iter().cloned());
         if let Some(interface_id) = self.interface_id(&mut device, fme) {
-            entitle(&mut device, name::of_region(&interface_id.id), !is_failed(&interface_id.id));
+            entitle(&mut device, name_of_region(&interface_id.id), !is_failed(&interface_id.id));
         }
         Some(device)
     }
 
-    /// A device named for this part, with the facts of its PCI function.
+    /// A device with the name of this part, and with the facts of its PCI function.
     fn device(&self, part: &Part) -> Device {
         let mut device =
             Device { vendor: VENDOR.into(), card: self.facts.key.clone(), id: part.name.clone(), ..Device::default() };
@@ -111,7 +112,7 @@ impl Advertiser<'_> {
             function.describe(self.host, &mut device);
             device.numa_nodes = function.numa_node.iter().map(|(node, _)| *node).collect();
         }
-        // What happens to the physical function happens to its virtual ones.
+        // A failure of the physical function affects its virtual ones.
         self.facts.function.iter().for_each(|function| function.attach(self.host, &mut device));
         device
     }
@@ -121,7 +122,7 @@ impl Advertiser<'_> {
         device.paths.push(HostPath::node(format!("/dev/{}", part.name), number).in_role(role));
     }
 
-    /// `dev`: the number of the part's node. Where it cannot be read, any device node of the name will do.
+    /// `dev`: the number of the part's node. `None` if unreadable: any device node of the name is accepted then.
     fn number(&mut self, part: &Part) -> Option<(u32, u32)> {
         let dev = Attribute::read(part.path.join("dev")).and_then(|dev| dev.device_number());
         if let Err(error) = &dev {
@@ -148,7 +149,7 @@ impl Advertiser<'_> {
         }
     }
 
-    /// The id of what is loaded in a port; `None`, with a finding and a problem, while unknown.
+    /// The id of the function loaded in a port; `None`, with a finding and a problem, while unknown.
     fn afu_id<'p>(&mut self, device: &mut Device, port: &'p Port) -> Option<&'p str> {
         let source = port.part.path.join("afu_id");
         let path = self.host.own_path(&source);
@@ -216,16 +217,16 @@ impl Advertiser<'_> {
     }
 }
 
-/// The name counts where both ids can be believed; else it is what a device never seen before is called.
-fn entitle(device: &mut Device, name: String, can_be_told: bool) {
-    if can_be_told {
+/// Sets the resource name if both ids are reliable; otherwise the name for a device that was never seen before.
+fn entitle(device: &mut Device, name: String, is_certain: bool) {
+    if is_certain {
         device.resource_name = Some(name);
     } else {
         device.first_sight_resource_name = Some(name);
     }
 }
 
-/// All ones: what a read returns when the card does not answer.
+/// All ones: the result of a read from a card that does not answer.
 fn is_failed(id: &str) -> bool {
     id.bytes().all(|digit| digit == b'f')
 }
@@ -235,16 +236,42 @@ fn is_blank(id: &str) -> bool {
     id.bytes().all(|digit| digit == b'0')
 }
 
+const NAMESPACE: &str = "fpga.intel.com";
+
+/// `fpga.intel.com/af-<3 of interface>.<3 of function>.<base64url of both ids>`: 54 characters after the namespace.
+///
+/// Both ids are 32 hexadecimal digits. The last character carries four bits of them and two zeros, so that it is always
+/// a letter or a digit and the name is legal.
+fn name_of_function(interface_id: &str, afu_id: &str) -> String {
+    let bytes = bytes_of(interface_id).chain(bytes_of(afu_id));
+    let encoded = BASE64URL_NOPAD.encode(&bytes.collect::<Vec<u8>>());
+    format!("{NAMESPACE}/af-{}.{}.{encoded}", start_of(interface_id), start_of(afu_id))
+}
+
+/// `fpga.intel.com/region-<interface id>`.
+fn name_of_region(interface_id: &str) -> String {
+    format!("{NAMESPACE}/region-{interface_id}")
+}
+
+fn start_of(id: &str) -> &str {
+    id.get(..3).unwrap_or(id)
+}
+
+fn bytes_of(id: &str) -> impl Iterator<Item = u8> + '_ {
+    (0..id.len() / 2).filter_map(|index| u8::from_str_radix(id.get(2 * index..2 * index + 2)?, 16).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
+    use proptest::prelude::*;
     use rustix::io::Errno;
 
     use super::*;
     use crate::edits::Way;
     use crate::host::attribute::{AttributeError, Cause};
-    use crate::vendors::intel_fpga::edits::edits;
+    use crate::vendors::intel_fpga::container_edits;
 
     const IF2: &str = "ce48969398f05f33946d560708be108a";
     const A1: &str = "d8424dc4a4a3c413f89e433683f9040b";
@@ -254,7 +281,7 @@ mod tests {
         Part { driver: Driver::Dfl, path: PathBuf::from("/sys/card").join(&name), name, entry, function: None }
     }
 
-    /// A card whose entries are given as interface id and ports of (number, function).
+    /// A card with these entries: interface id, and (number, function) of each port.
     fn facts(entries: &[(&str, &[(u32, &str)])]) -> Facts {
         let mut facts = Facts::default();
         for (index, &(interface_id, ports)) in entries.iter().enumerate() {
@@ -295,7 +322,7 @@ mod tests {
     }
 
     fn nodes(device: &Device, mode: IntelFpgaMode) -> Vec<String> {
-        edits(device, mode, Way::DevicePlugin).nodes.into_iter().map(|node| node.host_path).collect()
+        container_edits(device, mode, Way::DevicePlugin).nodes.into_iter().map(|node| node.host_path).collect()
     }
 
     #[test]
@@ -325,7 +352,7 @@ mod tests {
         let (devices, _) = advertised(three_regions(), IntelFpgaMode::Region);
         assert_eq!(nodes(&devices[1], IntelFpgaMode::Region), ["/dev/dfl-port.1", "/dev/dfl-port.2"]);
         for device in &devices {
-            let edits = edits(device, IntelFpgaMode::Region, Way::DevicePlugin);
+            let edits = container_edits(device, IntelFpgaMode::Region, Way::DevicePlugin);
             assert_eq!((edits.annotations.len(), edits.cdi_devices.len()), (1, 1));
         }
     }
@@ -344,6 +371,43 @@ mod tests {
             assert!(devices[1].resource_name.is_some() && !has(&devices[1], reason));
             assert_eq!(problems.len(), 1);
             assert_eq!((&problems[0].path, problems[0].device.as_deref()), (&path, Some("dfl-port.0")));
+        }
+    }
+
+    const IF: &str = "69528db6eb31577a8c3668f9faa081f6";
+    const A2: &str = "f7df405cbd7acf7222f144b0b93acd18";
+
+    #[test]
+    fn names_are_those_of_the_vendors_plugin() {
+        let (failed, blank) = ("f".repeat(32), "0".repeat(32));
+        for (interface_id, afu_id, name) in [
+            (IF2, A1, "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"),
+            ("bfac4d851ee856fe8c95865ce1bbaa2d", A2, "af-bfa.f7d.v6xNhR7oVv6MlYZc4buqLfffQFy9es9yIvFEsLk6zRg"),
+            (IF, A1, "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"),
+            (IF, A2, "af-695.f7d.aVKNtusxV3qMNmj5-qCB9vffQFy9es9yIvFEsLk6zRg"),
+            (IF, &failed, "af-695.fff.aVKNtusxV3qMNmj5-qCB9v____________________8"),
+            (&failed, &failed, "af-fff.fff.__________________________________________8"),
+            (&blank, &blank, "af-000.000.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"),
+        ] {
+            assert_eq!(name_of_function(interface_id, afu_id), format!("fpga.intel.com/{name}"));
+        }
+        assert_eq!(name_of_region(IF), "fpga.intel.com/region-69528db6eb31577a8c3668f9faa081f6");
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_is_a_legal_label(interface_id in "[0-9a-f]{32}", afu_id in "[0-9a-f]{32}") {
+            let name = name_of_function(&interface_id, &afu_id);
+            let label = name.strip_prefix("fpga.intel.com/").unwrap();
+            prop_assert_eq!(label.len(), 54);
+            prop_assert!(label.ends_with(|c: char| c.is_ascii_alphanumeric()));
+            prop_assert!(label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)));
+        }
+
+        #[test]
+        fn different_ids_have_different_names(a in "[0-9a-f]{32}", b in "[0-9a-f]{32}", c in "[0-9a-f]{32}") {
+            prop_assert_eq!(name_of_function(&a, &b) == name_of_function(&a, &c), b == c);
+            prop_assert_eq!(name_of_function(&b, &a) == name_of_function(&c, &a), b == c);
         }
     }
 }

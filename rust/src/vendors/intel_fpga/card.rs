@@ -7,8 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::VENDOR;
-use super::driver::{Driver, is_fme_region};
-use super::locate::{Card, Entry};
+use super::locate::{Card, Driver, Entry, is_fme_region};
 use crate::bus::pci;
 use crate::device::{Problem, Reading};
 use crate::health::sources::{fpga_errors, fpga_power, temperature};
@@ -17,16 +16,16 @@ use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::Directory;
 use crate::order::natural;
 
-/// The one filter: accelerators. Vendor and device are not looked at, so that boards of other makers work.
+/// The one filter: accelerators. Vendor and device are not compared, so that boards of other makers work.
 const CLASS: u32 = 0x12_0000;
 
-/// Everything read of a card.
+/// The facts of a card.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) key: String,
     pub(super) ports: Vec<Port>,
     pub(super) fmes: Vec<Fme>,
-    /// The physical function, of a card that has anything in it.
+    /// The physical function, if the card has any entry.
     pub(super) function: Option<Arc<pci::Function>>,
     pub(super) problems: Vec<Problem>,
 }
@@ -39,7 +38,7 @@ pub(super) struct Port {
     pub(super) afu_id: Result<String, AttributeError>,
     /// `id`: index of the port within the card.
     pub(super) index: Option<Attribute>,
-    /// Its error register and its state of power, where it has them.
+    /// Its error register and its power state, if it has them.
     pub(super) readings: Vec<Reading>,
 }
 
@@ -54,33 +53,33 @@ pub(super) struct Fme {
     pub(super) readings: Vec<Reading>,
 }
 
-/// What ports and management engines have in common.
+/// The common part of ports and management engines.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) driver: Driver,
     /// `dfl-port.0`: also the name of its node.
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// Which of the card's entries it is in.
+    /// Index of the card's entry that it belongs to.
     pub(super) entry: usize,
     pub(super) function: Option<Arc<pci::Function>>,
 }
 
-/// What kind of bitstream a card accepts, and the file it was read from.
+/// The kind of bitstream that a card accepts, and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InterfaceId {
     pub(super) id: String,
     pub(super) source: PathBuf,
 }
 
-/// Why a management engine has no interface id.
+/// The reason for a missing interface id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoInterfaceId {
     /// No file has it; the path where it was expected.
     Missing(PathBuf),
     /// Its regions have different ids.
     Different(Vec<InterfaceId>),
-    /// Its file cannot be read.
+    /// Its file is unreadable.
     Unreadable(AttributeError),
 }
 
@@ -122,7 +121,7 @@ impl Facts {
             if entry.driver == Driver::Opae {
                 self.problem(host, &entry.path, "the card has neither an FME nor a port");
             }
-            // A DFL region without them is some other vendor's.
+            // A DFL region without them belongs to another vendor.
             return Ok(());
         }
         let function = entry.function.as_deref().map(|path| functions.read(path));
@@ -146,7 +145,7 @@ impl Facts {
         Ok(())
     }
 
-    /// The management engine of a port: of its own entry, else the one on the physical function.
+    /// The management engine of a port: that of its own entry, else the one on the physical function.
     pub(super) fn fme_of(&self, port: &Port) -> Result<&Fme, String> {
         let of_driver = || self.fmes.iter().filter(|fme| fme.part.driver == port.part.driver);
         let mut candidates: Vec<&Fme> = of_driver().filter(|fme| fme.part.entry == port.part.entry).collect();
@@ -216,8 +215,8 @@ fn single_interface_id(fme: &Directory) -> Result<InterfaceId, NoInterfaceId> {
     interface_id(fme.attribute("pr/interface_id"))
 }
 
-/// DFL: `dfl-fme-region.N/fpga_region/regionM/compat_id`. The kernel makes a region for each port, all with the id of the
-/// engine's one manager; the base region's own `compat_id` is meaningless.
+/// DFL: `dfl-fme-region.N/fpga_region/regionM/compat_id`. The kernel makes a region for each port, all with the id of
+/// the engine's single manager; the base region's own `compat_id` is meaningless.
 fn regions_interface_id(fme: &Directory, names: &[String], known: &[PathBuf]) -> Result<InterfaceId, NoInterfaceId> {
     let regions = named(names, is_fme_region).into_iter().flat_map(|name| fme_regions(fme, name, known));
     let (mut ids, mut failures): (Vec<InterfaceId>, Vec<NoInterfaceId>) = (Vec::new(), Vec::new());
@@ -237,7 +236,8 @@ fn regions_interface_id(fme: &Directory, names: &[String], known: &[PathBuf]) ->
     Ok(first.clone())
 }
 
-/// Most regions are known from the class directory already; only a tree without links needs looking into.
+/// Most regions are known from the class directory already; only in a tree without links does the engine's directory
+/// have to be read.
 fn fme_regions(fme: &Directory, name: &str, known: &[PathBuf]) -> Vec<PathBuf> {
     let parent = fme.path().join(name).join(Driver::Dfl.class());
     let listed: Vec<PathBuf> = known.iter().filter(|region| region.parent() == Some(&parent)).cloned().collect();
@@ -278,7 +278,8 @@ fn fme_readings(host: &Host, fme: &Directory, names: &[String]) -> Vec<Reading> 
     readings
 }
 
-/// Of the engine's hwmon devices only the thermal one (`dfl_fme_thermal`) has temperatures; the other has power.
+/// The temperatures below the engine's hwmon devices: only the thermal one (`dfl_fme_thermal`) has any; the other has
+/// power.
 fn thermal_readings(host: &Host, hwmon: &Path) -> Vec<Reading> {
     let limit = ["temp1_emergency", "temp1_crit"]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Which cards there are: entries of the class directories, grouped by physical PCI function.
+//! The cards of a host: entries of the class directories of both drivers, grouped by physical PCI function.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -6,23 +6,22 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::VENDOR;
-use super::driver::{self, Driver};
 use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
 use crate::host::attribute::Cause;
-use crate::host::directory::Directory;
+use crate::host::directory::{Directory, is_numbered};
 
-/// What is probed as one and hangs as one.
+/// A card, which is read as one and hangs as one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Card {
     /// Address of the physical function; the name of the class entry if there is none.
     pub(super) key: String,
     /// Directory of the physical function.
     pub(super) function: Option<PathBuf>,
-    /// Never empty.
+    /// Class entries of the card, never empty.
     pub(super) entries: Vec<Entry>,
-    /// Regions of DFL management engines that the class directory has.
+    /// The regions of DFL management engines in the class directory.
     pub(super) fme_regions: Vec<PathBuf>,
 }
 
@@ -30,7 +29,7 @@ pub(super) struct Card {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) driver: Driver,
-    /// Its place in the class directory, with the host root.
+    /// Its path in the class directory, with the host root.
     pub(super) class_path: PathBuf,
     /// The directory behind the link, with the host root.
     pub(super) path: PathBuf,
@@ -39,11 +38,11 @@ pub(super) struct Entry {
 }
 
 /// `/sys/class/fpga`, `/sys/class/fpga_region`.
-pub(super) fn class_directory(host: &Host, driver: Driver) -> PathBuf {
+fn class_directory(host: &Host, driver: Driver) -> PathBuf {
     host.sys("class").join(driver.class())
 }
 
-/// The cards of both drivers. What could not be looked at goes into `found`.
+/// The cards of both drivers. Errors, and cards that cannot be examined, are added to `found`.
 pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
     let mut cards = BTreeMap::new();
     let mut fme_regions = Vec::new();
@@ -65,7 +64,7 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
     cards
 }
 
-/// Gives regions of management engines to the cards that they lie in.
+/// Assigns regions of management engines to their cards.
 fn give_out(fme_regions: Vec<PathBuf>, cards: &mut [Card]) {
     let mut holders: HashMap<PathBuf, Vec<usize>> = HashMap::new();
     for (place, card) in cards.iter().enumerate() {
@@ -126,7 +125,8 @@ fn class_entries(host: &Host, driver: Driver, found: &mut Found) -> Vec<(String,
     entries
 }
 
-/// Trees written by hand may have plain directories in place of links: the card is then looked for below the functions.
+/// The directory of a card whose class entry is a plain directory, as in trees written by hand: it is looked for below
+/// the functions.
 fn behind_plain_entry(
     host: &Host,
     driver: Driver,
@@ -138,5 +138,79 @@ fn behind_plain_entry(
 }
 
 fn is_inside_fme(path: &Path) -> bool {
-    path.components().filter_map(|part| part.as_os_str().to_str()).any(driver::is_fme_region)
+    path.components().filter_map(|part| part.as_os_str().to_str()).any(is_fme_region)
+}
+
+/// A kernel driver for Intel FPGA cards. One host can have both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Driver {
+    /// Out of tree, <https://github.com/OPAE/opae-sdk>.
+    Opae,
+    /// In the kernel, <https://docs.kernel.org/fpga/dfl.html>.
+    Dfl,
+}
+
+impl Driver {
+    const ALL: [Self; 2] = [Self::Opae, Self::Dfl];
+
+    /// The word in the attribute `driver`.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Opae => "opae",
+            Self::Dfl => "dfl",
+        }
+    }
+
+    /// The directory below /sys/class, and below the PCI function, that holds its cards.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Self::Opae => "fpga",
+            Self::Dfl => "fpga_region",
+        }
+    }
+
+    /// Whether an entry of the class directory is a card.
+    pub(super) fn is_card(self, name: &str) -> bool {
+        is_numbered(name, if self == Self::Opae { "intel-fpga-dev." } else { "region" })
+    }
+
+    /// Whether an entry of a card is a port: one slot for an accelerator function.
+    pub(super) fn is_port(self, name: &str) -> bool {
+        is_numbered(name, if self == Self::Opae { "intel-fpga-port." } else { "dfl-port." })
+    }
+
+    /// Whether an entry of a card is its management engine.
+    pub(super) fn is_fme(self, name: &str) -> bool {
+        is_numbered(name, if self == Self::Opae { "intel-fpga-fme." } else { "dfl-fme." })
+    }
+}
+
+/// Whether an entry of a DFL management engine is a region that is programmed by itself.
+pub(super) fn is_fme_region(name: &str) -> bool {
+    is_numbered(name, "dfl-fme-region.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_matched_whole() {
+        assert!(Driver::Opae.is_card("intel-fpga-dev.0") && Driver::Dfl.is_card("region10"));
+        assert!(Driver::Opae.is_port("intel-fpga-port.2") && Driver::Dfl.is_port("dfl-port.0"));
+        assert!(Driver::Opae.is_fme("intel-fpga-fme.1") && Driver::Dfl.is_fme("dfl-fme.0"));
+        for name in
+            ["", "dir", "region", "region1a", "regions0", "region-1", "xregion0", "region0 ", "dfl-port.0", "region٣"]
+        {
+            assert!(!Driver::Dfl.is_card(name), "{name}");
+        }
+        for name in
+            ["intel-fpga-dev0", "intel-fpga-devX0", "intel-fpga-dev.", "intel-fpga-dev.0.1", "intel-fpga-dev.-1"]
+        {
+            assert!(!Driver::Opae.is_card(name), "{name}");
+        }
+        assert!(
+            is_fme_region("dfl-fme-region.3") && !is_fme_region("dfl-fme-region.3/") && !is_fme_region("dfl-fme.0")
+        );
+    }
 }

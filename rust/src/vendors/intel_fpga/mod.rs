@@ -1,53 +1,50 @@
 //! Intel FPGA cards under the OPAE and the DFL driver.
 //!
-//! Both drivers are looked for on every scan, so a driver that loads late is seen, and one host can have both. A card is
-//! everything of one physical PCI function: its management engine (FME), its ports, and the ports on its virtual functions.
+//! Every scan looks for both drivers, so that a driver that loads late is found; one host can have both. A card is one
+//! physical PCI function: its management engine (FME), its ports, and the ports on its virtual functions.
 //!
 //! ```text
-//! locate     class directories ─► cards, each with its entries       (reads links, touches no hardware)
-//! card       a card ─► facts: ports, FMEs, PCI functions             (behind the fence)
-//! remembered what a card was found to be, while nothing shows otherwise
-//! advertise  facts and mode ─► devices and problems                  (reads the number of each node)
-//! edits      a device and mode ─► what a container gets
+//! locate      class directories ─► cards, each with its entries       (reads links, touches no hardware)
+//! card        a card ─► facts: ports, FMEs, PCI functions             (behind the fence)
+//! card_cache  healthy cards, reused while no file shows a change
+//! advertise   facts and mode ─► devices and problems                  (reads the number of each node)
+//! mod         options, and a device and mode ─► container edits
 //! ```
 
 mod advertise;
 mod card;
-mod driver;
-mod edits;
+mod card_cache;
 mod locate;
-mod name;
-mod options;
-mod remembered;
 
 use std::sync::Arc;
 
-use remembered::Remembered;
+use serde::Deserialize;
 
 use super::Vendor;
 use super::per_card::per_card;
 use crate::device::{Device, Found, Platform};
-use crate::edits::{Edits, Way};
+use crate::edits::{Edits, Hook, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-pub use options::*;
+use advertise::{FME, PORT};
+use card_cache::CardCache;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "intel-fpga";
 
-/// Looks for Intel FPGA cards.
+/// Scans for Intel FPGA cards.
 #[derive(Debug)]
 pub struct IntelFpga {
     mode: IntelFpgaMode,
-    remembered: Arc<Remembered>,
+    cache: Arc<CardCache>,
 }
 
 impl IntelFpga {
-    /// Advertises devices by this mode.
+    /// A scan in this mode.
     #[must_use]
     pub fn new(mode: IntelFpgaMode) -> Self {
-        Self { mode, remembered: Arc::default() }
+        Self { mode, cache: Arc::default() }
     }
 }
 
@@ -58,14 +55,14 @@ impl Vendor for IntelFpga {
 
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
-        let cards = self.remembered.cards(host, &mut found, |found| locate::cards(host, found));
+        let cards = self.cache.cards(host, &mut found, |found| locate::cards(host, found));
         let place = |card: &locate::Card| (card.key.clone(), host.own_path(&card.entries[0].path));
         let cards = cards.into_iter().map(|card| (place(&card), card)).collect();
-        let (behind_fence, mode, remembered) = (host.clone(), self.mode, Arc::clone(&self.remembered));
+        let (behind_fence, mode, cache) = (host.clone(), self.mode, Arc::clone(&self.cache));
         let work = move |card: Arc<locate::Card>| {
             let look =
                 |card: &locate::Card| advertise::devices(&behind_fence, card::Facts::read(&behind_fence, card), mode);
-            remembered.devices(&behind_fence, card, look)
+            cache.devices(&behind_fence, card, look)
         };
         for (devices, problems) in per_card(VENDOR, &mut found, fence, cards, work) {
             found.devices.extend(devices);
@@ -76,10 +73,63 @@ impl Vendor for IntelFpga {
     }
 
     fn forget(&self) {
-        self.remembered.forget();
+        self.cache.forget();
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
-        edits::edits(device, self.mode, way)
+        container_edits(device, self.mode, way)
+    }
+}
+
+/// Options of the Intel FPGA vendor.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IntelFpgaOptions {
+    /// Whether to look for Intel FPGA cards.
+    pub enabled: bool,
+    /// The kind of devices.
+    pub mode: IntelFpgaMode,
+}
+
+/// The kind of devices of an Intel FPGA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IntelFpgaMode {
+    /// Ports, by the accelerator function loaded in them.
+    Af,
+    /// Regions, which the OCI hook programs.
+    Region,
+    /// Regions with their management engine's node.
+    RegionDevel,
+}
+
+const MODE_ANNOTATION: (&str, &str) = ("com.intel.fpga.mode", "fpga.intel.com/region");
+const CDI_KIND: &str = "intel.cdi.k8s.io/fpga";
+/// The vendor's OCI hook, which loads the bitstream that the container asks for.
+const HOOK: (&str, &str) = ("createRuntime", "/opt/intel/fpga-sw/intel-fpga-crihook");
+
+/// The nodes of ports; in mode `regiondevel` also that of the management engine, in mode `region` the hook that
+/// programs through it, which is requested by CDI.
+fn container_edits(device: &Device, mode: IntelFpgaMode, way: Way) -> Edits {
+    let ports = Edits::of_nodes(device.paths_in(PORT), "rw");
+    match mode {
+        IntelFpgaMode::Af => ports.given(way, || cdi_name(device)),
+        IntelFpgaMode::RegionDevel => {
+            ports.and(Edits::of_nodes(device.paths_in(FME), "rw")).given(way, || cdi_name(device))
+        }
+        IntelFpgaMode::Region => programmed(device, ports, way),
+    }
+}
+
+fn programmed(device: &Device, ports: Edits, way: Way) -> Edits {
+    let name = format!("{CDI_KIND}={}", device.id);
+    let (key, value) = MODE_ANNOTATION;
+    let annotations = [(key.to_owned(), value.to_owned())].into();
+    let (when, path) = HOOK;
+    let hook = Hook { hook_name: when, path: path.to_owned(), args: Vec::new() };
+    let hook = Edits { hooks: vec![hook], annotations, ..Edits::default() };
+    match way {
+        Way::DevicePlugin => ports.and(hook.by_cdi(name)),
+        Way::Cdi => ports.and(hook).by_cdi(name),
     }
 }

@@ -5,42 +5,43 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::locate::Card;
-use super::options::{IntelGpuMonitoring, IntelGpuOptions};
-use super::{INTEL, VENDOR};
+use super::{INTEL, IntelGpuMonitoring, IntelGpuOptions, VENDOR};
 use crate::bus::pci;
 use crate::device::{Problem, Reading};
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{Directory, is_numbered};
-use crate::vendors::gpu_sensors;
+use crate::vendors::gpus;
 
-/// An Intel GPU that is to be advertised.
+/// The facts of an Intel GPU that is to be advertised.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) card: Card,
     pub(super) function: pci::Function,
-    /// Address of the physical function, of a virtual one.
+    /// Address of the physical function, if this is a virtual one.
     pub(super) physical: Option<String>,
+    /// The number of its virtual functions, each a card of its own.
+    pub(super) virtual_functions: u32,
     /// Its DRM nodes.
     pub(super) nodes: Vec<CardNode>,
-    /// The nodes of its management engine that are there; looked for where somebody monitors.
+    /// The existing nodes of its management engine; read only if monitoring is on.
     pub(super) management_nodes: Vec<CardNode>,
     /// Its temperatures.
     pub(super) readings: Vec<Reading>,
 }
 
-/// A device node that a card has.
+/// A device node of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CardNode {
     /// Below /dev: `dri/card0`, `mei0`.
     pub(super) name: String,
-    /// Major and minor number; `None` where the kernel does not say.
+    /// Major and minor number; `None` if the kernel does not report them.
     pub(super) number: Option<(u32, u32)>,
 }
 
 impl Facts {
-    /// The driver, and the file that says so. A card that has neither address nor device id is one that `gpu_fakedev`,
-    /// Intel's tool for tests, has made: it names no driver, and means i915.
+    /// The driver, and the file with its name. Cards without address and device id are those of `gpu_fakedev`, Intel's
+    /// test tool: it names no driver, and means i915.
     pub(super) fn driver(&self) -> Option<(&str, PathBuf)> {
         let is_fake = self.card.address.is_none() && self.function.id.is_none();
         match &self.function.driver {
@@ -49,20 +50,17 @@ impl Facts {
         }
     }
 
-    /// `None` for a card that is no Intel GPU, or one that is not to be advertised.
+    /// Reads a card; `None` if it is no Intel GPU or not to be advertised.
     ///
     /// # Errors
     /// When that is unknown.
     pub(super) fn read(host: &Host, card: Card, options: &IntelGpuOptions) -> Result<Option<Self>, Problem> {
         let function = pci::Function::read(&card.device);
         let problem = |error: AttributeError| Problem::new(VENDOR, host.own_path(error.path), error.cause);
-        // One with virtual functions is given away in parts: they are cards of their own.
-        if maker(host, &card, &function)? != Some(INTEL)
-            || !is_wanted(host, &card, &function, options)?
-            || pci::has_virtual_functions(&card.device).map_err(problem)?
-        {
+        if maker(host, &card, &function)? != Some(INTEL) || !is_wanted(host, &card, &function, options)? {
             return Ok(None);
         }
+        let virtual_functions = pci::virtual_functions(&card.device).map_err(problem)?;
         let names = match drm_nodes(&card.device.join("drm")) {
             Ok(names) => names,
             Err(error) if error.cause == Cause::System(Errno::NOENT) => return Ok(None),
@@ -71,9 +69,10 @@ impl Facts {
         let monitored = options.monitoring != IntelGpuMonitoring::Off;
         Ok(Some(Self {
             physical: physical_address(host, &card.device),
+            virtual_functions,
             nodes: names,
             management_nodes: if monitored { management_nodes(host, &card.device) } else { Vec::new() },
-            readings: gpu_sensors::readings(host, &card.device),
+            readings: gpus::temperature_readings(host, &card.device),
             card,
             function,
         }))
@@ -92,7 +91,7 @@ fn maker(host: &Host, card: &Card, function: &pci::Function) -> Result<Option<u1
     }
 }
 
-/// Ids are compared whole.
+/// Whether the options want the card. Ids are compared whole.
 fn is_wanted(host: &Host, card: &Card, function: &pci::Function, options: &IntelGpuOptions) -> Result<bool, Problem> {
     if options.allow_ids.is_empty() && options.deny_ids.is_empty() {
         return Ok(true);
@@ -110,7 +109,7 @@ fn physical_address(host: &Host, function: &Path) -> Option<String> {
     pci::address_of(&physical).map(str::to_owned)
 }
 
-/// All but the control nodes, which kernels before 4.13 had.
+/// All DRM nodes but the control nodes, which kernels before 4.13 had.
 fn drm_nodes(drm: &Path) -> Result<Vec<CardNode>, AttributeError> {
     let directory = Directory::open(drm)?;
     let names = directory.names()?.into_iter().filter(|name| !is_numbered(name, "controlD"));
@@ -118,7 +117,7 @@ fn drm_nodes(drm: &Path) -> Result<Vec<CardNode>, AttributeError> {
     Ok(names.map(node).collect())
 }
 
-/// `<function>/xe.mei-gscfi.1024/mei/mei1`. A node that is not there is not one to monitor with.
+/// The existing nodes of the management engine: `<function>/xe.mei-gscfi.1024/mei/mei1`.
 fn management_nodes(host: &Host, function: &Path) -> Vec<CardNode> {
     let names = |path: &PathBuf| Directory::open(path).and_then(|directory| directory.names()).unwrap_or_default();
     let engines = names(&function.to_path_buf()).into_iter().filter(|name| name.contains(".mei-"));

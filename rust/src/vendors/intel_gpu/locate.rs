@@ -1,4 +1,4 @@
-//! Which cards there are: entries of /sys/class/drm. Reads links and ids alone, so it touches no hardware.
+//! The cards of a host: entries of /sys/class/drm. Reads links and ids alone, so that it touches no hardware.
 
 use std::path::{Path, PathBuf};
 
@@ -11,26 +11,26 @@ use crate::host::Host;
 use crate::host::attribute::{Attribute, Cause};
 use crate::host::directory::{Directory, is_numbered};
 
-/// One DRM card; of Intel's, or of an unknown maker.
+/// One DRM card of Intel's, or of an unknown maker.
 #[derive(Debug, Clone)]
 pub(super) struct Card {
     /// `card0`.
     pub(super) name: String,
-    /// The directory of its device: that of the PCI function, or what the card calls `device`.
+    /// The directory of its device: that of the PCI function, or the target of the card's `device`.
     pub(super) device: PathBuf,
-    /// Address of its PCI function, where the class entry leads to one.
+    /// Address of its PCI function, if the class entry leads to one.
     pub(super) address: Option<String>,
 }
 
 impl Card {
-    /// What is probed as one.
+    /// The key of the unit that is examined as one.
     pub(super) fn key(&self) -> &str {
         self.address.as_deref().unwrap_or(&self.name)
     }
 }
 
 /// `/sys/class/drm`.
-pub(super) fn class_directory(host: &Host) -> PathBuf {
+fn class_directory(host: &Host) -> PathBuf {
     host.sys("class/drm")
 }
 
@@ -50,16 +50,16 @@ pub(super) fn cards(host: &Host, found: &mut Found) -> Vec<Card> {
     };
     let cards = names.into_iter().filter(|name| is_card(name));
     let cards = cards.map(|name| card(host, &path, directory.link(&name).ok().as_deref(), name));
-    cards.filter(|card| !is_anothers(card)).collect()
+    cards.filter(|card| !is_of_other_maker(card)).collect()
 }
 
-/// Cards of other vendors are skipped, above all when they hang. The kernel has the id without asking the card.
-fn is_anothers(card: &Card) -> bool {
+/// Cards of other vendors are skipped, above all because they may hang. The kernel has the id without asking the card.
+fn is_of_other_maker(card: &Card) -> bool {
     let vendor = Attribute::read(card.device.join("vendor")).and_then(|vendor| vendor.hexadecimal());
     vendor.is_ok_and(|vendor| vendor != u64::from(INTEL))
 }
 
-/// A plain directory in place of the link has no address: trees written by hand have them.
+/// A card behind a link. A plain directory in its place, as in trees written by hand, has no address.
 fn card(host: &Host, class: &Path, link: Option<&Path>, name: String) -> Card {
     let path = link.map_or_else(|| class.join(&name), |target| host.behind_link(class, target));
     let function = pci::function_of(&path).filter(|function| path == function.join("drm").join(&name));
@@ -70,7 +70,7 @@ fn card(host: &Host, class: &Path, link: Option<&Path>, name: String) -> Card {
     }
 }
 
-/// Matched whole: `card0-DP-1` is a connector, `renderD128` a second node of its card.
+/// Whether a name matches as a whole: `card0-DP-1` is a connector, `renderD128` a second node of its card.
 fn is_card(name: &str) -> bool {
     is_numbered(name, "card")
 }

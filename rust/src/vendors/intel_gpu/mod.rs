@@ -1,52 +1,48 @@
-//! Intel GPUs under i915, xe or any other DRM driver, which names the resource.
+//! Intel GPUs under i915, xe or any other DRM driver, whose name is part of the resource name.
 //!
-//! A card with virtual functions is left out for them: each is a card of its own.
+//! A card with virtual functions is left out of the offers: each virtual function is a card of its own. WSL is not
+//! supported: there only Level Zero knows the cards.
 //!
 //! ```text
 //! locate      /sys/class/drm ─► cards that may be Intel's        (reads links and ids, touches no hardware)
-//! card        a card ─► facts: function, nodes, readings           (behind the fence)
-//! advertise   facts ─► a device for each share                   (with the links of by_path)
-//! monitoring  facts of all cards ─► one device with all nodes
-//! edits       a device ─► what a container gets
+//! card        a card ─► facts: function, nodes, readings         (behind the fence)
+//! advertise   facts ─► a device with its shares                  (with the links of /dev/dri/by-path)
+//!             facts of all cards ─► one monitoring device with all nodes
+//! mod         options, and a device ─► container edits
 //! ```
-//!
-//! Under WSL only Level Zero knows which cards there are, so they are not looked for.
 
 mod advertise;
-mod by_path;
 mod card;
-mod edits;
 mod locate;
-mod monitoring;
-mod options;
 
 use std::sync::Arc;
 
-use super::Vendor;
+use serde::Deserialize;
+
 use super::per_card::per_card;
+use super::{VIRTUAL_FUNCTIONS_INSTEAD, Vendor};
+use crate::bus::pci::VIRTUAL_FUNCTIONS;
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
-use crate::edits::{Edits, Way};
+use crate::edits::{Edits, Mount, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use by_path::ByPath;
+use advertise::{ByPath, Monitored};
 use card::Facts;
-use monitoring::Watched;
-pub use options::*;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "intel-gpu";
 const NAMESPACE: &str = "gpu.intel.com";
 const INTEL: u16 = 0x8086;
 
-/// Looks for Intel GPUs.
+/// Scans for Intel GPUs.
 #[derive(Debug)]
 pub struct IntelGpu {
     options: IntelGpuOptions,
 }
 
 impl IntelGpu {
-    /// Advertises devices by these options.
+    /// A scan with these options.
     #[must_use]
     pub fn new(options: IntelGpuOptions) -> Self {
         Self { options }
@@ -67,31 +63,35 @@ impl Vendor for IntelGpu {
         let work = move |card| look_at(&behind_fence, card, &options, &by_path);
         let mut watched = Vec::new();
         for seen in per_card(VENDOR, &mut found, fence, cards, work) {
-            found.devices.extend(seen.devices.into_iter().map(Arc::new));
+            found.devices.extend(seen.device.map(Arc::new));
             found.problems.extend(seen.problems);
             found.unseen.extend(seen.unseen);
             watched.extend(seen.watched);
         }
         if !found.unseen.is_empty() {
-            found.unseen.extend(monitoring::unseen(self.options.monitoring));
+            found.unseen.extend(advertise::unseen_monitoring(self.options.monitoring));
         }
-        found.devices.extend(monitoring::devices(watched).into_iter().map(Arc::new));
+        found.devices.extend(advertise::monitoring_devices(watched).into_iter().map(Arc::new));
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
-        edits::edits(device, way)
+        container_edits(device, way)
+    }
+
+    fn left_out(&self, device: &Device) -> Option<&'static str> {
+        device.attributes.contains_key(VIRTUAL_FUNCTIONS).then_some(VIRTUAL_FUNCTIONS_INSTEAD)
     }
 }
 
-/// What one card made of the scan.
+/// The result of one card.
 #[derive(Debug, Default)]
 struct Seen {
-    devices: Vec<Device>,
+    device: Option<Device>,
     problems: Vec<Problem>,
     unseen: Option<NotExamined>,
-    watched: Option<Watched>,
+    watched: Option<Monitored>,
 }
 
 fn look_at(host: &Host, card: locate::Card, options: &IntelGpuOptions, by_path: &ByPath) -> Seen {
@@ -99,13 +99,71 @@ fn look_at(host: &Host, card: locate::Card, options: &IntelGpuOptions, by_path: 
     match Facts::read(host, card, options) {
         Ok(None) => Seen::default(),
         Ok(Some(facts)) => {
-            let (devices, problems) = advertise::devices(host, &facts, by_path, options.shared_devices);
-            let watched = monitoring::watched(host, &facts, options.monitoring);
-            Seen { devices, problems, unseen: None, watched }
+            let (device, problems) = advertise::device(host, &facts, by_path, options.shared_devices);
+            let watched = advertise::monitored(host, &facts, options.monitoring);
+            Seen { device: Some(device), problems, unseen: None, watched }
         }
         Err(problem) => {
             let unseen = Some(NotExamined { vendor: VENDOR, card: Some(key), finding: None });
             Seen { problems: vec![problem], unseen, ..Seen::default() }
         }
+    }
+}
+
+/// Options of Intel's GPU plugin, under the plugin's names.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IntelGpuOptions {
+    /// Whether to look for Intel GPUs.
+    pub enabled: bool,
+    /// Number of ids of each card.
+    pub shared_devices: u32,
+    /// Whether and how a resource with every card's nodes is advertised.
+    pub monitoring: IntelGpuMonitoring,
+    /// PCI device ids to advertise, `0x56c0`; all when empty.
+    pub allow_ids: Vec<String>,
+    /// PCI device ids to leave out.
+    pub deny_ids: Vec<String>,
+    /// The links of /dev/dri/by-path that containers get.
+    pub bypath: IntelGpuByPath,
+}
+
+/// A resource that has every card's nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IntelGpuMonitoring {
+    /// No such resource.
+    Off,
+    /// `gpu.intel.com/monitoring`.
+    Single,
+    /// One for each driver: `gpu.intel.com/i915_monitoring`.
+    Split,
+}
+
+/// The links of /dev/dri/by-path that containers get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IntelGpuByPath {
+    /// Those of the card.
+    Single,
+    /// No links.
+    None,
+    /// The whole directory.
+    All,
+}
+
+const CDI_KIND: &str = "intel.cdi.k8s.io/gpu";
+
+/// The card's nodes and links. Intel's plugin answers in both ways at once, and so does this; monitoring devices have
+/// nodes alone.
+fn container_edits(device: &Device, way: Way) -> Edits {
+    let nodes = Edits::of_nodes(&device.paths, "rw");
+    let Some(card) = device.text("card") else { return nodes.given(way, || cdi_name(device)) };
+    let links = device.paths.iter().filter(|path| !path.is_node).map(|path| Mount::same(&path.path));
+    let edits = Edits { mounts: links.collect(), ..nodes };
+    let by_cdi = edits.clone().by_cdi(format!("{CDI_KIND}={card}"));
+    match way {
+        Way::DevicePlugin => edits.and(by_cdi),
+        Way::Cdi => by_cdi,
     }
 }

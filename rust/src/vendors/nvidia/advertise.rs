@@ -1,21 +1,26 @@
-//! What the GPUs of a host make under each MIG strategy: devices, and problems where a fact is missing.
+//! The devices of a host's GPUs under each MIG strategy, with their attributes, and a problem for each missing fact.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
-use super::cards::Card;
-use super::describe::{self, Common, Parent};
-use super::gpu::Gpu;
+use super::card::{Card, Gpu};
 use super::installation::Installation;
 use super::mig::{self, Instance};
-use super::nodes::Needed;
-use super::nvml_facts::NvmlFacts;
-use super::{DeviceDiscoveryStrategy, MigStrategy, NvidiaOptions, VENDOR, driver, nodes, profile, topology};
-use crate::device::{Device, Found, NotExamined, Problem};
+use super::nodes::{self, Needed};
+use super::nvml_facts::{self, NvmlFacts};
+use super::{DeviceDiscoveryStrategy, MigStrategy, NvidiaOptions, VENDOR, distances, driver};
+use crate::device::{Device, Found, NotExamined, Problem, Value};
 use crate::host::Host;
+use crate::nvml::facts::{Gpu as NvmlGpu, MigDevice};
 
 pub(super) const NAMESPACE: &str = "nvidia.com";
-/// Boards that drive the screen of a DGX station; no workload is meant for them.
+/// Models that drive the screen of a DGX station; they are not for workloads.
 const DISPLAYS: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
+/// The attribute of whole GPUs that support MIG.
+const MIG_MODE: &str = "mig_mode";
+const ENABLED: &str = "enabled";
+/// The attribute of MIG devices alone.
+const INSTANCE: &str = "gpu_instance";
 const UNINITIALISED: &str = "the GPU has not been initialised and its UUID is not known yet: start nvidia-persistenced, or \
     run nvidia-smi once";
 
@@ -40,8 +45,8 @@ pub(super) struct Advertiser<'a> {
 }
 
 impl<'a> Advertiser<'a> {
-    /// Of these cards, those included that are not advertised. Where NVML is needed, GPUs are as they were until it has
-    /// spoken.
+    /// An advertiser for a host with these cards, including those that are not advertised. Where NVML is needed, GPUs
+    /// stay as they were until it has answered.
     pub(super) fn new(
         host: &'a Host,
         options: &'a NvidiaOptions,
@@ -68,25 +73,22 @@ impl<'a> Advertiser<'a> {
             self.wait_for(gpu, "the driver does not report the minor number of the GPU's device node");
             return;
         };
-        if self.is_nvml_needed && self.nvml_facts.is_awaited(card.address()) {
+        let gives_parts = self.options.mig_strategy != MigStrategy::None;
+        // Only NVML knows whether a GPU without MIG devices is in MIG mode, and so of no use, or a whole one.
+        let may_be_empty = gives_parts && gpu.instances.is_some() && !parent.is_partitioned();
+        if self.nvml_facts.is_awaited(card.address()) && (self.is_nvml_needed || may_be_empty) {
             self.keep(gpu);
-        } else if self.options.mig_strategy == MigStrategy::None {
-            self.add_whole(&parent, minor);
-        } else if !parent.is_partitioned() {
-            // Only NVML knows whether it is an empty GPU in MIG mode, which is of no use, or a whole one.
-            if self.nvml_facts.is_awaited(card.address()) && gpu.instances.is_some() {
-                self.keep(gpu);
-            } else {
-                self.add_whole(&parent, minor);
-            }
-        } else {
+            return;
+        }
+        self.add_whole(&parent, minor);
+        if parent.is_partitioned() {
             self.add_partitions(&parent, minor);
         }
     }
 
-    /// All that was found.
+    /// All devices and problems.
     ///
-    /// Strategy `single` promises devices of one kind; all are served, and more kinds than one are a problem.
+    /// Strategy `single` promises devices of one kind; all are advertised, and more kinds than one are a problem.
     pub(super) fn finish(mut self) -> Found {
         if self.options.mig_strategy == MigStrategy::Single && self.kinds.len() > 1 {
             let kinds: Vec<&str> = self.kinds.iter().map(String::as_str).collect();
@@ -101,13 +103,19 @@ impl<'a> Advertiser<'a> {
     }
 
     fn add_whole(&mut self, parent: &Parent, minor: u32) {
+        let is_offered = self.options.mig_strategy == MigStrategy::None || !parent.is_partitioned();
         let Some(uuid) = parent.uuid else {
-            self.wait_for(parent.gpu, UNINITIALISED);
+            if is_offered {
+                self.wait_for(parent.gpu, UNINITIALISED);
+            }
             return;
         };
-        self.kinds.insert("whole GPUs".to_owned());
+        if is_offered {
+            self.kinds.insert("whole GPUs".to_owned());
+        }
         let mut device = self.device(parent, uuid, "gpu");
-        describe::name(self.host, &mut device, parent, &parent.index.to_string());
+        describe_mode(self.host, &mut device, parent, minor);
+        note_names(self.host, &mut device, parent, &parent.index.to_string());
         self.installation.require(self.host, &mut device, &[nodes::of_gpu(minor)]);
         if self.options.asks_for_cdi() {
             self.installation.add_graphics(self.host, &mut device);
@@ -125,9 +133,12 @@ impl<'a> Advertiser<'a> {
                 continue;
             };
             let part = Part { instance, nodes: nodes::of_instance(minor, capabilities) };
-            if !self.add_told_partition(parent, minor, &part) && !self.add_bare_partition(parent, minor, &part) {
+            if !self.add_named_partition(parent, minor, &part) && !self.add_unnamed_partition(parent, minor, &part) {
                 nameless.push(instance);
             }
+        }
+        if self.options.mig_strategy == MigStrategy::None {
+            return; // none of them is missed
         }
         if instances.is_empty() {
             let error = "the GPU is in MIG mode and has no MIG devices: create some (nvidia-smi mig -cgi … -C), or turn \
@@ -143,26 +154,28 @@ impl<'a> Advertiser<'a> {
         }
     }
 
-    /// A MIG device that NVML has said everything about; whether it has.
-    fn add_told_partition(&mut self, parent: &Parent, minor: u32, part: &Part) -> bool {
+    /// Adds a MIG device if NVML has reported it completely; returns whether it has.
+    fn add_named_partition(&mut self, parent: &Parent, minor: u32, part: &Part) -> bool {
         let instance = part.instance;
         let Some((nvml, mig)) = parent.nvml.and_then(|nvml| Some((nvml, self.nvml_facts.mig_device(nvml, instance)?)))
         else {
             return false;
         };
-        let profile = profile::name(mig, nvml.memory_bytes);
+        let profile = mig::profile_name(mig, nvml.memory_bytes);
         let (Some(uuid), Some(profile)) = (&mig.uuid, profile) else { return false };
         let resource = match self.options.mig_strategy {
-            MigStrategy::Mixed => profile::resource(&profile),
+            MigStrategy::Mixed => mig::profile_resource(&profile),
             MigStrategy::None | MigStrategy::Single => "gpu".to_owned(),
         };
         let mut device = self.partition(parent, uuid, &resource, minor, instance);
         let index = format!("{}:{}", parent.index, mig.index);
-        describe::name(self.host, &mut device, parent, &index);
-        describe::partition(&mut device, mig, &index, &profile);
-        self.kinds.insert(profile);
+        note_names(self.host, &mut device, parent, &index);
+        describe_partition(&mut device, mig, &index, &profile);
+        if self.options.mig_strategy != MigStrategy::None {
+            self.kinds.insert(profile);
+        }
         self.installation.require(self.host, &mut device, &part.nodes);
-        // Of MIG devices, those with graphics alone use the GPU's DRM nodes.
+        // Among MIG devices, only those with graphics use the GPU's DRM nodes.
         if self.options.asks_for_cdi() && mig.profile_suffixes.iter().any(|suffix| suffix == "+gfx") {
             self.installation.add_graphics(self.host, &mut device);
         }
@@ -170,22 +183,24 @@ impl<'a> Advertiser<'a> {
         true
     }
 
-    /// A MIG device that is only known to be there; whether it may be served: under `single`, where NVML is not
-    /// to be asked, since its id would be another one as soon as NVML answers.
-    fn add_bare_partition(&mut self, parent: &Parent, minor: u32, part: &Part) -> bool {
+    /// Adds a MIG device known from procfs alone; returns whether it may be: only without NVML, since its id would change
+    /// as soon as NVML answers, and not under `mixed`, where its profile is part of its name.
+    fn add_unnamed_partition(&mut self, parent: &Parent, minor: u32, part: &Part) -> bool {
         let instance = part.instance;
-        let is_wanted = self.options.mig_strategy == MigStrategy::Single
+        let is_wanted = self.options.mig_strategy != MigStrategy::Mixed
             && self.options.device_discovery_strategy == DeviceDiscoveryStrategy::Procfs;
         let Some(uuid) = parent.uuid.filter(|_| is_wanted) else { return false };
         let id = format!("MIG-{uuid}/{}/{}", instance.gpu, instance.compute);
         let mut device = self.partition(parent, &id, "gpu", minor, instance);
-        self.kinds.insert("MIG devices".to_owned());
+        if self.options.mig_strategy != MigStrategy::None {
+            self.kinds.insert("MIG devices".to_owned());
+        }
         self.installation.require(self.host, &mut device, &part.nodes);
         self.found.devices.push(device.into());
         true
     }
 
-    /// A device of a GPU, with what is true of the GPU.
+    /// A device of a GPU, with the GPU's attributes.
     fn device(&self, parent: &Parent, id: &str, resource: &str) -> Device {
         let function = &parent.gpu.function;
         let mut device = Device {
@@ -194,20 +209,20 @@ impl<'a> Advertiser<'a> {
             id: id.to_owned(),
             resource_name: Some(format!("{NAMESPACE}/{resource}")),
             numa_nodes: function.numa_node.iter().map(|(node, _)| *node).collect(),
-            distances: topology::distances(self.host, function, self.cards, self.nvml_facts),
+            distances: distances::distances(self.host, function, self.cards, self.nvml_facts),
             ..Device::default()
         };
         function.describe(self.host, &mut device);
         self.common.describe(self.host, &mut device);
-        describe::gpu(self.host, &mut device, parent);
+        describe_gpu(self.host, &mut device, parent);
         device
     }
 
-    /// A device that is a part of a GPU: others of the same GPU are as close to it as can be.
+    /// A device that is a part of a GPU: other parts of the same GPU have the distance 0.
     fn partition(&self, parent: &Parent, id: &str, resource: &str, minor: u32, instance: Instance) -> Device {
         let mut device = self.device(parent, id, resource);
         device.distances.insert(device.card.clone(), 0);
-        describe::instance(self.host, &mut device, minor, instance);
+        describe_instance(self.host, &mut device, minor, instance);
         device
     }
 
@@ -248,7 +263,7 @@ impl<'a> Advertiser<'a> {
         self.found.problems.push(Problem::new(VENDOR, path, error).of(parent.gpu.function.address()));
     }
 
-    /// Not advertised now; its devices stay as they were, if it had any.
+    /// Adds a problem, and keeps the devices of the GPU as they were.
     fn wait_for(&mut self, gpu: &Gpu, error: &str) {
         self.problem(gpu, error);
         self.keep(gpu);
@@ -262,5 +277,169 @@ impl<'a> Advertiser<'a> {
     fn problem(&mut self, gpu: &Gpu, error: &str) {
         let problem = Problem::new(VENDOR, self.host.own_path(&gpu.source), error);
         self.found.problems.push(problem.of(gpu.function.address()));
+    }
+}
+
+/// A GPU, and what NVML reports about it.
+pub(super) struct Parent<'a> {
+    pub(super) gpu: &'a Gpu,
+    pub(super) nvml: Option<&'a NvmlGpu>,
+    /// NVML's index, or the one that NVML will assign.
+    pub(super) index: u32,
+    pub(super) uuid: Option<&'a String>,
+}
+
+impl Parent<'_> {
+    /// Whether the GPU is in MIG mode: procfs shows MIG devices; only NVML reports the mode without any.
+    fn is_partitioned(&self) -> bool {
+        !self.instances().is_empty() || self.nvml.is_some_and(|nvml| nvml.mig_mode == Some(true))
+    }
+
+    /// MIG devices from procfs, because NVML's list may be out of date; from NVML if the driver shows none.
+    pub(super) fn instances(&self) -> Vec<Instance> {
+        let nvml_instances = || self.nvml.iter().flat_map(|nvml| &nvml.mig_devices).map(Instance::of).collect();
+        self.gpu.instances.clone().unwrap_or_else(nvml_instances)
+    }
+}
+
+/// Attributes of all devices of a host.
+#[derive(Debug)]
+pub(super) struct Common {
+    driver_version: Option<(String, PathBuf)>,
+    cuda_version: Option<String>,
+    /// Addresses of the GPUs that the driver excludes from use.
+    excluded: Vec<String>,
+}
+
+impl Common {
+    pub(super) fn read(host: &Host, cards: &[Card], nvml_facts: &NvmlFacts) -> Self {
+        let facts = nvml_facts.facts();
+        let nvml_version = || Some((facts?.driver_version.clone()?, PathBuf::from(nvml_facts::FACT_SOURCE)));
+        let is_excluded = |card: &&Card| card.gpu.as_ref().is_some_and(|gpu| gpu.information.is_excluded);
+        Self {
+            driver_version: if cards.is_empty() { None } else { driver::version(host).or_else(nvml_version) },
+            cuda_version: facts.and_then(|facts| facts.cuda_version.clone()),
+            excluded: cards.iter().filter(is_excluded).map(|card| card.address().to_owned()).collect(),
+        }
+    }
+
+    fn describe(&self, host: &Host, device: &mut Device) {
+        if let Some((version, source)) = &self.driver_version {
+            device.note("driver_version", Value::Version(version.clone()), host.own_path(source));
+        }
+        if let Some(version) = &self.cuda_version {
+            device.note("cuda_version", Value::Version(version.clone()), nvml_facts::FACT_SOURCE);
+        }
+        if !self.excluded.is_empty() {
+            device.note("excluded_gpus", self.excluded.join(","), host.own_path(driver::gpus_directory(host)));
+        }
+    }
+}
+
+/// Adds the attributes that the driver, the PCI function and NVML report about the GPU.
+fn describe_gpu(host: &Host, device: &mut Device, parent: &Parent) {
+    if let Some(nvml) = parent.nvml {
+        note_nvml(device, nvml);
+    }
+    let (information, source) = (&parent.gpu.information, host.own_path(&parent.gpu.source));
+    for (name, value) in [
+        ("model", information.model.as_ref().map(Value::from)),
+        ("gpu_uuid", information.uuid.as_ref().map(Value::from)),
+        ("minor", information.minor.map(Value::from)),
+        ("video_bios", information.video_bios.as_ref().map(Value::from)),
+        ("gpu_firmware", information.firmware.as_ref().map(Value::from)),
+    ] {
+        if let Some(value) = value {
+            device.note(name, value, &source);
+        }
+    }
+    if let Some((class, source)) = &parent.gpu.function.class {
+        device.note("mode", mode(*class), host.own_path(source));
+    }
+}
+
+fn note_nvml(device: &mut Device, nvml: &NvmlGpu) {
+    for (name, value) in [
+        ("model", nvml.model.as_ref().map(Value::from)),
+        ("gpu_uuid", nvml.uuid.as_ref().map(Value::from)),
+        ("minor", nvml.minor.map(Value::from)),
+        (
+            "compute_capability",
+            nvml.compute_capability.map(|(major, minor)| Value::Version(format!("{major}.{minor}"))),
+        ),
+        ("memory_bytes", nvml.memory_bytes.map(Value::from)),
+        ("fabric_clique", nvml.fabric_clique.as_ref().map(Value::from)),
+    ] {
+        if let Some(value) = value {
+            device.note(name, value, nvml_facts::FACT_SOURCE);
+        }
+    }
+}
+
+/// Adds whether a whole GPU is in MIG mode; nothing for a GPU without such a mode.
+fn describe_mode(host: &Host, device: &mut Device, parent: &Parent, minor: u32) {
+    if !parent.instances().is_empty() {
+        let source = host.own_path(mig::directory(host, minor));
+        device.note(MIG_MODE, ENABLED, &source);
+        device.note("mig_devices", parent.instances().len() as u64, source);
+    } else if let Some(is_enabled) = parent.nvml.and_then(|nvml| nvml.mig_mode) {
+        device.note(MIG_MODE, if is_enabled { ENABLED } else { "disabled" }, nvml_facts::FACT_SOURCE);
+    }
+}
+
+/// Adds the names that users and the container runtime use for it.
+fn note_names(host: &Host, device: &mut Device, parent: &Parent, index: &str) {
+    let is_whole = parent.gpu.information.uuid.as_ref() == Some(&device.id);
+    let source = if is_whole { host.own_path(&parent.gpu.source) } else { nvml_facts::FACT_SOURCE.into() };
+    device.note("uuid", device.id.clone(), source);
+    let gpus = host.own_path(driver::gpus_directory(host));
+    let source = if parent.nvml.is_some() { nvml_facts::FACT_SOURCE.into() } else { gpus };
+    device.note("index", index, &source);
+    device.note("gpu_index", parent.index, source);
+}
+
+/// Why the options keep a device out of the offers.
+pub(super) fn left_out(device: &Device, strategy: MigStrategy) -> Option<&'static str> {
+    let is_part = device.attributes.contains_key(INSTANCE);
+    match strategy {
+        MigStrategy::None => is_part.then_some("`vendors.nvidia.mig_strategy` is `none`"),
+        MigStrategy::Single | MigStrategy::Mixed => {
+            (device.text(MIG_MODE).as_deref() == Some(ENABLED)).then_some("its MIG devices are offered instead")
+        }
+    }
+}
+
+/// Adds the attributes that NVML reports about a MIG device; its memory replaces the GPU's.
+fn describe_partition(device: &mut Device, mig: &MigDevice, index: &str, profile: &str) {
+    for (name, count) in [
+        ("gpu_slices", mig.gpu_slices),
+        ("compute_slices", mig.compute_slices),
+        ("multiprocessors", mig.multiprocessors),
+    ] {
+        if mig.gpu_slices > 0 {
+            device.note(name, count, nvml_facts::FACT_SOURCE);
+        }
+    }
+    for (kind, count) in &mig.engines {
+        device.note(&format!("engines_{kind}"), *count, nvml_facts::FACT_SOURCE);
+    }
+    device.note("mig_index", index, nvml_facts::FACT_SOURCE);
+    device.note("mig_profile", profile, nvml_facts::FACT_SOURCE);
+    device.note("memory_bytes", mig.memory_mebibytes << 20, nvml_facts::FACT_SOURCE);
+}
+
+/// Adds the ids of a MIG device within the GPU.
+fn describe_instance(host: &Host, device: &mut Device, minor: u32, instance: Instance) {
+    let source = host.own_path(mig::directory(host, minor));
+    device.note(INSTANCE, instance.gpu, &source);
+    device.note("compute_instance", instance.compute, source);
+}
+
+/// The mode of a GPU by its PCI class, in the words of NVIDIA's labels.
+fn mode(class: u32) -> &'static str {
+    match class >> 8 {
+        0x0300 => "graphics",
+        0x0302 => "compute",
+        _ => "unknown",
     }
 }

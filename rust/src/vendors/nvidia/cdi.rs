@@ -1,30 +1,31 @@
 //! CDI edits for NVIDIA's devices: what the container runtime does for a container that gets them by CDI.
 //!
-//! What every GPU needs (libraries, programs, control nodes, hooks) is of the kind, so that it is done once for a container
-//! with several; a GPU adds its nodes. Hooks are programs of NVIDIA's container toolkit on the host.
+//! The edits that every GPU needs (libraries, programs, control nodes, hooks) belong to the CDI kind, so that a
+//! container with several GPUs has them once; a GPU adds its nodes. Hooks are programs of NVIDIA's container toolkit on
+//! the host.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::libraries::VDPAU;
-use super::nodes::in_container;
-use super::roles::{
+use super::installation::{
     CONFIGURATION, CONTROL, DEVICE, DRIVER_STORE, DRIVER_VERSION, FILE, GRAPHICS, LIBRARY, LIBRARY_LINK, LISTED,
     MODULE, SOCKET,
 };
-use super::{NvidiaOptions, graphics, wsl};
+use super::libraries::VDPAU;
+use super::nodes::in_container;
+use super::{NvidiaOptions, driver_files, wsl};
 use crate::device::{Device, HostPath, Platform};
 use crate::edits::{Edits, Hook, Mount};
 
-/// Of all names here.
+/// The vendor part of all CDI names here.
 pub(super) const VENDOR: &str = "k8s.device-plugin.nvidia.com";
 
 const READ_ONLY: &[&str] = &["ro", "nosuid", "nodev", "rbind", "rprivate"];
-/// Not read-only: container runtimes within the container may not bind anew what is.
+/// Mount options of sockets. Not `ro`: container runtimes within the container cannot bind a read-only mount again.
 const BOUND_SOCKET: &[&str] = &["nosuid", "nodev", "rbind", "rprivate", "noexec"];
 
 pub(super) const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
-/// Tells NVIDIA's runtime to keep away; without it, the image's own `all` would count.
+/// Keeps NVIDIA's runtime from acting; without it, the image's own `all` would count.
 pub(super) const NO_DEVICES: &str = "void";
 
 /// Links that programs look for and that cannot be derived from the library's name: library, target, link. `{}` is the
@@ -43,7 +44,7 @@ pub(super) fn kind(class: &str) -> String {
     format!("{VENDOR}/{class}")
 }
 
-/// For every container with a GPU, or with a part of one.
+/// The edits of every container with a GPU, or with a part of one.
 pub(super) fn common(platform: &Platform, options: &NvidiaOptions) -> Edits {
     let root = &options.driver_root;
     let hook = |arguments: Vec<String>| hook(&options.cdi_hook_path, arguments);
@@ -87,7 +88,7 @@ pub(super) fn no_devices() -> Edits {
     Edits { envs: [(VISIBLE_DEVICES.to_owned(), NO_DEVICES.to_owned())].into(), ..Edits::default() }
 }
 
-/// For one device: its nodes and links to them; on Tegra and WSL, what replaces them.
+/// The edits of one device: its nodes and links to them; on Tegra and WSL, their substitutes.
 pub(super) fn of_device(device: &Device, platform: &Platform, options: &NvidiaOptions) -> Edits {
     let own = device.paths_in(DEVICE).chain(device.paths_in(GRAPHICS)).map(|path| in_container(platform, path, ""));
     let own = Edits { nodes: own.collect(), ..Edits::default() };
@@ -97,7 +98,7 @@ pub(super) fn of_device(device: &Device, platform: &Platform, options: &NvidiaOp
     if device.id == wsl::ID { own.and(driver_store(platform, hook_program)) } else { own }
 }
 
-/// For nodes, and for files bound where the driver root has them.
+/// The edits for nodes, and for files, which are bound to the path that they have in the driver root.
 pub(super) fn of_paths<'p>(platform: &Platform, paths: impl IntoIterator<Item = &'p HostPath>, root: &str) -> Edits {
     let mut edits = Edits::default();
     for path in paths {
@@ -110,7 +111,7 @@ pub(super) fn of_paths<'p>(platform: &Platform, paths: impl IntoIterator<Item = 
     edits
 }
 
-/// What the lists of a Tegra board name: nodes, files and directories, and links.
+/// The edits of a Tegra board's lists: nodes, files and directories, and links.
 fn listed(platform: &Platform, hook_program: &str) -> Edits {
     let (links, there): (Vec<_>, Vec<_>) = platform.paths_in(LISTED).partition(|path| !path.target.is_empty());
     let links: Vec<String> = links.iter().map(|link| format!("{}::{}", link.target, link.path)).collect();
@@ -120,7 +121,7 @@ fn listed(platform: &Platform, hook_program: &str) -> Edits {
     if folders.is_empty() { edits } else { edits.and(searched(folders, hook_program)) }
 }
 
-/// Windows' drivers, a link to their nvidia-smi, and how programs find their libraries.
+/// The edits for Windows' drivers, a link to their nvidia-smi, and the dynamic linker's search path.
 fn driver_store(platform: &Platform, hook_program: &str) -> Edits {
     let (links, there): (Vec<_>, Vec<_>) = platform.paths_in(DRIVER_STORE).partition(|path| !path.target.is_empty());
     let links: Vec<String> = links.iter().map(|link| format!("{}::{}", link.target, link.path)).collect();
@@ -133,21 +134,21 @@ fn linked(links: &[String], hook_program: &str) -> Edits {
     Edits { hooks, ..Edits::default() }
 }
 
-/// For directories that the dynamic linker of a container is to search.
+/// The hook for directories that the dynamic linker of a container is to search.
 fn searched<'f>(folders: impl IntoIterator<Item = &'f str>, hook_program: &str) -> Edits {
     Edits { hooks: vec![hook(hook_program, update_ldcache(folders))], ..Edits::default() }
 }
 
-/// A container has it where the driver root has it, also if it is a link there.
+/// A mount at the path of the driver root, also if the path is a link there.
 fn bound(path: &HostPath, root: &str, options: &'static [&'static str]) -> Mount {
     let host_path = if path.target.is_empty() { &path.path } else { &path.target };
     Mount { host_path: host_path.clone(), container_path: below(&path.path, root).to_owned(), read_only: true, options }
 }
 
-/// Loaders look for it at a place of its own.
+/// A mount at the place where loaders look for the file.
 fn configuration(path: &HostPath, root: &str) -> Mount {
     let bound = bound(path, root, READ_ONLY);
-    Mount { container_path: graphics::place_in_container(&path.path).unwrap_or(bound.container_path), ..bound }
+    Mount { container_path: driver_files::place_in_container(&path.path).unwrap_or(bound.container_path), ..bound }
 }
 
 /// The path without the driver root.
@@ -155,14 +156,14 @@ fn below<'p>(path: &'p str, root: &str) -> &'p str {
     path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path)
 }
 
-/// A directory of the driver root that has libraries.
+/// A directory of the driver root with libraries.
 struct Folder<'p> {
     path: &'p str,
     libraries: Vec<&'p str>,
 }
 
 impl Folder<'_> {
-    /// Whether the driver's own libraries are there, and not only those for VDPAU.
+    /// Whether it has the driver's own libraries, and not only those for VDPAU.
     fn is_of(&self, version: &str) -> bool {
         !self.path.ends_with(VDPAU) && self.libraries.iter().any(|name| name.ends_with(&format!(".so.{version}")))
     }
@@ -182,13 +183,13 @@ fn folders<'p>(platform: &'p Platform, role: &'static str, root: &str) -> Vec<Fo
 
 fn hook(program: &str, arguments: Vec<String>) -> Hook {
     let name = Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy());
-    // nvidia-ctk has its hooks below a command of that name; nvidia-cdi-hook, and what stands for it, has nothing else.
+    // nvidia-ctk has its hooks below the command `hook`; nvidia-cdi-hook, and substitutes for it, have nothing else.
     let command = (name == "nvidia-ctk").then(|| "hook".to_owned());
     let args = std::iter::once(name.into_owned()).chain(command).chain(arguments).collect();
     Hook { hook_name: "createContainer", path: program.to_owned(), args }
 }
 
-/// `target::link`, each.
+/// Arguments of a hook, for links written as `target::link`.
 fn create_symlinks(links: &[String]) -> Vec<String> {
     let links = links.iter().flat_map(|link| ["--link".to_owned(), link.clone()]);
     std::iter::once("create-symlinks".to_owned()).chain(links).collect()
@@ -199,7 +200,7 @@ fn update_ldcache<'f>(folders: impl IntoIterator<Item = &'f str>) -> Vec<String>
     std::iter::once("update-ldcache".to_owned()).chain(folders).collect()
 }
 
-/// `target::link`, each that the folder's libraries want.
+/// The links that the folder's libraries need, as `target::link`.
 fn links(folder: &Folder, version: &str) -> Vec<String> {
     let wanted = LINKS.iter().filter(|(library, _, _)| folder.libraries.iter().any(|name| name.starts_with(library)));
     wanted.map(|(_, target, link)| format!("{}::{}/{link}", target.replace("{}", version), folder.path)).collect()
@@ -215,15 +216,17 @@ fn by_path(node: &HostPath, address: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
-    use crate::vendors::nvidia::roles::DEV_ROOT;
+    use crate::vendors::nvidia::installation::DEV_ROOT;
+    use crate::vendors::table::made;
 
     fn options(root: &str, hook_program: &str) -> NvidiaOptions {
         NvidiaOptions {
             driver_root: root.to_owned(),
             cdi_hook_path: hook_program.to_owned(),
-            ..NvidiaOptions::default()
+            ..made(&json!({})).nvidia
         }
     }
 
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_gpus_need_is_said_once() {
+    fn edits_that_all_gpus_need_are_made_once() {
         let root = "/run/nvidia/driver";
         let libraries = [
             "/usr/lib64/libGLX_nvidia.so.580.1",

@@ -1,13 +1,22 @@
-//! The driver's version and its GPUs, from procfs.
+//! The driver's version and its GPUs, from procfs; and GPUs that the driver does not list, no longer or not yet, from
+//! PCI.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::bus::pci;
-use crate::host::Host;
-use crate::host::attribute::{Attribute, AttributeError};
-use crate::host::directory::Directory;
+use rustix::io::Errno;
 
-/// `/proc/driver/nvidia/gpus`: one directory for each GPU that the driver has, by PCI address.
+use super::VENDOR;
+use super::card::Card;
+use crate::bus::pci;
+use crate::device::{Found, NotExamined, Problem};
+use crate::health::sources::scan;
+use crate::host::Host;
+use crate::host::attribute::{Attribute, AttributeError, Cause};
+use crate::host::directory::{self, Directory};
+use crate::vendors::gpus::on_pci_bus;
+
+/// `/proc/driver/nvidia/gpus`: one directory for each GPU of the driver, by PCI address.
 pub(super) fn gpus_directory(host: &Host) -> PathBuf {
     host.proc("driver/nvidia/gpus")
 }
@@ -24,17 +33,17 @@ pub(super) fn gpus(host: &Host) -> Result<Vec<String>, AttributeError> {
     Ok(addresses)
 }
 
-/// `590.48.01`, and the file it was read from.
+/// The version, `590.48.01`, and its file.
 pub(super) fn version(host: &Host) -> Option<(String, PathBuf)> {
-    let said = |path: PathBuf, parse: fn(&str) -> Option<&str>| {
+    let read = |path: PathBuf, parse: fn(&str) -> Option<&str>| {
         let attribute = Attribute::read(path).ok()?;
         Some((parse(attribute.text())?.to_owned(), attribute.path().to_path_buf()))
     };
-    said(host.proc("driver/nvidia/version"), version_in)
-        .or_else(|| said(host.sys(Path::new("module/nvidia/version")), number_at_start))
+    read(host.proc("driver/nvidia/version"), version_in)
+        .or_else(|| read(host.sys(Path::new("module/nvidia/version")), number_at_start))
 }
 
-/// Of `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build …`.
+/// The version in `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build …`.
 fn version_in(text: &str) -> Option<&str> {
     let (_, behind) = text.lines().next()?.split_once("Kernel Module")?;
     behind.split_whitespace().find_map(number_at_start)
@@ -48,6 +57,72 @@ fn number_at_start(word: &str) -> Option<&str> {
     (numbers && matches!(word.split('.').count(), 2 | 3)).then_some(word)
 }
 
+const NVIDIA: u64 = 0x10de;
+
+/// All GPUs of this and earlier scans by address, and whether the driver excluded each.
+#[derive(Debug, Default)]
+pub(super) struct KnownGpus {
+    excluded: BTreeMap<String, bool>,
+    has_looked: bool,
+}
+
+impl KnownGpus {
+    /// Whether the driver excludes a GPU from use, or did when it was last readable.
+    pub(super) fn is_excluded(&mut self, card: &Card) -> bool {
+        let known = self.excluded.entry(card.address().to_owned()).or_default();
+        *known = card.gpu.as_ref().map_or(*known, |gpu| gpu.information.is_excluded);
+        *known
+    }
+
+    /// Reports the GPUs that the driver does not list; forgets those that have left the bus.
+    pub(super) fn report_unlisted(&mut self, host: &Host, listed: &[Card], found: &mut Found) {
+        // Once: a scanner that starts while GPUs are without their driver must not take them for removed.
+        if !self.has_looked {
+            self.has_looked = true;
+            let there =
+                on_pci_bus(host, NVIDIA, is_gpu).into_iter().filter(|address| !self.excluded.contains_key(address));
+            self.excluded.extend(there.map(|address| (address, false)).collect::<Vec<_>>());
+        }
+        self.excluded.retain(|address, _| {
+            listed.iter().any(|card| card.address() == address) || is_still_there(host, address, found)
+        });
+    }
+}
+
+/// Whether the GPU is still on the bus. The reason why the driver does not list it becomes a problem or a finding.
+fn is_still_there(host: &Host, address: &str, found: &mut Found) -> bool {
+    let function = host.sys("bus/pci/devices").join(address);
+    if !directory::exists(&function) {
+        return false;
+    }
+    let unseen = |finding| NotExamined { vendor: VENDOR, card: Some(address.to_owned()), finding };
+    match directory::link(&function.join("driver")) {
+        Ok(driver) if driver.file_name().is_some_and(|name| name == "nvidia") => {
+            let proc = host.own_path(gpus_directory(host));
+            let error = format!(
+                "bound to the driver nvidia, but not listed in {}: check that the host's whole /proc is visible, or look for \
+                 NVRM in the kernel log",
+                proc.display()
+            );
+            found.problems.push(Problem::new(VENDOR, host.own_path(function), error).of(address));
+            found.unseen.push(unseen(None));
+        }
+        // Another driver has it, for example to pass it to a virtual machine: it left on purpose.
+        Ok(_) => {}
+        Err(error) if error.cause == Cause::System(Errno::NOENT) => {
+            let detail = "no driver is bound to this GPU; bind nvidia to it again";
+            let link = host.own_path(function.join("driver"));
+            found.unseen.push(unseen(Some(scan::finding(scan::DRIVER_UNBOUND, link, detail).reading("absent"))));
+        }
+        Err(_) => found.unseen.push(unseen(None)),
+    }
+    true
+}
+
+fn is_gpu(class: u64) -> bool {
+    matches!(class >> 8, 0x0300 | 0x0302)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -55,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_told_by_the_proprietary_and_the_open_module() {
+    fn the_version_is_read_from_the_proprietary_and_the_open_module() {
         for (text, version) in [
             ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  515.65.01  Wed Mar 16 11:24:05 UTC 2022", "515.65.01"),
             ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build  (a@b)", "555.42.06"),

@@ -1,22 +1,21 @@
-//! What a container gets for a device, under each of the vendor's strategies.
+//! The container edits of a device, under each of the vendor's strategies.
 //!
-//! Strategies combine. Two things differ from NVIDIA's plugin, on purpose: an annotation has a key of its own for each CDI
-//! name, so that an answer is the same whenever it is given and two resources of one container do not hide each other's;
-//! and a MIG device of unknown UUID is given by its nodes.
+//! Strategies combine. Two differences to NVIDIA's plugin are on purpose: each CDI name has its own annotation key, so
+//! that an answer is always the same and two resources of one container do not hide each other's; and a MIG device of
+//! unknown UUID is given by its nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::cdi::{self, NO_DEVICES, VISIBLE_DEVICES};
-use super::nodes;
-use super::roles::{CONTROL, DEVICE, IMEX_CHANNEL};
-use super::{DeviceIdStrategy, DeviceListStrategy, NvidiaOptions};
+use super::installation::{CONTROL, DEVICE, IMEX_CHANNEL};
+use super::{DeviceIdStrategy, DeviceListStrategy, NvidiaOptions, nodes};
 use crate::device::{Device, HostPath, Platform};
 use crate::edits::{Edits, Mount, Way};
 
 const VOLUME_MOUNTS: &str = "/var/run/nvidia-container-devices";
 
-/// What a container gets: by the strategies that the options name, or by CDI alone.
+/// The edits by the strategies that the options name, or by CDI alone.
 pub(super) fn edits(device: &Device, platform: &Platform, way: Way, options: &NvidiaOptions) -> Edits {
     let answer = Answer { device, platform, options };
     match way {
@@ -60,7 +59,7 @@ impl Answer<'_> {
         edits
     }
 
-    /// Names and their edits; neither for a device that has no edits of its own.
+    /// CDI names and their edits; neither for a device that has no edits of its own.
     fn by_cdi(&self) -> Edits {
         let own = cdi::of_device(self.device, self.platform, self.options);
         if own.is_empty() {
@@ -89,7 +88,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Variables that ask NVIDIA's runtime for more than the GPU; they are set whatever the strategy.
+    /// Variables that ask NVIDIA's runtime for more than the GPU, in every strategy.
     fn switches(&self) -> BTreeMap<String, String> {
         let on = self.options.classes().into_iter().filter(|(is_on, _)| *is_on);
         on.map(|(_, class)| (format!("NVIDIA_{}", class.to_uppercase()), "enabled".to_owned())).collect()
@@ -118,8 +117,8 @@ impl Answer<'_> {
         }));
     }
 
-    /// With CDI alone the runtime brings the nodes. NVIDIA's runtime has a name for every device, but some names
-    /// only NVML reports: those devices are given by their nodes.
+    /// Whether nodes are passed. With CDI alone the runtime adds them. NVIDIA's runtime has a name for every device,
+    /// but only NVML reports some of them: devices without a known name are given by their nodes.
     fn passes_nodes(&self) -> bool {
         let wanted = self.options.pass_device_specs || self.visible().is_none();
         wanted && self.options.device_list_strategy.iter().any(|strategy| !strategy.is_cdi())
@@ -129,7 +128,7 @@ impl Answer<'_> {
         self.platform.paths_in(IMEX_CHANNEL)
     }
 
-    /// What NVIDIA's runtime calls the device.
+    /// The name of the device for NVIDIA's runtime.
     fn visible(&self) -> Option<&str> {
         let named = match self.options.device_id_strategy {
             DeviceIdStrategy::Uuid => "uuid",
@@ -138,7 +137,7 @@ impl Answer<'_> {
         self.device.attributes.get(named)?.value.as_text()
     }
 
-    /// The key contains the name, within 63 characters behind the prefix.
+    /// An annotation whose key contains the name, within 63 characters behind the prefix.
     fn annotation(&self, cdi_name: &str) -> (String, String) {
         let (class, name) =
             cdi_name.trim_start_matches(cdi::VENDOR).trim_start_matches('/').split_once('=').unwrap_or_default();

@@ -1,29 +1,52 @@
-//! What NVIDIA's software has installed on a host for all its devices: read here, given to containers by `edits`.
+//! NVIDIA's software on a host for all its devices: read here, given to containers by `edits`. Its paths have roles, by
+//! which the edits find them.
 //!
-//! Libraries and files are searched only where devices are given by CDI: they take longer to read than all GPUs.
+//! Libraries and files are searched only if devices are given by CDI: that takes longer than reading all GPUs.
 
 use std::path::Path;
 
-use super::driver_files::DriverFiles;
+use super::driver_files::{self, DriverFiles};
 use super::libraries::{Libraries, VDPAU};
 use super::nodes::{self, DevRoot, Needed};
-use super::roles::{
-    CONFIGURATION, DEV_ROOT, DEVICE, DRIVER_VERSION, FILE, GRAPHICS, IMEX_CHANNEL, LIBRARY, LIBRARY_LINK, MODULE,
-    SOCKET,
-};
-use super::{NvidiaOptions, VENDOR, driver, graphics};
+use super::{NvidiaOptions, VENDOR, driver};
 use crate::device::{Device, HostPath, Platform, Problem};
-use crate::host::Host;
 use crate::host::directory::Directory;
-use crate::host::resolve;
+use crate::host::{Host, resolve};
 
-/// What is installed, and what of it is missing.
+/// The fact with the directory of the host's device nodes.
+pub(super) const DEV_ROOT: &str = "dev_root";
+/// The fact with the driver version of the libraries.
+pub(super) const DRIVER_VERSION: &str = "driver_version";
+
+/// Roles of paths of the installation: nodes for every GPU.
+pub(super) const CONTROL: &str = "control";
+pub(super) const IMEX_CHANNEL: &str = "imex-channel";
+pub(super) const LIBRARY: &str = "library";
+/// Links beside libraries by which programs find them.
+pub(super) const LIBRARY_LINK: &str = "library-link";
+/// Modules of the X server.
+pub(super) const MODULE: &str = "module";
+/// Configurations by which loaders of graphics and OpenCL find the driver.
+pub(super) const CONFIGURATION: &str = "configuration";
+/// Programs and firmware.
+pub(super) const FILE: &str = "file";
+pub(super) const SOCKET: &str = "socket";
+/// Entries of a Tegra board's lists.
+pub(super) const LISTED: &str = "listed";
+/// Windows' drivers.
+pub(super) const DRIVER_STORE: &str = "driver-store";
+
+/// Roles of paths of one device: its own nodes, and those below /dev/dri.
+pub(super) const DEVICE: &str = "device";
+pub(super) const GRAPHICS: &str = "graphics";
+
+/// The installed parts, and a problem for each missing one.
 #[derive(Debug)]
 pub(super) struct Installation {
     pub(super) platform: Platform,
     pub(super) problems: Vec<Problem>,
     dev_root: DevRoot,
-    /// The IMEX channels that containers get or should get.
+    /// The configured IMEX channels, existing or not.
     channels: Vec<HostPath>,
     imex_required: bool,
 }
@@ -65,8 +88,8 @@ impl Installation {
         device.paths.extend(channels.map(|channel| channel.clone().required(true)));
     }
 
-    /// Notes those of the GPU's nodes below /dev/dri that are there: sysfs names them also where /dev has none, as in a node of
-    /// kind.
+    /// Adds those of the GPU's nodes below /dev/dri that exist: sysfs names them also where /dev lacks them, as in a
+    /// node of kind.
     pub(super) fn add_graphics(&self, host: &Host, device: &mut Device) {
         let names = nodes::graphics(host, &device.card).into_iter();
         let places = names.map(|name| self.dev_root.place(&nodes::below_dev("dri", &name)));
@@ -97,11 +120,11 @@ impl Installation {
             self.platform.paths.extend(folder.links.iter().map(link));
         }
         let beside = folders.iter().map(|folder| folder.path.as_str()).filter(|path| !path.ends_with(VDPAU));
-        let modules = graphics::modules(&driver_root, beside, &version);
+        let modules = driver_files::x_modules(&driver_root, beside, &version);
         let files = DriverFiles::find(host, &driver_root, &version);
         for (paths, role) in [
             (modules, MODULE),
-            (graphics::configurations(&driver_root), CONFIGURATION),
+            (driver_files::graphics_configurations(&driver_root), CONFIGURATION),
             (files.plain, FILE),
             (files.sockets, SOCKET),
         ] {
@@ -115,7 +138,7 @@ impl Installation {
         self.problems.extend(missing_hook_program(host, &options.cdi_hook_path));
     }
 
-    /// A runtime refuses a CDI device without edits, so a class without nodes is not offered.
+    /// Adds a class with nodes: a runtime refuses CDI devices without edits.
     fn add_class(&mut self, class: &Class, host: &Host, options: &NvidiaOptions) {
         let nodes = class.nodes(host, &self.dev_root);
         if nodes.is_empty() {
@@ -141,7 +164,7 @@ fn channel(host: &Host, dev_root: &DevRoot, number: u32) -> HostPath {
     nodes::as_found(host, channel)
 }
 
-/// A runtime starts no container whose hooks it cannot run.
+/// A problem if the hook program does not exist: a runtime starts no container whose hooks it cannot run.
 fn missing_hook_program(host: &Host, program: &str) -> Option<Problem> {
     let error = "this program, which CDI hooks run, is not here: no container with a GPU can start; install NVIDIA's container \
         toolkit, or name its nvidia-ctk or nvidia-cdi-hook in `cdi_hook_path`";
@@ -154,7 +177,8 @@ fn missing_channel(channel: &HostPath) -> Problem {
     Problem::new(VENDOR, &channel.path, format!("IMEX channel {number} does not exist: {cure}"))
 }
 
-/// Where a path leads, if by links: what an absolute link in a driver root means, a runtime on the host would not know.
+/// The target of a path with links below the driver root: a runtime on the host would resolve an absolute link
+/// differently.
 fn behind_links(driver_root: &Host, path: &str) -> Option<String> {
     let target = driver_root.own_path(resolve::followed(driver_root, Path::new(path)));
     (target != Path::new(path)).then(|| target.to_string_lossy().into_owned())
@@ -164,12 +188,12 @@ fn below(root: &str, path: &str) -> HostPath {
     HostPath::file(format!("{}{path}", root.trim_end_matches('/')))
 }
 
-/// Something besides GPUs that all containers get.
+/// A class of nodes that all containers get besides GPUs.
 struct Class {
     name: &'static str,
-    /// Below /dev.
+    /// The directory of its nodes, below /dev.
     directory: &'static str,
-    /// What the names of its nodes begin with.
+    /// Prefixes of its nodes' names.
     nodes: &'static [&'static str],
     files: &'static [&'static str],
     cure: &'static str,

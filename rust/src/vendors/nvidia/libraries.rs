@@ -1,5 +1,8 @@
-//! The driver's libraries on the host: files with its version in their name, and a few without, in the directories where
-//! packages put them or, where they are in none of these, in those that the dynamic linker's cache names.
+//! The driver's libraries on the host: files with its version in their name, and a few without, in the directories of
+//! the usual packages or, failing these, in those of the dynamic linker's cache.
+//!
+//! `/etc/ld.so.cache` lists the libraries that the dynamic linker finds outside the directories that it knows itself.
+//! The layout is that of glibc's `sysdeps/generic/dl-cache.h`: a header, entries of fixed size, and their texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,12 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::Stat;
 
-use super::ld_cache;
-use crate::host::Host;
 use crate::host::directory::Directory;
-use crate::host::resolve;
+use crate::host::{Host, resolve};
 
-/// Of the driver root; several may be the same by links. If /usr/lib is a directory of its own, it holds 32-bit libraries.
+/// Directories below the driver root; links may make several the same. If /usr/lib is a directory of its own, it holds
+/// 32-bit libraries.
 const DIRECTORIES: [&str; 8] = [
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
@@ -23,9 +25,9 @@ const DIRECTORIES: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
     "/usr/lib/aarch64-linux-gnu/nvidia/current",
 ];
-/// Below each of them: the driver for VDPAU.
+/// The directory of the VDPAU driver, below each of them.
 pub(super) const VDPAU: &str = "/vdpau";
-/// What the names of the driver's libraries in the dynamic linker's cache begin with.
+/// Prefixes of the driver's libraries in the dynamic linker's cache.
 const CACHED: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
 /// Libraries that come with the driver under versions of their own: platforms of EGL, an older compiler.
 const OTHERWISE_NUMBERED: [&str; 6] = [
@@ -37,29 +39,29 @@ const OTHERWISE_NUMBERED: [&str; 6] = [
     "libnvidia-nvvm70.so.",
 ];
 
-/// A directory that holds libraries of the driver.
+/// A directory with libraries of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Folder {
-    /// Without the driver root.
+    /// The path without the driver root.
     pub(super) path: String,
-    /// Their names.
+    /// Names of the libraries.
     pub(super) libraries: Vec<String>,
-    /// Links beside them that lead to them, directly or by one another: name and target.
+    /// Name and target of links beside them that lead to them, directly or through one another.
     pub(super) links: Vec<(String, String)>,
 }
 
 impl Folder {
-    /// Whether it holds libraries of this version, and not only such as are numbered otherwise.
+    /// Whether it has libraries of this version, and not only those with versions of their own.
     pub(super) fn is_of(&self, version: &str) -> bool {
         self.libraries.iter().any(|name| name.ends_with(&format!(".so.{version}")))
     }
 }
 
-/// Lists directories once, and again when one has changed: they can have thousands of entries.
+/// A cache of the directories' contents, which can be thousands of entries: listed once, and again after a change.
 #[derive(Debug, Default)]
 pub(super) struct Libraries(Mutex<Option<(Key, Arc<Vec<Folder>>)>>);
 
-/// Version of the driver, the directories there are, and the state of the dynamic linker's cache.
+/// Version of the driver, the existing directories, and the state of the dynamic linker's cache.
 type Key = (String, Vec<Found>, Option<State>);
 
 /// Device, inode, and time of the last change in seconds and nanoseconds.
@@ -72,9 +74,9 @@ struct Found {
 }
 
 impl Libraries {
-    /// The libraries of this version below this root, the driver's.
+    /// The libraries of this version below the driver root.
     pub(super) fn find(&self, driver_root: &Host, version: &str) -> Arc<Vec<Folder>> {
-        let cache = rustix::fs::stat(place(driver_root, ld_cache::PATH)).ok().map(|status| state(&status));
+        let cache = rustix::fs::stat(place(driver_root, LD_CACHE)).ok().map(|status| state(&status));
         let key = (version.to_owned(), with_vdpau(driver_root, DIRECTORIES), cache);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
@@ -88,7 +90,7 @@ impl Libraries {
     }
 }
 
-/// Those of the directories that are there, each once.
+/// The existing directories, each once.
 fn with_vdpau<'d>(driver_root: &Host, directories: impl IntoIterator<Item = &'d str> + Clone) -> Vec<Found> {
     let plain = directories.clone().into_iter().map(str::to_owned);
     let mut found: Vec<Found> = Vec::new();
@@ -110,7 +112,7 @@ fn state(status: &Stat) -> State {
 fn folders(driver_root: &Host, version: &str, directories: &[Found]) -> Vec<Folder> {
     let mut folders = listed(driver_root, version, directories);
     if !folders.iter().any(|folder| folder.is_of(version)) {
-        let cached = ld_cache::directories(driver_root, &CACHED);
+        let cached = cached_directories(driver_root, &CACHED);
         let cached = with_vdpau(driver_root, cached.iter().map(String::as_str));
         let new: Vec<Found> = cached.into_iter().filter(|found| !directories.contains(found)).collect();
         folders.extend(listed(driver_root, version, &new));
@@ -137,7 +139,7 @@ fn is_of_driver(name: &str, version: &str) -> bool {
         || OTHERWISE_NUMBERED.iter().find_map(own_version).is_some_and(is_numbered)
 }
 
-/// `libcuda.so.1` for `libcuda.so.580.1`, and `libcuda.so` for that.
+/// `libcuda.so.1` for `libcuda.so.580.1`, and `libcuda.so` for `libcuda.so.1`.
 fn links(names: &[String], libraries: &[String], target: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let stem = |name: &str| name.split_once(".so").map(|(stem, _)| stem.to_owned());
     let stems: BTreeSet<String> = libraries.iter().filter_map(|name| stem(name)).collect();
@@ -159,10 +161,70 @@ fn place(driver_root: &Host, path: &str) -> PathBuf {
     resolve::followed(driver_root, Path::new(path))
 }
 
+const LD_CACHE: &str = "/etc/ld.so.cache";
+/// `CACHEMAGIC` of the format before glibc 2.2: a cache may begin with such entries.
+const OLD: &[u8] = b"ld.so-1.7.0";
+/// `CACHEMAGIC_NEW` and `CACHE_VERSION`.
+const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+const OLD_HEADER: usize = 16;
+const OLD_ENTRY: usize = 12;
+const HEADER: usize = 48;
+const ENTRY: usize = 24;
+/// `_DL_CACHE_DEFAULT_ID` of the architectures that NVIDIA has drivers for: a 64-bit library for libc 6.
+const KINDS: [u32; 2] = [0x0303, 0x0a03];
+
+/// The directories of 64-bit libraries with one of these prefixes in a host's cache; empty without a cache.
+#[expect(clippy::disallowed_methods, reason = "no attribute, and larger than one")]
+fn cached_directories(host: &Host, names: &[&str]) -> Vec<String> {
+    let cache = std::fs::read(resolve::followed(host, Path::new(LD_CACHE))).unwrap_or_default();
+    let wanted =
+        cached_libraries(&cache).into_iter().filter(|(name, _)| names.iter().any(|start| name.starts_with(start)));
+    let directories: BTreeSet<String> =
+        wanted.filter_map(|(_, path)| Some(path.rsplit_once('/')?.0.to_owned())).collect();
+    directories.into_iter().collect()
+}
+
+/// Name and path of each 64-bit library; damaged entries are left out.
+fn cached_libraries(file: &[u8]) -> Vec<(&str, &str)> {
+    let Some(cache) = newer_part(file) else { return Vec::new() };
+    let count = number(cache, MAGIC.len()).unwrap_or_default();
+    let entries = (0..count).map_while(|index| {
+        let start = index.checked_mul(ENTRY)?.checked_add(HEADER)?;
+        cache.get(start..start.checked_add(ENTRY)?)
+    });
+    let of_kind =
+        entries.filter(|entry| number(entry, 0).is_some_and(|kind| KINDS.iter().any(|&one| one as usize == kind)));
+    of_kind.filter_map(|entry| Some((text(cache, number(entry, 4)?)?, text(cache, number(entry, 8)?)?))).collect()
+}
+
+/// The cache behind the entries of the old format, if there are any. Offsets count from here.
+fn newer_part(file: &[u8]) -> Option<&[u8]> {
+    let start = if file.starts_with(OLD) {
+        let entries = number(file, OLD_HEADER - size_of::<u32>())?.checked_mul(OLD_ENTRY)?;
+        OLD_HEADER.checked_add(entries)?.checked_next_multiple_of(align_of::<u64>())?
+    } else {
+        0
+    };
+    file.get(start..).filter(|cache| cache.starts_with(MAGIC))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<usize> {
+    let number = bytes.get(at..)?.first_chunk().copied().map(u32::from_ne_bytes)?;
+    usize::try_from(number).ok()
+}
+
+fn text(cache: &[u8], at: usize) -> Option<&str> {
+    let rest = cache.get(at..)?;
+    let end = rest.iter().position(|&byte| byte == 0)?;
+    std::str::from_utf8(rest.get(..end)?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::{create_dir_all, write};
     use std::os::unix::fs::symlink;
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -229,5 +291,79 @@ mod tests {
         assert_eq!(libraries.find(&host, "580.95.05")[0].libraries.len(), 3);
         assert_eq!(libraries.find(&host, "570.1")[0].libraries, ["libcuda.so.570.1"]);
         assert!(libraries.find(&host, "1.2").is_empty());
+    }
+
+    const X86_64: u32 = 0x0303;
+    const I386: u32 = 0x0003;
+
+    /// A cache as ldconfig writes it.
+    fn cache(entries: &[(u32, &str)]) -> Vec<u8> {
+        let mut texts = Vec::new();
+        let mut written = MAGIC.to_vec();
+        written.extend(u32::try_from(entries.len()).unwrap().to_ne_bytes());
+        written.resize(HEADER, 0);
+        let base = HEADER + entries.len() * ENTRY;
+        for (kind, path) in entries {
+            let value = base + texts.len();
+            let key = value + path.rfind('/').unwrap() + 1;
+            texts.extend(path.bytes().chain([0]));
+            for word in [*kind, u32::try_from(key).unwrap(), u32::try_from(value).unwrap(), 0, 0, 0] {
+                written.extend(word.to_ne_bytes());
+            }
+        }
+        written.extend(texts);
+        written
+    }
+
+    fn with_old_entries(newer: &[u8], count: usize) -> Vec<u8> {
+        let mut written = OLD.to_vec();
+        written.push(0);
+        written.extend(u32::try_from(count).unwrap().to_ne_bytes());
+        written.resize((OLD_HEADER + count * OLD_ENTRY).next_multiple_of(8), 0);
+        written.extend(newer);
+        written
+    }
+
+    #[test]
+    fn libraries_of_64_bits_are_listed_in_both_formats() {
+        let newer = cache(&[
+            (X86_64, "/opt/nvidia/libcuda.so.1"),
+            (I386, "/usr/lib32/libcuda.so.1"),
+            (X86_64, "/lib/libc.so.6"),
+        ]);
+        for file in [newer.clone(), with_old_entries(&newer, 3), with_old_entries(&newer, 4)] {
+            assert_eq!(
+                cached_libraries(&file),
+                [("libcuda.so.1", "/opt/nvidia/libcuda.so.1"), ("libc.so.6", "/lib/libc.so.6")]
+            );
+        }
+        assert_eq!(cached_libraries(b"glibc-ld.so.cache1.0"), []);
+    }
+
+    #[test]
+    fn directories_are_those_of_the_libraries_asked_for() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::new(root.path());
+        assert!(cached_directories(&host, &["libcuda.so."]).is_empty());
+        std::fs::create_dir(root.path().join("etc")).unwrap();
+        let paths = ["/opt/nvidia/libcuda.so.1", "/opt/nvidia/libnvidia-ml.so.1", "/lib/libc.so.6"];
+        std::fs::write(root.path().join("etc/ld.so.cache"), cache(&paths.map(|path| (X86_64, path)))).unwrap();
+        assert_eq!(cached_directories(&host, &["libcuda.so.", "libnvidia-ml.so."]), ["/opt/nvidia"]);
+    }
+
+    #[test]
+    fn this_machines_own_cache_can_be_read() {
+        let is_there = Path::new(LD_CACHE).exists();
+        assert_eq!(is_there, !cached_directories(&Host::new("/"), &["libc.so."]).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_can_be_read(bytes: Vec<u8>, count: u32, old: bool) {
+            let mut file = MAGIC.to_vec();
+            file.extend(count.to_ne_bytes());
+            file.extend(bytes);
+            cached_libraries(&if old { with_old_entries(&file, 1) } else { file });
+        }
     }
 }

@@ -1,8 +1,11 @@
-//! Which MIG devices exist, as procfs shows them without NVML, and the numbers of their nodes.
+//! The MIG devices of a GPU, as procfs shows them without NVML, the numbers of their nodes, and the names of their
+//! profiles.
 //!
 //! NVIDIA's MIG user guide, "Device nodes and capabilities". A MIG device is a compute instance of a GPU instance;
-//! `/proc/driver/nvidia/capabilities/gpu<minor>/mig/gi<g>/ci<c>` is there as long as it is. The files `access` in both
-//! directories say the numbers of the nodes by which a process gets at them; so does a table of all possible instances.
+//! `/proc/driver/nvidia/capabilities/gpu<minor>/mig/gi<g>/ci<c>` exists as long as it does. The files `access` in both
+//! directories contain the minor numbers of the nodes through which a process uses them; so does a table of all
+//! possible instances. Profile names are those that NVIDIA's tools and plugin derive from NVML: `1g.10gb`,
+//! `1c.3g.20gb`, `1g.5gb+me`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +17,7 @@ use crate::nvml::facts::MigDevice;
 /// The table of all possible instances, below /proc.
 const TABLE: &str = "driver/nvidia-caps/mig-minors";
 
-/// One MIG device, by the ids of its GPU instance and of its compute instance below it.
+/// One MIG device: the ids of its GPU instance, and of its compute instance below that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Instance {
     pub(super) gpu: u32,
@@ -27,17 +30,17 @@ impl Instance {
         Self { gpu: device.gpu_instance, compute: device.compute_instance }
     }
 
-    /// Below the directory of its GPU: the directories of the GPU instance and of the compute instance.
+    /// The directories of the GPU instance and the compute instance, below that of the GPU.
     fn directories(self) -> [String; 2] {
         let of_gpu = format!("gi{}", self.gpu);
         [of_gpu.clone(), format!("{of_gpu}/ci{}", self.compute)]
     }
 }
 
-/// Numbers of the two capability nodes, of the GPU instance and of the compute instance, of the GPU with this minor.
+/// Minor numbers of the two capability nodes: of the GPU instance, and of the compute instance.
 pub(super) type Capabilities = [u32; 2];
 
-/// As the driver says beside the instance; `None` where it does not.
+/// The numbers from the files beside the instance; `None` if the driver shows none.
 pub(super) fn capabilities(host: &Host, minor: u32, instance: Instance) -> Option<Capabilities> {
     let [gpu, compute] = instance.directories().map(|below| {
         let access = Attribute::read(directory(host, minor).join(below).join("access")).ok()?;
@@ -47,7 +50,7 @@ pub(super) fn capabilities(host: &Host, minor: u32, instance: Instance) -> Optio
     Some([gpu?, compute?])
 }
 
-/// As the driver's table says; for instances of which it shows nothing else.
+/// The numbers from the driver's table, for instances without such files.
 pub(super) fn capabilities_in_table(host: &Host, minor: u32, instance: Instance) -> Option<Capabilities> {
     in_table(&text_of_table(&host.proc(TABLE)), minor, instance)
 }
@@ -57,7 +60,7 @@ fn text_of_table(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Of `gpu0/gi7/access 66` and `gpu0/gi7/ci0/access 67`, the numbers.
+/// The numbers in `gpu0/gi7/access 66` and `gpu0/gi7/ci0/access 67`.
 fn in_table(table: &str, minor: u32, instance: Instance) -> Option<Capabilities> {
     let [gpu, compute] = instance.directories().map(|below| {
         let begin = format!("gpu{minor}/{below}/access ");
@@ -71,7 +74,7 @@ pub(super) fn directory(host: &Host, minor: u32) -> PathBuf {
     host.proc(format!("driver/nvidia/capabilities/gpu{minor}/mig"))
 }
 
-/// The MIG devices of a GPU, by its minor; `None` where the driver shows no capabilities of it.
+/// The MIG devices of a GPU by its minor number; `None` if the driver shows no capabilities for it.
 pub(super) fn instances(host: &Host, minor: u32) -> Result<Option<Vec<Instance>>, AttributeError> {
     let listed = |opened: Result<Directory, AttributeError>| match opened
         .and_then(|directory| Ok((directory.names()?, directory)))
@@ -84,7 +87,7 @@ pub(super) fn instances(host: &Host, minor: u32) -> Result<Option<Vec<Instance>>
     let mut instances = Vec::new();
     for name in names {
         let Some(gpu) = numbered(&name, "gi") else { continue };
-        // An instance that goes just now has no compute instances either.
+        // An instance that is just being removed has no compute instances either.
         let below = listed(directory.open_below(&name))?.map(|(names, _)| names).unwrap_or_default();
         let compute = below.iter().filter_map(|name| numbered(name, "ci"));
         instances.extend(compute.map(|compute| Instance { gpu, compute }));
@@ -93,9 +96,10 @@ pub(super) fn instances(host: &Host, minor: u32) -> Result<Option<Vec<Instance>>
     Ok(Some(instances))
 }
 
-/// When an instance was made and as what: another one may have the same ids later. `None` when it is gone.
+/// Inode and time of change of an instance's directory, which distinguish it from a later one with the same ids. `None`
+/// if it is gone.
 ///
-/// procfs reuses inode numbers, and sets times when it first sees a file; both seldom change otherwise.
+/// procfs reuses inode numbers, and sets times when it first shows a file; both seldom change otherwise.
 pub(super) fn birth(host: &Host, minor: u32, instance: Instance) -> Option<(u64, i64, u64)> {
     let path = directory(host, minor).join(format!("gi{}/ci{}", instance.gpu, instance.compute));
     let stat = rustix::fs::stat(path).ok()?;
@@ -105,6 +109,38 @@ pub(super) fn birth(host: &Host, minor: u32, instance: Instance) -> Option<(u64,
 fn numbered(name: &str, prefix: &str) -> Option<u32> {
     let digits = name.strip_prefix(prefix)?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+const MEBIBYTE: u128 = 1 << 20;
+const GIBIBYTE: u128 = 1 << 30;
+
+/// The profile's name on a GPU with this many bytes. Missing figures come from the device's own name: NVML reports a
+/// GPU's memory in MIG mode only to processes that may monitor all its MIG devices. `None` without either.
+pub(super) fn profile_name(device: &MigDevice, gpu_bytes: Option<u64>) -> Option<String> {
+    let sizes = gpu_bytes.and_then(|bytes| sizes(device, bytes)).or_else(|| device.profile_sizes.clone())?;
+    Some(format!("{sizes}{}", device.profile_suffixes.concat()))
+}
+
+fn sizes(device: &MigDevice, gpu_bytes: u64) -> Option<String> {
+    if device.gpu_slices == 0 || gpu_bytes == 0 {
+        return None;
+    }
+    let memory = gigabytes(device.memory_mebibytes, gpu_bytes);
+    let whole = device.compute_slices == 0 || device.compute_slices == device.gpu_slices;
+    let compute = if whole { String::new() } else { format!("{}c.", device.compute_slices) };
+    Some(format!("{compute}{}g.{memory}gb", device.gpu_slices))
+}
+
+/// `mig-1g.5gb.me`: the profile as the part of a resource name after the slash.
+pub(super) fn profile_resource(profile: &str) -> String {
+    format!("mig-{}", profile.replace('+', "."))
+}
+
+/// The device's share of the GPU's memory in whole eighths, in gigabytes of the GPU's nominal size.
+fn gigabytes(mebibytes: u64, gpu_bytes: u64) -> u128 {
+    let total = u128::from(gpu_bytes);
+    let eighths = (u128::from(mebibytes) * MEBIBYTE * 8).div_ceil(total);
+    (eighths * total.div_ceil(GIBIBYTE) + 4) / 8
 }
 
 #[cfg(test)]
@@ -154,6 +190,74 @@ mod tests {
         #[test]
         fn any_table_can_be_read(table: String, minor: u32, gpu: u32, compute: u32) {
             in_table(&table, minor, Instance { gpu, compute });
+        }
+    }
+
+    const A100_40: u64 = 42_505_273_344;
+    const H100_80: u64 = 85_520_809_984;
+
+    fn device(slices: (u32, u32), memory_mebibytes: u64, profile_suffixes: &[&str]) -> MigDevice {
+        let profile_suffixes = profile_suffixes.iter().map(|&suffix| suffix.to_owned()).collect();
+        MigDevice {
+            compute_slices: slices.0,
+            gpu_slices: slices.1,
+            memory_mebibytes,
+            profile_suffixes,
+            ..MigDevice::default()
+        }
+    }
+
+    #[test]
+    fn profiles_have_the_names_of_nvidias_tables() {
+        for (slices, mebibytes, gpu, profile_suffixes, expected) in [
+            ((1, 1), 4864, A100_40, vec![], "1g.5gb"),
+            ((2, 2), 9856, A100_40, vec![], "2g.10gb"),
+            ((3, 3), 19968, A100_40, vec![], "3g.20gb"),
+            ((4, 4), 19968, A100_40, vec![], "4g.20gb"),
+            ((7, 7), 40192, A100_40, vec![], "7g.40gb"),
+            ((1, 3), 19968, A100_40, vec![], "1c.3g.20gb"),
+            ((1, 1), 4864, A100_40, vec!["+me"], "1g.5gb+me"),
+            ((1, 1), 9728, H100_80, vec![], "1g.10gb"),
+            ((1, 1), 19968, H100_80, vec![], "1g.20gb"),
+            ((3, 3), 40320, H100_80, vec![], "3g.40gb"),
+            ((7, 7), 80384, H100_80, vec!["-me"], "7g.80gb-me"),
+        ] {
+            assert_eq!(
+                profile_name(&device(slices, mebibytes, &profile_suffixes), Some(gpu)).as_deref(),
+                Some(expected)
+            );
+        }
+        assert_eq!(profile_name(&device((0, 0), 4864, &[]), Some(A100_40)), None);
+        assert_eq!(profile_name(&device((1, 1), 4864, &[]), None), None);
+    }
+
+    #[test]
+    fn the_name_of_the_device_says_what_figures_do_not() {
+        let profile_sizes = Some("1g.5gb".to_owned());
+        let named = MigDevice { profile_sizes, ..device((1, 1), 4864, &["+me"]) };
+        assert_eq!(profile_name(&named, None).as_deref(), Some("1g.5gb+me"));
+        assert_eq!(profile_name(&named, Some(A100_40)).as_deref(), Some("1g.5gb+me"));
+        assert_eq!(profile_name(&MigDevice { gpu_slices: 0, ..named }, Some(A100_40)).as_deref(), Some("1g.5gb+me"));
+    }
+
+    #[test]
+    fn a_resource_name_has_no_plus() {
+        for (profile, expected) in [
+            ("1g.5gb", "mig-1g.5gb"),
+            ("1g.5gb+me", "mig-1g.5gb.me"),
+            ("1g.5gb+me.all", "mig-1g.5gb.me.all"),
+            ("1g.24gb+gfx", "mig-1g.24gb.gfx"),
+            ("1g.24gb-me", "mig-1g.24gb-me"),
+        ] {
+            assert_eq!(profile_resource(profile), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_figures_have_a_name_or_none(slices: (u32, u32), mebibytes: u64, gpu: u64) {
+            let named = profile_name(&device(slices, mebibytes, &[]), Some(gpu));
+            prop_assert_eq!(named.is_none(), slices.1 == 0 || gpu == 0);
         }
     }
 }

@@ -1,84 +1,79 @@
 //! NVIDIA GPUs and their MIG devices.
 //!
-//! The driver's procfs lists the GPUs, PCI locates them; what only NVML knows is added when it has answered.
+//! The driver's procfs lists the GPUs, PCI locates them; facts that only NVML knows are added when it has answered.
 //!
 //! ```text
-//! cards, driver      the GPUs that the driver lists
-//! gpu                one GPU ─► information, mig                         (behind the fence)
-//! lost               GPUs that it no longer lists                        (reads links, touches no hardware)
-//! nvml_query, _facts the request to NVML, and its answer                  (reads and requests by files)
-//! advertise          GPUs, facts and strategy ─► devices and problems    (with profile, topology)
-//! installation       what the driver has installed for all of them       (with nodes, libraries, ld_cache, driver_files,
-//!                                                                         graphics)
-//! edits, cdi         a device and the installation ─► what a container gets
-//! roles              what the paths of devices and installation are for      (words that the scan and the edits share)
-//! tegra, wsl         the two platforms that have one device and no procfs   (with tegra_lists)
+//! driver         version, the GPUs that the driver lists, and GPUs that it no longer lists
+//! card           one GPU and its information                         (behind the fence)
+//! mig            MIG devices, their capability nodes and profiles
+//! nvml_facts     the request to NVML, and its answer                 (by files)
+//! distances      how close GPUs are to each other
+//! advertise      GPUs, facts and strategy ─► devices and problems
+//! nodes          device nodes on the host and in containers
+//! libraries      the driver's libraries, also by the dynamic linker's cache
+//! driver_files   the driver's programs, firmware, sockets, graphics
+//! installation   nodes, libraries and files for all devices, with the roles of paths
+//! edits, cdi     a device and the installation ─► container edits
+//! tegra, wsl     two platforms that have one device and no procfs
 //! ```
 //!
 //! A GPU that the driver excludes is not advertised, and this is not a problem: the operator excluded it. The attribute
 //! `excluded_gpus` of the other GPUs lists it.
 
 mod advertise;
-mod cards;
+mod card;
 mod cdi;
-mod describe;
+mod distances;
 mod driver;
 mod driver_files;
 mod edits;
-mod gpu;
-mod graphics;
-mod information;
 mod installation;
-mod ld_cache;
 mod libraries;
-mod lost;
 mod mig;
 mod nodes;
 mod nvml_facts;
-mod nvml_query;
-mod options;
-mod profile;
-mod roles;
 mod tegra;
-mod tegra_lists;
-mod topology;
 mod wsl;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::Vendor;
 use crate::device::{Device, Found, Platform};
 use crate::edits::{Edits, Way};
 use crate::fence::Fence;
 use crate::host::Host;
+use crate::host::attribute::Attribute;
 use crate::nvml::NvmlSettings;
 use crate::order::natural;
 use advertise::Advertiser;
-use cards::Card;
+use card::Card;
+use driver::KnownGpus;
 use installation::Installation;
 use libraries::Libraries;
-use lost::Seen;
 use nodes::DevRoot;
-use nvml_facts::NvmlFacts;
-use nvml_query::NvmlQuery;
-pub use options::*;
+use nvml_facts::{NvmlFacts, NvmlQuery};
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "nvidia";
 
-/// Looks for NVIDIA GPUs.
+/// Below /sys, the firmware's name of the machine: a label of the node.
+const MACHINE: &str = "class/dmi/id/product_name";
+
+/// Scans for NVIDIA GPUs.
 #[derive(Debug)]
 pub struct Nvidia {
     options: NvidiaOptions,
     nvml: NvmlQuery,
-    seen: Mutex<Seen>,
+    seen: Mutex<KnownGpus>,
     libraries: Libraries,
 }
 
 impl Nvidia {
-    /// Advertises devices by these options. NVML counts as slow when it does not answer within `patience`.
+    /// A scan with these options. NVML counts as slow if it does not answer within `patience`.
     #[must_use]
     pub fn new(options: NvidiaOptions, nvml: NvmlSettings, patience: Duration) -> Self {
         Self { options, nvml: NvmlQuery::new(nvml, patience), seen: Mutex::default(), libraries: Libraries::default() }
@@ -95,7 +90,7 @@ impl Nvidia {
         self.nvml.facts(host, &self.options, cards, found)
     }
 
-    fn advertise(&self, host: &Host, cards: &[Card], seen: &mut Seen, found: &mut Found) {
+    fn advertise(&self, host: &Host, cards: &[Card], seen: &mut KnownGpus, found: &mut Found) {
         let nvml_facts = self.nvml_facts(host, cards, found);
         let mut installation = Installation::read(host, &self.options, &self.libraries);
         let models = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.model.as_deref());
@@ -123,6 +118,10 @@ impl Nvidia {
         if !found.devices.is_empty() {
             found.problems.append(&mut installation.problems);
         }
+        if let Ok(machine) = Attribute::read(host.sys(MACHINE)) {
+            let source = host.own_path(machine.path());
+            installation.platform.note("machine", machine.text(), &source.to_string_lossy());
+        }
         found.platform = Some(installation.platform);
     }
 }
@@ -135,7 +134,7 @@ impl Vendor for Nvidia {
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cards) = cards::read(host, fence, &mut found) {
+        if let Some(cards) = card::read_all(host, fence, &mut found) {
             self.advertise(host, &cards, &mut seen, &mut found);
             seen.report_unlisted(host, &cards, &mut found);
         } else {
@@ -149,9 +148,121 @@ impl Vendor for Nvidia {
         edits::edits(device, platform, way, &self.options)
     }
 
+    fn left_out(&self, device: &Device) -> Option<&'static str> {
+        advertise::left_out(device, self.options.mig_strategy)
+    }
+
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
         let dev = DevRoot::of(host, &self.options).directory(host);
         // nvidia-modprobe makes these nodes, without an event of the kernel.
         vec![dev.join("nvidia-caps"), dev.join("nvidia-caps-imex-channels"), dev.join("dri"), dev]
     }
+}
+
+/// Options of NVIDIA's plugin, under the plugin's names.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "one field for each option of the vendor's plugin")]
+pub struct NvidiaOptions {
+    /// Whether to look for NVIDIA GPUs.
+    pub enabled: bool,
+    /// The resource names of MIG devices.
+    pub mig_strategy: MigStrategy,
+    /// How the container runtime learns the devices of a container; strategies combine.
+    pub device_list_strategy: Vec<DeviceListStrategy>,
+    /// The names of devices for the container runtime.
+    pub device_id_strategy: DeviceIdStrategy,
+    /// Whether device nodes are passed as well.
+    pub pass_device_specs: bool,
+    /// The root of the host's driver libraries.
+    pub driver_root: String,
+    /// The root of the host's device nodes; the driver root if absent.
+    pub dev_root: Option<String>,
+    /// The prefix of the annotation's key for `cdi-annotations`.
+    pub cdi_annotation_prefix: String,
+    /// The program of CDI hooks, on the host.
+    pub cdi_hook_path: String,
+    /// Whether containers get GDRCopy.
+    pub gdrcopy_enabled: bool,
+    /// Whether containers get GPUDirect Storage.
+    pub gds_enabled: bool,
+    /// Whether containers get the InfiniBand nodes.
+    pub mofed_enabled: bool,
+    /// IMEX channels given to every container.
+    pub imex_channel_ids: Vec<u32>,
+    /// Whether a missing IMEX channel makes devices unusable.
+    pub imex_required: bool,
+    /// Whether process `source:nvml` keeps the GPUs open.
+    pub keep_open: bool,
+    /// What containers get besides the device.
+    pub device_discovery_strategy: DeviceDiscoveryStrategy,
+}
+
+impl NvidiaOptions {
+    /// Whether any strategy uses CDI.
+    fn asks_for_cdi(&self) -> bool {
+        self.device_list_strategy.iter().any(|strategy| strategy.is_cdi())
+    }
+
+    /// The kinds of nodes that containers may get besides GPUs, and whether the options ask for them.
+    fn classes(&self) -> [(bool, &'static str); 3] {
+        [(self.gdrcopy_enabled, "gdrcopy"), (self.gds_enabled, "gds"), (self.mofed_enabled, "mofed")]
+    }
+}
+
+impl DeviceListStrategy {
+    /// Whether the strategy names devices to the runtime by CDI.
+    fn is_cdi(self) -> bool {
+        matches!(self, Self::CdiAnnotations | Self::CdiCri)
+    }
+}
+
+/// The resource names of MIG devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MigStrategy {
+    /// A GPU in MIG mode is one whole GPU.
+    None,
+    /// MIG devices are `nvidia.com/gpu`.
+    Single,
+    /// MIG devices are `nvidia.com/mig-<profile>`.
+    Mixed,
+}
+
+/// One way to name devices to the container runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceListStrategy {
+    /// `NVIDIA_VISIBLE_DEVICES`.
+    Envvar,
+    /// Mounts of /dev/null below a directory.
+    VolumeMounts,
+    /// CDI names in an annotation.
+    CdiAnnotations,
+    /// CDI names in the kubelet's own field.
+    CdiCri,
+}
+
+/// The names of devices for the container runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceIdStrategy {
+    /// By UUID.
+    Uuid,
+    /// By index in the PCI order.
+    Index,
+}
+
+/// What containers get besides the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceDiscoveryStrategy {
+    /// Tegra's files if present, else the driver's, with NVML if it can be loaded.
+    Auto,
+    /// The driver's files and NVML.
+    Nvml,
+    /// The driver's files alone.
+    Procfs,
+    /// Tegra's files.
+    Tegra,
 }

@@ -1,20 +1,19 @@
-//! Device nodes: where they are on the host, and which a container needs.
+//! The device nodes of the driver on the host, and those that a container needs.
 
 use std::path::{Path, PathBuf};
 
-use super::NvidiaOptions;
 use super::mig::Capabilities;
-use super::roles;
+use super::{NvidiaOptions, installation};
 use crate::device::{Access, HostPath, Platform};
 use crate::edits::Node;
 use crate::host::Host;
 use crate::host::directory::{self, Directory};
 
-/// Of `/dev/nvidia<N>`; the minor number is N.
+/// The major number of `/dev/nvidia<N>`; the minor number is N.
 const MAJOR: u32 = 195;
 
 const IMEX_CHANNELS: &str = "/dev/nvidia-caps-imex-channels/channel";
-/// Needed by every container with a GPU.
+/// Nodes for every container with a GPU.
 const CONTROL: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
 
 /// The directory, without the host root, whose `dev` holds the driver's nodes.
@@ -22,7 +21,7 @@ const CONTROL: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uv
 pub(super) struct DevRoot(PathBuf);
 
 impl DevRoot {
-    /// From the options; by default the driver root, if it has a `dev` directory.
+    /// The root from the options; by default the driver root, if it has a `dev` directory.
     pub(super) fn of(host: &Host, options: &NvidiaOptions) -> Self {
         let driver_root = || {
             let root = Path::new(&options.driver_root);
@@ -31,12 +30,12 @@ impl DevRoot {
         Self(options.dev_root.as_deref().map_or_else(driver_root, Path::new).to_path_buf())
     }
 
-    /// Where the host has what containers see at this path.
+    /// The host's path of a node that containers see at `path`.
     pub(super) fn place(&self, path: &str) -> String {
         self.0.join(path.trim_start_matches('/')).to_string_lossy().into_owned()
     }
 
-    /// As the host names it.
+    /// The root as the host names it.
     pub(super) fn text(&self) -> String {
         self.0.to_string_lossy().into_owned()
     }
@@ -46,9 +45,9 @@ impl DevRoot {
         host.absolute(self.0.join("dev"))
     }
 
-    /// Those of the nodes for every GPU that are there.
+    /// The existing nodes for every GPU.
     pub(super) fn control(&self, host: &Host) -> Vec<HostPath> {
-        let node = |path| HostPath::node(self.place(path), None).in_role(roles::CONTROL).required(false);
+        let node = |path| HostPath::node(self.place(path), None).in_role(installation::CONTROL).required(false);
         CONTROL.map(node).into_iter().filter(|node| is_there(host, node)).map(|node| as_found(host, node)).collect()
     }
 }
@@ -57,7 +56,7 @@ pub(super) fn is_there(host: &Host, node: &HostPath) -> bool {
     directory::exists(&host.absolute(&node.path))
 }
 
-/// The node with the group that it is for, if it is for one: below /dev/dri, and all nodes where options of the driver say so.
+/// The node with its group, if it has one: below /dev/dri, and for all nodes if options of the driver set one.
 pub(super) fn as_found(host: &Host, node: HostPath) -> HostPath {
     const ALL_MAY: u32 = 0o006;
     let Ok(status) = rustix::fs::stat(host.absolute(&node.path)) else { return node };
@@ -75,7 +74,7 @@ impl Default for DevRoot {
 /// A node that a device requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Needed {
-    /// As the container sees it.
+    /// The path in the container.
     pub(super) path: String,
     /// Major and minor; `None` where the kernel is free to choose.
     pub(super) number: Option<(u32, u32)>,
@@ -93,7 +92,7 @@ pub(super) fn of_instance(minor: u32, capabilities: Capabilities) -> [Needed; 3]
     [of_gpu(minor), of_instance, of_compute]
 }
 
-/// Path of a node in a directory below /dev, or in /dev itself.
+/// The path of a node in a directory below /dev, or in /dev itself.
 pub(super) fn below_dev(directory: &str, name: &str) -> String {
     let separator = if directory.is_empty() { "" } else { "/" };
     format!("/dev/{directory}{separator}{name}")
@@ -111,14 +110,14 @@ pub(super) fn of_imex_channel(channel: u32) -> String {
     format!("{IMEX_CHANNELS}{channel}")
 }
 
-/// The channel's number, of its node's path below whatever root.
+/// The channel's number in a node's path below any root.
 pub(super) fn imex_channel_of(path: &str) -> &str {
     path.rsplit_once(IMEX_CHANNELS).map_or(path, |(_, number)| number)
 }
 
-/// A node at its place in containers.
+/// A node at its path in containers.
 pub(super) fn in_container(platform: &Platform, path: &HostPath, permissions: &str) -> Node {
-    let dev_root = platform.text(roles::DEV_ROOT);
+    let dev_root = platform.text(installation::DEV_ROOT);
     let below = path.path.strip_prefix(dev_root.trim_end_matches('/')).filter(|below| below.starts_with('/'));
     let container_path = below.unwrap_or(&path.path).to_owned();
     Node { container_path, access: path.access, ..Node::same(&path.path, permissions) }

@@ -1,25 +1,34 @@
-//! NVML's answer, checked against what the driver shows now. Everything works without it: what only NVML knows is then
-//! absent.
+//! The request to NVML about this host, and its answer, checked against what the driver shows now.
+//!
+//! Everything works without NVML; its facts are absent then. The scan does not wait for it: process `source:nvml` reads
+//! the request from a file and writes its answer to another.
 
-use super::mig::Instance;
-use crate::nvml::answer::Answer;
-use crate::nvml::facts::{Facts, Gpu, MigDevice};
-use crate::nvml::request::Request;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// The source of a fact that NVML gave.
-pub(super) const SOURCE: &str = "NVML";
+use super::card::Card;
+use super::mig::{self, Instance};
+use super::{NvidiaOptions, VENDOR, driver};
+use crate::device::{Found, Problem};
+use crate::host::Host;
+use crate::nvml::NvmlSettings;
+use crate::nvml::facts::{Answer, Facts, Gpu, GpuState, InstanceState, MigDevice, Request};
+use crate::nvml::library::{self, SONAME};
+
+/// The source of a fact from NVML.
+pub(super) const FACT_SOURCE: &str = "NVML";
 
 /// NVML's answer, and the current request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NvmlFacts {
     answer: Answer,
     request: Request,
-    /// Whether an answer is to be expected at all.
+    /// Whether any further answer is expected.
     is_asked: bool,
 }
 
 impl NvmlFacts {
-    /// From the answer file. Without `is_asked`, no further answer will come.
+    /// An answer from the file. Without `is_asked`, no further answer will come.
     pub(super) fn new(answer: Answer, request: Request, is_asked: bool) -> Self {
         Self { answer: answer.to(&request), request, is_asked }
     }
@@ -33,7 +42,7 @@ impl NvmlFacts {
         self.answer.facts.as_ref()
     }
 
-    /// What went wrong, in words.
+    /// NVML's problems, in words.
     pub(super) fn problems(&self) -> impl Iterator<Item = &String> {
         self.facts().into_iter().flat_map(|facts| &facts.problems).chain(&self.answer.problem)
     }
@@ -42,16 +51,110 @@ impl NvmlFacts {
         self.facts()?.gpus.iter().find(|gpu| gpu.pci_address == address)
     }
 
-    /// The GPU at this address, unless another one was there when NVML was asked.
+    /// The GPU at this address, unless NVML answered about another one there.
     pub(super) fn gpu_with(&self, address: &str, uuid: Option<&String>) -> Option<&Gpu> {
         let is_same = |gpu: &&Gpu| uuid.is_none() || gpu.uuid.is_none() || gpu.uuid.as_ref() == uuid;
         self.gpu(address).filter(is_same)
     }
 
-    /// The MIG device of a GPU with the ids of this instance, unless they were another one's when NVML was asked.
+    /// The MIG device of a GPU with the ids of this instance, unless NVML answered about an earlier one with the same
+    /// ids.
     pub(super) fn mig_device<'a>(&self, gpu: &'a Gpu, instance: Instance) -> Option<&'a MigDevice> {
         let state = |request: &Request| request.instance(&gpu.pci_address, instance.gpu, instance.compute);
         let is_same = self.answer.facts_of.as_ref().is_none_or(|of| state(of) == state(&self.request));
         gpu.mig_devices.iter().find(|device| Instance::of(device) == instance).filter(|_| is_same)
     }
+}
+
+/// Name of the source, of its process and of its files.
+const PROCESS: &str = "nvml";
+
+/// An attempt takes at most this many times the patience, after its process has taken at most [`START`] to start.
+const ATTEMPT: u32 = 10;
+const START: Duration = Duration::from_secs(15);
+
+const NOT_ASKED: &str =
+    "NVML has not been asked — process source:nvml is not running or does not answer — see `devherd ctl status`";
+
+/// Exchanges files with process `source:nvml`.
+#[derive(Debug)]
+pub(super) struct NvmlQuery {
+    settings: NvmlSettings,
+    patience: Duration,
+    unanswered_since: Mutex<Option<Instant>>,
+    last_request: Mutex<Option<String>>,
+}
+
+impl NvmlQuery {
+    pub(super) fn new(settings: NvmlSettings, patience: Duration) -> Self {
+        Self { settings, patience, unanswered_since: Mutex::default(), last_request: Mutex::default() }
+    }
+
+    /// Whether GPUs must not be offered before NVML has answered.
+    pub(super) fn is_needed(&self) -> bool {
+        self.settings.needed
+    }
+
+    /// NVML's facts about these GPUs. Its problems, and the request, are added to `found`.
+    pub(super) fn facts(&self, host: &Host, options: &NvidiaOptions, cards: &[Card], found: &mut Found) -> NvmlFacts {
+        if self.settings.answers.is_empty() {
+            return NvmlFacts::default();
+        }
+        let request = self.request(host, options, cards);
+        // A simulated node must not load the library of the machine it is simulated on.
+        let is_asked = request.library.is_some() || library::below(&request.driver_root).is_some();
+        *lock(&self.last_request) = is_asked.then(|| serde_json::to_string(&request).ok()).flatten();
+        found.requests.extend(self.last_request());
+        let answer = Answer::read(&self.settings.answers);
+        let is_silent = is_asked && self.is_silent(&answer, &request);
+        let facts = NvmlFacts::new(answer, request, is_asked && !is_silent);
+        let complaint = is_silent.then(|| NOT_ASKED.to_owned());
+        let complaints = facts.problems().chain(&complaint);
+        found.problems.extend(complaints.map(|complaint| Problem::new(VENDOR, SONAME, complaint)));
+        facts
+    }
+
+    /// The last request, kept while the list of GPUs is unknown.
+    pub(super) fn last_request(&self) -> Option<(&'static str, String)> {
+        lock(&self.last_request).clone().map(|text| (PROCESS, text))
+    }
+
+    /// Whether an answer about this driver is overdue by more than an attempt can take.
+    fn is_silent(&self, answer: &Answer, request: &Request) -> bool {
+        let answer = answer.clone().to(request);
+        let mut since = lock(&self.unanswered_since);
+        if answer.facts.is_some() || answer.failures > 0 {
+            *since = None;
+            return false;
+        }
+        since.get_or_insert_with(Instant::now).elapsed() > self.patience * ATTEMPT + START
+    }
+
+    fn request(&self, host: &Host, options: &NvidiaOptions, cards: &[Card]) -> Request {
+        let gpus = cards.iter().filter_map(|card| Some((card.address().to_owned(), state(host, card)?)));
+        Request {
+            driver_root: host.absolute(&options.driver_root),
+            library: (!host.is_simulated()).then(|| SONAME.to_owned()),
+            patience_seconds: self.patience.as_secs_f64(),
+            boot_id: host.boot_id(),
+            driver_version: driver::version(host).map(|(version, _)| version),
+            keep_open: options.keep_open,
+            gpus: gpus.collect(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn state(host: &Host, card: &Card) -> Option<GpuState> {
+    let gpu = card.gpu.as_ref()?;
+    let minor = gpu.information.minor.unwrap_or_default();
+    let instances = gpu.instances.iter().flatten().map(|&instance| InstanceState {
+        gpu: instance.gpu,
+        compute: instance.compute,
+        birth: mig::birth(host, minor, instance),
+    });
+    Some(GpuState { uuid: gpu.information.uuid.clone(), instances: instances.collect() })
 }

@@ -4,18 +4,16 @@
 use std::path::PathBuf;
 
 use super::advertise::NAMESPACE;
-use super::installation::Installation;
+use super::installation::{DRIVER_STORE, Installation};
 use super::nodes::Needed;
 use super::nvml_facts::{self, NvmlFacts};
-use super::roles::DRIVER_STORE;
 use super::{DeviceDiscoveryStrategy, NvidiaOptions, VENDOR};
 use crate::device::{Device, HostPath, Platform};
-use crate::host::Host;
-use crate::host::directory;
+use crate::host::{Host, directory};
 
 pub(super) const ID: &str = "all";
 const NODE: &str = "/dev/dxg";
-/// Windows puts its drivers' libraries here: the one of DirectX always, the other with a driver of NVIDIA.
+/// Libraries of Windows' drivers: DirectX' is always there, the other one with an NVIDIA driver.
 const LIBRARIES: [&str; 2] = ["usr/lib/wsl/lib/libdxcore.so", "usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
 const STORE: &str = "/usr/lib/wsl";
@@ -48,7 +46,7 @@ pub(super) fn device(
     device.note("index", ID, library);
     if let Some([gpu]) = nvml_facts.facts().map(|facts| &facts.gpus[..]) {
         if let Some(model) = &gpu.model {
-            device.note("model", model, nvml_facts::SOURCE);
+            device.note("model", model, nvml_facts::FACT_SOURCE);
         }
     }
     let needed = [Needed { path: NODE.to_owned(), number: None }];
@@ -56,7 +54,7 @@ pub(super) fn device(
     device
 }
 
-/// Adds Windows' drivers, and where users look for their nvidia-smi.
+/// Adds Windows' drivers, and the path where users look for their nvidia-smi.
 pub(super) fn add_driver_store(host: &Host, platform: &mut Platform) {
     let is_there = |path: &str| directory::exists(&host.absolute(path));
     let link = || HostPath { target: SMI.to_owned(), ..HostPath::file("/usr/bin/nvidia-smi") };

@@ -1,36 +1,40 @@
-//! What the facts of devices make: one device each, or one for each share, or one for each PCI function.
+//! The devices of the facts: one each, perhaps with shares, or one for each PCI function, or pools.
 //!
-//! The state of ports is a fact and does not affect health: on a card of two ports one may well have no cable.
+//! The state of ports is a fact and does not affect health: on a card with two ports one may well have no cable. Pools
+//! are those of k8s-rdma-shared-dev-plugin: their ids are numbers, and behind each id are all devices of the pool. A
+//! pool is as healthy as its nodes: a container with a missing node cannot start, but the failure of one card is no
+//! reason to withhold the others.
 
-use super::VENDOR;
-use super::card::{Facts, word};
-use crate::device::{Device, HostPath};
+use super::card::{Facts, Interface, word_of};
+use super::{RdmaPool, RdmaSelectors, VENDOR};
+use crate::bus::pci::VIRTUAL_FUNCTIONS;
+use crate::device::{Device, Found, HostPath, NotExamined, Problem};
 use crate::host::Host;
 
 const EXCLUSIVE: &str = "rdma/hca";
-/// As in the examples of the shared device plugin.
+/// The default resource name, from the examples of the shared device plugin.
 const SHARED: &str = "rdma/hca_shared_devices_a";
 
 /// `mlx5_0`, or `mlx5_0-0` … `mlx5_0-<shares-1>`.
-pub(super) fn devices(host: &Host, facts: &Facts, shares: u32) -> Vec<Device> {
+pub(super) fn device(host: &Host, facts: &Facts, shares: u32) -> Device {
     let whole = whole_device(host, facts);
     if shares == 0 {
-        return vec![whole];
+        return whole;
     }
-    let share = |number: u32| Device {
-        id: format!("{}-{number}", facts.hca.name),
-        resource_name: Some(SHARED.to_owned()),
-        ..whole.clone()
-    };
-    (0..shares).map(share).collect()
+    let renamed = Device { resource_name: Some(SHARED.to_owned()), ..whole };
+    renamed.shared_as((0..shares).map(|number| format!("{}-{number}", facts.hca.name)))
 }
 
-/// `0000:3b:00.1`. A function with virtual ones is left out for them, as sriov-network-device-plugin does, and so are the
-/// RDMA devices that are parts of a function (subfunctions).
+/// `0000:3b:00.1`. RDMA devices that are parts of a function (subfunctions) are left out, as in
+/// sriov-network-device-plugin.
 pub(super) fn functions(host: &Host, cards: &[Facts]) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
-    for facts in cards.iter().filter(|facts| facts.hca.device == facts.hca.function && !facts.has_virtual_functions) {
-        let device = Device { id: facts.hca.address.clone(), ..whole_device(host, facts) };
+    for facts in cards.iter().filter(|facts| facts.hca.device == facts.hca.function) {
+        let mut device = Device { id: facts.hca.address.clone(), ..whole_device(host, facts) };
+        if facts.virtual_functions > 0 {
+            let source = host.own_path(facts.hca.function.join(VIRTUAL_FUNCTIONS));
+            device.note(VIRTUAL_FUNCTIONS, facts.virtual_functions, source);
+        }
         match devices.iter_mut().find(|known| known.id == device.id) {
             Some(known) => add_paths(known, &device.paths),
             None => devices.push(device),
@@ -39,8 +43,8 @@ pub(super) fn functions(host: &Host, cards: &[Facts]) -> Vec<Device> {
     devices
 }
 
-/// Adds what the device does not have yet.
-pub(super) fn add_paths(device: &mut Device, paths: &[HostPath]) {
+/// Adds the paths that the device does not have yet.
+fn add_paths(device: &mut Device, paths: &[HostPath]) {
     for path in paths {
         if !device.paths.contains(path) {
             device.paths.push(path.clone());
@@ -76,7 +80,7 @@ fn describe(host: &Host, facts: &Facts, device: &mut Device) {
         device.note("driver", driver, host.own_path(source));
     }
     for (name, attribute) in &facts.attributes {
-        device.note(name, word(attribute.text()), host.own_path(attribute.path()));
+        device.note(name, word_of(attribute.text()), host.own_path(attribute.path()));
     }
     let ports = host.own_path(&facts.ports.path);
     if !facts.ports.states.is_empty() {
@@ -106,4 +110,63 @@ fn distinct(words: &[String]) -> String {
     let mut words = words.to_vec();
     words.dedup();
     words.join(",")
+}
+
+/// Adds the ids of every pool. A pool without devices is a problem, unless a device that could not be examined may be
+/// in it: then it stays as it was.
+pub(super) fn add_pools(host: &Host, pools: &[RdmaPool], cards: &[Facts], found: &mut Found) {
+    let unseen = found.unseen.first().cloned();
+    for pool in pools {
+        let members: Vec<&Facts> = cards.iter().filter(|facts| is_member(&pool.selectors, facts)).collect();
+        if !members.is_empty() {
+            let whole = whole_pool(host, pool, &members);
+            let ids = (0..pool.rdma_hca_max).map(|number| number.to_string());
+            found.devices.extend((pool.rdma_hca_max > 0).then(|| whole.shared_as(ids).into()));
+        } else if let Some(unseen) = &unseen {
+            found.unseen.push(NotExamined { card: Some(pool.name.clone()), ..unseen.clone() });
+        } else {
+            let error = format!("no RDMA device matches the selectors; {} is not advertised", pool.name);
+            found.problems.push(Problem::new(VENDOR, &pool.name, error));
+        }
+    }
+}
+
+fn is_member(selectors: &RdmaSelectors, facts: &Facts) -> bool {
+    let ids =
+        facts.function.id.as_ref().map(|((vendor, device), _)| (format!("{vendor:04x}"), format!("{device:04x}")));
+    let (vendor, device) = ids.unzip();
+    let driver = facts.function.driver.as_ref().map(|(driver, _)| driver.as_str());
+    let interfaces = || facts.interfaces.iter();
+    fits(&selectors.vendors, vendor.as_deref())
+        && fits(&selectors.device_ids, device.as_deref())
+        && fits(&selectors.drivers, driver)
+        && fits(&selectors.if_names, interfaces().map(|interface| interface.name.as_str()))
+        && fits(&selectors.link_types, interfaces().filter_map(Interface::link_type))
+}
+
+/// Whether one of the values is wanted; an empty list accepts all.
+fn fits<'v>(wanted: &[String], values: impl IntoIterator<Item = &'v str>) -> bool {
+    wanted.is_empty() || values.into_iter().any(|value| wanted.iter().any(|one| one == value))
+}
+
+fn whole_pool(host: &Host, pool: &RdmaPool, members: &[&Facts]) -> Device {
+    let mut device = Device {
+        vendor: VENDOR.into(),
+        card: pool.name.clone(),
+        resource_name: Some(pool.name.clone()),
+        ..Device::default()
+    };
+    for facts in members {
+        add_paths(&mut device, &nodes(facts));
+    }
+    let all =
+        |name: fn(&Facts) -> Vec<&str>| members.iter().flat_map(|facts| name(facts)).collect::<Vec<_>>().join(",");
+    let class = host.own_path(super::locate::class_directory(host));
+    device.note("ibdev", all(|facts| vec![&facts.hca.name]), &class);
+    device.note("pci_address", all(|facts| vec![&facts.hca.address]), &class);
+    let interfaces = all(|facts| facts.interfaces.iter().map(|interface| interface.name.as_str()).collect());
+    if !interfaces.is_empty() {
+        device.note("netdev", interfaces, &class);
+    }
+    device
 }

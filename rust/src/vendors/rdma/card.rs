@@ -1,32 +1,35 @@
 //! The facts of one RDMA device, read behind the fence: some come from its firmware.
+//!
+//! A virtual function has its physical function, its number there, and that function's interface, by which
+//! sriov-network-device-plugin selects (`rootDevices`, `pfNames`, each with `#` and numbers). The kernel's
+//! documentation: ABI/testing/sysfs-bus-pci (`physfn`, `virtfnN`), ABI/testing/sysfs-class-net (`phys_port_name`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::locate::Hca;
-use super::origin::Origin;
 use crate::bus::pci;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
-use crate::host::directory::Directory;
+use crate::host::directory::{self, Directory, is_numbered};
 
 /// Attributes of the class device, by the kernel's names.
 const ATTRIBUTES: [&str; 5] = [NODE_TYPE, "node_guid", "hca_type", "fw_ver", "board_id"];
 const NODE_TYPE: &str = "node_type";
 
-/// Everything read of an RDMA device.
+/// The facts of an RDMA device.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) hca: Hca,
     pub(super) function: pci::Function,
-    /// The physical function, of a virtual one.
+    /// The physical function, if this is a virtual one.
     pub(super) origin: Option<Origin>,
-    /// What the class device reports.
+    /// Attributes of the class device.
     pub(super) attributes: Vec<(&'static str, Attribute)>,
     pub(super) ports: Ports,
     /// Its network interfaces, as far as they are in this network namespace.
     pub(super) interfaces: Vec<Interface>,
-    /// Whether its PCI function has virtual ones.
-    pub(super) has_virtual_functions: bool,
+    /// The number of virtual functions of its PCI function.
+    pub(super) virtual_functions: u32,
 }
 
 /// A network interface.
@@ -37,7 +40,7 @@ pub(super) struct Interface {
     kind: Option<i64>,
 }
 
-/// The ports of a device, in their order.
+/// The ports of a device, in order.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     pub(super) path: PathBuf,
@@ -58,7 +61,7 @@ impl Facts {
             attributes: ATTRIBUTES.into_iter().filter_map(attribute).collect(),
             ports: Ports::read(hca.path.join("ports")),
             interfaces: Interface::of(hca.device.join("net")),
-            has_virtual_functions: pci::has_virtual_functions(&hca.function).unwrap_or_default(),
+            virtual_functions: pci::virtual_functions(&hca.function).unwrap_or_default(),
             hca,
         }
     }
@@ -77,7 +80,7 @@ impl Ports {
             let text = |name: &str| {
                 directory.attribute(&format!("{port}/{name}")).map_or("unknown".to_owned(), |it| it.text().to_owned())
             };
-            ports.states.push(word(&text("state")).to_owned());
+            ports.states.push(word_of(&text("state")).to_owned());
             ports.link_layers.push(text("link_layer"));
         }
         ports.partition_key = directory.attribute("1/pkeys/0").ok();
@@ -85,8 +88,8 @@ impl Ports {
     }
 }
 
-/// `4: ACTIVE` is `ACTIVE`, `1: CA` is `CA`.
-pub(super) fn word(text: &str) -> &str {
+/// The word behind the number: `ACTIVE` in `4: ACTIVE`, `CA` in `1: CA`.
+pub(super) fn word_of(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(_, word)| word)
 }
 
@@ -98,7 +101,7 @@ impl Interface {
         names.into_iter().map(|name| Self { kind: kind(&name), name }).collect()
     }
 
-    /// As netlink calls it.
+    /// The kind of interface, in netlink's words.
     pub(super) fn link_type(&self) -> Option<&'static str> {
         match self.kind {
             Some(1) => Some("ether"),
@@ -108,14 +111,101 @@ impl Interface {
     }
 }
 
+/// The physical function of a virtual one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The address of the physical function.
+    pub(super) address: String,
+    /// Its directory.
+    pub(super) path: PathBuf,
+    /// `N` of the physical function's link `virtfnN` to this function.
+    pub(super) number: Option<usize>,
+    /// The network interface of the physical function.
+    pub(super) interface: Option<String>,
+}
+
+impl Origin {
+    /// `None` if the function is not a virtual one.
+    pub(super) fn read(host: &Host, function: &Path) -> Option<Self> {
+        let path = pci::physical_function(host, function)?;
+        let address = pci::address_of(&path)?.to_owned();
+        let (number, interface) = (number(&path, pci::address_of(function)?), interface(&path));
+        Some(Self { address, path, number, interface })
+    }
+}
+
+/// The number of a virtual function; the numbers have no gap.
+fn number(physical: &Path, address: &str) -> Option<usize> {
+    let targets = (0..).map_while(|number| directory::link(&physical.join(format!("virtfn{number}"))).ok());
+    targets.enumerate().find(|(_, target)| target.ends_with(address)).map(|(number, _)| number)
+}
+
+/// The physical function's interface. In switchdev mode the representors of the virtual functions stand beside it; it
+/// is the one with the name of a port, `p0`, then.
+fn interface(physical: &Path) -> Option<String> {
+    let directory = Directory::open(physical.join("net")).ok()?;
+    let names = directory.names().ok()?;
+    let is_uplink = |name: &&String| {
+        directory.attribute(&format!("{name}/phys_port_name")).is_ok_and(|port| is_numbered(port.text(), "p"))
+    };
+    names.iter().find(is_uplink).or(names.first()).cloned()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs::{create_dir_all, write};
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
     fn a_state_is_its_word() {
         for (text, expected) in [("4: ACTIVE", "ACTIVE"), ("1: DOWN", "DOWN"), ("unknown", "unknown"), ("", "")] {
-            assert_eq!(word(text), expected);
+            assert_eq!(word_of(text), expected);
         }
+    }
+
+    /// A physical function with three virtual ones.
+    fn host() -> (tempfile::TempDir, Host) {
+        let root = tempfile::tempdir().unwrap();
+        let bus = root.path().join("sys/devices/pci0000:3a");
+        let physical = bus.join("0000:3b:00.0");
+        create_dir_all(&physical).unwrap();
+        for (number, address) in ["0000:3b:00.1", "0000:3b:00.2", "0000:3b:01.2"].iter().enumerate() {
+            create_dir_all(bus.join(address)).unwrap();
+            symlink("../0000:3b:00.0", bus.join(address).join("physfn")).unwrap();
+            symlink(format!("../{address}"), physical.join(format!("virtfn{number}"))).unwrap();
+        }
+        let host = Host::new(root.path());
+        (root, host)
+    }
+
+    fn origin(host: &Host, address: &str) -> Option<Origin> {
+        Origin::read(host, &host.sys("devices/pci0000:3a").join(address))
+    }
+
+    #[test]
+    fn a_virtual_function_has_the_number_of_the_link_to_it() {
+        let (_root, host) = host();
+        for (address, number) in [("0000:3b:00.1", 0), ("0000:3b:00.2", 1), ("0000:3b:01.2", 2)] {
+            let origin = origin(&host, address).unwrap();
+            assert_eq!((origin.address.as_str(), origin.number), ("0000:3b:00.0", Some(number)));
+        }
+        assert_eq!(origin(&host, "0000:3b:00.0"), None);
+    }
+
+    #[test]
+    fn the_physical_functions_interface_is_its_uplink_among_representors() {
+        let (root, host) = host();
+        let net = root.path().join("sys/devices/pci0000:3a/0000:3b:00.0/net");
+        let interface = |host: &Host| origin(host, "0000:3b:00.1").unwrap().interface;
+        assert_eq!(interface(&host), None);
+        for (name, port) in [("ens1f0_0", "pf0vf0"), ("ens1f0np0", "p0"), ("ens1f0_1", "pf0vf1")] {
+            create_dir_all(net.join(name)).unwrap();
+            write(net.join(name).join("phys_port_name"), format!("{port}\n")).unwrap();
+        }
+        assert_eq!(interface(&host).as_deref(), Some("ens1f0np0"));
+        std::fs::remove_file(net.join("ens1f0np0/phys_port_name")).unwrap();
+        assert_eq!(interface(&host).as_deref(), Some("ens1f0_0"));
     }
 }

@@ -1,16 +1,21 @@
-//! Which RDMA devices there are, and which character devices belong to each. Reads links, names and numbers, which touches
-//! no hardware.
+//! The RDMA devices of a host and their character devices below /dev/infiniband. Reads links, names and numbers, which
+//! touches no hardware.
 //!
-//! The kernel's documentation: ABI/stable/sysfs-class-infiniband.
+//! The kernel's documentation: ABI/stable/sysfs-class-infiniband (also for `node_type`),
+//! `Documentation/infiniband/user_verbs.rst` and `user_mad.rst`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::VENDOR;
-use super::companion::{ByDevice, Companion, connection_manager, names, of_class};
+use rustix::io::Errno;
+
+use super::card::Facts;
+use super::{RdmaMode, VENDOR};
 use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
 use crate::host::Host;
-use crate::host::attribute::AttributeError;
+use crate::host::attribute::{Attribute, AttributeError, Cause};
+use crate::host::directory::{Directory, exists, is_numbered};
 
 /// One RDMA device.
 #[derive(Debug)]
@@ -19,12 +24,13 @@ pub(super) struct Hca {
     pub(super) name: String,
     /// Its directory of the class `infiniband`.
     pub(super) path: PathBuf,
-    /// The directory of the device it belongs to: a PCI function or a part of one.
+    /// The directory of its device: a PCI function or a part of one.
     pub(super) device: PathBuf,
     /// The PCI function, and its address.
     pub(super) function: PathBuf,
     pub(super) address: String,
-    /// Its character devices: `uverbsN`, `umadN` and `issmN` for each port, and the connection manager of all devices.
+    /// Its character devices: `uverbsN`, `umadN` and `issmN` for each port, and the connection manager, which all
+    /// devices share.
     pub(super) companions: Vec<Companion>,
 }
 
@@ -59,7 +65,7 @@ pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
 fn classes(host: &Host, problems: &mut Vec<Problem>) -> Result<(Vec<String>, ByDevice, ByDevice), AttributeError> {
     let class = |name: &str| host.sys("class").join(name);
     Ok((
-        names(&class_directory(host))?,
+        names_in(&class_directory(host))?,
         of_class(host, &class("infiniband_verbs"), &["uverbs"], problems)?,
         of_class(host, &class("infiniband_mad"), &["umad", "issm"], problems)?,
     ))
@@ -73,8 +79,8 @@ fn device(host: &Host, name: String, companions: Vec<Companion>) -> Option<Hca> 
     Some(Hca { name, path, device, function, address, companions })
 }
 
-/// A device that went into a container's network namespace leaves this class, which shows those of one namespace, and not
-/// the class of its character devices, which shows all. What was known of it stays.
+/// The devices that have gone into a container's network namespace: they leave this class, which lists those of one
+/// namespace, but not the class of their character devices, which lists all. Their last known state stays.
 fn moved(host: &Host, verbs_left: &ByDevice) -> Vec<NotExamined> {
     let class = host.sys("class/infiniband_verbs");
     let paths = verbs_left.values().flatten().map(|verbs| behind_entry(host, &class, &verbs.name));
@@ -82,11 +88,122 @@ fn moved(host: &Host, verbs_left: &ByDevice) -> Vec<NotExamined> {
     addresses.map(|address| NotExamined { vendor: VENDOR, card: Some(address), finding: None }).collect()
 }
 
-/// What an entry of a class leads to.
+/// The target of a class entry.
 fn behind_entry(host: &Host, class: &Path, name: &str) -> PathBuf {
     let entry = class.join(name);
     match crate::host::directory::link(&entry) {
         Ok(target) => host.behind_link(class, &target),
         Err(_) => entry,
+    }
+}
+
+const CONNECTION_MANAGER: &str = "rdma_cm";
+
+/// One character device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Companion {
+    /// `uverbs0`, `umad0`, `issm0`, `rdma_cm`.
+    pub(super) name: String,
+    /// Major and minor number; `None` if the kernel does not report them.
+    pub(super) number: Option<(u32, u32)>,
+}
+
+/// Character devices by RDMA device.
+pub(super) type ByDevice = BTreeMap<String, Vec<Companion>>;
+
+/// The character devices of a class directory; empty while its module is not loaded. An entry without its RDMA device
+/// is a problem.
+fn of_class(
+    host: &Host,
+    class: &Path,
+    prefixes: &[&str],
+    problems: &mut Vec<Problem>,
+) -> Result<ByDevice, AttributeError> {
+    let mut by_device = ByDevice::new();
+    for name in names_in(class)?.into_iter().filter(|name| prefixes.iter().any(|prefix| is_numbered(name, prefix))) {
+        let attribute = |attribute: &str| Attribute::read(class.join(&name).join(attribute));
+        match attribute("ibdev") {
+            Ok(owner) => {
+                let number = attribute("dev").and_then(|dev| dev.device_number()).ok();
+                by_device.entry(owner.text().to_owned()).or_default().push(Companion { name, number });
+            }
+            Err(error) => problems.push(Problem::new(VENDOR, host.own_path(&error.path), error.cause)),
+        }
+    }
+    Ok(by_device)
+}
+
+/// Entries of a class directory; empty while its module is not loaded.
+fn names_in(class: &Path) -> Result<Vec<String>, AttributeError> {
+    match Directory::open(class).and_then(|directory| directory.names()) {
+        Err(error) if error.cause == Cause::System(Errno::NOENT) => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+/// The node that all RDMA devices share, for making connections; `None` while its module is not loaded.
+fn connection_manager(host: &Host) -> Option<Companion> {
+    let dev = Attribute::read(host.sys("class/misc").join(CONNECTION_MANAGER).join("dev"));
+    let number = dev.as_ref().ok().and_then(|dev| dev.device_number().ok());
+    let is_there = dev.is_ok() || !host.lacks_node(&host.dev("infiniband").join(CONNECTION_MANAGER), None);
+    is_there.then(|| Companion { name: CONNECTION_MANAGER.to_owned(), number })
+}
+
+/// A kind of character device.
+#[derive(Debug, PartialEq, Eq)]
+struct Kind {
+    /// The prefix of its names.
+    prefix: &'static str,
+    /// A path below /sys/class that exists while its module is loaded.
+    sign: &'static str,
+    module: &'static str,
+}
+
+const VERBS: Kind = Kind { prefix: "uverbs", sign: "infiniband_verbs", module: "ib_uverbs" };
+const MANAGEMENT: Kind = Kind { prefix: "umad", sign: "infiniband_mad", module: "ib_umad" };
+const CONNECTIONS: Kind = Kind { prefix: CONNECTION_MANAGER, sign: "misc/rdma_cm", module: "rdma_ucm" };
+
+/// The kinds that a device of this `node_type` requires; one without a type counts as a channel adapter of `InfiniBand`
+/// or `RoCE`. An iWARP card (4) has no management datagrams, and one with a protocol of its own, such as EFA (5 and
+/// more), no connection manager either. Virtual functions may have verbs alone, as in sriov-network-device-plugin.
+fn needed_kinds(mode: RdmaMode, node_type: Option<&str>) -> &'static [Kind] {
+    match node_type.and_then(|text| text.split(':').next()) {
+        _ if mode == RdmaMode::Sriov => &[VERBS],
+        Some("4") => &[VERBS, CONNECTIONS],
+        Some("5" | "6" | "7") => &[VERBS],
+        _ => &[VERBS, MANAGEMENT, CONNECTIONS],
+    }
+}
+
+/// The problem of a device without a node of a required kind.
+pub(super) fn lacking_node(host: &Host, mode: RdmaMode, facts: &Facts) -> Option<Problem> {
+    let companions = &facts.hca.companions;
+    let is_there = |kind: &&Kind| companions.iter().any(|companion| companion.name.starts_with(kind.prefix));
+    let Kind { prefix, sign, module } = needed_kinds(mode, facts.node_type()).iter().find(|kind| !is_there(kind))?;
+    let cure = if exists(&host.sys("class").join(sign)) {
+        format!("none in /sys/class/{sign} is its own; see the kernel log")
+    } else {
+        format!("load the kernel module {module}")
+    };
+    let error = format!("the device has no {prefix} node, which RDMA workloads need: {cure}");
+    Some(Problem::new(VENDOR, host.own_path(&facts.hca.path), error).of(&facts.hca.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_needs_follows_from_its_type() {
+        for (mode, node_type, expected) in [
+            (RdmaMode::Device, None, &[VERBS, MANAGEMENT, CONNECTIONS][..]),
+            (RdmaMode::Shared, Some("1: CA"), &[VERBS, MANAGEMENT, CONNECTIONS]),
+            (RdmaMode::Sriov, Some("1: CA"), &[VERBS]),
+            (RdmaMode::Device, Some("4: RNIC"), &[VERBS, CONNECTIONS]),
+            (RdmaMode::Device, Some("7: unspecified"), &[VERBS]),
+            (RdmaMode::Device, Some("nonsense"), &[VERBS, MANAGEMENT, CONNECTIONS]),
+        ] {
+            assert_eq!(needed_kinds(mode, node_type), expected, "{mode:?} {node_type:?}");
+        }
     }
 }

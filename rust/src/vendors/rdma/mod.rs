@@ -1,51 +1,46 @@
 //! RDMA devices: InfiniBand, RoCE and iWARP cards on PCI, physical and virtual functions alike.
 //!
 //! ```text
-//! locate          classes infiniband, infiniband_verbs, infiniband_mad ─► devices with their companions
-//! companion       the character devices
-//! required_nodes  which of them a device is nothing without
-//! card            a device ─► facts: function, ports, firmware, interfaces   (behind the fence)
-//! origin          a virtual function ─► the physical one, and which of its virtual ones it is
-//! advertise       facts ─► a device, or one for each share, or one for each PCI function
-//! pool            facts of all devices ─► the ids of pools
-//! edits           a device ─► what a container gets
+//! locate     classes infiniband, infiniband_verbs, infiniband_mad ─► devices with their character devices,
+//!            and those that a device requires                      (reads links, touches no hardware)
+//! card       a device ─► facts: function, ports, firmware, interfaces, physical function   (behind the fence)
+//! advertise  facts ─► a device, perhaps with shares, or one for each PCI function, or the ids of pools
+//! mod        options, and a device ─► container edits
 //! ```
 
 mod advertise;
 mod card;
-mod companion;
-mod edits;
 mod locate;
-mod options;
-mod origin;
-mod pool;
-mod required_nodes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Vendor;
+use serde::Deserialize;
+use serde_json::json;
+
 use super::per_card::per_card;
+use super::{VIRTUAL_FUNCTIONS_INSTEAD, Vendor};
+use crate::bus::pci::VIRTUAL_FUNCTIONS;
 use crate::device::{Device, Found, Platform};
-use crate::edits::{Edits, Way};
+use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
 use card::Facts;
-pub use options::*;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "rdma";
-/// Network controllers: what is on PCI and no other kind of card.
+/// The PCI class of network controllers: other functions are another kind of card.
 const NETWORK: u32 = 0x02;
 
-/// Looks for RDMA devices.
+/// Scans for RDMA devices.
 #[derive(Debug)]
 pub struct Rdma {
     options: RdmaOptions,
 }
 
 impl Rdma {
-    /// Advertises devices by these options.
+    /// A scan with these options.
     #[must_use]
     pub fn new(options: RdmaOptions) -> Self {
         Self { options }
@@ -62,11 +57,10 @@ impl Vendor for Rdma {
         let cards = self.cards(host, fence, &mut found);
         match self.options.mode {
             RdmaMode::Device => {
-                let devices =
-                    cards.iter().flat_map(|facts| advertise::devices(host, facts, self.options.shared_devices));
+                let devices = cards.iter().map(|facts| advertise::device(host, facts, self.options.shared_devices));
                 found.devices.extend(devices.map(Arc::new));
             }
-            RdmaMode::Shared => pool::add(host, &self.options.pools, &cards, &mut found),
+            RdmaMode::Shared => advertise::add_pools(host, &self.options.pools, &cards, &mut found),
             RdmaMode::Sriov => found.devices.extend(advertise::functions(host, &cards).into_iter().map(Arc::new)),
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
@@ -74,12 +68,17 @@ impl Vendor for Rdma {
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, resource_name: &str) -> Edits {
-        edits::edits(device, self.options.mode, way, resource_name)
+        container_edits(device, self.options.mode, way, resource_name)
+    }
+
+    /// As in sriov-network-device-plugin.
+    fn left_out(&self, device: &Device) -> Option<&'static str> {
+        device.attributes.contains_key(VIRTUAL_FUNCTIONS).then_some(VIRTUAL_FUNCTIONS_INSTEAD)
     }
 }
 
 impl Rdma {
-    /// The network cards that have all nodes that they need, in the order of their names.
+    /// The network cards that have all required nodes, in the order of their names.
     fn cards(&self, host: &Host, fence: &Fence, found: &mut Found) -> Vec<Facts> {
         let hcas = locate::devices(host, found);
         let cards = hcas.into_iter().map(|hca| ((hca.address.clone(), host.own_path(&hca.path)), hca)).collect();
@@ -87,7 +86,7 @@ impl Rdma {
         let mut cards = per_card(VENDOR, found, fence, cards, move |hca| Facts::read(&behind_fence, hca));
         cards.retain(|facts| {
             let is_network = facts.function.class.as_ref().is_none_or(|(class, _)| class >> 16 == NETWORK);
-            let lack = is_network.then(|| required_nodes::lack(host, self.options.mode, facts)).flatten();
+            let lack = is_network.then(|| locate::lacking_node(host, self.options.mode, facts)).flatten();
             let is_complete = lack.is_none();
             found.problems.extend(lack);
             is_network && is_complete
@@ -95,4 +94,84 @@ impl Rdma {
         cards.sort_by(|left, right| natural(&left.hca.name, &right.hca.name));
         cards
     }
+}
+
+/// Options of RDMA devices.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RdmaOptions {
+    /// Whether to look for RDMA devices.
+    pub enabled: bool,
+    /// The kind of devices.
+    pub mode: RdmaMode,
+    /// Ids of each device, for sharing; 0 = each device goes to one container at a time.
+    pub shared_devices: u32,
+    /// The pools of mode `shared`.
+    pub pools: Vec<RdmaPool>,
+}
+
+/// The kind of devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RdmaMode {
+    /// RDMA devices by name.
+    Device,
+    /// Pools of devices that containers share, as k8s-rdma-shared-dev-plugin has them.
+    Shared,
+    /// PCI functions by address, as sriov-network-device-plugin has them.
+    Sriov,
+}
+
+/// Devices that go to a container together, and to many containers at the same time. A device may be in several pools.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RdmaPool {
+    /// Full resource name.
+    pub name: String,
+    /// Number of containers that may have the pool.
+    pub rdma_hca_max: u32,
+    /// The devices of the pool.
+    pub selectors: RdmaSelectors,
+}
+
+/// Conditions for a device: one value of each list that is not empty.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RdmaSelectors {
+    /// PCI vendors, `15b3`.
+    pub vendors: Vec<String>,
+    /// PCI devices, `1017`.
+    pub device_ids: Vec<String>,
+    /// PCI drivers, `mlx5_core`.
+    pub drivers: Vec<String>,
+    /// Network interfaces, `ib0`.
+    pub if_names: Vec<String>,
+    /// Kinds of network interfaces: `ether`, `infiniband`.
+    pub link_types: Vec<String>,
+}
+
+/// The nodes of a device; those of a pool may be recreated, and a PCI function is named in variables.
+fn container_edits(device: &Device, mode: RdmaMode, way: Way, resource_name: &str) -> Edits {
+    let edits = match mode {
+        RdmaMode::Device => Edits::of_nodes(&device.paths, "rw"),
+        RdmaMode::Shared => Edits::of_nodes(&device.paths, "rwm"),
+        RdmaMode::Sriov => Edits { envs: variables(device, resource_name), ..Edits::of_nodes(&device.paths, "rw") },
+    };
+    edits.given(way, || cdi_name(device))
+}
+
+/// `PCIDEVICE_INTEL_COM_MLNX=0000:3b:00.1`, and a second variable `…_INFO` with the function's nodes and RDMA device.
+fn variables(device: &Device, resource_name: &str) -> BTreeMap<String, String> {
+    let name = format!("PCIDEVICE_{}", resource_name.replace(['.', '/'], "_").to_uppercase());
+    let nodes = device.paths.iter().map(|path| (kind(&path.path).to_owned(), path.path.clone()));
+    let mut rdma: BTreeMap<String, String> = nodes.collect();
+    rdma.insert("rdma_dev".to_owned(), device.text("ibdev").unwrap_or_default());
+    let information = json!({ &device.id: { "generic": { "deviceID": device.id }, "rdma": rdma } });
+    BTreeMap::from([(format!("{name}_INFO"), information.to_string()), (name, device.id.clone())])
+}
+
+/// `uverbs` of `/dev/infiniband/uverbs0`.
+fn kind(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name.trim_end_matches(|letter: char| letter.is_ascii_digit())
 }

@@ -2,19 +2,18 @@
 
 use std::path::PathBuf;
 
-use super::VENDOR;
 use super::locate::{Pair, Place};
-use super::name;
+use super::{VENDOR, advertise};
 use crate::bus::pci;
 use crate::device::Problem;
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError};
 use crate::host::directory::{Directory, is_numbered};
 
-/// Xilinx, Advantech, AWS, Arista.
+/// PCI vendor ids: Xilinx, Advantech, AWS, Arista.
 const MAKERS: [u16; 4] = [0x10ee, 0x13fe, 0x1d0f, 0x3475];
 
-/// Everything read of a user function and of what belongs to it.
+/// The facts of a user function and of its card.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) place: Place,
@@ -24,14 +23,14 @@ pub(super) struct Facts {
     pub(super) shell: Result<Shell, NoShell>,
     pub(super) serial_number: Option<Attribute>,
     pub(super) logic_uuids: Option<Attribute>,
-    /// In the order in which containers get them.
+    /// Nodes in the order in which containers get them.
     pub(super) nodes: Vec<CardNode>,
-    /// Whether it has the node that no container can do without.
+    /// Whether it has the node that every container needs.
     pub(super) has_user_node: bool,
     pub(super) problems: Vec<Problem>,
 }
 
-/// What is loaded into the static part of the card.
+/// The content of the card's static part.
 #[derive(Debug)]
 pub(super) struct Shell {
     /// Vendor, board, name and version: `xilinx_u200_xdma_201830_2`.
@@ -39,7 +38,7 @@ pub(super) struct Shell {
     pub(super) timestamp: Result<Attribute, NoShell>,
 }
 
-/// Why a shell is unknown.
+/// The reason for an unknown shell.
 #[derive(Debug)]
 pub(super) enum NoShell {
     /// Missing or empty, as while the card is flashed or reset.
@@ -52,12 +51,12 @@ pub(super) enum NoShell {
 pub(super) struct CardNode {
     /// Below /dev: `dri/renderD128`, `xclmgmt25857`.
     pub(super) name: String,
-    /// Major and minor number; `None` where the driver's directories do not say.
+    /// Major and minor number; `None` if the driver's directories do not show them.
     pub(super) number: Option<(u32, u32)>,
 }
 
 impl Facts {
-    /// `None` for functions of another maker.
+    /// Reads a pair; `None` for functions of another maker.
     ///
     /// # Errors
     /// When the pair has no user function.
@@ -91,7 +90,7 @@ impl Facts {
 }
 
 impl Shell {
-    /// Below `rom.u.<N>`. What is called `rom` and nothing more is the expansion ROM of PCI.
+    /// Reads `rom.u.<N>`. A file named just `rom` is the expansion ROM of PCI.
     fn read(user: &Place, names: &[String]) -> Result<Self, NoShell> {
         let directory = names.iter().find(|name| name.starts_with("rom") && *name != "rom");
         let Some(directory) = directory.map(|name| user.path.join(name)) else {
@@ -129,7 +128,7 @@ fn user_node(user: &Place) -> Option<CardNode> {
     Some(CardNode { name: format!("dri/{name}"), number })
 }
 
-/// Called by the number that the driver gave the management function.
+/// The management function's node, named by the number that its driver assigned.
 fn management_node(management: &Place) -> Result<CardNode, AttributeError> {
     let instance = Attribute::read(management.path.join("instance"))?.decimal()?;
     Ok(CardNode { name: format!("xclmgmt{instance}"), number: None })
@@ -137,11 +136,11 @@ fn management_node(management: &Place) -> Result<CardNode, AttributeError> {
 
 fn dma_node(user: &Place, names: &[String]) -> Option<CardNode> {
     names.iter().find(|name| name.starts_with("dma.qdma.u"))?;
-    let instance = name::instance(&user.address)?;
+    let instance = advertise::instance_of(&user.address)?;
     Some(CardNode { name: format!("xfpga/dma.qdma.u{instance}.0"), number: None })
 }
 
-/// AWS F1 has none.
+/// The serial number; `None` on AWS F1.
 fn serial_number(user: &Place, names: &[String]) -> Option<Attribute> {
     let directories = names.iter().filter(|name| name.starts_with("xmc.u.") || name.starts_with("hwmon_sdm.u."));
     let read = |name: &String| Attribute::read(user.path.join(name).join("serial_num")).ok();

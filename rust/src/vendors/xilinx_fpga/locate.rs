@@ -1,9 +1,14 @@
-//! Which cards there are: PCI functions that XRT's drivers have marked, paired. Looks for names alone and touches no hardware.
+//! The cards of a host: PCI functions with the marks of XRT's drivers, in pairs. Looks for names alone and touches no
+//! hardware.
 //!
-//! <https://xilinx.github.io/XRT/master/html/platforms.html>: a card has a user function and, except in virtual machines,
-//! one for management. Which is which has changed over the releases, so the number of the function does not show it.
+//! <https://xilinx.github.io/XRT/master/html/platforms.html>: a card has a user function and, except in virtual
+//! machines, a management function. The releases number them differently, so that the function's number does not tell
+//! which is which.
+//!
+//! A card that lost its user function is being flashed or reset, or has lost its driver. While a shell is written into
+//! it, and until the host rescans PCI, it shows the management function alone, or a function with another device id.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -11,17 +16,18 @@ use rustix::io::Errno;
 use super::VENDOR;
 use crate::bus::pci;
 use crate::device::{Found, NotExamined, Problem};
+use crate::health::sources::scan;
 use crate::host::Host;
-use crate::host::attribute::{AttributeError, Cause};
+use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::Directory;
 
-/// What there is.
+/// The PCI functions of a host.
 #[derive(Debug, Default)]
 pub(super) struct Cards {
-    /// Of whatever maker.
+    /// Pairs of any maker.
     pub(super) pairs: Vec<Pair>,
-    /// All PCI functions, of whatever device: addresses without their functions, and whole ones.
-    pub(super) slots: BTreeMap<String, Vec<String>>,
+    /// All PCI functions of any device: full addresses, by address without the function.
+    slots: BTreeMap<String, Vec<String>>,
 }
 
 /// The functions of one device of a card: those with equal domain, bus and device number.
@@ -39,23 +45,23 @@ pub(super) struct Place {
 }
 
 impl Pair {
-    /// What is probed as one: the function that containers get, or what is there of the pair.
+    /// The unit that is examined as one: the function that containers get, else the management function.
     pub(super) fn place(&self) -> Option<&Place> {
         self.user.as_ref().or(self.management.as_ref())
     }
 }
 
 /// `/sys/bus/pci/devices`.
-pub(super) fn bus_directory(host: &Host) -> PathBuf {
+fn bus_directory(host: &Host) -> PathBuf {
     host.sys("bus/pci/devices")
 }
 
 /// An address without its function.
-pub(super) fn slot_of(address: &str) -> &str {
+fn slot_of(address: &str) -> &str {
     address.split('.').next().unwrap_or_default()
 }
 
-/// Every pair, and where else there is something; `None` where nothing can be looked at.
+/// Every pair; `None` if the bus cannot be read.
 pub(super) fn cards(host: &Host, found: &mut Found) -> Option<Cards> {
     let bus = bus_directory(host);
     match marked(host, &bus) {
@@ -93,10 +99,80 @@ fn marked(host: &Host, bus: &Path) -> Result<Cards, AttributeError> {
     Ok(Cards { pairs: pairs.into_values().collect(), slots })
 }
 
-/// What an entry of the bus leads to.
+/// The target of an entry of the bus.
 fn behind_entry(host: &Host, bus: &Directory, address: &str) -> PathBuf {
     match bus.link(address) {
         Ok(target) => host.behind_link(bus.path(), &target),
         Err(_) => bus.path().join(address),
+    }
+}
+
+/// User functions by address, each with the PCI vendor id of its card's maker, if that was readable.
+pub(super) type KnownFunctions = BTreeMap<String, Option<u64>>;
+
+const WHY: &str = "the card is on the bus without its user function: it is being flashed or reset, or its driver xocl has let go of it";
+
+/// The user functions of earlier scans that are missing now, and those that cards with only a management function may
+/// have: devices known from earlier scanners tell which of them existed. A function in a lost card's slot is that card
+/// as long as its maker is the same: the device id changes with the shell.
+pub(super) fn lost_cards(host: &Host, cards: &Cards, known: &mut KnownFunctions) -> Vec<NotExamined> {
+    let bus = bus_directory(host);
+    let there: BTreeSet<&str> =
+        cards.pairs.iter().filter_map(|pair| pair.user.as_ref()).map(|user| user.address.as_str()).collect();
+    for address in &there {
+        known.entry((*address).to_owned()).or_insert_with(|| maker(&bus, address));
+    }
+    known.retain(|address, made_by| {
+        there.contains(address.as_str())
+            || cards
+                .slots
+                .get(slot_of(address))
+                .is_some_and(|now| now.iter().any(|one| made_by.is_none() || maker(&bus, one) == *made_by))
+    });
+    let managed = cards.pairs.iter().filter(|pair| pair.user.is_none()).filter_map(|pair| pair.management.as_ref());
+    let may_have_been = managed.flat_map(|place| [0, 1].map(|number| format!("{}.{number}", slot_of(&place.address))));
+    let candidates: BTreeSet<String> = known.keys().cloned().chain(may_have_been).collect();
+    let lost = candidates.into_iter().filter(|address| !there.contains(address.as_str()));
+    lost.map(|address| NotExamined {
+        vendor: VENDOR,
+        finding: Some(scan::finding(scan::SHELL_LOST, host.own_path(bus.join(&address)), WHY)),
+        card: Some(address),
+    })
+    .collect()
+}
+
+fn maker(bus: &Path, address: &str) -> Option<u64> {
+    Attribute::read(bus.join(address).join("vendor")).and_then(|vendor| vendor.hexadecimal()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(address: &str) -> Place {
+        Place { address: address.to_owned(), path: address.into() }
+    }
+
+    fn lost(pairs: Vec<Pair>, slots: &[&str], known: &mut KnownFunctions) -> Vec<String> {
+        let slots = slots.iter().map(|slot| ((*slot).to_owned(), vec![format!("{slot}.0")])).collect();
+        let cards = Cards { pairs, slots };
+        lost_cards(&Host::new("/"), &cards, known).into_iter().filter_map(|one| one.card).collect()
+    }
+
+    #[test]
+    fn a_card_is_lost_while_something_of_it_is_there_and_gone_when_nothing_is() {
+        let (whole, mut known) =
+            (|| Pair { user: Some(place("a.1")), management: Some(place("a.0")) }, KnownFunctions::new());
+        assert!(lost(vec![whole()], &["a"], &mut known).is_empty());
+        assert_eq!(lost(Vec::new(), &["a"], &mut known), ["a.1"]);
+        assert!(lost(vec![whole()], &["a"], &mut known).is_empty());
+        assert!(lost(Vec::new(), &["b"], &mut known).is_empty());
+        assert!(lost(Vec::new(), &["a"], &mut known).is_empty());
+    }
+
+    #[test]
+    fn a_management_function_alone_stands_for_either_user_function() {
+        let alone = Pair { user: None, management: Some(place("a.0")) };
+        assert_eq!(lost(vec![alone], &["a"], &mut KnownFunctions::new()), ["a.0", "a.1"]);
     }
 }

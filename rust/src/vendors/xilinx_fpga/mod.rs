@@ -2,23 +2,20 @@
 //!
 //! ```text
 //! locate      /sys/bus/pci/devices ─► pairs of user and management function    (looks for names, touches no hardware)
-//! lost        cards whose user function was there and is not ─► they stay, Unhealthy
+//!             cards that lost their user function ─► they stay, Unhealthy
 //! card        a pair ─► facts: shell, serial number, nodes                     (behind the fence)
-//! advertise   facts ─► a device under the name of its shell
-//! card_group  the devices of one U30 card ─► one
-//! transcoder  /sys/class/misc/ama_transcoder* ─► MA35D, which are under a driver of their own
+//! advertise   facts ─► a device under the name of its shell; the devices of one U30 card ─► one
+//! transcoder  /sys/class/misc/ama_transcoder* ─► MA35D, which have a driver of their own
 //! ```
 
 mod advertise;
 mod card;
-mod card_group;
 mod locate;
-mod lost;
-mod name;
-mod options;
 mod transcoder;
 
 use std::sync::{Mutex, PoisonError};
+
+use serde::Deserialize;
 
 use super::Vendor;
 use super::per_card::per_card;
@@ -29,21 +26,20 @@ use crate::host::Host;
 use crate::order::natural;
 use advertise::advertise;
 use card::Facts;
-pub use options::*;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "xilinx-fpga";
 
-/// Looks for Xilinx FPGA cards under XRT.
+/// Scans for Xilinx FPGA cards under XRT.
 #[derive(Debug)]
 pub struct XilinxFpga {
     options: XilinxFpgaOptions,
-    /// User functions that scans have found.
-    known: Mutex<lost::Known>,
+    /// The user functions of earlier scans.
+    known: Mutex<locate::KnownFunctions>,
 }
 
 impl XilinxFpga {
-    /// Advertises devices by these options.
+    /// A scan with these options.
     #[must_use]
     pub fn new(options: XilinxFpgaOptions) -> Self {
         Self { options, known: Mutex::default() }
@@ -61,7 +57,7 @@ impl Vendor for XilinxFpga {
         let mut guesses = Vec::new();
         if found.unseen.is_empty() {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            let lost = lost::not_examined(host, &located, &mut known).into_iter();
+            let lost = locate::lost_cards(host, &located, &mut known).into_iter();
             let is_known = |one: &NotExamined| one.card.as_ref().is_some_and(|card| known.contains_key(card));
             (found.unseen, guesses) = lost.partition(is_known);
         }
@@ -84,10 +80,10 @@ impl Vendor for XilinxFpga {
             }
         }
         match self.options.u30_alloc_unit {
-            U30AllocUnit::Card => card_group::add_cards(advertised, &mut found),
+            U30AllocUnit::Card => advertise::add_cards(advertised, &mut found),
             U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device.into())),
         }
-        found.unseen.append(&mut guesses); // of cards that perhaps never were: no reason to leave half a card out
+        found.unseen.append(&mut guesses); // cards that may never have existed: no reason to leave half a card out
         transcoder::add(host, fence, &mut found);
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
@@ -96,4 +92,36 @@ impl Vendor for XilinxFpga {
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
         Edits::of_nodes(&device.paths, "rwm").given(way, || edits::cdi_name(device))
     }
+}
+
+/// Options of Xilinx's FPGA plugin, under the plugin's names.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct XilinxFpgaOptions {
+    /// Whether to look for Xilinx FPGA cards.
+    pub enabled: bool,
+    /// The resource name of U30 cards.
+    pub u30_name_convention: U30NameConvention,
+    /// The part of a U30 card that one container gets.
+    pub u30_alloc_unit: U30AllocUnit,
+}
+
+/// The resource name of U30 cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum U30NameConvention {
+    /// `amd.com/ama_u30`, whatever the shell.
+    CommonName,
+    /// The name of the shell, as for all other cards.
+    ExactName,
+}
+
+/// The part of a U30 card that one container gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum U30AllocUnit {
+    /// All devices of one serial number together.
+    Card,
+    /// Each device by itself.
+    Device,
 }

@@ -48,7 +48,7 @@ pub(super) fn add(host: &Host, fence: &Fence, found: &mut Found) {
     }
 }
 
-/// One device, called by its place on the bus; a problem where it tells nothing of its board.
+/// One device, named by its place on the bus; a problem if it has no information about its board.
 fn read(host: &Host, name: &str) -> Result<(Device, Option<Problem>), AttributeError> {
     let directory = host.sys("class/misc").join(name);
     let bus_id = Attribute::read(directory.join("bus_id"))?;
@@ -94,7 +94,7 @@ fn describe(host: &Host, device: &mut Device, information: &Attribute) {
     }
 }
 
-/// The text after `Key = `, whatever the key's case.
+/// The text after `Key = `, in any case.
 fn value_of<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
     pairs

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// The set that the policy takes; `gpus` has the GPU of each device. `None` where it gives up.
+/// The policy's set; `gpus` has the GPU of each device. `None` if it gives up.
 pub(crate) fn aligned(
     weights: &[Vec<u64>],
     gpus: &[usize],

@@ -1,11 +1,11 @@
-//! Hosts whose devices are so and so far from each other.
+//! Hosts with devices at given distances.
 
 use devherd_native::allocation::{Device, Kind, Preference};
 
-/// What NVIDIA's scan makes a distance of: the most that a pair can score.
+/// The highest score of a pair, from which NVIDIA's scan derives distances.
 pub(crate) const MOST_SCORE: u64 = 1860;
 
-/// Devices by number, and the distance of every two of them.
+/// Devices by number, and the distance of every pair.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
     pub(crate) ids: Vec<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// `members` has the number of devices of each card; the distance of two devices depends on their cards.
+    /// A host with so many devices on each card; the distance of two devices depends on their cards.
     pub(crate) fn new(members: &[usize], distance: impl Fn(usize, usize) -> u64) -> Self {
         let places = members.iter().enumerate().flat_map(|(card, &count)| (0..count).map(move |number| (card, number)));
         let (cards, ids): (Vec<usize>, Vec<String>) =
@@ -53,7 +53,7 @@ impl Host {
         Preference::new(kind, self.devices())
     }
 
-    /// The same question with numbers in place of ids, which stand in natural order.
+    /// The chosen devices as numbers; ids are in natural order.
     pub(crate) fn choose(
         &self,
         preference: &Preference,

@@ -1,6 +1,6 @@
-//! How the vendors' own plugins choose, restated from their behaviour: the reference for preferred allocation.
+//! The choices of the vendors' own plugins, restated from their behaviour: the reference for preferred allocation.
 //!
-//! Each is quicker here than there: tables instead of maps, no calls of a library, no fruitless subsets.
+//! Each is quicker here than in its plugin: tables in place of maps, no library calls, no fruitless subsets.
 
 pub(crate) mod amd;
 pub(crate) mod hosts;

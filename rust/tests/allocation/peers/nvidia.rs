@@ -1,6 +1,6 @@
-//! NVIDIA's best-effort policy: cut all that is available into sets, take the best cut, and from it the best set.
+//! NVIDIA's best-effort policy: cut all available devices into sets, take the best cut, and from it the best set.
 
-/// The set that the policy takes; scores are higher for closer devices. `None` where it gives up.
+/// The policy's set; scores are higher for closer devices. `None` if it gives up.
 pub(crate) fn aligned(scores: &[Vec<u64>], available: &[usize], required: &[usize], size: usize) -> Option<Vec<usize>> {
     let within = required.iter().all(|device| available.contains(device));
     if size == 0 || available.len() < size || required.len() > size || !within {
@@ -25,7 +25,7 @@ pub(crate) fn score(scores: &[Vec<u64>], set: &[usize]) -> u64 {
     set.iter().enumerate().map(|(place, &one)| set[..place].iter().map(|&other| scores[one][other]).sum::<u64>()).sum()
 }
 
-/// Places among the available devices, as bits.
+/// Indexes of available devices, as bits.
 type Set = u32;
 
 fn places_of(mut set: Set) -> impl Iterator<Item = usize> {
@@ -46,7 +46,8 @@ struct Cut<'a> {
 }
 
 impl Cut<'_> {
-    /// Fixes the first device, chooses the rest of its set, and goes on with what is left; padding stays together.
+    /// Fixes the first device, chooses the rest of its set, and continues with the remaining devices; padding stays
+    /// together.
     fn go(&mut self, left: Set, padding: usize) {
         if left == 0 {
             self.judge();

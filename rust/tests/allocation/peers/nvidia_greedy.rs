@@ -1,6 +1,6 @@
 //! NVIDIA's policies for replicas and MIG: one after the other from the least or the most allocated device.
 //!
-//! Each answers how many are taken of each device, from how many replicas there are and how many of them are free.
+//! Each returns the number taken from each device, given its replicas and the free ones among them.
 
 pub(crate) fn distributed(replicas: &[usize], free: &[usize], size: usize) -> Vec<usize> {
     greedy(replicas, free, size, |allocated| allocated)

@@ -1,1 +1,0 @@
-"""CDI specs: their text (`spec`), and the directory that holds them (`directory`)."""

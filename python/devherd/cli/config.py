@@ -1,0 +1,144 @@
+"""`devherd config check|show|sample|schema`."""
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from devherd.cli.parser import plugin_of
+from devherd.cli.scan import look
+from devherd.errors import ExitCode
+
+if TYPE_CHECKING:
+    from devherd.config.model import Config
+
+STDIN = "standard input"
+
+
+def add_check_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="the file to check, `-` for standard input (default: that of --config)"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit 1 when a setting has no effect")
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Validate a configuration: print every error with its key path, or the resources that result on this host.
+
+    The file is judged by itself first: an option or a variable that overrules a bad value in it would hide it.
+    Settings that are valid and have no effect, on any host or on this one, are warnings, printed last and counted;
+    they are errors with --strict.
+    """
+    from devherd.config.errors import ConfigError
+
+    arguments.config = arguments.file or arguments.config
+    try:
+        config, overruled = _judged(arguments)
+    except ConfigError as error:
+        for each in error.errors:
+            print(f"devherd: {each}", file=sys.stderr)
+        return ExitCode.USAGE
+    return _report(config, overruled, strict=arguments.strict)
+
+
+def _judged(arguments: argparse.Namespace) -> tuple["Config", dict[str, str]]:
+    """The configuration, and the option or variable that overrules a key, by key. Raises ConfigError, UsageError."""
+    from devherd.config import yaml_file
+    from devherd.config.chosen_file import file_of
+    from devherd.config.loader import judge, load
+    from devherd.config.yaml_file import decoded
+    from devherd.settings import COMMON_OPTIONS
+
+    options = {name: getattr(arguments, name) for name in ("config", *COMMON_OPTIONS)}
+    path = file_of(options, os.environ)
+    if path is None:
+        return load(options, os.environ, plugin_of=plugin_of), {}
+    source = STDIN if str(path) == "-" else str(path)
+    cure = f"{yaml_file.CURE} with --config" if arguments.file is None else yaml_file.OR_STDIN
+    text = decoded(source, sys.stdin.read if source == STDIN else lambda: yaml_file.read_text(path, cure))
+    return judge(source, text, options, os.environ, plugin_of)
+
+
+def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int:
+    from devherd.cli import tables
+    from devherd.config.checks import placed, warnings_of
+
+    report = look(config)
+    console = tables.console()
+    console.print(f"{config.source or 'The default configuration'} is valid. On this host it results in:\n")
+    tables.show(console, tables.scan_table(report.offers, report.problems, report.duration_seconds, report.notices))
+    sys.stdout.flush()
+    for key, origin in overruled.items():
+        print(f"devherd: {config.source}: {key}: overruled here by {origin}", file=sys.stderr)
+    warnings = [placed(config, warning) for warning in warnings_of(config)] + report.config_warnings
+    for warning in warnings:
+        print(f"devherd: warning: {warning}", file=sys.stderr)
+    if warnings:
+        print(f"devherd: warnings: {len(warnings)}", file=sys.stderr)
+    return ExitCode.PROBLEM_FOUND if strict and warnings else ExitCode.DONE
+
+
+def add_sample_arguments(_parser: argparse.ArgumentParser) -> None:
+    """The command has no options of its own."""
+
+
+def run_sample(_arguments: argparse.Namespace) -> int:
+    """Print a configuration file with every key in it, as a comment with its description and its default."""
+    from devherd.config.describe import sample
+
+    print(sample(), end="")
+    return ExitCode.DONE
+
+
+def add_schema_arguments(_parser: argparse.ArgumentParser) -> None:
+    """The command has no options of its own."""
+
+
+def run_schema(_arguments: argparse.Namespace) -> int:
+    """Print the JSON Schema of the configuration file, for editors and validators."""
+    from devherd.config.model import Config
+
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+    print(json.dumps(_on_one_line(schema), indent=2))
+    return ExitCode.DONE
+
+
+def _on_one_line(part: Any) -> Any:
+    """The schema with each description on one line: its line breaks are those of the source code."""
+    if isinstance(part, list):
+        return [_on_one_line(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: " ".join(value.split()) if key == "description" and isinstance(value, str) else _on_one_line(value)
+        for key, value in part.items()
+    }
+
+
+def add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own options."""
+    parser.add_argument("--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Print the effective configuration: every value, and the option, variable or line of the file that it comes from.
+
+    It is what `devherd run` uses when it is given the same options and environment. As YAML the origins are comments,
+    and the output is a configuration file itself; as JSON they are beside it, by key path.
+    """
+    from devherd.config.common import given_values
+    from devherd.config.loader import load
+    from devherd.config.shown import as_tree, as_yaml, origins, shown
+    from devherd.settings import COMMON_OPTIONS
+
+    options = {name: getattr(arguments, name) for name in ("config", *COMMON_OPTIONS)}
+    config = load(options, os.environ, plugin_of=plugin_of)
+    values = list(shown(config, given_values(options, os.environ)))
+    if arguments.output == "yaml":
+        print(as_yaml(values), end="")
+    else:
+        source = str(config.source) if config.source else None
+        print(json.dumps({"file": source, "configuration": as_tree(values), "origins": origins(values)}, indent=2))
+    return ExitCode.DONE

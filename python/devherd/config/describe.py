@@ -1,0 +1,275 @@
+"""Keys of the configuration file as data, the sample file made of them, and examples."""
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from devherd.config.model import Config
+from devherd.config.types import Form, as_written
+
+REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a section: the form of its value, its default as written in the file, its description for users."""
+
+    name: str
+    field: str
+    """The name of its field in the model."""
+    form: str
+    default: str
+    """In YAML, or `required`; empty for a section that may be left out."""
+    description: str
+    section: type[BaseModel] | None
+    """The model of its value, or of the items of its list; None if these are no sections."""
+    is_list: bool
+
+
+def keys_of(section: type[BaseModel]) -> Iterator[Key]:
+    """The keys of a section, in their order."""
+    for name, field in section.model_fields.items():
+        inner = section_of(field)
+        is_list = _is_list(field.annotation)
+        yield Key(
+            name=field.alias or name,
+            field=name,
+            form=_form(field.annotation, field.metadata),
+            default="" if inner and not is_list and not field.is_required() else _default(field),
+            description=" ".join((field.description or _described(inner)).split()),
+            section=inner,
+            is_list=is_list,
+        )
+
+
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a key's value, or of the items of its list; None if these are no sections."""
+    candidates = [field.annotation, *get_args(field.annotation)]
+    return next((kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _described(section: type[BaseModel] | None) -> str:
+    """The description of a section, used for a key without one of its own."""
+    return (section.__doc__ or "") if section else ""
+
+
+def _default(field: FieldInfo) -> str:
+    return REQUIRED if field.is_required() else as_written(field.default, field)
+
+
+def _form(annotation: Any, metadata: list[Any]) -> str:
+    """The form of a value as text."""
+    given = [each for each in metadata if isinstance(each, Form)]
+    if given:
+        return given[-1].name
+    arguments = get_args(annotation)
+    if arguments:
+        return _compound(get_origin(annotation), arguments, metadata)
+    if _is_section(annotation):
+        return "section"
+    return {bool: "`true`, `false`", int: _number(metadata)}.get(annotation, "text")
+
+
+def _compound(origin: Any, arguments: tuple[Any, ...], metadata: list[Any]) -> str:
+    if origin is Annotated:
+        return _form(arguments[0], [*arguments[1:], *metadata])
+    if origin is Literal:
+        return ", ".join(f"`{as_written(choice)}`" for choice in arguments)
+    if origin is list:
+        return "list" if _is_section(arguments[0]) else f"list: {_form(arguments[0], [])}"
+    return " or ".join(_form(each, metadata) for each in arguments if each is not type(None))
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _number(metadata: list[Any]) -> str:
+    """The form of a whole number: `whole number, 0 to 64`."""
+    metadata = [each for one in metadata for each in getattr(one, "metadata", [one])]
+    least = next((each.ge for each in metadata if isinstance(each, Ge)), None)
+    most = next((each.le for each in metadata if isinstance(each, Le)), None)
+    bounds = "" if least is None else f", {least} to {most}" if most is not None else f", at least {least}"
+    return f"whole number{bounds}"
+
+
+def _is_list(annotation: Any) -> bool:
+    return get_origin(annotation) is list
+
+
+EXAMPLES: dict[str, str] = {
+    "scan": """\
+# Look at the host each 30 seconds when nothing happens.
+scan: {period: 30s}
+""",
+    "health": """\
+# Be slower to trust a device again, and forget one that is gone after an hour.
+health: {recover_after: 10, forget_after: 1h}
+""",
+    "health.kernel_log": """\
+# One of the shipped rules that are off, and a rule of your own.
+health:
+  kernel_log:
+    optional: [mlx5-high-temperature]
+    rules:
+      - {name: nic-reset, contains: "NIC Link is Down", pattern: '(?P<bdf>[0-9a-f:.]+): .*NIC Link is Down'}
+""",
+    "health.rules": """\
+# Links that train down are no matter on RDMA cards; elsewhere they count when they last.
+health:
+  rules:
+    - {match: {vendor: rdma}, reason: link-degraded, action: ignore}
+    - {reason: link-degraded, action: unhealthy, after: 5m}
+""",
+    "health.xid": """\
+# As NVIDIA's plugin, but for two codes.
+health: {xid: {policy: plugin, 94: ignore, 31: warn}}
+""",
+    "health.external": """\
+# A program of your own that is run each minute.
+health:
+  external:
+    - name: bandwidth
+      match: {vendor: nvidia}
+      command: [/opt/checks/bandwidth, --quick]
+      interval: 1m
+      timeout: 30s
+""",
+    "kubernetes": """\
+kubernetes: {node_condition: true}
+""",
+    "node_labels": """\
+# By Node Feature Discovery, without the second set of AMD's names.
+node_labels: {write: node_feature, omit: "beta.amd.com/*"}
+""",
+    "exporter": """\
+# Each device once, however many containers share it.
+exporter: {device_metrics: physical}
+""",
+    "vendors": """\
+vendors: {amd: {enabled: false}}
+""",
+    "vendors.intel_fpga": """\
+vendors: {intel_fpga: {mode: region}}
+""",
+    "vendors.nvidia": """\
+# MIG devices by profile, given to containers by CDI.
+vendors: {nvidia: {mig_strategy: mixed, device_list_strategy: [cdi-cri]}}
+""",
+    "vendors.nvidia.imex": """\
+vendors: {nvidia: {imex: {channel_ids: [0], required: true}}}
+""",
+    "vendors.amd": """\
+vendors: {amd: {naming: mixed}}
+""",
+    "vendors.intel_gpu": """\
+# Each card for ten containers, filled one after the other.
+vendors: {intel_gpu: {shared_devices: 10, allocation_policy: packed}}
+""",
+    "vendors.xilinx_fpga": """\
+vendors: {xilinx_fpga: {u30_alloc_unit: device}}
+""",
+    "vendors.rdma": """\
+# The ports of one kind of card as a pool for 63 containers.
+vendors:
+  rdma:
+    mode: shared
+    pools:
+      - {name: rdma/hca_shared, rdma_hca_max: 63, selectors: {vendors: [15b3], link_types: [infiniband]}}
+""",
+    "resources": """\
+# All H200s but one under a name of their own, each for four containers; A100s are not advertised.
+resources:
+  - match: {vendor: nvidia, model: "*H200*", exclude: [{pci_address: "0000:3b:00.0"}]}
+    name: nvidia.com/h200
+    sharing: {replicas: 4}
+    preferred: packed
+  - match: {vendor: nvidia, model: "*A100*"}
+    advertise: false
+""",
+    "generic": """\
+# /dev/kvm for up to ten containers at once, and each adapter of one kind.
+generic:
+  - {name: devic.es/kvm, groups: [{count: 10, paths: [{path: /dev/kvm}]}]}
+  - {name: devic.es/serial, groups: [{usb: [{vendor: "0403", product: "6001"}], separate: true}]}
+""",
+    "simulated": """\
+simulated:
+  - {name: example.com/gpu, count: 8, numa_nodes: 2}
+""",
+}
+"""Examples by key path. Each is a complete configuration; its comments describe it."""
+
+
+WIDTH = 110
+_HEAD = """\
+# The configuration of devherd: every key with its default.
+#
+# To change one, remove the `#` before it. Durations are written like `5s`, `250ms` or `1m30s`.
+# `devherd check-config FILE` says what is wrong with a file, and what comes of it on this host.
+"""
+
+
+def sample() -> str:
+    """The sample file: both as it is and without the `#` before settings, it is the default configuration."""
+    return "\n".join([_HEAD.rstrip(), *_section(Config, (), "")]) + "\n"
+
+
+def _section(section: type[BaseModel], above: tuple[str, ...], indent: str) -> Iterator[str]:
+    for key in keys_of(section):
+        path = (*above, key.name)
+        if not above:
+            yield ""
+        yield from _wrapped(f"{key.description} {_form_of_key(key)}".rstrip(), f"{indent}# ")
+        if key.section and not key.is_list:
+            yield f"{indent}{key.name}:"
+            yield from _section(key.section, path, f"{indent}  ")
+            continue
+        yield f"{indent}#{key.name}: {key.default}"
+        if key.section:
+            yield from _entries(key.section, ".".join(path), indent)
+
+
+def _entries(section: type[BaseModel], path: str, indent: str) -> Iterator[str]:
+    """The keys of an entry of a list, and an example."""
+    yield f"{indent}# Keys of an entry:"
+    for name, key in _keys_within(section):
+        text = f"{name}: {key.description} {_form_of_key(key, with_default=True)}".rstrip()
+        yield from _wrapped(text, f"{indent}#   ", f"{indent}#     ")
+    if path in EXAMPLES:
+        yield f"{indent}# Example:"
+        yield from (f"{indent}#   {line}" for line in EXAMPLES[path].splitlines())
+
+
+def _keys_within(section: type[BaseModel], above: str = "") -> Iterator[tuple[str, Key]]:
+    for key in keys_of(section):
+        name = f"{above}{key.name}"
+        yield name, key
+        if key.section:
+            yield from _keys_within(key.section, f"{name}[]." if key.is_list else f"{name}.")
+
+
+def _form_of_key(key: Key, *, with_default: bool = False) -> str:
+    """The form of a key's value, whether it is required, and its default `with_default`."""
+    parts = [] if key.section else [key.form]
+    if key.default == REQUIRED:
+        parts.append(REQUIRED)
+    elif with_default and key.default not in {"", "null", "[]"}:
+        parts.append(f"default {key.default}")
+    return f"({'; '.join(parts)})" if parts else ""
+
+
+def _wrapped(text: str, first: str, later: str = "") -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=later or first,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

@@ -1,0 +1,308 @@
+"""`<run-dir>/verdicts.pb`: the findings held against devices, their evidence, and what ends them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devherd import spool
+from devherd._native import Evidence, Finding, KernelLogEvent, health_sources
+from devherd.health.held import ANY_SOURCE, NOTHING, Held, KernelLogPosition, Now, Place, Record, Remembered, Statement
+from devherd.health.policy import Earlier, Policy
+from devherd.proto import health_pb2
+from devherd.reasons.registry import MEANINGS, Action, meaning_of
+
+if TYPE_CHECKING:
+    from devherd.inventory import DeviceKey
+
+_SHOWN = {
+    Evidence.REBOUND: "binding its driver again",
+    Evidence.READDED: "removing and adding it again",
+    Evidence.REBOOTED: "a boot of the host",
+    Evidence.RECOVERY_NONE: "its driver's word that it needs no recovery any more",
+    Evidence.RECOVERY_UNASKED: "its driver's answer that it needs none",
+    Evidence.SOURCE_CLEARED: "its source",
+    Evidence.OPERATOR: "an operator",
+}
+"""The kinds of evidence that end a finding, in the order in which they are listed."""
+
+
+def way_back(held: Held, recover_after: int) -> str:
+    """What ends the finding, as text."""
+    meaning, hold = held.meaning, held.hold
+    at_least = f", {hold:g} s after it was last seen at the earliest" if hold else ""
+    if not meaning.is_event:
+        return ("1 good look" if recover_after == 1 else f"{recover_after} good looks in a row") + at_least
+    if meaning.quiet_seconds is not None:
+        return f"{max(meaning.quiet_seconds, hold):g} s without another event"
+    if meaning.evidence:
+        *others, last = (shown for evidence, shown in _SHOWN.items() if evidence in meaning.evidence)
+        return (f"{', '.join(others)} or {last}" if others else last) + at_least
+    return f"{_SHOWN[Evidence.SOURCE_CLEARED]} or {_SHOWN[Evidence.OPERATOR]}{at_least}"
+
+
+def not_yet(held: Held, recover_after: int, not_looked: str, now: Now) -> str:
+    """Why the finding has not ended, or does not count yet; empty if it has ended."""
+    if held.is_over:
+        return ""
+    if held.is_waiting:
+        return f"it counts when it has stood for {held.meaning.after:g} s"
+    if not_looked:
+        way_out = "" if held.meaning.is_event else "; `devherd clear` takes it back"
+        return f"not looked at: {not_looked}{way_out}"
+    quiet_for = max(0.0, now.monotonic - held.last_monotonic)
+    return _what_is_missing(held, recover_after, quiet_for) or _held_on(held, quiet_for)
+
+
+def _what_is_missing(held: Held, recover_after: int, quiet_for: float) -> str:
+    """The part of its end that is missing; empty if only the minimum hold keeps it."""
+    if not held.meaning.is_event:
+        looks = f"{held.good_looks} of {recover_after} good looks" if held.good_looks else "it is still seen"
+        return looks if held.good_looks < recover_after else ""
+    if held.is_taken_back:
+        return ""
+    if held.meaning.quiet_seconds is not None:
+        return f"the last event was {quiet_for:.0f} s ago"
+    return "nothing of that was seen since the last event"
+
+
+def _held_on(held: Held, quiet_for: float) -> str:
+    why = ": it comes and goes" if held.damped else ""
+    return f"it is held for another {max(0.0, held.hold - quiet_for):.0f} s{why}"
+
+
+def only_warned(held: Held, now: Now) -> str:
+    """Why a finding whose reason makes devices Unhealthy is only a warning; empty for any other finding."""
+    if held.meaning.action != "unhealthy" or held.action == "unhealthy":
+        return ""
+    if held.was_there:
+        return "already set at the first look at the device; a further bit makes it Unhealthy"
+    seconds = max(0.0, held.doubted_until - now.monotonic)
+    return f"its source condemns most devices at once; it counts in {seconds:.0f} s, or when another source agrees"
+
+
+LATEST_SECONDS = 5.0
+"""Limit in seconds on the age of the file's last-seen times; every other change is written at once."""
+
+_SCAN_CORE = frozenset(source.name for source in health_sources() if source.is_of_scan_core)
+"""Sources whose counts restart with each scanner."""
+
+_ACTIONS: dict[Action, health_pb2.Action.ValueType] = {
+    "unhealthy": health_pb2.UNHEALTHY,
+    "warn": health_pb2.WARN,
+    "ignore": health_pb2.IGNORE,
+}
+
+
+class VerdictsFile:
+    """Writes the file, and reads it at start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written: object = None
+        self._written_at = 0.0
+        self._read_to: KernelLogPosition | None = None
+
+    def read(self) -> Earlier:
+        """The state of the previous scanner; empty if there is no readable file."""
+        return earlier_in(spool.read_or_empty(self._path, health_pb2.Verdicts))
+
+    def write(self, policy: Policy, now: Now, remembered: Remembered = NOTHING, *, at_once: bool = False) -> None:
+        """Bring the file up to date with the policy and with what the sources remember. Raises OSError.
+
+        A change of the kernel log's position alone is written after `LATEST_SECONDS`, or at once if `at_once`: records
+        without findings may be read a second time after a restart.
+        """
+        held = [
+            (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
+        ]
+        known = remembered.memories, remembered.waiting, remembered.uuids
+        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version, known
+        goes_on = bool(held) or remembered.kernel_log != self._read_to
+        is_late = goes_on and now.monotonic >= self._written_at + LATEST_SECONDS
+        if evidence == self._written and not (at_once or is_late):
+            return
+        message = message_of(policy, now)
+        _remember(message, remembered)
+        spool.write(self._path, message)
+        self._written, self._written_at, self._read_to = evidence, now.monotonic, remembered.kernel_log
+
+
+def earlier_in(verdicts: health_pb2.Verdicts) -> Earlier:
+    """The state in a file; without reasons that are no longer registered."""
+    return Earlier(
+        list(_held_in(verdicts)),
+        verdicts.boot_id,
+        list(_stated_in(verdicts)),
+        flapping=list(_flapping_in(verdicts)),
+        remembered=_remembered_in(verdicts),
+    )
+
+
+def _held_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", list[Held]]]:
+    for verdict in verdicts.verdicts:
+        known = [held for held in verdict.held if (held.source, held.reason) in MEANINGS]
+        if known:
+            yield (verdict.vendor, verdict.card, verdict.device), list(map(_held_of, known))
+
+
+def _stated_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", Statement, float]]:
+    for stated in verdicts.stated:
+        if stated.evidence in Evidence.ALL:
+            statement = Statement(stated.evidence, stated.source, stated.reason)
+            yield (stated.vendor, stated.card, stated.device), statement, stated.monotonic_seconds
+
+
+def _flapping_in(verdicts: health_pb2.Verdicts) -> Iterator[tuple["DeviceKey", Place, Record]]:
+    for one in verdicts.flapping:
+        place = one.source, one.reason, one.file, one.value
+        record = Record(tuple(one.raised_monotonic_seconds), one.hold_seconds)
+        yield (one.vendor, one.card, one.device), place, record
+
+
+def _remembered_in(verdicts: health_pb2.Verdicts) -> Remembered:
+    at = verdicts.kernel_log
+    return Remembered(
+        kernel_log=KernelLogPosition(at.next_record, at.lag_seconds) if verdicts.HasField("kernel_log") else None,
+        waiting=[_event_of(event) for event in verdicts.waiting],
+        uuids=dict(verdicts.kernel_log_uuids),
+        memories=[((one.card, one.source, one.file, one.variant), one.text) for one in verdicts.memories],
+    )
+
+
+def _event_of(message: health_pb2.KernelLogEvent) -> KernelLogEvent:
+    return KernelLogEvent(
+        rule=message.rule,
+        pci_address=message.pci_address,
+        uuid=message.uuid,
+        gpu_instance=message.gpu_instance if message.HasField("gpu_instance") else None,
+        compute_instance=message.compute_instance if message.HasField("compute_instance") else None,
+        xid=message.xid,
+        value=message.value,
+        text=message.text,
+        monotonic=message.monotonic_seconds,
+        times=message.times,
+    )
+
+
+def _remember(message: health_pb2.Verdicts, remembered: Remembered) -> None:
+    if remembered.kernel_log is not None:
+        message.kernel_log.next_record, message.kernel_log.lag_seconds = remembered.kernel_log
+    for event in remembered.waiting:
+        message.waiting.add(
+            rule=event.rule,
+            pci_address=event.pci_address,
+            uuid=event.uuid,
+            gpu_instance=event.gpu_instance,
+            compute_instance=event.compute_instance,
+            xid=event.xid,
+            value=event.value,
+            text=event.text,
+            monotonic_seconds=event.monotonic,
+            times=event.times,
+        )
+    message.kernel_log_uuids.update(remembered.uuids)
+    for (card, source, file, variant), text in remembered.memories:
+        message.memories.add(card=card, source=source, file=file, variant=variant, text=text)
+
+
+def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
+    """All held findings, and the sources that cannot look."""
+    message = health_pb2.Verdicts(boot_id=now.boot_id, timestamp_seconds=now.wall)
+    for key, all_held in policy.all_held():
+        vendor, card, device = key
+        verdict = message.verdicts.add(vendor=vendor, card=card, device=device, frozen=_frozen(policy, key))
+        for held in all_held:
+            not_looked = policy.seen.why_not_looked(key, held.finding.source)
+            verdict.held.append(_message_of(held, policy.recover_after, not_looked, now))
+    failed, reported = policy.seen.failed, policy.seen.reported
+    for source in sorted({*failed, *reported}):
+        why, when = failed.get(source, ""), reported.get(source, 0.0)
+        message.sources.add(source=source, failed=why, last_report_timestamp_seconds=when)
+    for key, statement, monotonic in policy.all_stated():
+        vendor, card, device = key
+        about = health_pb2.Stated(vendor=vendor, card=card, device=device, monotonic_seconds=monotonic)
+        about.evidence, about.source, about.reason = statement
+        message.stated.append(about)
+    for key, place, record in policy.all_flapping():
+        vendor, card, device = key
+        lately = health_pb2.Flapping(vendor=vendor, card=card, device=device, hold_seconds=record.hold)
+        lately.source, lately.reason, lately.file, lately.value = place
+        lately.raised_monotonic_seconds.extend(record.raised)
+        message.flapping.append(lately)
+    return message
+
+
+def _frozen(policy: Policy, key: "DeviceKey") -> str:
+    """Why no source looks at a device; empty if one does."""
+    return policy.seen.not_looked.get(key, {}).get(ANY_SOURCE, "")
+
+
+def _state_of(held: Held) -> object:
+    """The part of a held finding whose changes are written at once."""
+    progress = held.count, held.good_looks, held.is_waiting, held.is_taken_back, held.is_over, held.doubted_until
+    return held.finding, held.meaning, held.action, progress
+
+
+def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> health_pb2.Held:
+    finding = held.finding
+    return health_pb2.Held(
+        source=finding.source,
+        reason=finding.reason,
+        action=_ACTIONS[held.action],
+        detail=finding.detail,
+        file=finding.file,
+        value=finding.value,
+        first_timestamp_seconds=held.first,
+        last_timestamp_seconds=held.last,
+        last_monotonic_seconds=held.last_monotonic,
+        count=held.count,
+        boot_id=held.boot_id,
+        source_count=held.seen_count,
+        is_over=held.is_over,
+        was_there=held.was_there,
+        taken_back_by=way_back(held, recover_after),
+        not_yet=not_yet(held, recover_after, not_looked, now),
+        since_monotonic_seconds=held.since,
+        is_waiting=held.is_waiting,
+        is_taken_back=held.is_taken_back,
+        good_looks=held.good_looks,
+        is_unseen=bool(not_looked),
+        damped_seconds=held.damped,
+        doubted_until_monotonic_seconds=held.doubted_until,
+        only_warned=only_warned(held, now),
+        rule=held.meaning.rule,
+    )
+
+
+def finding_of(message: health_pb2.Held) -> Finding:
+    """The finding of a message."""
+    return Finding(
+        source=message.source,
+        reason=message.reason,
+        detail=message.detail,
+        file=message.file,
+        value=message.value,
+        count=message.source_count,
+    )
+
+
+def _held_of(message: health_pb2.Held) -> Held:
+    finding = finding_of(message)
+    return Held(
+        finding=finding,
+        meaning=meaning_of(finding),
+        first=message.first_timestamp_seconds,
+        last=message.last_timestamp_seconds,
+        since=message.since_monotonic_seconds,
+        last_monotonic=message.last_monotonic_seconds,
+        is_waiting=message.is_waiting,
+        is_taken_back=message.is_taken_back,
+        good_looks=message.good_looks,
+        boot_id=message.boot_id,
+        count=message.count,
+        seen_count=0 if message.source in _SCAN_CORE else message.source_count,
+        is_over=message.is_over,
+        was_there=message.was_there,
+        damped=message.damped_seconds,
+        doubted_until=message.doubted_until_monotonic_seconds,
+    )

@@ -1,0 +1,263 @@
+"""The history of an instance: verdicts, registrations, allocations, reloads, processes.
+
+Each process writes `<run-dir>/history/<process>/current.jsonl`, one JSON object a line, and keeps one older file.
+Readers merge the files of all processes by time.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from devherd.spool import Identity, identity_of
+
+Kind = Literal[
+    "verdict", "registered", "unregistered", "allocation", "reload", "process", "kubelet", "problem", "cordon", "clear"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+CURRENT, BEFORE = "current.jsonl", "before.jsonl"
+FILE_BYTES = 64 * 1024
+"""Limit of each of a process's two files, some 300 events: the run directory is in memory."""
+SCANNER_FILE_BYTES = 8 * FILE_BYTES
+"""The scanner's limit: a node may have thousands of devices."""
+KEPT_SECONDS = 7 * 24 * 3600.0
+"""At a start, the history of a process that has not written for this time is removed: its resource is gone."""
+_SHORTEST_EVENT_BYTES = 64
+_NO_DETAILS: Mapping[str, str] = MappingProxyType({})
+Stamp = tuple[tuple[str, Identity], ...]
+"""The current files by process, each with its version; changes when an event is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event. `message` is human-readable; resource and device have their own fields."""
+
+    time: float
+    """Unix seconds."""
+    kind: Kind
+    message: str
+    resource_name: str = ""
+    device_id: str = ""
+    """The id of the device; for an allocation, the allocated id, which may be that of a replica or share."""
+    reasons: tuple[str, ...] = ()
+    process: str = ""
+    """The writer: `scanner`, `supervisor`, `resource:<key>`, `operator`."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """Fields that only some kinds have: `health`, `file`, `value`, `pid`, …"""
+
+
+class History:
+    """Writes the history of a process. Creates its directory, if permitted."""
+
+    def __init__(self, directory: Path, process: str, file_bytes: int = FILE_BYTES) -> None:
+        """`directory` is the history directory of all processes."""
+        self._current = directory / process / CURRENT
+        self._file_bytes = file_bytes
+        self._waiting: deque[bytes] = deque()
+        self._most_waiting = file_bytes // _SHORTEST_EVENT_BYTES
+        self.lost = 0
+        """Number of events dropped for lack of room; recorded with the next write."""
+
+    def note(
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        resource_name: str = "",
+        device_id: str = "",
+        reasons: tuple[str, ...] = (),
+        details: Mapping[str, str] = _NO_DETAILS,
+    ) -> None:
+        """Add an event that happened now."""
+        event = Event(time.time(), kind, message, resource_name, device_id, reasons, details=details)
+        if len(self._waiting) == self._most_waiting:
+            self._waiting.popleft()
+            self.lost += 1
+        self._waiting.append(line(event))
+
+    def keep(self) -> bool:
+        """Write the new events; returns False if the write failed and must be retried."""
+        if not self._waiting:
+            return True
+        if self.lost:
+            self._waiting.append(line(Event(time.time(), "problem", f"{self.lost} events could not be written")))
+        lines = b"".join(self._waiting)
+        try:
+            self._append(lines)
+        except OSError:
+            if self.lost:
+                self._waiting.pop()
+            return False
+        self._waiting.clear()
+        self.lost = 0
+        return True
+
+    def _append(self, lines: bytes) -> None:
+        with contextlib.suppress(OSError):  # the open below fails with the same error
+            self._current.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if (size := self._current.stat().st_size) > 0 and size + len(lines) > self._file_bytes:
+                self._current.rename(self._current.with_name(BEFORE))
+        descriptor = os.open(self._current, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if os.write(descriptor, lines) < len(lines):  # no room for all: a partial line would corrupt the next
+                os.ftruncate(descriptor, size)
+                raise OSError
+        finally:
+            os.close(descriptor)
+
+
+def line(event: Event) -> bytes:
+    """An event as a line of its file, without empty fields."""
+    parts = {
+        "time": round(event.time, 3),
+        "kind": event.kind,
+        "message": event.message,
+        "resource_name": event.resource_name,
+        "device_id": event.device_id,
+        "reasons": list(event.reasons),
+        "details": {name: value for name, value in event.details.items() if value},
+    }
+    filled = {name: value for name, value in parts.items() if value}
+    return json.dumps(filled, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
+
+
+def forget_old(directory: Path) -> None:
+    """Remove the histories of processes that have not written for KEPT_SECONDS. Raises OSError."""
+    if not directory.is_dir():
+        return
+    for process in directory.iterdir():
+        files = [file for file in (process / CURRENT, process / BEFORE) if file.exists()]
+        if files and max(file.stat().st_mtime for file in files) < time.time() - KEPT_SECONDS:
+            for file in files:
+                file.unlink()
+            process.rmdir()
+
+
+def events(
+    run_dir: Path,
+    *,
+    limit: int | None = None,
+    kinds: Collection[str] | None = None,
+    resource_name: str | None = None,
+    since: float = 0.0,
+) -> list[Event]:
+    """The newest `limit` events of these kinds and this resource since a Unix second, newest last.
+
+    Skips lines that cannot be parsed and files that disappear. Raises PermissionError if the directory cannot be
+    read.
+    """
+    found: list[Event] = []
+    for directory in _directories(run_dir):
+        fitting = (one for one in _backwards(directory) if fits(one, kinds, resource_name, since))
+        found += reversed(list(itertools.islice(fitting, limit)))
+    return in_order(found)[-limit:] if limit else in_order(found)
+
+
+def fits(event: Event, kinds: Collection[str] | None, resource_name: str | None, since: float) -> bool:
+    """True if an event matches; a filter of None matches all events."""
+    return (
+        (kinds is None or event.kind in kinds)
+        and (resource_name is None or event.resource_name == resource_name)
+        and event.time >= since
+    )
+
+
+def in_order(found: Iterable[Event]) -> list[Event]:
+    """Events sorted by time; those of the same moment stay in the order of writing."""
+    return sorted(found, key=lambda event: event.time)
+
+
+def stamp(run_dir: Path) -> Stamp:
+    """A value that changes with each new event, cheaper than reading all events. Raises as `events`."""
+    identities = ((directory.name, identity_of(directory / CURRENT)) for directory in _directories(run_dir))
+    return tuple((name, identity) for name, identity in identities if identity is not None)
+
+
+class Follower:
+    """Reads the events that are written after its creation."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """Raises as `events`."""
+        self._run_dir = run_dir
+        self._read: dict[str, tuple[int, int]] = {}
+        """By process: the inode of its file, and the number of bytes read."""
+        self.news()
+
+    def news(self) -> list[Event]:
+        """The events since the last call. Raises as `events`."""
+        return in_order(event for directory in _directories(self._run_dir) for event in self._news_of(directory))
+
+    def _news_of(self, directory: Path) -> list[Event]:
+        known, position = self._read.get(directory.name, (0, 0))
+        content, inode = _content(directory / CURRENT)
+        fresh = content[position:] if inode == known else _rest(directory / BEFORE, known, position) + content
+        whole = fresh[: fresh.rfind(b"\n") + 1]
+        if inode:
+            self._read[directory.name] = inode, len(content) - len(fresh) + len(whole)
+        return list(_parsed(whole.splitlines(), directory.name))
+
+
+def _rest(path: Path, known: int, position: int) -> bytes:
+    """The unread rest of a file that was rotated away."""
+    content, inode = _content(path)
+    return content[position:] if inode == known else b""
+
+
+def _directories(run_dir: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in (run_dir / "history").iterdir() if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _backwards(directory: Path) -> Iterator[Event]:
+    """The events of one process, newest first."""
+    content, current = _content(directory / CURRENT)
+    yield from _parsed(reversed(content.splitlines()), directory.name)
+    content, before = _content(directory / BEFORE)
+    if before != current:  # equal if the current file was rotated in between
+        yield from _parsed(reversed(content.splitlines()), directory.name)
+
+
+def _content(path: Path) -> tuple[bytes, int]:
+    """Content and inode of a file; empty and 0 if it does not exist."""
+    try:
+        with path.open("rb") as file:
+            return file.read(), os.fstat(file.fileno()).st_ino
+    except FileNotFoundError:
+        return b"", 0
+
+
+def _parsed(lines: Iterable[bytes], process: str) -> Iterator[Event]:
+    for line in lines:
+        event = _event(line, process)
+        if event is not None:
+            yield event
+
+
+def _event(line: bytes, process: str) -> Event | None:
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        event = Event(
+            time=float(fields["time"]),
+            kind=fields["kind"],
+            message=str(fields["message"]),
+            resource_name=str(fields.get("resource_name", "")),
+            device_id=str(fields.get("device_id", "")),
+            reasons=tuple(map(str, fields.get("reasons", ()))),
+            process=process,
+            details={str(name): str(value) for name, value in fields.get("details", {}).items()},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return event if event.kind in KINDS else None

@@ -1,0 +1,208 @@
+"""RDMA plugins: k8s-rdma-shared-dev-plugin and sriov-network-device-plugin, as rules for RDMA devices."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from devherd.errors import UsageError
+from devherd.importers.imported import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, Given, Imported, flags, not_keys, truth
+from devherd.importers.plugin import Invocation, Plugin
+
+_SHARED_FLAGS = frozenset({"config-file", "use-cdi", "version", "v"})
+_SWITCHES = frozenset({"use-cdi", "version", "v"})
+_FILE_KEYS = frozenset({"configList", "periodicUpdateInterval"})
+_VERSION_ONLY = "it only prints the plugin's version"
+_SHARED_REASONS = {
+    "-version": _VERSION_ONLY,
+    "-v": _VERSION_ONLY,
+    "periodicUpdateInterval": "changes are seen at once, and the host is scanned again every `scan.period`",
+}
+_SELECTORS = {
+    "vendors": "vendors",
+    "deviceIDs": "device_ids",
+    "drivers": "drivers",
+    "ifNames": "if_names",
+    "linkTypes": "link_types",
+}
+Match = dict[str, Any]
+_FACTS = {
+    "vendors": "vendor_id",
+    "devices": "device_id",
+    "drivers": "driver",
+    "pciAddresses": "pci_address",
+    "pKeys": "pkey",
+}
+_LINK_LAYERS = {"infiniband": "InfiniBand", "ether": "Ethernet"}
+_LARGEST = 65_535
+"""The largest number of virtual functions of a physical function, by the PCI specification."""
+WITHOUT_FACT = frozenset({"acpiIndexes", "ddpProfiles", "auxTypes", "vdpaType"})
+"""Selectors without a corresponding fact: without them, a rule would match more devices."""
+_LOG_FLAGS = LOG_FLAGS | {"log-dir", "log-level"}
+_SRIOV_FLAGS = frozenset({"config-file", "resource-prefix", "use-cdi"}) | _LOG_FLAGS
+_NOT_SERVED = "only its RDMA devices are served; the SR-IOV plugin may stay for others"
+_SRIOV_REASONS = {f"-{name}": LOG_REASON for name in _LOG_FLAGS}
+
+
+def _translate_shared(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - it ignores nothing
+    imported = Imported("rdma-shared")
+    words = {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, _SWITCHES, _SHARED_FLAGS).items()}
+    given, content = Given(words), Given(file or {})
+    if (path := given.take("-config-file")) and file is None:
+        imported.note(f"-config-file {path} is not read: import it in one stream with these flags")
+    if truth(given.take("-use-cdi", "false"), "-use-cdi"):
+        imported.note("-use-cdi is left out: RDMA devices are given as device nodes")
+    entries = content.items("configList")
+    pools = [_pool(entry, number, imported) for number, entry in enumerate(entries)]
+    if pools:
+        imported.put("vendors.rdma", {"mode": "shared", "pools": pools})
+    imported.note_left_out([*given.left(), *content.left()], _SHARED_REASONS, "the plugin does not know it")
+    return imported
+
+
+def _pool(entry: Any, number: int, imported: Imported) -> dict[str, Any]:
+    if not isinstance(entry, Mapping):
+        raise not_keys(f"configList[{number}]", entry)
+    given = Given(entry, f"configList[{number}].")
+    chosen = given.section("selectors")
+    selectors = {ours: chosen.take(theirs) for theirs, ours in _SELECTORS.items()}
+    if devices := given.take("devices"):
+        selectors["if_names"] = devices
+    prefix, name = given.take("resourcePrefix") or "rdma", given.take("resourceName", "")
+    pool = {"name": f"{prefix}/{name}", "rdma_hca_max": given.take("rdmaHcaMax", 0)}
+    imported.note_left_out(given.left(), {}, "the plugin does not know it")
+    return pool | {"selectors": {key: values for key, values in selectors.items() if values}}
+
+
+RDMA_SHARED = Plugin(
+    "rdma-shared",
+    lambda name: "rdma-shared" in name,
+    _translate_shared,
+    _SHARED_FLAGS,
+    is_file=lambda content: "configList" in content and content.keys() <= _FILE_KEYS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Functions:
+    """Virtual functions of one physical function."""
+
+    of: str
+    numbers: frozenset[int] | None
+    """None: all of them."""
+
+    def among(self, other: "_Functions") -> frozenset[int] | None:
+        """The numbers in both, for two selections of the same physical function."""
+        if self.numbers is None or other.numbers is None:
+            return self.numbers if other.numbers is None else other.numbers
+        return self.numbers & other.numbers
+
+
+def matches(chosen: Given) -> Iterator[Match]:
+    """The matches of the rules for one entry of `selectors`; keys not translated are left in `chosen`.
+
+    Raises UsageError.
+    """
+    chosen.take("isRdma")
+    chosen.take("IsRdma")
+    plain: Match = {"vendor": "rdma"}
+    for theirs, fact in _FACTS.items():
+        if values := [str(value).lower() for value in chosen.items(theirs)]:
+            plain[fact] = [f"0x{value}" for value in values] if fact.endswith("_id") else values
+    if kinds := chosen.items("linkTypes"):
+        plain["link_layer"] = [_LINK_LAYERS.get(str(kind).lower(), str(kind)) for kind in kinds]
+    by_name, by_address = (_first_of_each(chosen.items(theirs)) or [None] for theirs in ("pfNames", "rootDevices"))
+    for one, other in itertools.product(by_name, by_address):
+        numbers = one.among(other) if one and other else (one or other or _Functions("", None)).numbers
+        if numbers is None or numbers:
+            yield (
+                plain
+                | ({"pf_name": [one.of]} if one else {})
+                | ({"physfn": [other.of.lower()]} if other else {})
+                | ({"vf_index": [str(number) for number in sorted(numbers)]} if numbers else {})
+            )
+
+
+def _first_of_each(texts: Sequence[Any]) -> list[_Functions | None]:
+    """One entry for each physical function: the first, like the plugin, if there are several."""
+    found: dict[str, _Functions] = {}
+    for text in texts:
+        functions = _functions(str(text))
+        found.setdefault(functions.of.lower(), functions)
+    return list(found.values())
+
+
+def _functions(text: str) -> _Functions:
+    """Parse `ens1f0`, `ens1f0#3` or `ens1f0#0,2-5`."""
+    of, separator, numbers = text.partition("#")
+    return _Functions(of, frozenset(_numbers(text, numbers)) if separator else None)
+
+
+def _numbers(text: str, numbers: str) -> Iterator[int]:
+    for part in numbers.split(","):
+        first, separator, last = part.partition("-")
+        if not first.isdecimal() or (separator and not last.isdecimal()) or int(last or first) > _LARGEST:
+            raise UsageError(
+                f"`{text}` names no virtual functions",
+                f"`{part}` is neither a number nor a range",
+                "write `ens1f0#0,2-5`",
+            )
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _translate_sriov(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - it ignores nothing
+    imported = Imported("sriov")
+    found = flags(invocation.flag_words, LOG_SWITCHES | {"use-cdi"}, _SRIOV_FLAGS)
+    given, content = Given({f"-{name}": each[-1] for name, each in found.items()}), Given(file or {})
+    prefix = given.take("-resource-prefix", "intel.com")
+    if (path := given.take("-config-file")) and file is None:
+        imported.note(f"-config-file {path} is not read: import it in one stream with these flags")
+    if truth(given.take("-use-cdi", "false"), "-use-cdi"):
+        imported.note("-use-cdi is left out: RDMA devices are given as device nodes")
+    entries = content.items("resourceList")
+    rules = [rule for number, entry in enumerate(entries) for rule in _rules(entry, number, prefix, imported)]
+    if rules:
+        imported.put("vendors.rdma", {"mode": "sriov"})
+        imported.config["resources"] = [*rules, {"match": {"vendor": "rdma"}, "advertise": False}]
+    imported.note_left_out([*given.left(), *content.left()], _SRIOV_REASONS, "the plugin does not know it")
+    return imported
+
+
+def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator[dict[str, Any]]:
+    """The rules for a resource; a device belongs to it if one of its selectors matches."""
+    if not isinstance(entry, Mapping):
+        raise not_keys(f"resourceList[{number}]", entry)
+    given = Given(entry, f"resourceList[{number}].")
+    name = f"{given.take('resourcePrefix') or prefix}/{given.take('resourceName', '')}"
+    written = given.take("selectors") or {}
+    selectors = written if isinstance(written, list) else [written]
+    given.take("deviceType")
+    for place, selector in enumerate(selectors):
+        if not isinstance(selector, Mapping):
+            raise not_keys(f"resourceList[{number}].selectors[{place}]", selector)
+        if not _is_rdma(selector):
+            imported.note(f"{name} is left out: {_NOT_SERVED}")
+        elif unknown := sorted(key for key in WITHOUT_FACT & selector.keys() if selector[key]):
+            imported.note(
+                f"{name} is left out: no fact of a device corresponds to {', '.join(unknown)}; write a rule for"
+                " it, with `physfn`, the PCI address of the physical function"
+            )
+        else:
+            chosen = Given(selector, f"resourceList[{number}].selectors[{place}].")
+            for match in matches(chosen):
+                yield {"match": match, "name": name}
+            imported.note_left_out(chosen.left(), {}, "it has no counterpart")
+    imported.note_left_out(given.left(), {}, "it has no counterpart")
+
+
+def _is_rdma(selector: Mapping[str, Any]) -> bool:
+    return selector.get("isRdma", selector.get("IsRdma")) is True
+
+
+SRIOV = Plugin(
+    "sriov",
+    lambda name: "sriovdp" in name or "sriov-network-device-plugin" in name,
+    _translate_sriov,
+    _SRIOV_FLAGS,
+    is_file=lambda content: content.keys() == {"resourceList"},
+)

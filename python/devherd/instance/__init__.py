@@ -1,0 +1,1 @@
+"""The state of a running instance: its files in the run directory and their readers."""

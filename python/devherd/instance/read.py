@@ -1,0 +1,212 @@
+"""Reads the files of a running instance: resources, registration, scan, children. Never writes.
+
+The exporter and `devherd status` show the result.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from devherd import spool
+from devherd.instance.files import read_standby
+from devherd.instance.inventory_json import Json, inventory_json
+from devherd.inventory import Allocations, DeviceKey, key_of
+from devherd.proto import health_pb2, spool_pb2
+from devherd.settings import Settings
+from devherd.spool import listed
+
+RUNNING, STOPPED = "RUNNING", "STOPPED"
+_COUNTS = "nvml"
+"""The source process that writes counts besides findings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A resource's registration with the kubelet; `detail` is the reason if it is not registered."""
+
+    registered: bool
+    detail: str
+    streams: int
+
+
+@dataclass(frozen=True)
+class Herd:
+    """A running instance. `scan` is None before the first scan, `supervisor_pid` 0 if `children.pb` is missing."""
+
+    resources: list[spool_pb2.Offer] = field(default_factory=list)
+    states: Mapping[str, spool_pb2.ResourceState] = field(default_factory=dict)
+    scan: spool_pb2.ScanSummary | None = None
+    children: Mapping[str, spool_pb2.Child] = field(default_factory=dict)
+    supervisor_pid: int = 0
+    scanner_counters: Sequence[spool_pb2.Series] = ()
+    config_reloads: int = 0
+    config_reload_failures: int = 0
+    configuration: spool_pb2.Configuration = field(default_factory=spool_pb2.Configuration)
+    verdicts: Sequence[health_pb2.Verdict] = ()
+    sources: Sequence[health_pb2.SourceState] = ()
+    counts: Sequence[health_pb2.Count] = ()
+    """Counts of the health sources."""
+    instance: spool_pb2.Instance | None = None
+    """None until the supervisor has written it."""
+    standby: spool_pb2.Standby | None = None
+    """The instance that waits to take over."""
+    served: Sequence[spool_pb2.Address] = ()
+    """The exporter's addresses as it reports them; empty until its first report."""
+
+    def addresses(self) -> Sequence[spool_pb2.Address]:
+        """The configured HTTP addresses and whether they are served; empty if that is unknown."""
+        exporter = self.children.get("exporter")
+        if exporter is None or exporter.state in {RUNNING, "STARTING"}:
+            return self.served
+        configured = self.instance.listen.split(",") if self.instance and self.instance.listen else ()
+        cure = "devherd ctl start exporter" if exporter.state == STOPPED else "devherd ctl tail exporter"
+        refusal = f"its process is {exporter.state}"
+        return [spool_pb2.Address(address=each, refusal=refusal, cure=cure) for each in configured]
+
+    def child_of(self, resource_name: str) -> spool_pb2.Child | None:
+        """The child that serves a resource; None if `children.pb` lists none."""
+        return self.children.get(f"resource:{spool.key_of(resource_name)}")
+
+    def since(self, device: spool_pb2.Device) -> float | None:
+        """The Unix second since which a device is Unhealthy or, if Healthy, has a warning; None without either."""
+        action = health_pb2.UNHEALTHY if device.reasons else health_pb2.WARN
+        verdict = self._verdict_of.get(key_of(device))
+        counting = [
+            held.first_timestamp_seconds
+            for held in (verdict.held if verdict else ())
+            if held.action == action and not held.is_over and not held.is_waiting
+        ]
+        return min(counting, default=None)
+
+    @cached_property
+    def _verdict_of(self) -> Mapping[DeviceKey, health_pb2.Verdict]:
+        return {(verdict.vendor, verdict.card, verdict.device): verdict for verdict in self.verdicts}
+
+    def registration(self, resource_name: str) -> Registration:
+        """The registration of a resource. The state file of a child that does not run is ignored."""
+        child = self.child_of(resource_name)
+        if self.children and (child is None or child.state != RUNNING):
+            return Registration(registered=False, detail=_why_not_running(child), streams=0)
+        state = self.states.get(resource_name)
+        if state is None:
+            return Registration(registered=False, detail="no status from its process yet", streams=0)
+        detail = "" if state.registered else state.detail or "not registered yet"
+        return Registration(state.registered, detail, state.streams)
+
+    def waiting(self, resources: Sequence[spool_pb2.Offer] | None = None) -> dict[str, list[str]]:
+        """The names of resources that are not registered, by reason; of these resources, or of all."""
+        by_reason: dict[str, list[str]] = {}
+        for resource in self.resources if resources is None else resources:
+            registration = self.registration(resource.name)
+            if not registration.registered:
+                by_reason.setdefault(registration.detail, []).append(resource.name)
+        return by_reason
+
+
+def read_instance(settings: Settings) -> Herd:
+    """Read the instance's files; unreadable files are skipped. Raises OSError if a directory is not readable."""
+    children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
+    scanner = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
+    verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
+    nvml = spool.read_or_empty(spool.path_of(settings.findings_directory, _COUNTS), health_pb2.Findings)
+    counts = spool.read_or_empty(settings.counts_file, health_pb2.Counts)
+    config_warnings = spool.read_or_empty(settings.config_warnings_file, spool_pb2.Configuration)
+    children.configuration.warnings.extend(config_warnings.warnings)
+    return Herd(
+        resources=list(spool.read_or_empty(settings.offers_file, spool_pb2.Offers).offers),
+        states={state.name: state for _, state in spool.read_all(settings.state_directory, spool_pb2.ResourceState)},
+        scan=_scan(settings),
+        children={child.name: child for child in children.children},
+        supervisor_pid=children.supervisor_pid,
+        scanner_counters=list(scanner.counters),
+        config_reloads=children.config_reloads,
+        config_reload_failures=children.config_reload_failures,
+        configuration=children.configuration,
+        verdicts=list(verdicts.verdicts),
+        sources=list(verdicts.sources),
+        counts=[
+            *([] if nvml.failed or nvml.boot_id != verdicts.boot_id else nvml.counts),
+            *(counts.counts if counts.boot_id == verdicts.boot_id else ()),
+        ],
+        instance=_instance(settings),
+        standby=read_standby(settings.standby_file),
+        served=spool.read_or_empty(settings.served_file, spool_pb2.Addresses).addresses,
+    )
+
+
+def read_children(settings: Settings) -> Herd:
+    """Read only the processes of the instance: enough to know whether it is alive."""
+    children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
+    return Herd(
+        children={child.name: child for child in children.children},
+        supervisor_pid=children.supervisor_pid,
+    )
+
+
+def live_inventory(herd: Herd, allocations: Allocations | None) -> Json:
+    """The inventory's JSON with the instance, each resource's registration and child, each device's holders and age.
+
+    Unknown values are null. `since` is the Unix second since which a device is Unhealthy or has a warning.
+    """
+    summary = herd.scan or spool_pb2.ScanSummary()
+    inventory = inventory_json(herd.resources, summary.problems, summary.duration_seconds, summary.notices)
+    inventory["scanned_at"] = summary.timestamp_seconds or None
+    inventory["instance"] = _values(herd.instance) if herd.instance else None
+    inventory["http"] = [_address(each) for each in herd.addresses()]
+    inventory["standby"] = _values(herd.standby) if herd.standby else None
+    by_name = {resource.name: resource for resource in herd.resources}
+    for resource in inventory["resources"]:
+        child = herd.child_of(resource["name"])
+        resource["child"] = child.name if child else None
+        registration = herd.registration(resource["name"])
+        resource["registered"] = registration.registered
+        resource["detail"] = registration.detail
+        listed_devices = (device for _, device in listed(by_name[resource["name"]]))
+        for device, known in zip(resource["devices"], listed_devices, strict=True):
+            device["since"] = herd.since(known)
+            device["allocated"] = (
+                None
+                if allocations is None
+                else [dict(holder) for holder in allocations.get((resource["name"], device["id"]), [])]
+            )
+    return inventory
+
+
+def _values(message: spool_pb2.Instance | spool_pb2.Standby) -> Json:
+    return {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
+
+
+def _address(known: spool_pb2.Address) -> Json:
+    return {
+        "address": known.address,
+        "is_served": not known.refusal,
+        "refusal": known.refusal or None,
+        "cure": known.cure or None,
+    }
+
+
+def _why_not_running(child: spool_pb2.Child | None) -> str:
+    if child is None or (child.state == STOPPED and not (child.started_timestamp_seconds or child.last_exit)):
+        return "its process has not been started yet"
+    if child.state == STOPPED:  # a child in any other state is restarted automatically
+        return f"stopped by an operator; `devherd ctl start {child.name}`"
+    last_exit = f", last exit: {child.last_exit}" if child.last_exit else ""
+    return f"its process is {child.state}{last_exit}"
+
+
+def _instance(settings: Settings) -> spool_pb2.Instance | None:
+    try:
+        return spool.read(settings.instance_file, spool_pb2.Instance)
+    except (FileNotFoundError, spool.SpoolError):
+        return None
+
+
+def _scan(settings: Settings) -> spool_pb2.ScanSummary | None:
+    """The last scan; its problems are followed by those of the processes that call the API server."""
+    try:
+        summary = spool.read(settings.scan_file, spool_pb2.ScanSummary)
+    except (FileNotFoundError, spool.SpoolError):
+        return None
+    for _, kubernetes in spool.read_all(settings.kubernetes_problems_directory, spool_pb2.Problems):
+        summary.problems.extend(kubernetes.problems)
+    return summary

@@ -1,0 +1,116 @@
+"""Warnings on settings that are probably mistakes on this node, and the note on MIG devices left out. Pure.
+
+`config/checks.py` finds settings without effect on any node.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from devherd.config.host import NVML_FACTS
+from devherd.config.resolved import Config, facts_of, selects
+from devherd.config.sections import External, HealthRule, Match, ResourceRule
+from devherd.inventory import Entry
+from devherd.offers.rules import Offer, Offers
+from devherd.proto import spool_pb2
+from devherd.text import amount
+
+GENERIC = "generic"
+SIMULATED = "simulated"
+
+Facts = Mapping[str, str]
+_CAPABILITIES = "/proc/driver/nvidia/capabilities"
+
+
+def config_warnings(config: Config, entries: Collection[Entry], offers: Offers) -> list[str]:
+    """The warnings, a line each: place, mistake — cure. Without devices, only those about offers."""
+    facts = [facts_of(entry) for entry in entries if not entry.left_out]
+    parts: list[HealthRule | External] = [*config.health.rules, *config.health.external]
+    matches = [(part.place, part.match) for part in parts if not _is_in_order(part, config.warnings)]
+    return [
+        *(_idle_rules(config, facts, offers) if facts else ()),
+        *(_without_devices(matches, facts) if facts else ()),
+        *_simulated_beside_real(offers.offers),
+        *_given_twice(offers.offers),
+    ]
+
+
+def _idle_rules(config: Config, facts: Collection[Facts], offers: Offers) -> Iterator[str]:
+    """Warn about resource rules that apply to no device: they match none, or earlier rules match the same."""
+    met = set(offers.rules.values())
+    for number, rule in enumerate(config.resources):
+        if f"resources[{number}]" in met or _is_in_order(rule, config.warnings):
+            continue
+        if any(selects(rule.match, each) for each in facts):
+            yield (
+                f"{rule.place}: never reached on this node: the rules before it match every device that it matches"
+                " — move it before them, or remove it"
+            )
+        else:
+            yield from _without_devices([(rule.place, rule.match)], facts)
+
+
+def _is_in_order(part: ResourceRule | HealthRule | External, warnings: Iterable[str]) -> bool:
+    """True if the part needs no warning: it is optional, or another warning already covers it."""
+    key = part.place.rpartition(" ")[2]
+    return part.optional or any(f" {key}{end}" in f" {warning}" for warning in warnings for end in ":.")
+
+
+def _without_devices(matches: Iterable[tuple[str, Match]], facts: Collection[Facts]) -> Iterator[str]:
+    for place, match in matches:
+        if not any(selects(match, each) for each in facts) and not _waits(match, facts):
+            yield (
+                f"{place}: matches no device of this node, which has {amount(len(facts), 'device')} — compare it with"
+                " the facts that `devherd scan --explain` shows, or add `optional: true`"
+            )
+
+
+def _waits(match: Match, facts: Iterable[Facts]) -> bool:
+    """True if the match needs facts that NVML has not reported yet for a GPU."""
+    named = NVML_FACTS & match.facts.keys()
+    return bool(named) and any(each["vendor"] == "nvidia" and not named & each.keys() for each in facts)
+
+
+def _simulated_beside_real(offers: Iterable[Offer]) -> Iterator[str]:
+    for offer in offers:
+        simulated = sum(one.entry.vendor == SIMULATED for one in offer.devices)
+        if 0 < simulated < len(offer.devices):
+            yield (
+                f"simulated: `{offer.name}` has {amount(simulated, 'simulated device')} beside"
+                f" {len(offer.devices) - simulated} real, and a pod that is given a simulated one has no device"
+                " — give the simulated ones another name"
+            )
+
+
+def _given_twice(offers: Iterable[Offer]) -> Iterator[str]:
+    """Warn about nodes that both generic and vendors' devices have: a line for each pair of resources."""
+    given = [
+        (path.path, offer.name, one.entry)
+        for offer in offers
+        for one in offer.devices
+        for path in one.entry.device.paths
+        if path.is_node
+    ]
+    generic = {path: name for path, name, entry in given if entry.vendor == GENERIC}
+    warned = set()
+    for path, name, entry in given if generic else ():
+        if entry.vendor != GENERIC and path in generic and (generic[path], name) not in warned:
+            warned.add((generic[path], name))
+            yield (
+                f"generic: {path} of `{generic[path]}` is also part of `{name}`, and two pods may be given it"
+                f" — leave one of them out: `resources: [{{match: {{resource_name: {name}}}, advertise: false}}]`"
+            )
+
+
+def left_out(entries: Iterable[Entry]) -> list[spool_pb2.Problem]:
+    """The note on MIG devices that `mig_strategy: none` leaves out, with the cure."""
+    gpus = [entry.device.facts for entry in entries if not entry.left_out and "mig_devices" in entry.device.facts]
+    if not gpus:
+        return []
+    total, of_gpus = (
+        amount(sum(int(facts["mig_devices"].text) for facts in gpus), "MIG device"),
+        amount(len(gpus), "GPU"),
+    )
+    note = (
+        f"{total} of {of_gpus} left out, because `vendors.nvidia.mig_strategy` is `none`: set it to `mixed` or `single`"
+        " to advertise MIG devices, or turn MIG mode off (`nvidia-smi -mig 0`)"
+    )
+    return [spool_pb2.Problem(vendor="nvidia", path=_CAPABILITIES, error=note)]

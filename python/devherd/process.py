@@ -1,0 +1,151 @@
+"""A child of the supervisor: its arguments at the fork, and its heartbeat.
+
+Heartbeats are in anonymous shared memory that is mapped before the forks: the child stores a time, the supervisor reads
+it.
+"""
+
+import mmap
+import signal
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from devherd.settings import Settings
+
+_SLOT = struct.Struct("=dd")
+_BEAT, _WAITS = struct.Struct("=d"), struct.Struct("=?")
+
+
+MOST_CHILDREN = 1 << 16
+"""More than a node can run. Mapped pages that are never written use no memory."""
+
+BEAT_PERIOD_SECONDS = 1.0
+SILENCE_LIMIT_SECONDS = 10.0
+"""The supervisor replaces a child whose heartbeat is older."""
+RENEW = 75
+"""Exit code of a child that wants to be started again at once, in a fresh sandbox (EX_TEMPFAIL of sysexits.h)."""
+
+
+class Heartbeats:
+    """The shared memory. The supervisor creates it once and assigns slots; children inherit the mapping."""
+
+    def __init__(self, slots: int = MOST_CHILDREN) -> None:
+        self._page = mmap.mmap(-1, slots * _SLOT.size)
+        self._slots = slots
+        self._used = 0
+        self._released: list[int] = []
+
+    @property
+    def free(self) -> int:
+        """Number of free slots."""
+        return self._slots - self._used + len(self._released)
+
+    def claim(self) -> int:
+        """Assign a slot to a new child. Call it only if `free` is above 0."""
+        if self._released:
+            slot = self._released.pop()
+        else:
+            assert self._used < self._slots
+            slot = self._used
+            self._used += 1
+        self.clear(slot)
+        return slot
+
+    def release(self, slot: int) -> None:
+        """Take back the slot of a child that is not started again."""
+        self.clear(slot)
+        self._released.append(slot)
+
+    def clear(self, slot: int) -> None:
+        """Forget the last heartbeat; called when the child is started."""
+        _SLOT.pack_into(self._page, slot * _SLOT.size, -time.monotonic(), 0.0)
+
+    def beat(self, slot: int) -> None:
+        """Store the heartbeat of the child with this slot."""
+        _BEAT.pack_into(self._page, slot * _SLOT.size, time.monotonic())
+
+    def waits_for_the_kubelet(self, slot: int, waits: bool) -> None:
+        """Store whether the child with this slot waits for the kubelet."""
+        _WAITS.pack_into(self._page, slot * _SLOT.size + _BEAT.size, waits)
+
+    def awaits_the_kubelet(self, slot: int) -> bool:
+        """True if the child with this slot waits for the kubelet."""
+        waits: bool = _WAITS.unpack_from(self._page, slot * _SLOT.size + _BEAT.size)[0]
+        return waits
+
+    def last_beat(self, slot: int) -> float:
+        """Monotonic second of the last heartbeat, 0.0 before the first."""
+        return max(0.0, self._value(slot))
+
+    def silence_seconds(self, slot: int) -> float:
+        """Seconds since the last heartbeat, or since the start of a child without one."""
+        return time.monotonic() - abs(self._value(slot))
+
+    def _value(self, slot: int) -> float:
+        value: float = _BEAT.unpack_from(self._page, slot * _SLOT.size)[0]
+        return value
+
+
+class Confined(Protocol):
+    """The part of its sandbox's interface that a child uses."""
+
+    def is_outgrown(self) -> bool:
+        """True if a path in the sandbox was created again, which only a new sandbox covers."""
+
+    def may_write(self, path: Path) -> bool:
+        """True if the child may create files in a directory."""
+
+    def may_read(self, path: Path) -> bool:
+        """True if the child may read files in a directory."""
+
+    def may_serve_in(self, path: Path) -> bool:
+        """True if the child may create sockets in a directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A child's name in supervisorctl (`scanner`, `exporter`, `resource:<key>`), its settings and its heartbeat."""
+
+    name: str
+    settings: Settings
+    heartbeats: Heartbeats
+    slot: int
+    last_exit: str = ""
+    """How the previous process ended; empty for the first."""
+    sandbox: Confined | None = None
+
+    def beat(self) -> None:
+        """Store the heartbeat; the child's main loop calls it every BEAT_PERIOD_SECONDS."""
+        self.heartbeats.beat(self.slot)
+
+    def waits_for_the_kubelet(self, waits: bool) -> None:
+        """Report whether the child waits for the kubelet, which the supervisor logs once for all children."""
+        self.heartbeats.waits_for_the_kubelet(self.slot, waits)
+
+    def has_outgrown_its_sandbox(self) -> bool:
+        """True if the child must end with RENEW."""
+        return self.sandbox is not None and self.sandbox.is_outgrown()
+
+    def may_write(self, path: Path) -> bool:
+        """True if the child may create files in a directory."""
+        return self.sandbox is None or self.sandbox.may_write(path)
+
+    def may_read(self, path: Path) -> bool:
+        """True if the child may read files in a directory."""
+        return self.sandbox is None or self.sandbox.may_read(path)
+
+    def may_serve_in(self, path: Path) -> bool:
+        """True if the child may create sockets in a directory."""
+        return self.sandbox is None or self.sandbox.may_serve_in(path)
+
+
+def take_reloads() -> None:
+    """Unblock SIGHUP. It is blocked from the fork until the handler is set, so that none is lost or kills the child."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+
+
+ChildMain = Callable[[Child], int]
+"""A child's main function, called after the fork; returns the exit code."""

@@ -1,0 +1,1 @@
+"""Vocabulary of findings: sources, reasons and their ends, Xids, rules for the kernel log."""

@@ -1,0 +1,193 @@
+"""The meaning of every reason of every source: its effect on health, and how it ends. Declared in Rust.
+
+The scan core's own sources: rust/src/health/sources; all others: rust/src/health/reasons.rs. The meanings of single
+Xids follow from NVIDIA's catalogue, xids.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from devherd._native import Evidence, health_sources
+from devherd.reasons import xids
+from devherd.reasons.xids import Advice
+
+if TYPE_CHECKING:
+    from devherd._native import Finding
+    from devherd._native import Meaning as NativeMeaning
+
+EXTERNAL_PREFIX = "external-"
+"""Prefix of the names of sources that are an operator's programs and files."""
+AMD_EXPORTER = "amd-exporter"
+AMD_NIC_EXPORTER = "amd-nic-exporter"
+XPUMD = "xpumd"
+AMD_KFD = "amd-kfd"
+MONITORS: Mapping[str, str] = MappingProxyType(
+    {
+        AMD_EXPORTER: "var/lib/amd-metrics-exporter/amdgpu_device_metrics_exporter_grpc.socket",
+        AMD_NIC_EXPORTER: "var/lib/amd-metrics-exporter/amdnic_device_metrics_exporter_grpc.socket",
+        XPUMD: "run/xpumd/intelxpuinfo.sock",
+    }
+)
+"""Vendors' monitors of their devices, each with its default socket on the host; they are asked over gRPC."""
+
+
+def temporary_directory(findings: Path) -> Path:
+    """The directory into which an operator's program may write, below the directory of its findings."""
+    return findings / "tmp"
+
+
+GONE = "gone"
+DRIVER_UNBOUND = "driver-unbound"
+CDI_UNWRITABLE = "cdi-unwritable"
+INVENTORY = "inventory"
+CDI = "cdi"
+NVML = "nvml"
+CORDON = "cordon"
+OPERATOR = "operator"
+"""This source has no reasons; it ends findings of other sources."""
+CORDONED = "cordoned"
+OF_OPERATORS = (CORDON, OPERATOR)
+"""Sources without a process: an operator's commands write their findings."""
+EXTERNAL = "external"
+PCI_AER = "pci-aer"
+PCI_AER_FATAL = "pci-aer-fatal"
+PCI_RECOVERY = "pci-recovery"
+WEDGED = "wedged"
+KERNEL_LOG = "kernel-log"
+MPS = "mps"
+DEVLINK = "devlink"
+DEVICE_DUMP = "device-dump"
+FIRMWARE = "firmware"
+GPU_RESET = "gpu-reset"
+LATCHED = "error, with no way to recover"
+"""The value of devlink's finding for a health reporter in state error that has no way to recover."""
+MPS_DAEMON = "mps-daemon"
+HANGING = "ERROR=1"
+"""The value for a GPU under i915 that hangs, until a reset succeeds."""
+ALL_AT_ONCE = "unhealthy, as all at once"
+"""The value for a GPU that AMD's exporter calls unhealthy together with all others."""
+
+Action = Literal["unhealthy", "warn", "ignore"]
+"""`unhealthy`: the kubelet does not allocate the device; `warn`: it is shown; `ignore`: it is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The meaning of a reason of a source for a device; rust/src/health/source.rs documents the words."""
+
+    action: Action
+    threshold: str
+    """When it is raised, as text."""
+    clears: Literal["level", "quiet", "until", "never"] = "level"
+    """A level lasts while it is seen; all others are events."""
+    quiet_seconds: float | None = None
+    """For `quiet`: it ends after this number of seconds without another event."""
+    evidence: frozenset[str] = frozenset()
+    """For `until`: each of these ends it."""
+    after: float = 0.0
+    """Seconds for which it must last before it counts."""
+    hold: float = 0.0
+    """Minimum hold in seconds after it was last seen: `health.rules`."""
+    only_when_new: bool = False
+    """A finding at the first look at a device is a warning: the device may have worked with it since the boot."""
+    is_damped: bool = True
+    """Whether it is held longer if it recurs often; false if presence ends it, or an operator raises it."""
+    by_value: Mapping[str, "Meaning"] = field(default_factory=dict)
+    """Other meanings of certain values of the finding, each held separately: the codes of an Xid."""
+    rule: str = ""
+    """The rule of the configuration that changes it: `health.rules[0]`."""
+
+    @property
+    def is_event(self) -> bool:
+        """True if it happens at a moment; False if it lasts."""
+        return self.clears != "level"
+
+
+def meaning_from(native: "NativeMeaning") -> Meaning:
+    """The meaning for a declaration in Rust."""
+    return Meaning(
+        native.action,
+        native.threshold,
+        native.clears,
+        quiet_seconds=native.quiet_seconds,
+        evidence=frozenset(native.evidence),
+        after=native.after,
+        only_when_new=native.only_when_new,
+        is_damped=native.is_damped,
+        by_value={value: meaning_from(one) for value, one in native.by_value},
+    )
+
+
+_NEW_START = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR})
+_RECOVERED = _NEW_START | {Evidence.RECOVERY_NONE}
+_XID_SECONDS = 3600.0
+
+OF_ADVICE: Mapping[Advice, Meaning] = MappingProxyType(
+    {
+        "driver-decides": Meaning("unhealthy", "", "until", evidence=_RECOVERED | {Evidence.RECOVERY_UNASKED}),
+        "reset": Meaning("unhealthy", "", "until", evidence=_RECOVERED),
+        "broken": Meaning("unhealthy", "", "until", evidence=_NEW_START),
+        "warn": Meaning("warn", "", "quiet", quiet_seconds=_XID_SECONDS),
+        "count": Meaning("ignore", "", "quiet", quiet_seconds=_XID_SECONDS),
+    }
+)
+"""The meaning of an Xid by the advice of NVIDIA's catalogue."""
+
+
+def xid_meanings(of_nvlink: Advice = "warn") -> dict[str, Meaning]:
+    """The meaning of each Xid, by code as text. `of_nvlink`: for NVLink errors, whose severity only the log has."""
+    return {
+        str(code): replace(
+            OF_ADVICE[of_nvlink if code in xids.OF_NVLINK else xid.advice], threshold=xids.described(code)
+        )
+        for code, xid in xids.CATALOGUE.items()
+    }
+
+
+def _meanings() -> dict[tuple[str, str], Meaning]:
+    all_meanings = {
+        (source.name, native.reason): meaning_from(native) for source in health_sources() for native in source.meanings
+    }
+    for source, by_code in ((KERNEL_LOG, xid_meanings(of_nvlink="driver-decides")), (NVML, xid_meanings())):
+        all_meanings[source, xids.XID] = replace(all_meanings[source, xids.XID], by_value=by_code)
+    return all_meanings
+
+
+class _Meanings(dict[tuple[str, str], Meaning]):
+    """A mapping in which every source `external-<name>` has the meanings of source `external`."""
+
+    def __missing__(self, key: tuple[str, str]) -> Meaning:
+        source, reason = key
+        if not source.startswith(EXTERNAL_PREFIX):
+            raise KeyError(key)
+        return self[EXTERNAL, reason]
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            return bool(self[key])  # type: ignore[index]
+        except KeyError:
+            return False
+
+
+MEANINGS = MappingProxyType(_Meanings(_meanings()))
+"""By source and reason. A reason that is not registered for its source is refused when it is read."""
+
+
+def meaning_of(finding: "Finding") -> Meaning:
+    """The meaning of a finding, by its value if there is one for it. Raises KeyError for an unknown reason."""
+    meaning = MEANINGS[finding.source, finding.reason]
+    return meaning.by_value.get(finding.value, meaning)
+
+
+def _is_event(meaning: Meaning) -> bool:
+    return any(one.is_event for one in (meaning, *meaning.by_value.values()))
+
+
+FIRST_SIGHT_SOURCES = frozenset(source for (source, _), meaning in MEANINGS.items() if meaning.only_when_new)
+"""Sources whose first look at a device is the baseline of later looks."""
+
+EVENT_SOURCES = frozenset(source for (source, _), meaning in MEANINGS.items() if _is_event(meaning))
+"""Sources with at least one reason that is an event."""

@@ -1,0 +1,151 @@
+"""NVIDIA's Xids by code: names, and the advice of NVIDIA's catalogue, docs.nvidia.com/deploy/xid-errors.
+
+The advice is the immediate action of the catalogue: reset the GPU, restart the application, or nothing, because the
+application caused it. The catalogue also says which Xids are followed by the driver's recovery action.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+XID = "xid"
+"""The reason of findings about Xids."""
+
+Advice = Literal["driver-decides", "reset", "broken", "warn", "count"]
+"""`driver-decides`: a reset, unless the driver's recovery action stays at none. `reset`: a reset in any case.
+`broken`: the card needs a repair. `warn`: restart the application. `count`: nothing.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """An entry of the catalogue."""
+
+    name: str
+    advice: Advice
+
+
+_NAMES: tuple[tuple[Advice, Mapping[int, str]], ...] = (
+    (
+        "driver-decides",
+        {
+            48: "GPU_ECC_DBE",
+            62: "PMU_HALT_ERROR",
+            64: "INFOROM_DRAM_RETIREMENT_FAILURE",
+            74: "NVLINK_ERROR",
+            95: "UNCONTAINED_ERROR",
+            109: "CTXSW_TIMEOUT_ERROR",
+            110: "SEC_FAULT_ERROR",
+            120: "GSP_ERROR",
+            136: "ALI_TRAINING_FAIL",
+            143: "GPU_INIT_ERROR",
+            155: "NVLINK_SW_DEFINED_ERROR",
+            156: "RESOURCE_RETIREMENT_EVENT",
+            158: "GPU_FATAL_TIMEOUT",
+        },
+    ),
+    (
+        "reset",
+        {
+            46: "GPU_TIMEOUT_ERROR",
+            79: "GPU_HAS_FALLEN_OFF_THE_BUS",
+            119: "GSP_RPC_TIMEOUT",
+            140: "UNRECOVERABLE_ECC_ERROR_ESCAPE",
+            167: "PCIE_FATAL_TIMEOUT",
+            169: "SEC2_HALT_ERROR",
+        },
+    ),
+    ("broken", {54: "SILENT_RUNNING_PWR_REDUCED_CLOCKING"}),
+    (
+        "warn",
+        {
+            8: "FIFO_ERROR_IDLE_TIMEOUT",
+            11: "GR_ERROR_MISSING_HW",
+            25: "GR_ILLEGAL_NOTIFY",
+            32: "PBDMA_ERROR",
+            38: "FECS_ERR_WATCHDOG_TIMEOUT",
+            **{code: f"CE{number}_ERROR" for number, code in enumerate((39, 40, 41, 70, 71, 72, 75, 76, 77, 85))},
+            **{code: f"CE{code - 116}_ERROR" for code in range(126, 136)},
+            44: "GR_FAULT_DURING_CTXSW",
+            60: "SEC2_ERROR",
+            66: "FECS_ERR_REG_ACCESS_VIOLATION",
+            67: "FECS_ERR_VERIF_VIOLATION",
+            69: "GR_CLASS_ERROR",
+            78: "VGPU_START_ERROR",
+            80: "PBDMA_PUSHBUFFER_CRC_MISMATCH",
+            82: "NVJPG0_ERROR",
+            **{code: f"NVDEC{number}_ERROR" for number, code in enumerate((83, 84, 88, 89, 96, 97, 98), 1)},
+            86: "OFA0_ERROR",
+            92: "EXCESSIVE_SBE_INTERRUPTS",
+            94: "CONTAINED_ERROR",
+            **{code: f"NVJPG{code - 98}_ERROR" for code in range(99, 106)},
+            121: "C2C_ERROR",
+            139: "OFA1_ERROR",
+            142: "NVENC3_ERROR",
+            144: "NVLINK_SAW_ERROR",
+            145: "NVLINK_RLW_ERROR",
+            146: "NVLINK_TLW_ERROR",
+            147: "NVLINK_TREX_ERROR",
+            148: "NVLINK_NVLPW_CTRL_ERROR",
+            149: "NVLINK_NETIR_ERROR",
+            150: "NVLINK_MSE_ERROR",
+            151: "KEY_ROTATION_ERROR",
+            157: "RESOURCE_RETIREMENT_FAILURE",
+            159: "CHI_NON_DATA_ERROR",
+            160: "CHANNEL_RETIREMENT_EVENT",
+            161: "CHANNEL_RETIREMENT_FAILURE",
+            163: "PSHC_DISENGAGED",
+            164: "PSHC_LOW_LIFETIME",
+            165: "PSHC_ZERO_LIFETIME",
+            166: "NVLINK_SECURE_CRYPTO_ERR",
+            168: "REDUCED_GPU_MEMORY_CAPACITY",
+            170: "NVLINK_SECURE_OTHER_ERR",
+            173: "C2C_FATAL_LINK_FAILURE",
+            174: "KILL_PROCESS_SILENT",
+            175: "MEMORY_SUBSYSTEM_ERROR",
+            176: "PCIE_CORRECTABLE_ERROR_FAULT",
+            185: "SPARING_EVENT",
+        },
+    ),
+    (
+        "count",
+        {
+            13: "GR_EXCEPTION",
+            14: "FAKE_ERROR",
+            31: "FIFO_ERROR_MMU_ERR_FLT",
+            37: "FECS_ERR_UNIMP_FIRMWARE_METHOD",
+            43: "RESETCHANNEL_VERIF_ERROR",
+            45: "PREEMPTIVE_REMOVAL",
+            63: "INFOROM_DRAM_RETIREMENT_EVENT",
+            68: "NVDEC0_ERROR",
+            93: "INFOROM_ERASE_LIMIT_EXCEEDED",
+            106: "SMBPBI_TEST_MESSAGE",
+            107: "SMBPBI_TEST_MESSAGE_SILENT",
+            108: "DESTINATION_FLA_TRANSLATION_ERROR",
+            137: "NVLINK_PRIV_ERR",
+            141: "FAST_PATH_ERROR",
+            152: "DLA_SMMU_ERROR",
+            153: "DLA_TIMEOUT",
+            154: "GPU_RECOVERY_ACTION_CHANGED",
+            162: "PSHC_REENGAGED",
+            171: "UNCORRECTABLE_DRAM_ERROR",
+            172: "UNCORRECTABLE_SRAM_ERROR",
+        },
+    ),
+)
+
+CATALOGUE = MappingProxyType({code: Xid(name, advice) for advice, names in _NAMES for code, name in names.items()})
+"""The entries by code."""
+
+OF_NVLINK = range(144, 151)
+"""NVLink errors since Blackwell, each of which may be fatal or not."""
+
+OF_PLUGIN_IGNORED = frozenset({13, 31, 43, 45, 68, 109})
+"""The codes that NVIDIA's device plugin ignores; there, every other code makes a device Unhealthy."""
+
+
+def described(code: int) -> str:
+    """A code with its name, as text."""
+    xid = CATALOGUE.get(code)
+    return f"Xid {code}: {xid.name}" if xid else f"Xid {code}"

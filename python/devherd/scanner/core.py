@@ -1,0 +1,96 @@
+"""The native scanner for a configuration, its results as spool messages, and the time on the clocks of health."""
+
+import functools
+import json
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from devherd._native import Edits, Look, Platform, Scan, Scanner, vendors
+from devherd.config.resolved import Config
+from devherd.errors import UsageError
+from devherd.health.held import Now
+from devherd.inventory import Entry
+from devherd.offers import device_plugin
+from devherd.proto import spool_pb2
+
+SECOND_LOOK_SECONDS = 1.0
+
+
+def native_scanner(config: Config, nvml_answer: Path | None = None) -> Scanner:
+    """The native scanner with the settings of the configuration. Raises UsageError when it rejects them."""
+    with refusals():
+        return Scanner(str(config.host_root.absolute()), config.native_json(nvml_answer))
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn the native scanner's ValueError into UsageError."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError("the scan core refuses the configuration", str(error), "report this as a defect") from error
+
+
+def settled_looks(native: Scanner) -> list[Look]:
+    """The looks at all devices; if one is unsure, those of a second poll after SECOND_LOOK_SECONDS."""
+    looks = native.poll()
+    if any(look.is_unsure for look in looks):
+        time.sleep(SECOND_LOOK_SECONDS)
+        looks = native.poll()
+    return looks
+
+
+def vendor_options(config: Config) -> dict[str, str]:
+    """The options of each vendor as JSON, by vendor name."""
+    sections = json.loads(config.native_json())["vendors"]
+    by_vendor = {row.name: sections[row.section] for row in vendors()}
+    return {vendor: json.dumps(options, sort_keys=True) for vendor, options in by_vendor.items()}
+
+
+def problem_messages(scan: Scan, config: Config, known: Iterable[Entry]) -> list[spool_pb2.Problem]:
+    """The problems of a scan as spool messages.
+
+    Includes vendors that are enabled and have no device, and cards without a driver. A card without a driver that
+    belongs to a known device is left out: there it is a finding.
+    """
+    addresses = {address for entry in known for address in entry.device.attributes.get("pci_address", "").split(",")}
+    strange = [problem for problem in scan.driverless if problem.device not in addresses]
+    problems = [
+        spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
+        for problem in [*scan.problems, *strange]
+    ]
+    reported = {problem.vendor for problem in problems} | {device.vendor for device in scan.devices}
+    return [*problems, *_absences(config, reported | {part.vendor for part in scan.unseen})]
+
+
+def _absences(config: Config, reported: Collection[str]) -> Iterator[spool_pb2.Problem]:
+    for section, options in config.vendors.items():
+        vendor = section.replace("_", "-")
+        if options.enabled is True and vendor not in reported:
+            error = f"`vendors.{section}.enabled` is true, but no device was found: check that its driver is loaded"
+            yield spool_pb2.Problem(vendor=vendor, path="/sys", error=error)
+
+
+def edits_by(native: Scanner, platforms: Mapping[str, Platform]) -> device_plugin.EditsOf:
+    """A function that returns the container edits of a device, with those that its vendor's devices share."""
+
+    def edits_of(entry: Entry, resource_name: str) -> Edits | None:
+        return native.edits(entry.device, platforms.get(entry.vendor), "device-plugin", resource_name)
+
+    return edits_of
+
+
+def now(config: Config) -> Now:
+    """The current time: wall clock, monotonic clock, boot id."""
+    return Now(time.time(), time.monotonic(), _boot_id(config.host_root))
+
+
+@functools.cache
+def _boot_id(host_root: Path) -> str:
+    """Empty on a simulated node, which has none."""
+    try:
+        return (host_root / "proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

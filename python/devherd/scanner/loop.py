@@ -1,0 +1,162 @@
+"""The scanner process: wakes for device events, polls health, rescans at intervals, and writes the spool.
+
+The only process that touches sysfs, procfs and /dev. One thread, one loop; reads that can hang are fenced in Rust.
+"""
+
+import contextlib
+import logging
+import math
+import signal
+import time
+
+from devherd.config.resolved import Config, ResolvedFileError, awaited_config, read_resolved
+from devherd.errors import DevherdError
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child, take_reloads
+from devherd.scanner.host_events import HostChanges, HostEvents
+from devherd.scanner.round import Round
+
+log = logging.getLogger(__name__)
+
+SETTLE_SECONDS = 0.02
+"""Events come in bursts (a driver that binds makes dozens): a rescan waits this long for more of them."""
+EVENT_SCAN_SECONDS = 0.25
+"""Least time between two rescans for events; health is still polled at each event."""
+LOOK_AGAIN_SECONDS = 0.5
+"""Time until the next scan, if the host changed during the last one."""
+KERNEL_LOG_PAUSE_SECONDS = 0.02
+"""Pause between two reads of a busy kernel log: firewalls write a record for each packet."""
+RETRY_SECONDS = 0.5
+"""Time until an incomplete publication is tried again, if no child writes its state earlier."""
+
+
+def first_scan(config: Config) -> None:
+    """Scan once and write the spool, so that resource children find their files at their first start."""
+    first = Round(config, config.settings())
+    first.scan()
+    first.poll(periodic=False)
+    while first.read_kernel_log():
+        pass
+    first.publish()
+
+
+def main(child: Child) -> int:
+    """The child's main function: runs until SIGTERM."""
+    loop = Loop(child)
+    signal.signal(signal.SIGTERM, lambda *_: loop.end())
+    signal.signal(signal.SIGHUP, lambda *_: loop.ask_to_reload())
+    take_reloads()
+    return loop.run()
+
+
+class Loop:
+    """Decides when to scan and poll: at events, every `health.poll` and every `scan.period` seconds."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._ended = False
+        self._reload_asked = False
+        self._has_more_records = False
+        self._work = Round(awaited_config(child.settings.resolved_config_file, child.beat), child.settings, child.beat)
+        now = time.monotonic()
+        self._next_scan = self._next_poll = self._next_publication = self._earliest_event_scan = now
+        self._next_log_read = now
+
+    def end(self) -> None:
+        """End with the current round (called by a signal)."""
+        self._ended = True
+
+    def ask_to_reload(self) -> None:
+        """Reload the configuration in the next round (called by a signal)."""
+        self._reload_asked = True
+
+    def run(self) -> int:
+        """Wait, scan or poll, and publish, until asked to end; returns the exit code."""
+        pipeline = self._work.pipeline
+        with HostEvents.of_host(pipeline.simulated_node) if pipeline.config.scan.events else HostEvents() as events:
+            while not self._ended:
+                if self._has_to_be_renewed():
+                    return RENEW
+                self._child.beat()
+                self._go_round(events)
+        with contextlib.suppress(OSError):
+            self._work.keep_counters()
+        return 0
+
+    def _has_to_be_renewed(self) -> bool:
+        """True if the sandbox no longer covers the output directories; a restart renews it."""
+        if all(map(self._child.may_write, self._work.pipeline.config.directories_for_others)):
+            return self._child.has_outgrown_its_sandbox()
+        log.info("a directory of files for others has changed: starting again, in a sandbox with the new one")
+        return True
+
+    def _go_round(self, events: HostEvents) -> None:
+        changes = events.wait(self._rest())
+        self._reload_if_asked()
+        now = time.monotonic()
+        if changes:
+            self._work.poll(periodic=False, changes=changes)
+            self._next_scan = min(self._next_scan, max(now + SETTLE_SECONDS, self._earliest_event_scan))
+        has_to_scan, has_to_poll = now >= self._next_scan, now >= self._next_poll
+        if has_to_scan:
+            period = self._work.pipeline.config.scan.period
+            is_changing = self._scan(events)
+            self._earliest_event_scan = now + EVENT_SCAN_SECONDS
+            self._next_scan = now + (min(LOOK_AGAIN_SECONDS, period) if is_changing else period)
+        if has_to_scan or has_to_poll:
+            self._work.poll(periodic=has_to_poll, changes=HostChanges())
+        if has_to_poll:
+            self._next_poll = now + self._work.pipeline.config.health.poll
+        self._read_drivers(events)
+        self._publish(events)
+
+    def _scan(self, events: HostEvents) -> bool:
+        is_changing = self._work.scan()
+        pipeline, facts = self._work.pipeline, self._child.settings.facts_directory
+        answers = [str(facts)] if facts.is_dir() else []
+        events.watch([*pipeline.watched_directories(), *answers, *pipeline.findings_directories()])
+        return is_changing
+
+    def _read_drivers(self, events: HostEvents) -> None:
+        """Read devlink, and the kernel log unless the pause after the last record is not over."""
+        self._work.read_devlink()
+        if self._has_more_records or time.monotonic() >= self._next_log_read:
+            before = self._work.kernel_log.position
+            self._has_more_records = self._work.read_kernel_log()
+            if self._work.kernel_log.position != before:
+                self._next_log_read = time.monotonic() + KERNEL_LOG_PAUSE_SECONDS
+        is_resting = time.monotonic() < self._next_log_read
+        kernel_log = None if is_resting else self._work.kernel_log.readable
+        events.also_wait_for(kernel_log, self._work.pipeline.devlink.readable)
+
+    def _publish(self, events: HostEvents) -> None:
+        """Publish. While a device waits for its move to be acknowledged, also wake when a child writes its state."""
+        if self._work.publish():
+            events.watch_files(None)
+            self._next_publication = math.inf
+        elif events.watch_files(self._child.settings.state_directory):
+            self._next_publication = time.monotonic()  # what was written before the watch began is read now
+        else:
+            self._next_publication = time.monotonic() + RETRY_SECONDS
+
+    def _rest(self) -> float:
+        """Seconds until something is due, at most until the next heartbeat."""
+        if self._has_more_records:
+            return 0.0
+        now = time.monotonic()
+        due = min(self._next_scan, self._next_poll, self._next_publication, now + BEAT_PERIOD_SECONDS)
+        if now < self._next_log_read:
+            due = min(due, self._next_log_read)
+        return max(0.0, due - now)
+
+    def _reload_if_asked(self) -> None:
+        if not self._reload_asked:
+            return
+        self._reload_asked = False
+        try:
+            self._use(read_resolved(self._child.settings.resolved_config_file))
+        except (ResolvedFileError, DevherdError) as error:
+            log.error("configuration not reloaded, the old one stays: %s", error)
+
+    def _use(self, config: Config) -> None:
+        self._work.reconfigure(config)
+        self._next_scan = time.monotonic()

@@ -1,0 +1,67 @@
+"""One scan and one poll of the host, without a running instance and without changing anything."""
+
+from dataclasses import dataclass, field
+
+from devherd.config.resolved import Config
+from devherd.health.held import Held, Seen
+from devherd.health.policy import Policy, Rules
+from devherd.inventory import DeviceKey, Inventory
+from devherd.offers import config_warnings, rules
+from devherd.offers.config_warnings import left_out
+from devherd.offers.device_plugin import device_plugin_offers
+from devherd.proto import spool_pb2
+from devherd.scanner.core import edits_by, native_scanner, now, problem_messages, settled_looks
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """The result of one scan: offers and problems, and the rule of each device."""
+
+    offers: list[spool_pb2.Offer]
+    problems: list[spool_pb2.Problem]
+    duration_seconds: float
+    rules: dict[DeviceKey, str] = field(default_factory=dict)
+    sources: dict[DeviceKey, dict[str, str]] = field(default_factory=dict)
+    held: dict[DeviceKey, list[Held]] = field(default_factory=dict)
+    """The verdicts on the devices, with the evidence."""
+    vendors: list[str] = field(default_factory=list)
+    """The vendors that were looked for."""
+    inventory: Inventory = field(default_factory=Inventory)
+    notices: list[spool_pb2.Problem] = field(default_factory=list)
+    """Information for users that is no problem."""
+    config_warnings: list[str] = field(default_factory=list)
+    """Effects of the configuration on this node that are probably mistakes."""
+
+
+def scan_once(config: Config) -> ScanReport:
+    """Scan the host once; changes nothing. A scan that needs NVML's facts is made again with them."""
+    from devherd.sources.nvml.main import AnswerOnce  # noqa: PLC0415 - the scanner has no need of it
+
+    with AnswerOnce() as answer:
+        native = native_scanner(config, answer.file)
+        scan = native.scan()
+        if answer.ask(scan.requests):
+            scan = native.scan()
+    inventory = Inventory()
+    inventory.observe(scan, 0.0, config.health.forget_after, left_out=native.left_out)
+    policy = Policy(config.health.recover_after)
+    policy.use(config.health.recover_after, Rules(config.health.rules, inventory).meaning_of)
+    seen = Seen({key: entry.findings for key, entry in inventory.entries.items()})
+    for look in settled_looks(native):
+        seen.add((look.vendor, look.card, look.id), look.findings)
+    policy.note(seen, now(config))
+    offers = rules.arrange(config, inventory.entries.values())
+    edits_of = edits_by(native, inventory.platforms)
+    made = device_plugin_offers(offers, edits_of, config.mps_root or "").judged(policy.verdicts())
+    return ScanReport(
+        offers=made.offers,
+        problems=problem_messages(scan, config, inventory.entries.values()) + made.problems,
+        duration_seconds=scan.duration_seconds,
+        rules=made.rules,
+        sources={(device.vendor, device.card, device.id): device.sources for device in scan.devices},
+        held=dict(policy.all_held()),
+        vendors=scan.vendors,
+        inventory=inventory,
+        notices=left_out(inventory.entries.values()),
+        config_warnings=config_warnings.config_warnings(config, inventory.entries.values(), offers),
+    )

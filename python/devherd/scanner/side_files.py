@@ -1,0 +1,149 @@
+"""Files for other programs: CDI specs for container runtimes, device-info files for Multus."""
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from devherd import cdi, spool
+from devherd._native import Edits, Finding
+from devherd.cdi import CdiDirectory
+from devherd.config.resolved import Config
+from devherd.health.held import Seen
+from devherd.inventory import Entry, Inventory
+from devherd.offers import device_plugin
+from devherd.proto import spool_pb2
+from devherd.reasons.registry import CDI, CDI_UNWRITABLE
+
+_READABLE_BY_ALL = 0o444
+
+
+class CdiSpecs:
+    """CDI specs: written before a device is advertised, kept as long as a pod may need them (`devherd.cdi`)."""
+
+    def __init__(self, config: Config) -> None:
+        self._directory = CdiDirectory(config.cdi_directory, config.host_root)
+        self._wanted_for = -1  # no version of the inventory
+        self._unwritten: list[tuple[Entry, OSError]] = []
+
+    def withdraw(self, entry: Entry, edits_of: device_plugin.EditsOf) -> None:
+        """Drop the specs of a forgotten device."""
+        self._directory.withdraw(_specs(entry, edits_of))
+
+    def publish(self, inventory: Inventory, edits_of: device_plugin.EditsOf) -> None:
+        """Bring the specs up to date with the devices; removed specs are written again."""
+        entries = [entry for entry in inventory.entries.values() if not entry.left_out]
+        if self._wanted_for != inventory.version:
+            # If several devices have edits for one name, the first counts. Devices without findings have all of theirs.
+            in_order = sorted(entries, key=lambda entry: bool(entry.findings))
+            known: dict[str, cdi.ContainerEdits] = {}
+            self._directory.want(
+                [_brought(entry, edits_of, known) for entry in in_order if entry.gone_since is None],
+                [_brought(entry, edits_of, known) for entry in in_order if entry.gone_since is not None],
+            )
+            self._wanted_for = inventory.version
+        failed = self._directory.publish()
+        self._unwritten = [
+            (entry, errors[0])
+            for entry in (entries if failed else ())
+            if (errors := [failed[name] for name in _specs(entry, edits_of) if name in failed])
+        ]
+
+    def take_in(self, seen: Seen) -> list[spool_pb2.Problem]:
+        """Add a finding to each device whose specs could not be written; returns these as problems, too."""
+        for entry, error in self._unwritten:
+            seen.add(entry.key, [_finding(error)])
+        return [_problem(entry, error) for entry, error in self._unwritten]
+
+
+def _specs(entry: Entry, edits_of: device_plugin.EditsOf) -> Mapping[str, Edits]:
+    edits = edits_of(entry, entry.resource_name)
+    return edits.specs if edits else {}
+
+
+def _brought(
+    entry: Entry, edits_of: device_plugin.EditsOf, known: dict[str, cdi.ContainerEdits]
+) -> dict[str, cdi.ContainerEdits]:
+    """The CDI edits of a device by name; `known` has those of earlier devices, which are not made again."""
+    specs = _specs(entry, edits_of)
+    for name, edits in specs.items():
+        if name not in known:
+            known[name] = cdi.container_edits(edits)
+    return {name: known[name] for name in specs}
+
+
+def _finding(error: OSError) -> Finding:
+    return Finding(
+        source=CDI,
+        reason=CDI_UNWRITABLE,
+        detail="the CDI spec that names the device cannot be written",
+        file=str(error.filename or ""),
+        value=error.strerror or str(error),
+    )
+
+
+def _problem(entry: Entry, error: OSError) -> spool_pb2.Problem:
+    return spool_pb2.Problem(
+        vendor=entry.vendor,
+        path=str(error.filename or ""),
+        error=f"the CDI spec cannot be written: {error.strerror or error}",
+        device=entry.device.id,
+    )
+
+
+class DeviceInfo:
+    """Device-info files in one directory. Files of an earlier instance are overwritten one by one."""
+
+    def __init__(self) -> None:
+        self._written: dict[Path, str] = {}
+
+    def is_intact(self) -> bool:
+        """Whether all files exist: the SR-IOV plugin removes those with its names when it stops."""
+        return all(path.exists() for path in self._written)
+
+    def publish(self, directory: Path | None, offers: Iterable[spool_pb2.Offer]) -> list[spool_pb2.Problem]:
+        """Write the files for the RDMA functions in these offers, and remove the others that this process wrote.
+
+        A file that cannot be written is a problem of its resource.
+        """
+        wanted = {} if directory is None else files(directory, offers)
+        for path in self._written.keys() - wanted.keys():
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            del self._written[path]
+        problems: dict[str, spool_pb2.Problem] = {}
+        for path, (resource_name, text) in wanted.items():
+            try:
+                self._put(path, text)
+            except OSError as error:
+                problems.setdefault(resource_name, _device_info_problem(resource_name, path, error))
+        return list(problems.values())
+
+    def _put(self, path: Path, text: str) -> None:
+        if self._written.get(path) == text and path.exists():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        spool.replace(path, text.encode(), _READABLE_BY_ALL)
+        self._written[path] = text
+
+
+def files(directory: Path, offers: Iterable[spool_pb2.Offer]) -> dict[Path, tuple[str, str]]:
+    """The resource name and the text of each file. Pure."""
+    return {
+        directory / f"{offer.name}-{device.id}-device.json".replace("/", "-"): (offer.name, _text(device))
+        for offer in offers
+        for device in offer.devices
+        if device.vendor == "rdma"
+    }
+
+
+def _text(device: spool_pb2.Device) -> str:
+    pci = {"pci-address": device.id, "rdma-device": device.attributes["ibdev"]}
+    return json.dumps({"type": "pci", "version": "1.1.0", "pci": pci}, separators=(",", ":"))
+
+
+def _device_info_problem(resource_name: str, path: Path, error: OSError) -> spool_pb2.Problem:
+    cure = "Multus has no information on the device for pods; if devherd runs in a pod, mount the directory in it"
+    return spool_pb2.Problem(
+        vendor="rdma", path=resource_name, error=f"{path} cannot be written: {error.strerror or error}: {cure}"
+    )

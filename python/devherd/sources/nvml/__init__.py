@@ -1,0 +1,1 @@
+"""Source `nvml`: NVIDIA's library, called in a separate process."""

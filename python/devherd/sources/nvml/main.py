@@ -1,0 +1,285 @@
+"""Process `source:nvml`: answers the scanner's requests through NVML and watches the health of the GPUs."""
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from devherd import spool
+from devherd._native import DirectoryWatch, die_with_parent
+from devherd.backoff import Backoff
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.proto import health_pb2
+from devherd.sources.nvml import session as nvml_answer
+from devherd.sources.nvml.findings import NVML, Reading
+from devherd.sources.nvml.session import SLICE_SECONDS, Answer, Asking, Hangs, Request, Session, Watcher, answered
+from devherd.spool import Identity, identity_of
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = Backoff(0.1, 30.0, jitter=0.2)
+"""Delays between failed attempts."""
+REPLACE_ME = 1
+"""Exit code of a process that must be replaced."""
+NOT_STARTED = "NVML cannot be asked — {error} — check memory and the pids limit"
+DIE_SECONDS = 1.0
+"""Time for a killed process to end; a process that needs longer is in uninterruptible sleep."""
+
+T = TypeVar("T")
+
+
+def main(child: Child) -> int:
+    """The child's main function: runs until SIGTERM, or until NVML hangs."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    return Source(child).run()
+
+
+class Source:
+    """Asks when the request changes, and after failures at growing intervals; watches the GPUs in between."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._requests = child.settings.requests_directory
+        self._answer_file = child.settings.nvml_answer_file
+        self._findings_file = spool.path_of(child.settings.findings_directory, NVML)
+        self._answer = nvml_answer.read_answer(self._answer_file)
+        self._asked: Request | None = None
+        self._ask_again_at = 0.0
+        self._watcher = Watcher(spool.read_or_empty(self._findings_file, health_pb2.Findings))
+        self._written: Identity | None = None
+        """Identity of the findings file as this process wrote it."""
+        self._nodes = device_nodes()
+        self._watch = _open_watch()
+        self._unwritable = False
+
+    def run(self) -> int:
+        """Ask and watch when it is due; returns the exit code when another process is needed."""
+        self._explain_how_the_last_process_ended()
+        while not self._child.has_outgrown_its_sandbox():
+            self._child.beat()
+            self._look_for_requests()
+            request = self._request()
+            if request is not None and not self._go_on(request):
+                return REPLACE_ME
+            if request is None or self._watcher.is_resting():
+                self._rest()
+        return RENEW
+
+    def _explain_how_the_last_process_ended(self) -> None:
+        if self._answer.asking is not None and self._child.last_exit:
+            self._become(self._answer.crashed(self._child.last_exit))
+
+    def _request(self) -> Request | None:
+        """The current request; None without a readable one."""
+        try:
+            request: Request = json.loads((self._requests / f"{NVML}.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return request
+
+    def _is_due(self, request: Request) -> bool:
+        return request != self._asked or bool(self._answer.failures and time.monotonic() >= self._ask_again_at)
+
+    def _go_on(self, request: Request) -> bool:
+        """Ask or watch; False when another process is needed: NVML hangs, or this process may not open new nodes."""
+        is_due = self._is_due(request)
+        if is_due and device_nodes() != self._nodes:
+            log.info("device nodes were created or removed; this process may open only those that existed at its start")
+            return False
+        try:
+            if is_due:
+                self._ask(request)
+            elif not self._watcher.is_resting():
+                has_news = self._watcher.turn(self._asking(request))
+                if has_news or identity_of(self._findings_file) != self._written:
+                    self._write(self._write_findings)
+        except Hangs as hangs:
+            self._give_up(request, hangs)
+            return False
+        return True
+
+    def _ask(self, request: Request) -> None:
+        """Make one attempt to get the facts, with new handles of the GPUs."""
+        self._asked = request
+        self._become(self._answer.begun(request))
+        begun, before = self._answer, self._watcher.session
+        session = Session(request, self._child.settings.host_root)
+        slow = request["patience_seconds"], lambda: self._become(self._answer.slow())
+        begin = time.monotonic()
+        try:
+            answer, readings = answered(
+                lambda: attempt(begun, before, session), nvml_answer.deadline_seconds(request), self._child.beat, slow
+            )
+        except SystemExit:  # by SIGTERM: not a crash
+            self._become(replace(self._answer, asking=None))
+            raise
+        self._watcher.begin(request, None if answer.failures else session, readings, begin)
+        self._become(answer)
+        self._ask_again_at = time.monotonic() + ATTEMPTS.after(max(0, self._answer.failures - 1))
+
+    def _asking(self, request: Request) -> Asking:
+        seconds = SLICE_SECONDS + nvml_answer.deadline_seconds(request)
+
+        def asking(ask: Callable[[], T]) -> T:
+            return answered(ask, seconds, self._child.beat)
+
+        return asking
+
+    def _give_up(self, request: Request, hangs: Hangs) -> None:
+        asking = replace(self._answer, asking=request)
+        self._become(asking.failing(nvml_answer.STUCK) if hangs.is_in_the_kernel else asking.hanging())
+        log.error("%s", self._answer.problem)
+
+    def _become(self, answer: Answer) -> None:
+        """Write the answer; a file that cannot be written is written with the next answer."""
+        if answer == self._answer and self._answer_file.exists():
+            return
+        self._answer = answer
+        self._write(self._write_answer)
+
+    def _write_answer(self) -> None:
+        self._answer_file.parent.mkdir(mode=0o700, exist_ok=True)
+        if self._answer.asking is None:  # before the answer: a reader that sees the answer finds them
+            self._write_findings()
+        spool.update(self._answer_file, self._answer.json())
+
+    def _write_findings(self) -> None:
+        self._findings_file.parent.mkdir(mode=0o700, exist_ok=True)
+        spool.write(self._findings_file, self._watcher.message(self._answer.problem or ""))
+        self._written = identity_of(self._findings_file)
+
+    def _write(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            if not self._unwritable:
+                log.error("cannot write NVML's answer: %s; the scan goes on with the last one", error)
+            self._unwritable = True
+        else:
+            self._unwritable = False
+
+    def _look_for_requests(self) -> None:
+        try:
+            if self._watch:
+                self._watch.add(str(self._requests))
+        except OSError as error:
+            log.debug("cannot watch %s: %s", self._requests, error)
+
+    def _rest(self) -> None:
+        """Sleep until the request may have changed, an attempt is due, or the next heartbeat."""
+        seconds = BEAT_PERIOD_SECONDS
+        if self._answer.failures:
+            seconds = min(seconds, max(0.0, self._ask_again_at - time.monotonic()))
+        if self._watch is None:
+            time.sleep(seconds)
+        elif select.select([self._watch], [], [], seconds)[0]:
+            self._watch.drain()
+
+
+def attempt(begun: Answer, before: Session | None, session: Session) -> tuple[Answer, list[Reading]]:
+    """Get the facts in this process while the GPUs are open for their health: each is initialised once."""
+    if before is not None:
+        before.close()
+    with contextlib.suppress(OSError):  # the facts contain the reason
+        session.open()
+    answer = nvml_answer.ask(begun)
+    try:
+        readings = [] if answer.failures else session.look(())
+    except OSError as error:
+        readings = []
+        log.warning("the health of the GPUs cannot be watched yet: %s", error)
+    if answer.failures:
+        session.close()
+    return answer, readings
+
+
+def device_nodes() -> frozenset[Path]:
+    """The existing device nodes of NVML; a process may open only those that existed at its start."""
+    dev = Path("/dev")
+    return frozenset([*dev.glob("nvidia*"), *dev.glob("dxg")])
+
+
+def _open_watch() -> DirectoryWatch | None:
+    try:
+        return DirectoryWatch()
+    except OSError as error:
+        log.warning("no inotify: %s; requests are looked for each second; raise fs.inotify.max_user_instances", error)
+        return None
+
+
+class AnswerOnce:
+    """An answer file in memory, empty until NVML has answered."""
+
+    def __enter__(self) -> Self:
+        self._memory = os.memfd_create("nvml answer")
+        self.file = Path(f"/proc/self/fd/{self._memory}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._memory)
+
+    def ask(self, requests: Mapping[str, str]) -> bool:
+        """Ask NVML for a scan's request within its patience; False without a request."""
+        if "nvml" not in requests:
+            return False
+        request: Request = json.loads(requests["nvml"])
+        begun = Answer().begun(request)
+        try:
+            process = _start(request, self._memory)
+        except OSError as error:
+            self._replace(begun.failing(NOT_STARTED.format(error=error)))
+            return True
+        try:
+            code = process.wait(request["patience_seconds"])
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            self._replace(begun.slow())
+        else:
+            if code:
+                how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+                self._replace(begun.crashed(how))
+        return True
+
+    def _replace(self, answer: Answer) -> None:
+        os.ftruncate(self._memory, 0)
+        os.pwrite(self._memory, answer.json(), 0)
+
+
+def _start(request: Request, output: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", __spec__.name]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output)
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it has crashed already
+        pipe.write(json.dumps(request).encode())
+    return process
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # it dies when it wakes; init reaps it
+        process.wait(DIE_SECONDS)
+
+
+def ask_once() -> None:
+    """Main function of the process of `AnswerOnce`: request on stdin, answer on stdout."""
+    die_with_parent(signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    begun = Answer().begun(json.load(sys.stdin))
+    os.write(1, nvml_answer.ask(begun).json())
+
+
+if __name__ == "__main__":
+    ask_once()

@@ -1,0 +1,356 @@
+"""Keeps NVML open: calls it in a thread that may hang, waits for events, defines the answer file."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from devherd._native import NvmlWatch, nvml_facts
+from devherd.backoff import Backoff
+from devherd.health.held import Now
+from devherd.process import BEAT_PERIOD_SECONDS
+from devherd.proto import health_pb2
+from devherd.sources.nvml.findings import NVML, SETTLE_SECONDS, Event, Health, Reading, is_blind, is_suspect, troubles
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Request = dict[str, Any]
+Facts = dict[str, Any]
+
+SLOW = "NVML has not answered yet — it is slow, or hangs — check that nvidia-smi works, and start nvidia-persistenced"
+STUCK = "NVML hangs in the kernel and cannot be ended — a GPU does not respond — see `dmesg`; it may take a reboot"
+_HANGS = "NVML did not answer within {seconds:g} s — it hangs — check `dmesg` for messages about the GPUs"
+_CRASHED = "NVML crashed — the process that asked it ended: {how} — reinstall the NVIDIA driver libraries"
+_DEFECT = "NVML probe failed — {error} — please report this bug"
+
+LOOK_SECONDS = 30.0
+"""Time between two looks at the GPUs; an event makes the next look earlier."""
+SLICE_SECONDS = 0.5
+"""Longest wait for events: no other call of NVML is made meanwhile."""
+AGAIN = Backoff(SETTLE_SECONDS, LOOK_SECONDS)
+"""Delays before NVML is opened again after a failed wait or look."""
+ATTEMPT = 10
+"""An attempt may take this multiple of its patience: GPUs without persistence mode need a second or more each."""
+_AWAKE = frozenset({"active", "unsupported"})
+"""Values of `power/runtime_status` of a GPU that does not sleep (docs.kernel.org/power/runtime_pm.html)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The content of the answer file. Failures keep the facts."""
+
+    facts: Facts | None = None
+    facts_of: Request | None = None
+    """The request that `facts` answer."""
+    failures: int = 0
+    """Failed attempts since then."""
+    failed: Request | None = None
+    """The request of the last failed attempt."""
+    problem: str | None = None
+    asking: Request | None = None
+    """The request of the current attempt."""
+
+    def begun(self, request: Request) -> "Answer":
+        """The answer when an attempt begins."""
+        return replace(self, asking=request, problem=self.problem if self.failures else None)
+
+    def slow(self) -> "Answer":
+        """The answer when the attempt takes longer than its patience."""
+        return self if self.failures else replace(self, problem=SLOW)
+
+    def succeeded(self, facts: Facts) -> "Answer":
+        """The answer of a successful attempt."""
+        return Answer(facts=facts, facts_of=self.asking)
+
+    def failing(self, problem: str | None) -> "Answer":
+        """The answer of a failed attempt; without a problem if there is no NVML."""
+        failures = self.failures + 1
+        return replace(self, failures=failures, failed=self.asking, problem=problem, asking=None)
+
+    def hanging(self) -> "Answer":
+        """The answer when the attempt has taken too long."""
+        return self.failing(_HANGS.format(seconds=deadline_seconds(self.asking or {})))
+
+    def crashed(self, how: str) -> "Answer":
+        """The answer when the process of the attempt ended during it."""
+        return self.failing(_CRASHED.format(how=how))
+
+    def json(self) -> bytes:
+        """The file's content."""
+        return json.dumps(asdict(self)).encode()
+
+
+def read_answer(file: Path) -> Answer:
+    """The answer in a file; empty if it cannot be read."""
+    try:
+        return Answer(**json.loads(file.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return Answer()
+
+
+def deadline_seconds(request: Request) -> float:
+    """Seconds that an attempt may take."""
+    return float(ATTEMPT * request.get("patience_seconds", 0.0))
+
+
+def ask(begun: Answer) -> Answer:
+    """Ask NVML in this process, which may hang or crash."""
+    request = begun.asking or {}
+    try:
+        return begun.succeeded(json.loads(nvml_facts(request.get("driver_root"), request.get("library"))))
+    except FileNotFoundError:
+        return begun.failing(None)
+    except OSError as error:
+        return begun.failing(str(error))
+    except Exception as error:  # noqa: BLE001 - after any error the devices are served without NVML
+        return begun.failing(_DEFECT.format(error=error))
+
+
+class Session:
+    """The GPUs of one request.
+
+    A sleeping GPU is not opened, because that would wake it. A GPU that is lost or needs a reset is opened for a look
+    only: nothing can reset it or unbind its driver while it is open, and only a new handle shows its recovery. With
+    `keep_open` false in the request, all GPUs are opened for a look only.
+    """
+
+    def __init__(self, request: Request, host_root: Path) -> None:
+        self._driver_root: str | None = request.get("driver_root")
+        self._library: str | None = request.get("library")
+        self._gpus = frozenset(request.get("gpus", ()))
+        self._functions = host_root / "sys/bus/pci/devices"
+        self.keeps_open: bool = request.get("keep_open", True)
+        """Whether GPUs stay open between two looks, so that events are received."""
+        self._watch: NvmlWatch | None = None
+        self._open: frozenset[str] = frozenset()
+        self._bad: frozenset[str] = frozenset()
+
+    def open(self) -> None:
+        """Open the GPUs with new handles. Raises FileNotFoundError and OSError as `nvml_facts` does."""
+        self._reopen(self._awake())
+
+    def wait(self, milliseconds: int) -> tuple[list[Event], str]:
+        """The events within `milliseconds`, and the reason if the wait failed, else empty."""
+        if self._watch is None:
+            return [], "NVML is not open"
+        waited: dict[str, Any] = json.loads(self._watch.wait(milliseconds))
+        failure = waited["failure"]
+        return waited["events"], f"{failure['function']}: {failure['meaning']}" if failure else ""
+
+    def look(self, suspects: Collection[str], *, anew: bool = False) -> list[Reading]:
+        """Read the GPUs that are awake, with new handles if there are suspects or for `anew`. Raises as `open` does."""
+        awake = self._awake()
+        if anew or suspects or self._watch is None or not awake <= self._open:
+            self._reopen(awake)
+        assert self._watch is not None
+        readings: list[Reading] = json.loads(self._watch.look(sorted(awake)))
+        self._bad = frozenset(reading["pci_address"] for reading in readings if is_suspect(reading))
+        if not self.keeps_open:
+            self.close()
+        return readings
+
+    @property
+    def holds_bad_ones(self) -> bool:
+        """Whether GPUs are open that were lost or needed a reset in the last look."""
+        return bool(self._bad & self._open)
+
+    def let_go_of_bad_ones(self) -> None:
+        """Open only the others: NVML cannot close single GPUs. Raises as `open` does."""
+        self._reopen(self._open - self._bad)
+
+    def close(self) -> None:
+        """Close all GPUs and the library."""
+        watch, self._watch = self._watch, None
+        self._open = frozenset()
+        if watch is not None:
+            watch.close()
+
+    def _reopen(self, gpus: frozenset[str]) -> None:
+        self.close()
+        self._watch = NvmlWatch(self._driver_root, self._library, sorted(gpus))
+        self._open = gpus
+
+    def _awake(self) -> frozenset[str]:
+        return frozenset(gpu for gpu in self._gpus if _is_awake(self._functions / gpu))
+
+
+def _is_awake(function: Path) -> bool:
+    """True also if the kernel has no status for it."""
+    try:
+        status = (function / "power/runtime_status").read_text()
+    except OSError:
+        return True
+    return status.strip() in _AWAKE
+
+
+class Hangs(Exception):  # noqa: N818 - it names the state of NVML
+    """A call did not return in time. Its thread still exists."""
+
+    def __init__(self, *, is_in_the_kernel: bool) -> None:
+        super().__init__()
+        self.is_in_the_kernel = is_in_the_kernel
+        """Whether the thread is in uninterruptible sleep (state D), which signals do not end."""
+
+
+class _Call(threading.Thread, Generic[T]):
+    def __init__(self, ask: Callable[[], T]) -> None:
+        super().__init__(name="nvml", daemon=True)
+        self._ask = ask
+        self.answers: list[T] = []
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        """Make the call."""
+        try:
+            self.answers.append(self._ask())
+        except Exception as error:  # noqa: BLE001 - raised again in `answered`
+            self.error = error
+
+    def is_in_the_kernel(self) -> bool:
+        """Whether the thread is in uninterruptible sleep."""
+        try:
+            stat = Path(f"/proc/self/task/{self.native_id}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] == "D"
+
+
+def answered(
+    ask: Callable[[], T],
+    seconds: float,
+    beat: Callable[[], None],
+    slow: tuple[float, Callable[[], None]] | None = None,
+) -> T:
+    """What `ask` returns or raises, called in a thread while this one sends heartbeats.
+
+    `slow`: seconds after which a function is called once. Raises Hangs after `seconds`.
+    """
+    call = _Call(ask)
+    begin = time.monotonic()
+    hangs_at = begin + seconds
+    slow_at, be_slow = (begin + slow[0], slow[1]) if slow else (hangs_at, None)
+    call.start()
+    while call.is_alive():
+        beat()
+        now = time.monotonic()
+        if now >= hangs_at:
+            raise Hangs(is_in_the_kernel=call.is_in_the_kernel())
+        if be_slow and now >= slow_at:
+            be_slow()
+            be_slow = None
+        due = slow_at if be_slow else hangs_at
+        call.join(min(BEAT_PERIOD_SECONDS, max(0.0, due - now)))
+    if call.error:
+        raise call.error
+    return call.answers[0]
+
+
+class Asking(Protocol):
+    """Runs a call of NVML."""
+
+    def __call__(self, ask: Callable[[], T]) -> T:
+        """What `ask` returns or raises; raises Hangs if it hangs."""
+
+
+class Watcher:
+    """Watches the health of the GPUs of the current request."""
+
+    def __init__(self, earlier: health_pb2.Findings) -> None:
+        """`earlier`: the findings that the last process wrote."""
+        self._earlier = earlier
+        self._health: Health | None = None
+        self._boot_id = ""
+        self._look_at = 0.0
+        self._failures = 0
+        self._needs_reopening = False
+        self._logged: dict[str, str] = {}
+        self.session: Session | None = None
+        """The open session; None until NVML has answered the request."""
+        self.failed = ""
+        """Why no GPU can be read; empty if one can."""
+
+    def begin(self, request: Request, session: Session | None, readings: list[Reading], at: float) -> None:
+        """Watch the GPUs of a request, after a first look at CLOCK_MONOTONIC second `at`."""
+        self.session = session
+        self._boot_id = request.get("boot_id") or ""
+        if self._health is None:
+            self._health = Health(self._earlier if self._earlier.boot_id == self._boot_id else None)
+        self._health.forget_all_but(request.get("gpus", ()))
+        self._needs_reopening, self._failures, self.failed = False, 0, ""
+        if session is not None:
+            self._take_in(self._health, readings, at)
+
+    def is_resting(self) -> bool:
+        """Whether no call of NVML is due now."""
+        gets_events = self.session is not None and self.session.keeps_open and not self._needs_reopening
+        return self.session is None or (not gets_events and time.monotonic() < self._look_at)
+
+    def turn(self, asking: Asking) -> bool:
+        """Make one call: a look at the GPUs if due, else a wait for events; True if the findings may have changed."""
+        if self.session is None or self._health is None:
+            return False
+        now = time.monotonic()
+        if self.session.holds_bad_ones:
+            return not self._has_opened(self.session.let_go_of_bad_ones, asking, now)
+        if now >= self._look_at:
+            self._look(self.session, self._health, asking, now)
+            return True
+        return self._wait(self.session, self._health, asking, min(SLICE_SECONDS, self._look_at - now))
+
+    def message(self, failed: str = "") -> health_pb2.Findings:
+        """The content of the findings file; `failed`: why NVML cannot be asked."""
+        if self._health is None:
+            findings = health_pb2.Findings(source=NVML, failed=failed)
+            findings.MergeFrom(health_pb2.Findings(boot_id=self._earlier.boot_id, findings=self._earlier.findings))
+            return findings
+        return self._health.message(Now(time.time(), time.monotonic(), self._boot_id), failed or self.failed)
+
+    def _wait(self, session: Session, health: Health, asking: Asking, seconds: float) -> bool:
+        events, failure = asking(lambda: session.wait(max(1, int(1000 * seconds))))
+        now = time.monotonic()
+        health.take_events(events, now)
+        if events:
+            self._look_at = min(self._look_at, now + SETTLE_SECONDS)
+        if failure:
+            log.warning("NVML's events cannot be received: %s; NVML is opened again", failure)
+            self._fail(now)
+        return bool(events)
+
+    def _look(self, session: Session, health: Health, asking: Asking, now: float) -> None:
+        anew, self._needs_reopening = self._needs_reopening, False
+        readings: list[Reading] = []
+        if self._has_opened(lambda: readings.extend(session.look(health.suspects, anew=anew)), asking, now):
+            self._take_in(health, readings, now)
+
+    def _has_opened(self, ask: Callable[[], None], asking: Asking, now: float) -> bool:
+        try:
+            asking(ask)
+        except OSError as error:
+            self.failed = str(error)
+            self._fail(now)
+            return False
+        return True
+
+    def _fail(self, now: float) -> None:
+        self._needs_reopening = True
+        self._look_at = now + AGAIN.after(self._failures)
+        self._failures += 1
+
+    def _take_in(self, health: Health, readings: list[Reading], at: float) -> None:
+        health.take_readings(readings, at)
+        self._look_at = at + LOOK_SECONDS
+        for reading in readings:
+            self._log(reading["pci_address"], troubles(reading))
+        blind = [reading for reading in readings if is_blind(reading)]
+        is_all_blind = bool(blind) and len(blind) == len(readings)
+        self.failed = f"no GPU can be looked at: {troubles(blind[0])}" if is_all_blind else ""
+
+    def _log(self, gpu: str, trouble: str) -> None:
+        if trouble and self._logged.get(gpu) != trouble:
+            log.warning("GPU %s: not all of its health can be read: %s", gpu, trouble)
+        self._logged[gpu] = trouble

@@ -1,0 +1,170 @@
+"""Checks device plugins for errors, including those that a kubelet accepts silently."""
+
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from devherd.proto import deviceplugin_v1beta1_pb2 as api
+from devherd_sim.kubelet.connections import Endpoint, PluginError
+from devherd_sim.kubelet.manager import EmbeddedKubelet
+from devherd_sim.kubelet.plugin_findings import Check, Finding, Problem
+
+_CDI_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_.-]*=[A-Za-z0-9][A-Za-z0-9_.:-]*")
+"""<https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>, qualified names."""
+
+
+def of_allocate(answer: api.AllocateResponse) -> Iterator[Problem]:
+    """Yields the problems of an Allocate answer for one container."""
+    if len(answer.container_responses) != 1:
+        yield "wrong-number-of-answers", f"{len(answer.container_responses)} answers to Allocate for one container"
+        return
+    [given] = answer.container_responses
+    if given == api.ContainerAllocateResponse():
+        yield "empty-answer", "Allocate was answered with nothing"
+    for device in given.devices:
+        paths = f"{device.host_path!r} as {device.container_path!r}"
+        if not (device.host_path.startswith("/") and device.container_path.startswith("/")):
+            yield "bad-device", f"device {paths} is not an absolute path"
+        if not device.permissions or set(device.permissions) - set("rwm"):
+            yield "bad-device", f"device {paths} has the permissions `{device.permissions}`"
+    for mount in given.mounts:
+        if not (mount.host_path.startswith("/") and mount.container_path.startswith("/")):
+            yield "bad-mount", f"mount {mount.host_path!r} at {mount.container_path!r} is not an absolute path"
+    for named in given.cdi_devices:
+        if not _CDI_NAME.fullmatch(named.name):
+            yield "bad-cdi-name", f"CDI device `{named.name}`"
+
+
+def of_preferred(
+    answer: api.PreferredAllocationResponse, available: Collection[str], must_include: Collection[str], size: int
+) -> Iterator[Problem]:
+    """Yields the problems of a GetPreferredAllocation answer for one container."""
+    if len(answer.container_responses) != 1:
+        text = f"{len(answer.container_responses)} answers to GetPreferredAllocation for one container"
+        yield "wrong-number-of-answers", text
+        return
+    chosen = list(answer.container_responses[0].deviceIDs)
+    if len(chosen) != size or len(set(chosen)) != size:
+        yield "bad-preference", f"{len(set(chosen))} devices preferred, where {size} are asked for"
+    if foreign := sorted(set(chosen) - set(available)):
+        yield "bad-preference", f"`{foreign[0]}` preferred, which is not available"
+    if missing := sorted(set(must_include) - set(chosen)):
+        yield "bad-preference", f"`{missing[0]}` not preferred, which must be included"
+
+
+SLOW_SECONDS = 1.0
+CALL_SECONDS = 30.0
+"""Deadline of a call; a kubelet has none."""
+UNKNOWN_ID = "devherd-check-unknown-id"
+
+Answer = TypeVar("Answer")
+
+
+class Checker:
+    """Checks plugins. `patience`: seconds that a plugin may take to register again after a restart of the kubelet."""
+
+    def __init__(self, kubelet: EmbeddedKubelet, patience: float) -> None:
+        self._kubelet = kubelet
+        self._patience = patience
+        self._slow: list[str] = []
+
+    async def findings(self, resources: Iterable[str], *, restart: bool) -> list[Finding]:
+        """Check the plugins of these resources and return their problems; `restart` restarts the kubelet too."""
+        found: list[Finding] = []
+        checked = list(resources)
+        for resource in checked:
+            found += [Finding(resource, *problem) for problem in self._refusals(resource)]
+            found += [Finding(resource, *problem) for problem in await self._plugin(resource)]
+        if restart:
+            alive = [resource for resource in checked if self._alive(resource)]
+            found += [Finding(resource, *problem) async for resource, problem in self._after_restart(alive)]
+        return found
+
+    def _alive(self, resource: str) -> Endpoint | None:
+        endpoint = self._kubelet.plugin(resource)
+        return endpoint if endpoint is not None and endpoint.stopped_at is None else None
+
+    def _refusals(self, resource: str) -> Iterator[Problem]:
+        """Yields the last refusal of Register, unless the plugin has registered since: plugins retry."""
+        events = self._kubelet.events
+        outcomes = [
+            event for event in events.since(resource=resource) if event.kind in {"registered", "register-refused"}
+        ]
+        if outcomes and outcomes[-1].kind == "register-refused":
+            yield "register-refused", str(outcomes[-1].detail["error"])
+
+    async def _plugin(self, resource: str) -> list[Problem]:
+        endpoint = self._alive(resource)
+        if endpoint is None:
+            ended = [str(event.detail["error"]) for event in self._kubelet.events.since(0, "stream-ended", resource)]
+            return [("gone", f"not connected: {ended[-1]}")] if ended else []
+        self._slow = []
+        if endpoint.dialled_seconds > SLOW_SECONDS:
+            self._slow.append(f"the connection and GetDevicePluginOptions took {endpoint.dialled_seconds:.1f} s")
+        found = list(endpoint.lists_seen.problems(time.monotonic(), self._kubelet.numa_node_count))
+        has_called_register = self._kubelet.registrations(resource) > 0
+        if has_called_register and Path(endpoint.socket).parent != self._kubelet.paths.plugin_directory:
+            found.append(("endpoint-with-a-slash", f"its socket is {endpoint.socket}"))
+        ids = [device.ID for device in endpoint.lists_seen.last if device.health == "Healthy" and device.ID]
+        if ids:
+            found += [problem async for problem in self._calls(endpoint, ids)]
+        return found + [("slow-answer", answer) for answer in self._slow]
+
+    async def _calls(self, endpoint: Endpoint, ids: list[str]) -> AsyncIterator[Problem]:
+        allocated = await self._timed("Allocate", lambda: endpoint.ask_allocate(ids[:1], CALL_SECONDS))
+        if isinstance(allocated, PluginError):
+            yield "allocate-fails", f"Allocate of `{ids[0]}`: {allocated}"
+        else:
+            for problem in of_allocate(allocated):
+                yield problem
+        unknown = await self._timed("Allocate", lambda: endpoint.ask_allocate([UNKNOWN_ID], CALL_SECONDS))
+        if isinstance(unknown, api.AllocateResponse):
+            yield "unknown-id-accepted", "Allocate of an id that is in no list was answered"
+        if endpoint.options.get_preferred_allocation_available:
+            for problem in await self._preference(endpoint, sorted(set(ids))):
+                yield problem
+        if endpoint.options.pre_start_required:
+            started = await self._timed("PreStartContainer", lambda: endpoint.ask_pre_start(ids[:1]))
+            if isinstance(started, PluginError):
+                yield "pre-start-fails", f"PreStartContainer of `{ids[0]}`: {started}"
+
+    async def _preference(self, endpoint: Endpoint, ids: list[str]) -> list[Problem]:
+        must, size = ids[-1:], min(2, len(ids))
+        preferred = await self._timed(
+            "GetPreferredAllocation", lambda: endpoint.ask_preferred(ids, must, size, CALL_SECONDS)
+        )
+        if isinstance(preferred, PluginError):
+            return [("bad-preference", f"GetPreferredAllocation of {size} of {len(ids)}: {preferred}")]
+        return list(of_preferred(preferred, ids, must, size))
+
+    async def _timed(self, name: str, call: Callable[[], Awaitable[Answer]]) -> Answer | PluginError:
+        began = time.monotonic()
+        try:
+            return await call()
+        except PluginError as error:
+            return error
+        finally:
+            if (took := time.monotonic() - began) > SLOW_SECONDS:
+                self._slow.append(f"{name} took {took:.1f} s")
+
+    async def _after_restart(self, resources: list[str]) -> AsyncIterator[tuple[str, Problem]]:
+        before = {resource: self._kubelet.allocatable(resource) for resource in resources}
+        mark = self._kubelet.events.mark()
+        await self._kubelet.restart()
+        deadline = time.monotonic() + self._patience
+        for resource in resources:
+            missing: tuple[Check, str] | None = None
+            try:
+                await self._kubelet.events.wait(
+                    "list", resource, since=mark, within=max(0.0, deadline - time.monotonic())
+                )
+            except TimeoutError:
+                missing = "not-registered-again", f"not back {self._patience:g} s after the kubelet's restart"
+            else:
+                now = self._kubelet.allocatable(resource)
+                if now < before[resource]:
+                    missing = "not-registered-again", f"back with {now} of {before[resource]} Healthy devices"
+            if missing:
+                yield resource, missing

@@ -1,1 +1,0 @@
-"""What a device plugin does that a kubelet takes without a word, and that hurts later; and what to do about it."""

@@ -1,0 +1,354 @@
+//! Deadlines for reads that can hang: a hung device leaves its reader in uninterruptible sleep, and nothing else may
+//! wait for it.
+//!
+//! [`Fence::each`] hands units of work, one card each, to worker threads. While units finish promptly, one worker does
+//! them all. When every worker has been busy for longer than a short patience, as many new workers start on the
+//! remaining units, and the slow ones keep running until their deadline; so hanging units are waited for in parallel. A
+//! unit that misses its deadline is answered with [`Outcome::Overdue`], and in later calls immediately, until its
+//! thread has come back.
+//!
+//! A thread in uninterruptible sleep cannot be ended, so the number of threads is limited. When all of them hang, units
+//! that were not started are answered with [`Outcome::NotStarted`], which says nothing about their cards.
+//!
+//! A unit may use the fence itself, as a vendor does for its cards. Its own deadline must then be longer, because it
+//! waits for theirs: [`Fence::each_within`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A unit that takes longer than this no longer holds up the others.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// While it waits, the fence calls the caller's `beat` at least this often.
+const BEAT_PERIOD: Duration = Duration::from_millis(500);
+
+/// Message for [`Outcome::NotStarted`], with the cure.
+pub const FULL: &str = "not examined: all probe threads hang in the kernel; look for blocked tasks in the kernel log, then restart devherd";
+
+/// Result of a unit of work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome<R> {
+    /// It returned in time.
+    Done(R),
+    /// It missed its deadline, or an earlier unit with the same key still hangs.
+    Overdue,
+    /// No thread was free to run it; its result is unknown.
+    NotStarted,
+    /// It panicked; the panic message.
+    Panicked(String),
+}
+
+/// A deadline for units of work, and the threads that run them.
+#[derive(Debug)]
+pub struct Fence {
+    deadline: Duration,
+    patience: Duration,
+    threads: Arc<Threads>,
+}
+
+impl Fence {
+    /// A fence that waits `deadline` for each unit. Threads start with the first unit, so forking before that is safe.
+    #[must_use]
+    pub fn new(deadline: Duration) -> Self {
+        Self { deadline, patience: PATIENCE.min(deadline / 2), threads: Arc::new(Threads::default()) }
+    }
+
+    /// Runs `work` on every unit and returns the outcomes in their order. If a thread hangs, its unit and `work`
+    /// outlive the call.
+    ///
+    /// `key` names what a unit can hang on, a card: while a unit with a key hangs, no further thread is spent on that
+    /// key.
+    pub fn each<U, R, W>(&self, units: Vec<U>, key: impl Fn(&U) -> String, work: W) -> Vec<Outcome<R>>
+    where
+        U: Send + 'static,
+        R: Send + 'static,
+        W: Fn(U) -> R + Send + Sync + 'static,
+    {
+        self.each_within(self.deadline, units, key, work, &|| {})
+    }
+
+    /// [`Fence::each`] with a deadline of its own. `beat` is called from this thread every half second while it waits,
+    /// so that a watchdog sees that the caller is alive.
+    pub fn each_within<U, R, W>(
+        &self,
+        deadline: Duration,
+        units: Vec<U>,
+        key: impl Fn(&U) -> String,
+        work: W,
+        beat: &dyn Fn(),
+    ) -> Vec<Outcome<R>>
+    where
+        U: Send + 'static,
+        R: Send + 'static,
+        W: Fn(U) -> R + Send + Sync + 'static,
+    {
+        let keys: Vec<String> = units.iter().map(key).collect();
+        let batch = Arc::new(Batch::new(units, keys, &self.threads));
+        let work = Arc::new(work);
+        let job = || -> Job {
+            let (batch, work, threads) = (Arc::clone(&batch), Arc::clone(&work), Arc::clone(&self.threads));
+            Box::new(move || batch.drain(&*work, &threads))
+        };
+        self.oversee(&batch, deadline, job, beat)
+    }
+
+    /// The deadline of [`Fence::each`].
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Waits for a batch, adds workers while the present ones are slow, and expires units at their deadline.
+    fn oversee<U, R>(
+        &self,
+        batch: &Batch<U, R>,
+        deadline: Duration,
+        job: impl Fn() -> Job,
+        beat: &dyn Fn(),
+    ) -> Vec<Outcome<R>> {
+        let mut last_beat = Instant::now();
+        let mut state = lock(&batch.state);
+        loop {
+            let now = Instant::now();
+            state.expire(now, deadline, &self.threads);
+            if state.is_settled() {
+                let outcomes = std::mem::take(&mut state.outcomes).into_iter();
+                return outcomes.map(|outcome| outcome.unwrap_or(Outcome::NotStarted)).collect();
+            }
+            if now - last_beat >= BEAT_PERIOD {
+                last_beat = now;
+                drop(state);
+                beat();
+                state = lock(&batch.state);
+                continue;
+            }
+            let wanted = state.wanted_workers(now, self.patience);
+            if wanted > 0 {
+                state.workers += wanted;
+                // A new worker takes this lock immediately.
+                drop(state);
+                let assigned = (0..wanted).take_while(|_| self.threads.assign(job())).count();
+                state = lock(&batch.state);
+                state.workers -= wanted - assigned;
+                if assigned > 0 {
+                    continue;
+                }
+                if state.workers == state.late {
+                    state.give_up_waiting();
+                    continue;
+                }
+            }
+            let pause = state.next_event(now, self.patience, deadline).min(BEAT_PERIOD);
+            state = batch.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        lock(&self.threads.state).closed = true;
+        self.threads.work_or_end.notify_all();
+    }
+}
+
+/// Panics are caught before they reach a lock, so a poisoned lock still holds valid data.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The message of a panic.
+#[must_use]
+pub fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("panicked").to_owned()
+}
+
+/// One call of [`Fence::each`].
+struct Batch<U, R> {
+    state: Mutex<Progress<U, R>>,
+    /// Signalled when the batch is settled.
+    changed: Condvar,
+}
+
+struct Progress<U, R> {
+    keys: Vec<String>,
+    waiting: VecDeque<(usize, U)>,
+    running: BTreeMap<usize, Instant>,
+    outcomes: Vec<Option<Outcome<R>>>,
+    /// Workers assigned to this batch that have not left it yet.
+    workers: usize,
+    /// Those of them whose unit has expired.
+    late: usize,
+}
+
+impl<U, R> Batch<U, R> {
+    fn new(units: Vec<U>, keys: Vec<String>, threads: &Threads) -> Self {
+        let threads = lock(&threads.state);
+        let mut waiting = VecDeque::with_capacity(units.len());
+        let mut outcomes = Vec::with_capacity(units.len());
+        for (index, unit) in units.into_iter().enumerate() {
+            if threads.stuck.contains(&keys[index]) {
+                outcomes.push(Some(Outcome::Overdue));
+            } else {
+                outcomes.push(None);
+                waiting.push_back((index, unit));
+            }
+        }
+        let progress = Progress { keys, waiting, running: BTreeMap::new(), outcomes, workers: 0, late: 0 };
+        Self { state: Mutex::new(progress), changed: Condvar::new() }
+    }
+
+    /// Body of a worker: runs units until none is waiting. The worker counts as idle before the caller is notified, so
+    /// that the caller's next batch finds it.
+    fn drain(&self, work: &impl Fn(U) -> R, threads: &Threads) {
+        let mut state = lock(&self.state);
+        while let Some((index, unit)) = state.waiting.pop_front() {
+            state.running.insert(index, Instant::now());
+            drop(state);
+            let outcome = match catch_unwind(AssertUnwindSafe(|| work(unit))) {
+                Ok(result) => Outcome::Done(result),
+                Err(payload) => Outcome::Panicked(panic_message(payload.as_ref())),
+            };
+            state = lock(&self.state);
+            if state.running.remove(&index).is_some() {
+                state.outcomes[index] = Some(outcome);
+            } else {
+                state.late -= 1;
+                lock(&threads.state).stuck.remove(&state.keys[index]);
+            }
+        }
+        lock(&threads.state).idle += 1;
+        state.workers -= 1;
+        let is_last = state.is_settled();
+        drop(state);
+        if is_last {
+            self.changed.notify_one();
+        }
+    }
+}
+
+impl<U, R> Progress<U, R> {
+    /// Whether every unit has an outcome, and only hanging workers are left.
+    fn is_settled(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty() && self.workers == self.late
+    }
+
+    /// Marks overdue units, and remembers their keys as stuck.
+    fn expire(&mut self, now: Instant, deadline: Duration, threads: &Threads) {
+        let overdue: Vec<usize> =
+            self.running.iter().filter(|&(_, &start)| now - start >= deadline).map(|(&index, _)| index).collect();
+        for index in overdue {
+            self.running.remove(&index);
+            self.outcomes[index] = Some(Outcome::Overdue);
+            self.late += 1;
+            lock(&threads.state).stuck.insert(self.keys[index].clone());
+        }
+    }
+
+    /// Number of workers to add: none while a worker is prompt, otherwise as many as are slow, so that any number of
+    /// hanging units is reached within a few times the patience.
+    fn wanted_workers(&self, now: Instant, patience: Duration) -> usize {
+        let slow = self.running.values().filter(|&&start| now - start >= patience).count();
+        if self.workers == slow + self.late { slow.max(1).min(self.waiting.len()) } else { 0 }
+    }
+
+    /// Marks the waiting units as not started: no worker is left that could run them.
+    fn give_up_waiting(&mut self) {
+        for (index, _) in self.waiting.drain(..) {
+            self.outcomes[index] = Some(Outcome::NotStarted);
+        }
+    }
+
+    /// Time until a running unit uses up its patience or deadline. At most the patience while units wait, because a new
+    /// worker does not notify when it begins a unit.
+    fn next_event(&self, now: Instant, patience: Duration, deadline: Duration) -> Duration {
+        let left = |&start: &Instant| {
+            let elapsed = now - start;
+            if elapsed < patience { patience.saturating_sub(elapsed) } else { deadline.saturating_sub(elapsed) }
+        };
+        let soonest = self.running.values().map(left).min().unwrap_or(patience);
+        let soonest = if self.waiting.is_empty() { soonest } else { soonest.min(patience) };
+        soonest.max(Duration::from_millis(1))
+    }
+}
+
+/// Limit of worker threads, including those that hang.
+const MOST_WORKERS: usize = 64;
+
+/// Idle threads kept for the next batch: one for vendors, one for their cards.
+const STANDING_WORKERS: usize = 2;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The worker threads of a fence.
+#[derive(Debug, Default)]
+struct Threads {
+    state: Mutex<ThreadsState>,
+    work_or_end: Condvar,
+}
+
+#[derive(Default)]
+struct ThreadsState {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+    /// Keys of units that missed their deadline and whose thread has not come back.
+    stuck: BTreeSet<String>,
+}
+
+impl std::fmt::Debug for ThreadsState {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("CrewState")
+            .field("threads", &self.threads)
+            .field("stuck", &self.stuck)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Threads {
+    /// Hands a job to an idle worker or a new one; false if the limit is reached or no thread can be started.
+    fn assign(self: &Arc<Self>, job: Job) -> bool {
+        let mut state = lock(&self.state);
+        if state.idle > state.jobs.len() {
+            state.jobs.push_back(job);
+            drop(state);
+            self.work_or_end.notify_one();
+            return true;
+        }
+        if state.threads >= MOST_WORKERS {
+            return false;
+        }
+        let threads = Arc::clone(self);
+        let started = thread::Builder::new().name("probe".to_owned()).spawn(move || threads.serve(job)).is_ok();
+        state.threads += usize::from(started);
+        started
+    }
+
+    /// Body of a worker thread: runs job after job. Two threads stay for the next scan, the others end.
+    fn serve(&self, first: Job) {
+        let mut next = Some(first);
+        while let Some(job) = next {
+            job();
+            next = self.wait_for_job();
+        }
+        lock(&self.state).threads -= 1;
+    }
+
+    /// The next job for an idle worker; `None` if the worker is surplus or the fence is dropped.
+    fn wait_for_job(&self) -> Option<Job> {
+        let mut state = lock(&self.state);
+        while state.jobs.is_empty() && !state.closed && state.idle <= STANDING_WORKERS {
+            state = self.work_or_end.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.idle -= 1;
+        state.jobs.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! What the sources in Python are: processes that can hang or need a library, and modules that the scanner asks. Those
+//! that this crate looks at itself are in `sources/`.
+//!
+//! The codes of an Xid have meanings of their own: `python/devherd/reasons/xids.py`.
+
+use super::source::{About, Action, Class, Evidence, Meaning};
+
+const EVENTS: Class = Class::Elsewhere("events");
+const SERVICE: Class = Class::Elsewhere("a service, in a process of its own");
+
+const XID: &str = "xid";
+const RECOVERY_ACTION: &str = "recovery-action";
+const GPU_LOST: &str = "gpu-lost";
+const FIRMWARE: &str = "firmware";
+const FABRIC: &str = "fabric";
+const EXTERNAL: &str = "external";
+const PCI_RECOVERY: &str = "pci-recovery";
+const WEDGED: &str = "wedged";
+
+/// For how many seconds an event without another end is held.
+const EVENT_SECONDS: u32 = 600;
+/// The same for an Xid.
+const XID_SECONDS: u32 = 3600;
+
+const STARTED_ANEW: &[Evidence] = &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted];
+const STARTED_OR_CLEARED: &[Evidence] = &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator];
+const UNTIL_TAKEN_BACK: &[Evidence] =
+    &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator, Evidence::SourceCleared];
+const UNTIL_RECOVERED: &[Evidence] =
+    &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator, Evidence::RecoveryNone];
+const UNTIL_WELL: &[Evidence] = &[
+    Evidence::Rebound,
+    Evidence::Readded,
+    Evidence::Rebooted,
+    Evidence::Operator,
+    Evidence::RecoveryNone,
+    Evidence::RecoveryUnasked,
+];
+
+/// Xid 154 names an action by number.
+const DRAIN: &str = "3";
+
+const PRINTED_RECOVERY: Meaning =
+    Meaning::unhealthy(RECOVERY_ACTION, "the NVIDIA driver prints that the GPU needs recovery (Xid 154)")
+        .until(UNTIL_WELL);
+
+/// Sources that Python looks at.
+pub static ELSEWHERE: &[About] = &[
+    About {
+        name: "kernel-log",
+        reads: EVENTS,
+        document: "https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg",
+        meanings: &[
+            Meaning::warning(XID, "the NVIDIA driver prints an Xid").until_quiet_for(XID_SECONDS),
+            PRINTED_RECOVERY
+                .by_value(&[(DRAIN, Meaning { action: Action::Warn, ..PRINTED_RECOVERY })]),
+            Meaning::unhealthy(GPU_LOST, "the NVIDIA driver prints that the GPU has fallen off the bus")
+                .until(UNTIL_RECOVERED),
+            Meaning::unhealthy(WEDGED, "the kernel prints that the GPU is wedged").until(UNTIL_TAKEN_BACK),
+            Meaning::warning(FABRIC, "an NVSwitch prints an SXid").until_quiet_for(EVENT_SECONDS),
+            Meaning::unhealthy(FIRMWARE, "the driver prints that the NIC's firmware does not answer")
+                .until(STARTED_OR_CLEARED),
+            Meaning::warning("kernel-log", "a rule of the user's own matches").until_quiet_for(EVENT_SECONDS),
+        ],
+    },
+    About {
+        name: "inventory",
+        reads: Class::Elsewhere("none"),
+        document: "README.md",
+        meanings: &[Meaning::unhealthy("gone", "no scan finds the device any more").undamped()],
+    },
+    About {
+        name: "cdi",
+        reads: Class::Elsewhere("filesystem"),
+        document: "https://github.com/cncf-tags/container-device-interface",
+        meanings: &[Meaning::unhealthy("cdi-unwritable", "the CDI spec that names the device cannot be written")
+            .undamped()],
+    },
+    About {
+        name: "cordon",
+        reads: Class::Elsewhere("none"),
+        document: "README.md",
+        meanings: &[Meaning::unhealthy("cordoned", "an operator has cordoned the device").undamped()],
+    },
+    About {
+        name: EXTERNAL,
+        reads: Class::Elsewhere("a program, in a process of its own"),
+        document: "deploy/README.md",
+        meanings: &[Meaning::unhealthy(EXTERNAL, "a program or file of the operator's says so")],
+    },
+    About {
+        name: "nvml",
+        reads: Class::Elsewhere("a library, in a process of its own"),
+        document: "https://docs.nvidia.com/deploy/nvml-api/",
+        meanings: &[
+            Meaning::warning(XID, "NVML tells of an Xid").until_quiet_for(XID_SECONDS),
+            Meaning::unhealthy(RECOVERY_ACTION, "NVML's GPU recovery action is not none").by_value(&[(
+                DRAIN,
+                Meaning::warning(
+                    RECOVERY_ACTION,
+                    "NVML's GPU recovery action is to drain traffic between GPUs",
+                ),
+            )]),
+            Meaning::unhealthy(GPU_LOST, "NVML returns NVML_ERROR_GPU_IS_LOST, or says that it is unavailable"),
+            Meaning::unhealthy("needs-reset", "NVML returns NVML_ERROR_RESET_REQUIRED for the GPU"),
+            Meaning::unhealthy("insufficient-power", "NVML returns NVML_ERROR_INSUFFICIENT_POWER for the GPU"),
+            Meaning::warning("interrupts", "NVML returns NVML_ERROR_IRQ_ISSUE for the GPU"),
+            Meaning::warning(FIRMWARE, "NVML returns NVML_ERROR_CORRUPTED_INFOROM for the GPU"),
+            Meaning::unhealthy("row-remap-failed", "a row of the GPU's memory could not be remapped").for_good(),
+            Meaning::warning("row-remap-pending", "rows of the GPU's memory wait for a reset to be remapped"),
+            Meaning::unhealthy("retired-pages", "63 or more pages of the GPU's memory are retired"),
+            Meaning::warning("retirement-pending", "pages of the GPU's memory wait for a reset to be retired"),
+            Meaning::unhealthy(
+                "ecc",
+                "uncorrected memory errors since the GPU's last start, and no GPU recovery action that could be read",
+            ),
+            Meaning::warning("ecc-contained", "uncorrected memory errors since the GPU's last start"),
+            Meaning::warning(
+                "ecc-storm",
+                "NVML tells of a storm of corrected memory errors, or more than 60 were counted within a minute",
+            )
+            .until_quiet_for(EVENT_SECONDS),
+            Meaning::warning(
+                "memory-poison",
+                "NVML tells of a poison error of the GPU's memory that is not fatal",
+            )
+            .until_quiet_for(EVENT_SECONDS),
+            Meaning::warning(
+                "sram-threshold",
+                "the GPU's SRAM had more uncorrected errors than NVIDIA's threshold: ask for another card",
+            ),
+            Meaning::warning("repair-pending", "a repair of the GPU's memory or clusters waits for a reset"),
+            Meaning::unhealthy("unrepairable-memory", "the GPU's memory has what nothing can repair"),
+            Meaning::warning("nvlink-down", "an NVLink of the GPU that was up in this boot is down"),
+            Meaning::warning("nvlink-errors", "an NVLink of the GPU could not be recovered")
+                .until_quiet_for(EVENT_SECONDS),
+            Meaning::unhealthy(FABRIC, "the GPU is not registered with its NVLink fabric").after(120).by_value(&[
+                ("failed", Meaning::unhealthy(FABRIC, "the GPU's registration with its NVLink fabric failed")),
+                ("unhealthy", Meaning::unhealthy(FABRIC, "the GPU's NVLink fabric is unhealthy")),
+                ("limited capacity", Meaning::warning(FABRIC, "the GPU's NVLink fabric has limited capacity")),
+            ]),
+            Meaning::warning("temperature", "the GPU's clocks are lowered because it is too hot").after(60),
+            Meaning::warning("power-brake", "the GPU's clocks are lowered from outside (power brake)").after(60),
+        ],
+    },
+    About {
+        name: "amd-exporter",
+        reads: SERVICE,
+        document: "https://github.com/ROCm/device-metrics-exporter",
+        meanings: &[Meaning::unhealthy(EXTERNAL, "AMD's metrics exporter calls the GPU unhealthy").by_value(&[(
+            "unhealthy, as all at once",
+            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all GPUs unhealthy at once"),
+        )])],
+    },
+    About {
+        name: "amd-nic-exporter",
+        reads: SERVICE,
+        document: "https://github.com/ROCm/device-metrics-exporter",
+        meanings: &[Meaning::unhealthy(
+            EXTERNAL,
+            "AMD's metrics exporter calls a logical interface of the network card unhealthy: it is administratively down",
+        )
+        .by_value(&[(
+            "unhealthy, as all at once",
+            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all interfaces unhealthy at once"),
+        )])],
+    },
+    About {
+        name: "amd-kfd",
+        reads: Class::Elsewhere("events, in a process of its own"),
+        document: "https://docs.kernel.org/gpu/amdgpu/index.html",
+        meanings: &[Meaning::unhealthy(
+            "gpu-reset",
+            "AMD's driver tells that it resets the GPU, and has not told that it is done",
+        )
+        .until(UNTIL_TAKEN_BACK)
+        .undamped()],
+    },
+    About {
+        name: "xpumd",
+        reads: SERVICE,
+        document: "https://github.com/intel/xpumanager",
+        meanings: &[Meaning::unhealthy(EXTERNAL, "xpumd calls a domain of the GPU critical or failed")
+            .by_value(&[("warning", Meaning::warning(EXTERNAL, "xpumd warns of a domain of the GPU"))])],
+    },
+    About {
+        name: PCI_RECOVERY,
+        reads: EVENTS,
+        document: "https://docs.kernel.org/PCI/pci-error-recovery.html",
+        meanings: &[Meaning::unhealthy(
+            PCI_RECOVERY,
+            "a uevent of the PCI function or of a port above it has ERROR_EVENT=FAILED_RECOVERY",
+        )
+        .until(STARTED_ANEW)
+        .by_value(&[(
+            "BEGIN_RECOVERY",
+            // Its end may be lost: with a full socket, or while nobody listens.
+            Meaning::unhealthy(
+                PCI_RECOVERY,
+                "a uevent of the PCI function or of a port above it has ERROR_EVENT=BEGIN_RECOVERY, and none its end",
+            )
+            .until_quiet_for(EVENT_SECONDS),
+        )])],
+    },
+    About {
+        name: WEDGED,
+        reads: EVENTS,
+        document: "https://docs.kernel.org/gpu/drm-uapi.html",
+        meanings: &[Meaning::unhealthy(WEDGED, "a uevent of the DRM device has WEDGED, with something that may help")
+            .until(STARTED_ANEW)
+            .by_value(&[
+                (
+                    "none",
+                    Meaning::warning(WEDGED, "a uevent of the DRM device has WEDGED=none: a reset has helped")
+                        .until_quiet_for(EVENT_SECONDS),
+                ),
+                (
+                    "ERROR=1",
+                    Meaning::unhealthy(
+                        WEDGED,
+                        "a uevent of the DRM device has ERROR=1, as i915 sends it when the GPU hangs, and none ERROR=0",
+                    )
+                    .until(UNTIL_TAKEN_BACK)
+                    .after(5), // a reset that helps takes less
+                ),
+            ])],
+    },
+    About {
+        name: "devlink",
+        reads: Class::Elsewhere(
+            "generic netlink: events, and each 30 s a dump; those of devherd's own network namespace",
+        ),
+        document: "https://docs.kernel.org/networking/devlink/devlink-health.html",
+        meanings: &[Meaning::unhealthy(
+            FIRMWARE,
+            "a health reporter of the card's firmware (`fw_fatal`, `fw`) is in state error",
+        )
+        .by_value(&[(
+            "error, with no way to recover",
+            Meaning::warning(FIRMWARE, "such a reporter has seen an error, and its driver knows no way back"),
+        )])],
+    },
+    About {
+        name: "mps",
+        reads: Class::Elsewhere("filesystem"),
+        document: "https://docs.nvidia.com/deploy/mps/",
+        meanings: &[Meaning::unhealthy(
+            "mps-daemon",
+            "no MPS control daemon listens for the resource that shares the GPU",
+        )
+        .undamped()],
+    },
+];

@@ -1,0 +1,52 @@
+//! Functions that a process applies to itself: its name, the signal at its parent's end, and the sandbox of a forked child.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+
+use crate::prctl;
+use crate::sandbox::{self, Access};
+
+#[pyfunction]
+pub(super) fn die_with_parent(signal: i32) -> PyResult<()> {
+    Ok(prctl::die_with_parent(signal)?)
+}
+
+#[pyfunction]
+pub(super) fn set_process_name(name: &str) -> PyResult<()> {
+    Ok(prctl::set_process_name(name)?)
+}
+
+#[pyfunction]
+#[pyo3(signature = (*, read, write, sockets, devices, execute, modes, families, listens, connects, capabilities))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments, the fields of one record")]
+pub(super) fn restrict(
+    read: Vec<PathBuf>,
+    write: Vec<PathBuf>,
+    sockets: Vec<PathBuf>,
+    devices: Vec<PathBuf>,
+    execute: Vec<PathBuf>,
+    modes: bool,
+    families: Vec<i32>,
+    listens: bool,
+    connects: bool,
+    capabilities: Vec<u8>,
+) -> PyResult<Vec<String>> {
+    Ok(sandbox::enter(&Access {
+        read,
+        write,
+        sockets,
+        devices,
+        execute,
+        modes,
+        families,
+        listens,
+        connects,
+        capabilities,
+    })?)
+}
+
+#[pyfunction]
+pub(super) fn sandbox_missing() -> Vec<String> {
+    sandbox::missing()
+}

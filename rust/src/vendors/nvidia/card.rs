@@ -1,0 +1,235 @@
+//! The GPUs that the driver lists, each read on its own from its PCI function and
+//! `/proc/driver/nvidia/gpus/<address>/information`, which has one `Name: value` a line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::mig::{self, Capabilities, Instance};
+use super::{VENDOR, driver};
+use crate::bus::pci::{self, Function};
+use crate::device::{Found, NotExamined, Problem};
+use crate::fence::{FULL, Fence, Outcome};
+use crate::health::sources::scan;
+use crate::host::attribute::{Attribute, AttributeError};
+use crate::host::{Host, directory};
+
+/// A GPU and its PCI function.
+#[derive(Debug)]
+pub(super) struct Card {
+    /// The PCI function; for a card that hangs, only its path is known.
+    pub(super) function: Function,
+    /// The GPU; `None` if it cannot be read now.
+    pub(super) gpu: Option<Gpu>,
+}
+
+impl Card {
+    pub(super) fn address(&self) -> &str {
+        self.function.address()
+    }
+}
+
+/// All cards in PCI order. Errors become problems in `found`; `None` if the list of GPUs is unknown.
+pub(super) fn read_all(host: &Host, fence: &Fence, found: &mut Found) -> Option<Vec<Card>> {
+    let addresses = match driver::gpus(host) {
+        Ok(addresses) => addresses,
+        Err(error) => {
+            found.problems.push(problem(host, &error));
+            found.unseen.push(NotExamined { vendor: VENDOR, card: None, finding: None });
+            return None;
+        }
+    };
+    let paths: Vec<PathBuf> = addresses.iter().map(|address| function_path(host, address)).collect();
+    let behind_fence = host.clone();
+    let key = |path: &PathBuf| pci::address_of(path).unwrap_or_default().to_owned();
+    let outcomes = fence.each(paths.clone(), key, move |path| {
+        let function = Function::read(&path);
+        let gpu = Gpu::read(&behind_fence, function.clone());
+        (function, gpu)
+    });
+    let settle = |(path, outcome)| settled((host, fence), path, outcome, found);
+    Some(paths.into_iter().zip(outcomes).map(settle).collect())
+}
+
+fn settled(
+    (host, fence): (&Host, &Fence),
+    path: PathBuf,
+    outcome: Outcome<(Function, Result<Gpu, AttributeError>)>,
+    found: &mut Found,
+) -> Card {
+    let mut function = Function { path, ..Function::default() };
+    let of_gpu = |error: &str| Problem::new(VENDOR, host.own_path(&function.path), error);
+    let (problem, finding) = match outcome {
+        Outcome::Done((function, Ok(gpu))) => return Card { function, gpu: Some(gpu) },
+        Outcome::Done((read, Err(error))) => {
+            function = read;
+            (problem(host, &error), None)
+        }
+        Outcome::Overdue => {
+            let error = "the GPU does not answer: a read has not come back; look for NVRM in the kernel log";
+            let place = host.own_path(&function.path);
+            (of_gpu(error), Some(scan::probe_timeout(fence.deadline(), &place.to_string_lossy())))
+        }
+        Outcome::NotStarted => (of_gpu(FULL), None),
+        Outcome::Panicked(message) => (of_gpu(&format!("defect in the scan: {message}")), None),
+    };
+    found.problems.push(problem.of(function.address()));
+    found.unseen.push(NotExamined { vendor: VENDOR, card: Some(function.address().to_owned()), finding });
+    Card { function, gpu: None }
+}
+
+fn problem(host: &Host, error: &AttributeError) -> Problem {
+    Problem::new(VENDOR, host.own_path(&error.path), &error.cause)
+}
+
+/// The facts of a GPU.
+#[derive(Debug)]
+pub(super) struct Gpu {
+    pub(super) function: Function,
+    pub(super) information: Information,
+    /// The file that the information was read from, with the host root.
+    pub(super) source: PathBuf,
+    /// Its MIG devices; `None` if the driver shows no capabilities for it.
+    pub(super) instances: Option<Vec<Instance>>,
+    /// The numbers of their nodes, as far as the driver reports them.
+    pub(super) capabilities: BTreeMap<Instance, Capabilities>,
+}
+
+impl Gpu {
+    /// Reads the GPU. May hang with it.
+    pub(super) fn read(host: &Host, function: Function) -> Result<Self, AttributeError> {
+        let source = driver::gpus_directory(host).join(function.address()).join("information");
+        let information = Information::parse(Attribute::read(&source)?.text());
+        let instances = match information.minor {
+            Some(minor) => mig::instances(host, minor)?,
+            None => None,
+        };
+        let minor = information.minor.unwrap_or_default();
+        let numbered = |&instance: &Instance| Some((instance, mig::capabilities(host, minor, instance)?));
+        let capabilities = instances.iter().flatten().filter_map(numbered).collect();
+        Ok(Self { function, information, source, instances, capabilities })
+    }
+}
+
+/// The directory of the function with an address, by the kernel's link to it.
+fn function_path(host: &Host, address: &str) -> PathBuf {
+    let bus = host.sys("bus/pci/devices");
+    let target = directory::link(&bus.join(address)).unwrap_or_else(|_| PathBuf::from(address));
+    host.behind_link(&bus, &target)
+}
+
+/// The placeholder for values that the driver does not know yet.
+const UNKNOWN: char = '?';
+/// The model of a GPU that the kernel module has no name for; NVML may have one.
+const NAMELESS: &str = "Unknown";
+
+/// The content of a GPU's file; unknown values are absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Information {
+    /// Marketing name.
+    pub(super) model: Option<String>,
+    /// `GPU-<uuid>`; unknown until the GPU is opened for the first time, unless PCI configuration has it.
+    pub(super) uuid: Option<String>,
+    /// Unknown until the GPU is opened for the first time.
+    pub(super) video_bios: Option<String>,
+    /// N of `/dev/nvidia<N>`.
+    pub(super) minor: Option<u32>,
+    /// Version of the firmware that runs on the GPU.
+    pub(super) firmware: Option<String>,
+    /// Whether an option of the driver excludes the GPU from use.
+    pub(super) is_excluded: bool,
+}
+
+impl Information {
+    /// Parses the file; unknown lines and placeholders are ignored.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut information = Self::default();
+        for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
+            let value = value.trim();
+            match name.trim() {
+                "Model" => information.model = known(value).filter(|model| model != NAMELESS),
+                "GPU UUID" => information.uuid = uuid_in(value),
+                "Video BIOS" => information.video_bios = known(value),
+                "Device Minor" => information.minor = value.parse().ok(),
+                "GPU Firmware" => information.firmware = known(value).filter(|version| version != "N/A"),
+                // Older drivers write `Blacklisted`.
+                "GPU Excluded" | "Blacklisted" | "GPU Blacklisted" => information.is_excluded = value == "Yes",
+                _ => {}
+            }
+        }
+        information
+    }
+}
+
+fn known(value: &str) -> Option<String> {
+    (!value.is_empty() && !value.contains(UNKNOWN)).then(|| value.to_owned())
+}
+
+fn uuid_in(value: &str) -> Option<String> {
+    let digits = value.strip_prefix("GPU-")?;
+    let plausible = !digits.is_empty() && digits.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    plausible.then(|| value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const L4: &str = "Model: \t\t NVIDIA L4\nIRQ:   \t\t 16\nGPU UUID: \t GPU-3291dfa4-fcc4-0110-615b-c894a0d7c689\n\
+        Video BIOS: \t 95.04.65.00.13\nBus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA Mask: \t 0x7fffffffffff\n\
+        Bus Location: \t 0000:70:00.0\nDevice Minor: \t 0\nGPU Excluded:\t No\n";
+
+    #[test]
+    fn every_field_of_an_initialised_gpu_is_read() {
+        let read =
+            Information::parse(&L4.replace("Device Minor: \t 0", "Device Minor: \t 12\nGPU Firmware: \t 590.48.01"));
+        assert_eq!(
+            read,
+            Information {
+                model: Some("NVIDIA L4".to_owned()),
+                uuid: Some("GPU-3291dfa4-fcc4-0110-615b-c894a0d7c689".to_owned()),
+                video_bios: Some("95.04.65.00.13".to_owned()),
+                minor: Some(12),
+                firmware: Some("590.48.01".to_owned()),
+                is_excluded: false,
+            }
+        );
+    }
+
+    #[test]
+    fn placeholders_are_unknown() {
+        let text = L4
+            .replace("3291dfa4-fcc4-0110-615b-c894a0d7c689", "????????-????-????-????-????????????")
+            .replace("95.04.65.00.13", "??.??.??.??.??");
+        let read = Information::parse(&text);
+        assert_eq!((read.uuid, read.video_bios, read.minor), (None, None, Some(0)));
+        assert_eq!(Information::parse("GPU Firmware: \t N/A").firmware, None);
+        assert_eq!(Information::parse("Model: \t\t Unknown").model, None);
+    }
+
+    #[test]
+    fn an_excluded_gpu_is_known_from_old_and_new_drivers() {
+        for (line, expected) in
+            [("GPU Excluded:\t Yes", true), ("Blacklisted:\t Yes", true), ("GPU Excluded:\t No", false), ("", false)]
+        {
+            assert_eq!(Information::parse(line).is_excluded, expected, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_can_be_read(text: String) {
+            let read = Information::parse(&text);
+            prop_assert!(read.uuid.is_none_or(|uuid| uuid.starts_with("GPU-") && !uuid.contains(UNKNOWN)));
+        }
+
+        #[test]
+        fn white_space_around_values_does_not_matter(gap in "[ \t]{0,5}", minor in 0_u32..248) {
+            let text = format!("Model:{gap}NVIDIA X: Y{gap}\nDevice Minor:{gap}{minor}{gap}");
+            let read = Information::parse(&text);
+            prop_assert_eq!(read.model.as_deref(), Some("NVIDIA X: Y"));
+            prop_assert_eq!(read.minor, Some(minor));
+        }
+    }
+}

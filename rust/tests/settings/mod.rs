@@ -1,0 +1,42 @@
+//! Settings as Python gives them: its defaults, which `make models` has written beside this file, and changes.
+
+#![allow(dead_code, unreachable_pub, reason = "a part of each test binary, which uses some of it")]
+#![allow(clippy::missing_panics_doc, reason = "a test ends where it fails")]
+
+use serde_json::{Value, json};
+
+/// The JSON of the default configuration with these changes; a section is changed key by key, a list as a whole.
+#[must_use]
+pub fn json(change: &Value) -> String {
+    let mut whole = serde_json::from_str(include_str!("defaults.json")).unwrap();
+    merge(&mut whole, change);
+    whole.to_string()
+}
+
+fn merge(whole: &mut Value, change: &Value) {
+    match (whole.as_object_mut(), change.as_object()) {
+        (Some(section), Some(keys)) => {
+            for (key, value) in keys {
+                merge(section.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        _ => *whole = change.clone(),
+    }
+}
+
+/// A resource of generic devices with one group of these members.
+#[must_use]
+pub fn generic(name: &str, members: &[Value]) -> Value {
+    json!({"name": name, "groups": [{"count": 1, "paths": members, "usb": [], "separate": false}]})
+}
+
+/// A member of a group, by path.
+#[must_use]
+pub fn member(path: &str, change: &Value) -> Value {
+    let mut whole = json!({
+        "path": path, "mountPath": "", "type": "Device", "permissions": "mrw", "readOnly": false, "limit": 1,
+        "optional": false,
+    });
+    merge(&mut whole, change);
+    whole
+}

@@ -1,0 +1,28 @@
+"""The offers of an instance, for tests that stand in for its scanner or look at what it has written."""
+
+import time
+from pathlib import Path
+
+from devherd import spool
+from devherd.proto.spool_pb2 import Offer, Offers
+
+FILE = "offers.pb"
+
+
+def offers_in(run_dir: Path) -> dict[str, Offer]:
+    """Every offer by its name."""
+    return {offer.name: offer for offer in spool.read_or_empty(run_dir / FILE, Offers).offers}
+
+
+def put(run_dir: Path, *offers: Offer) -> None:
+    """Add these offers, in place of those of the same names."""
+    _write(run_dir, offers_in(run_dir) | {offer.name: offer for offer in offers})
+
+
+def take_away(run_dir: Path, name: str) -> None:
+    """Offer this resource no more."""
+    _write(run_dir, {each: offer for each, offer in offers_in(run_dir).items() if each != name})
+
+
+def _write(run_dir: Path, offers: dict[str, Offer]) -> None:
+    spool.write(run_dir / FILE, Offers(offers=[offers[name] for name in sorted(offers)], version=time.time_ns()))
