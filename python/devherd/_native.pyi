@@ -490,6 +490,8 @@ class Scanner:
         """Why the options keep a device out of the offers; None if it is offered."""
 
     def watched_directories(self) -> list[str]: ...
+    def processor_nodes(self) -> list[int]:
+        """The NUMA nodes of the host that have processors; empty where the kernel does not tell."""
 
 @final
 class UeventSocket:
