@@ -378,3 +378,33 @@ def test_every_device_is_advertised_or_told_as_a_problem(devices, replicas):
     told = {problem.device for problem in result.problems}
     assert sorted(shown) == sorted(device for device in devices.keys() - told for _ in range(replicas))
     assert told == {device for device, name in devices.items() if name == "bad"}
+
+
+POOLED = {
+    "vendors": {
+        "rdma": {
+            "mode": "shared",
+            "pools": [{"name": "rdma/a", "rdma_hca_max": 2, "selectors": {"vendors": ["15b3"]}}],
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, {"rdma/a": []}),
+        ({"resources": [{"match": {"vendor": "rdma"}, "name": "example.com/hca"}]}, {"example.com/hca": []}),
+        ({"resources": [{"match": {"resource_name": "rdma/a"}, "advertise": False}]}, {}),
+    ],
+)
+def test_a_pool_is_offered_also_without_devices_as_the_rules_name_it(more, expected):
+    """Others D8: as k8s-rdma-shared-dev-plugin registers it."""
+    assert ids(built([], POOLED | more)) == expected
+    full = entry("0", "rdma/a", "rdma")
+    assert ids(built([full], POOLED | more)) == {name: ["0"] for name in expected}
+
+
+def test_a_pool_of_a_vendor_that_is_switched_off_is_not_offered():
+    """`enabled: false` serves nothing."""
+    assert ids(built([], {"vendors": {"rdma": POOLED["vendors"]["rdma"] | {"enabled": False}}})) == {}

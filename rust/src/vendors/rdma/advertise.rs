@@ -125,7 +125,7 @@ pub(super) fn add_pools(host: &Host, pools: &[RdmaPool], cards: &[Facts], found:
         } else if let Some(unseen) = &unseen {
             found.unseen.push(NotExamined { card: Some(pool.name.clone()), ..unseen.clone() });
         } else {
-            let error = format!("no RDMA device matches the selectors; {} is not advertised", pool.name);
+            let error = format!("no RDMA device matches the selectors; {} is advertised without devices", pool.name);
             found.problems.push(Problem::new(VENDOR, &pool.name, error));
         }
     }

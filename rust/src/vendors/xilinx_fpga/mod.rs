@@ -25,7 +25,7 @@ use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
 use advertise::advertise;
-use card::Facts;
+use card::{Facts, NoCard};
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "xilinx-fpga";
@@ -76,7 +76,11 @@ impl Vendor for XilinxFpga {
                     advertised.push(one);
                 }
                 Ok(None) => {}
-                Err(problem) => found.problems.push(problem),
+                Err(NoCard::NeverFlashed(problem)) => found.problems.push(problem),
+                Err(NoCard::OfUnknownMaker(problem)) => {
+                    found.unseen.push(NotExamined { vendor: VENDOR, card: problem.device.clone(), finding: None });
+                    found.problems.push(problem);
+                }
             }
         }
         match self.options.u30_alloc_unit {
