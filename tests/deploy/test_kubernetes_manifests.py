@@ -190,11 +190,12 @@ def test_the_component_for_plugins_registry_adds_the_way_and_its_directory_and_n
 
 
 def test_the_component_for_nvml_adds_nvidias_runtime_and_nothing_else(pod_with, pod):
-    """No volume, no right: the runtime brings the library and the nodes."""
+    """No volume, no right: the runtime brings the library and the nodes, and a restart those of a newer driver."""
     pod["runtimeClassName"] = "nvidia"
     pod["containers"][0]["env"] += [
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+        {"name": "DEVHERD_RESTART_FOR_DRIVER", "value": "true"},
     ]
 
     assert in_order(pod_with("nvidia")) == in_order(pod)
