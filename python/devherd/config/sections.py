@@ -83,7 +83,7 @@ class External:
     interval: float | None = None
     on_silence: Literal["keep", "drop"] = "keep"
     silence_seconds: float = 90.0
-    timeout_seconds: float = 9.0
+    timeout_seconds: float = 10.0
     place: str = ""
 
 
