@@ -311,6 +311,7 @@ class Settings:
             self.supervisord_conf,
             self.lock_file,
             self.standby_file,
+            self.driver_restart_file,
         )
         return {path.name for path in paths}
 
@@ -318,6 +319,11 @@ class Settings:
     def standby_file(self) -> Path:
         """The instance that waits for the end of the running one (devherd/instance/files.py)."""
         return self.run_dir / "standby.pb"
+
+    @property
+    def driver_restart_file(self) -> Path:
+        """The last end of an instance for the library of a newer driver, written by the supervisor."""
+        return self.run_dir / "driver-restart.pb"
 
     @property
     def lock_file(self) -> Path:
