@@ -19,7 +19,7 @@ from devherd.offers.config_warnings import left_out
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import OF_OPERATORS
 from devherd.scanner.change_log import ChangeLog
-from devherd.scanner.core import now, problem_messages
+from devherd.scanner.core import notice_messages, now, problem_messages
 from devherd.scanner.host_events import ANYTHING, HostChanges, KernelLogReader
 from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.publisher import Acknowledgements, Publisher
@@ -94,6 +94,7 @@ class Round:
         self._has_new_records = False
         """Whether the kernel log had records since the verdicts were written."""
         self._kernel_log_problems: list[spool_pb2.Problem] = []
+        self._not_offered: list[spool_pb2.Problem] = []
         self._notices: list[spool_pb2.Problem] = []
         self.counters.add(counters.KERNEL_LOG_LOST, amount=0)
         self._xids: list[tuple[DeviceKey, str, int]] = []
@@ -117,6 +118,7 @@ class Round:
             self.counters.add(counters.SCAN_FAILURES, vendor, amount=vendor in failed)
         if scan.changed or self._problems_for != self.pipeline.known:
             self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
+            self._not_offered = notice_messages(scan, self.pipeline.inventory.entries.values())
             self._problems_for = self.pipeline.known
         if scan.changed or scan.duration_seconds > LONG_SCAN_SECONDS:
             log.debug("%s", _summary_of(scan))
@@ -126,6 +128,7 @@ class Round:
         self._kernel_log_problems = self._unless_irrelevant(self.kernel_log.problems())
         self._notices = [
             *self._unless_irrelevant(self.kernel_log.notices()),
+            *self._not_offered,
             *left_out(self.pipeline.inventory.entries.values()),
         ]
         return scan.look_again
