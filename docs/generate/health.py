@@ -36,7 +36,8 @@ thirtieth, and all of it at once for what an event names. Cards take turns at wh
 poll reads all of it. An attribute that has never been there is looked for at each sixtieth poll: one that a driver
 brings is read at once, since an event tells of the driver, and one of which no event tells a minute later at most, with
 the default of a second. What has been found in order is read each time until it is
-taken back. What stands is taken back by good looks, what happened by what the table says.
+taken back. What stands is taken back by good looks, what happened by what the table says. A vendor's monitor looks
+when it answers: several polls between two answers are one look.
 """
 
 AFTER_SOURCES = """\
@@ -115,7 +116,7 @@ def _effect(rule: Rule) -> str:
     if rule.evidence:
         return f"shows `{rule.evidence}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
     if rule.takes_back:
-        return f"takes `{rule.takes_back}` back"
+        return f"takes {', '.join(f'`{reason}`' for reason in rule.takes_back)} back"
     return "is counted" if "(?P<xid>" in rule.pattern else "tells the UUID of an address"
 
 
