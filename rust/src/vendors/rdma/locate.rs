@@ -18,7 +18,7 @@ use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{Directory, exists, is_numbered};
 
 /// One RDMA device.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Hca {
     /// `mlx5_0`.
     pub(super) name: String,
@@ -147,7 +147,7 @@ fn of_class(
 
 /// Entries of a class directory; empty while its module is not loaded.
 fn names_in(class: &Path) -> Result<Vec<String>, AttributeError> {
-    match Directory::open(class).and_then(|directory| directory.names()) {
+    match Directory::open(class).and_then(|directory| directory.names_of_links()) {
         Err(error) if error.cause == Cause::System(Errno::NOENT) => Ok(Vec::new()),
         read => read,
     }

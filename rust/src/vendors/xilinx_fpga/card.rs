@@ -47,7 +47,7 @@ pub(super) enum NoShell {
 }
 
 /// The reason why a pair is no device.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum NoCard {
     /// It has a management function alone.
     NeverFlashed(Problem),
@@ -69,27 +69,28 @@ impl Facts {
     ///
     /// # Errors
     /// When the pair has no user function, or when its maker is unknown.
-    pub(super) fn read(host: &Host, pair: Pair) -> Result<Option<Self>, NoCard> {
-        let Some(user) = pair.user else { return never_flashed(host, pair.management) };
+    pub(super) fn read(host: &Host, pair: &Pair) -> Result<Option<Self>, NoCard> {
+        let management = pair.management.clone();
+        let Some(user) = &pair.user else { return never_flashed(host, management) };
         let function = pci::Function::read(&user.path);
-        if !is_of_a_maker(host, &user, &function)? {
+        if !is_of_a_maker(host, user, &function)? {
             return Ok(None);
         }
         let directory = Directory::open(&user.path);
         let names = directory.as_ref().map_or(Vec::new(), |directory| directory.names().unwrap_or_default());
         let mut problems = Vec::new();
-        let user_node = user_node(&user);
+        let user_node = user_node(user);
         let has_user_node = user_node.is_some();
-        let management_node = pair.management.as_ref().and_then(|place| {
+        let management_node = management.as_ref().and_then(|place| {
             management_node(place).map_err(|error| problems.push(problem(host, &error).of(&user.address))).ok()
         });
-        let nodes = management_node.into_iter().chain(user_node).chain(dma_node(&user, &names)).collect();
+        let nodes = management_node.into_iter().chain(user_node).chain(dma_node(user, &names)).collect();
         Ok(Some(Self {
-            shell: Shell::read(&user, &names),
-            serial_number: serial_number(&user, &names),
+            shell: Shell::read(user, &names),
+            serial_number: serial_number(user, &names),
             logic_uuids: Attribute::read(user.path.join("logic_uuids")).ok(),
-            management: pair.management,
-            place: user,
+            management,
+            place: user.clone(),
             function,
             nodes,
             has_user_node,
