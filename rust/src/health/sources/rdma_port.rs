@@ -181,7 +181,7 @@ impl States {
 }
 
 /// `4: ACTIVE`; `5: ACTIVE_DEFER` still carries traffic.
-fn is_active(state: &str) -> bool {
+pub(super) fn is_active(state: &str) -> bool {
     state.split_once(": ").is_some_and(|(_, word)| word.starts_with("ACTIVE"))
 }
 
