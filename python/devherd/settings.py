@@ -234,6 +234,11 @@ class Settings:
         return label_file(self.run_dir)
 
     @property
+    def nvidia_pause_file(self) -> Path:
+        """That NVIDIA's managers have paused the node's GPU clients; written by process `kubernetes:nvidia-pause`."""
+        return self.kubernetes_directory / "nvidia-pause.pb"
+
+    @property
     def scan_file(self) -> Path:
         """The summary of the last scan, written by the scanner."""
         return self.run_dir / "scan.pb"

@@ -371,6 +371,14 @@ def test_labels_on_the_node_need_the_right_to_patch_it(pod_with, pod):
     assert rights_of("labels-node") == {("ClusterRole", "nodes", "get", "patch")}
 
 
+def test_a_pause_of_gpu_clients_is_seen_by_the_right_to_watch_nodes(pod_with, pod):
+    """A token, and nothing else."""
+    pod["automountServiceAccountToken"] = True
+
+    assert in_order(pod_with("nvidia-pause")) == in_order(pod)
+    assert rights_of("nvidia-pause") == {("ClusterRole", "nodes", "get", "watch")}
+
+
 def test_a_choice_by_label_needs_the_configurations_and_the_right_to_read_the_label(pod_with, pod):
     """The directory that is mounted is the one that devherd is told of."""
     place = "/etc/devherd-configs"

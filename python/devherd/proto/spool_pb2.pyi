@@ -778,6 +778,37 @@ class WrittenLabels(_message.Message):
 Global___WrittenLabels: _TypeAlias = WrittenLabels  # noqa: Y015
 
 @_typing.final
+class NvidiaPause(_message.Message):
+    """<run-dir>/kubernetes/nvidia-pause.pb: NVIDIA's driver manager or MIG manager has paused the node's GPU clients. Written by the process
+    `kubernetes:nvidia-pause`, again each 30 s while that lasts; `source:nvml` drops one that is older than 3 minutes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    """the label's key"""
+    value: _builtins.str
+    monotonic_seconds: _builtins.float
+    """CLOCK_MONOTONIC when it was written"""
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        value: _builtins.str = ...,
+        monotonic_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "monotonic_seconds", b"monotonic_seconds", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NvidiaPause: _TypeAlias = NvidiaPause  # noqa: Y015
+
+@_typing.final
 class Reported(_message.Message):
     """<run-dir>/kubernetes/reported.pb: the devices that were last reported to the API server. Written by the process
     `kubernetes:events`.

@@ -330,8 +330,9 @@ class Watcher:
     def message(self, failed: str = "") -> health_pb2.Findings:
         """The content of the findings file; `failed`: why NVML cannot be asked."""
         if self._health is None:
-            findings = health_pb2.Findings(source=NVML, failed=failed)
-            findings.MergeFrom(health_pb2.Findings(boot_id=self._earlier.boot_id, findings=self._earlier.findings))
+            findings = health_pb2.Findings()
+            findings.CopyFrom(self._earlier)
+            findings.source, findings.failed = NVML, failed
             return findings
         return self._health.message(Now(time.time(), time.monotonic(), self._boot_id), failed or self.failed)
 
