@@ -34,6 +34,7 @@ __all__ = [
     "VendorRow",
     "__revision__",
     "__version__",
+    "adopt_orphans",
     "check_kernel_log_rules",
     "die_with_parent",
     "health_sources",
@@ -643,6 +644,9 @@ __revision__: str
 
 def check_kernel_log_rules(rules: Sequence[tuple[str, str, str]]) -> None:
     """Refuse a pattern that is none, or too large, with ValueError."""
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of what its children leave behind: it is the subreaper of prctl(2). OSError."""
 
 def die_with_parent(signal: int) -> None: ...
 def make_immortal(objects: list[object]) -> int:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from devherd._native import Finding
     from devherd.config.sections import HealthRule
     from devherd.inventory import Entry, Inventory
+    from devherd.proto.health_pb2 import SourceState
 
 MeaningOf = Callable[[DeviceKey, "Finding"], Meaning]
 
@@ -55,6 +56,7 @@ class Earlier:
     remembered: Remembered = NOTHING
     """Positions and counts of the sources."""
     flapping: Sequence[tuple[DeviceKey, Place, Record]] = ()
+    sources: "Sequence[SourceState]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +95,23 @@ class Policy:
         *,
         has_breaker: bool = True,
         damps: bool = True,
+        off: Collection[str] = (),
     ) -> None:
         """Apply the settings of the configuration from the next look on.
 
         `has_breaker`: a source that condemns most devices at once is doubted. `damps`: findings that come and go are
-        held for longer.
+        held for longer. `off`: sources that say nothing; what they have said is dropped.
         """
+        self._off = frozenset(off)
         self.recover_after = recover_after
         self._meaning_of = meaning_of
         self._has_breaker = has_breaker
         self._damps = damps
-        for key, held in self._held.items():
+        for key, held in list(self._held.items()):
+            for place in [place for place, one in held.items() if one.finding.source in self._off]:
+                del held[place]
+            if not held:
+                del self._held[key]
             for one in held.values():
                 one.meaning = meaning_of(key, one.finding)
                 one.is_doubted &= has_breaker
@@ -164,8 +172,7 @@ class Policy:
             return _event_ends(held, now, is_seen=is_seen)
         if is_seen:
             return False
-        held.good_looks += 1
-        if held.good_looks == 1:
+        if held.note_good_look(self.seen.looks.get(held.finding.source, 0.0)) and held.good_looks == 1:
             for evidence in _SHOWN_BY_ITS_END.get(held.finding.reason, ()):
                 # It was over at some moment since then: what has happened meanwhile may be newer than its end.
                 self._state(key, Statement(evidence), held.last_monotonic, now)
@@ -180,11 +187,15 @@ class Policy:
     def _take_in(self, seen: Seen, now: Now) -> None:
         for key, findings in seen.findings.items():
             for finding in findings:
+                if finding.source in self._off:
+                    continue
                 if self._meaning_of(key, finding).is_event:
                     self._counted(key, finding, seen.last_at.get((key, finding), now.monotonic), now)
                 else:
                     self._stands(key, finding, now)
         for event in seen.events:
+            if event.finding.source in self._off:
+                continue
             self._happened(event.key, event.finding, event.monotonic, event.times, now)
         for key in seen.not_looked:
             self._known.update((key, source) for source in FIRST_SIGHT_SOURCES if not seen.why_not_looked(key, source))
@@ -325,6 +336,8 @@ class Policy:
                 self._flapping.restore(key, place, record)
         for key, all_held in earlier.held:
             for one in all_held:
+                if one.finding.source in self._off:
+                    continue
                 if is_same_boot or _outlives_a_boot(one):
                     one.meaning = self._meaning_of(key, one.finding)
                     one.damped *= self._damps

@@ -12,7 +12,7 @@ from devherd.config.resolved import Config
 from devherd.counters import Counters
 from devherd.health.held import NOTHING, Remembered
 from devherd.health.kernel_log import KernelLogSource
-from devherd.health.verdicts import VerdictsFile
+from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, DevicesFile, key_of
 from devherd.offers.config_warnings import left_out
@@ -69,13 +69,13 @@ class Round:
         self._problems_for: object = None
         self._advertising_problems: list[spool_pb2.Problem] = []
         self._summary = spool.read_or_empty(settings.scan_file, spool_pb2.ScanSummary)
-        self._change_log = ChangeLog(history, self._publisher.published, self._summary.problems)
         kept = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
         self.counters = Counters(counters.BY_THE_SCANNER, kept.counters)
         self._keep_counters_at = 0.0
         self._raised: dict[tuple[str, str], int] = {}
         self._requests = SourceRequests(settings)
         earlier = self._verdicts_file.read()
+        self._change_log = ChangeLog(history, self._publisher.published, self._summary.problems, earlier.sources)
         self.pipeline = Pipeline(
             config,
             inventory=self._devices_file.read(),
@@ -199,6 +199,7 @@ class Round:
                 self._published = fingerprint if complete else None
                 self._change_log.published(made.offers, self.pipeline.policy.held_against, is_complete=complete)
                 self._advertising_problems = made.problems + unwritten
+            self._change_log.found_sources(source_states(self.pipeline.policy.seen), time.monotonic())
             self._count_xids()
             self._write_counts()
             self._write_summary()
