@@ -39,6 +39,7 @@ __all__ = [
     "health_sources",
     "make_immortal",
     "nvml_facts",
+    "nvml_interface",
     "restrict",
     "sandbox_missing",
     "set_process_name",
@@ -651,6 +652,9 @@ def nvml_facts(driver_root: str | None, library: str | None) -> str:
     It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
     cannot be used.
     """
+
+def nvml_interface() -> str:
+    """The layouts and numbers of NVML that are used, as JSON (rust/src/nvml/interface.rs), for a test."""
 
 @final
 class NvmlWatch:

@@ -78,7 +78,7 @@ def test_a_look_tells_every_field_by_its_name(stub):
     for number, value in told.items():
         stub.field(1, number, value)
     stub.field(1, 4, 5_000_000_000, type=3)
-    stub.say("sram", gpu=1, exceeded=1).say("repair", gpu=1, channel=0, cluster=1).say("unrepairable", gpu=1, flag=0)
+    stub.say("sram", gpu=1, exceeded=1).say("repair", gpu=1, channel=0, cluster=1).say("unrepairable", gpu=1, flag=1)
     stub.write()
     fabric = {"state": 2, "status": 27, "summary": 3}
     with watching(stub, 0, 1) as do:
@@ -89,7 +89,7 @@ def test_a_look_tells_every_field_by_its_name(stub):
                 retired_pages=63, remapped_corrected=11, remapped_uncorrected=12,
                 inactive_remapped_corrected=17, inactive_remapped_uncorrected=18, uncorrected_errors=5_000_000_000,
                 corrected_errors=13, lifetime_uncorrected_errors=14, lifetime_corrected_errors=15, pcie_replays=16,
-                sram_threshold_exceeded=True, repair_pending=True, unrepairable_memory=False, fabric=fabric,
+                sram_threshold_exceeded=True, repair_pending=True, unrepairable_memory=True, fabric=fabric,
                 clock_reasons=0x41,
             ),
         ]  # fmt: skip

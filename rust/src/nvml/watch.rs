@@ -11,16 +11,16 @@ use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::time::Duration;
 
-use nvml_wrapper_sys::bindings::{
+use serde::Serialize;
+
+use super::gather::{self, ProbeError, address};
+use super::gpu_health::{Failed, OpenGpu, Reading};
+use super::interface::{
     nvmlDevice_t as Handle, nvmlEventData_t, nvmlEventMigConfigChange, nvmlEventSet_t, nvmlEventTypeDoubleBitEccError,
     nvmlEventTypeDramRetirementEvent, nvmlEventTypeDramRetirementFailure, nvmlEventTypeFatalPoisonError,
     nvmlEventTypeGpuRecoveryAction, nvmlEventTypeGpuUnavailableError, nvmlEventTypeNonFatalPoisonError,
     nvmlEventTypeSingleBitEccErrorStorm, nvmlEventTypeXidCriticalError, nvmlPciInfo_t,
 };
-use serde::Serialize;
-
-use super::gather::{self, ProbeError, address};
-use super::gpu_health::{Failed, OpenGpu, Reading};
 use super::library::{Answer, Failure, Library, code};
 
 /// Events after which a GPU is worth a look; P-states, clocks and power sources are not.
@@ -223,14 +223,4 @@ impl Watch {
 fn failed(failure: &Failure) -> Option<Failed> {
     let code = failure.code.filter(|_| !failure.is_unsupported())?;
     Some(Failed { function: failure.function, code, meaning: failure.meaning.clone() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layouts_are_those_of_the_interface() {
-        assert_eq!(size_of::<nvmlEventData_t>(), 32);
-    }
 }

@@ -34,6 +34,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "layouts.h"
+
 #define MOST 64
 #define LINE 512
 
@@ -43,16 +45,6 @@ enum {
 };
 
 typedef struct { char lines[MOST * 8][LINE]; int count; } script_t;
-typedef struct { int gpu; const char *line; } device_t;
-typedef struct { char legacy[16]; unsigned domain, bus, device, device_id, subsystem_id; char bus_id[32]; } pci_t;
-typedef struct { unsigned long long total, free, used; } memory_t;
-typedef struct {
-    unsigned multiprocessors, copies, decoders, encoders, jpegs, flows, gpu_slices, compute_slices;
-    unsigned long long mebibytes;
-} attributes_t;
-typedef struct { device_t *device; unsigned id, profile_id, start, size; } instance_t;
-typedef struct { unsigned id, rest[9]; unsigned long long mebibytes; } profile_t;
-
 static script_t script;
 static device_t gpus[MOST], migs[MOST * 2];
 static int gpu_count, mig_count, initialised;
@@ -377,30 +369,6 @@ int nvmlDeviceGetGpuInstanceProfileInfo(device_t *device, unsigned profile, prof
 /* ---- health ---- */
 
 typedef struct { unsigned long long types[MOST], told; int made; } set_t;
-typedef struct { device_t *device; unsigned long long kind, data; unsigned gpu_instance, compute_instance; } event_t;
-typedef struct {
-    unsigned id, scope;
-    long long timestamp, latency;
-    int type, returned;
-    union { double number; unsigned narrow; unsigned long long wide; } value;
-} field_t;
-typedef struct {
-    unsigned version;
-    unsigned char cluster[16];
-    int status;
-    unsigned clique;
-    unsigned char state;
-    unsigned mask;
-    unsigned char summary;
-} fabric_t;
-
-typedef struct { unsigned version; unsigned long long counts[11]; unsigned exceeded; } sram_t;
-typedef struct { unsigned version, channel, cluster; } repair_t;
-typedef struct { unsigned version, flag; } unrepairable_t;
-
-_Static_assert(sizeof(sram_t) == 0x68 && sizeof(repair_t) == 12 && sizeof(unrepairable_t) == 8, "layouts of the interface");
-_Static_assert(sizeof(event_t) == 32 && sizeof(field_t) == 40 && sizeof(fabric_t) == 40, "layouts of the interface");
-
 static const char *line_of(const char *word, int gpu) {
     for (int index = 0; index < script.count; index++)
         if (is(script.lines[index], word) && number(script.lines[index], "gpu") == (unsigned)gpu) return script.lines[index];
@@ -563,7 +531,6 @@ int nvmlDeviceGetRepairStatus(device_t *device, repair_t *status) {
 
 int nvmlDeviceGetUnrepairableMemoryFlag_v1(device_t *device, unrepairable_t *status) {
     FATE(device->gpu);
-    if (status->version != (sizeof *status | 1u << 24)) return VERSION_MISMATCH;
     const char *told = line_of("unrepairable", device->gpu);
     if (!told) return NOT_SUPPORTED;
     status->flag = number(told, "flag");
