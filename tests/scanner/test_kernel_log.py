@@ -107,6 +107,15 @@ def test_an_xid_is_held_against_its_gpu_until_the_driver_says_that_all_is_well(n
     assert (node.hear().held(), node.words()) == ([], {})
 
 
+def test_eight_of_eight_gpus_that_fall_off_the_bus_are_unhealthy_at_once(node):
+    """A PCIe switch or the baseboard has failed: none of them may be given to a pod while a minute passes."""
+    for gpu in range(8):
+        node.xid(f"79, {GONE}", gpu=gpu)
+    assert [words for _, words in sorted(node.hear().words().items())] == [["xid"]] * 8
+    offers = offered.offers_in(node.settings.run_dir).values()
+    assert [list(device.reasons) for offer in offers for device in offer.devices] == [["xid"]] * 8
+
+
 def test_what_the_log_said_before_the_scanner_began_counts_unless_it_was_over_by_then(tmp_path):
     """The log is read from its beginning: a driver that was loaded anew has started its GPUs anew."""
     node = Node(tmp_path, "nvidia-8")

@@ -306,7 +306,8 @@ class HealthOptions(Section):
     forget_after: Duration = 300.0
     """How long a vanished device stays listed as Unhealthy with `gone`."""
     breaker: Switch = True
-    """Whether a source that reports most cards of the node as bad at once is doubted for a minute."""
+    """Whether an exporter, a program of yours or a firmware's text is doubted for a minute when it calls most cards of
+    the node bad at once."""
     flapping: Switch = True
     """Whether findings that come and go are held for longer."""
     kernel_log: KernelLogOptions = KernelLogOptions()

@@ -32,6 +32,13 @@ MONITORS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Vendors' monitors of their devices, each with its default socket on the host; they are asked over gRPC."""
+_FIRMWARE_TEXTS = frozenset({"amd-bad-pages", "xe-health", "xe-health-warning"})
+"""Sources that pass on a text which the card's firmware has written."""
+
+
+def is_hearsay(source: str) -> bool:
+    """True for what other programs and texts of firmware say of a device: they may be wrong about all at once."""
+    return source in MONITORS or source in _FIRMWARE_TEXTS or source.startswith(EXTERNAL_PREFIX)
 
 
 def temporary_directory(findings: Path) -> Path:
