@@ -137,6 +137,7 @@ class Evidence:
     REBOOTED: Final[str]
     RECOVERY_NONE: Final[str]
     RECOVERY_UNASKED: Final[str]
+    RESTARTED: Final[str]
     SOURCE_CLEARED: Final[str]
     OPERATOR: Final[str]
     ALL: Final[frozenset[str]]

@@ -81,7 +81,7 @@ def test_what_is_no_code_is_refused(xid, message):
     ],
 )
 def test_a_driver_whose_recovery_action_does_not_speak_of_an_xid_does_not_end_it(code, driver, is_believed):
-    """Defect: Xid 143 under R570 was taken back after a second. The branches are those of NVIDIA's catalogue of Xids."""
+    """Defect: Xid 143 under R570 was taken back after a second. Branches: NVIDIA's catalogue of Xids."""
     gpu = Entry(
         Device(vendor="nvidia", id="GPU-1", card="0000:3b:00.0", facts={"driver_version": Fact("version", driver, "")}),
         "x",

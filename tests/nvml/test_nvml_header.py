@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from devherd._native import nvml_interface
-from devherd.sources.nvml import findings
+from devherd.sources.nvml import counts, findings
 
 HERE = Path(__file__).parent
 CALLERS = [HERE.parents[1] / f"rust/src/nvml/{name}.rs" for name in ("library", "gather", "gpu_health", "watch")]
@@ -179,7 +179,7 @@ OF_WORDS = {
 
 def test_numbers_of_findings_are_nvidias(compare):
     """Those that Python reads in an event or a reading: each word, result and kind by NVIDIA's name."""
-    by_word = dict(findings._CLOCK_REASONS)
+    by_word = dict(counts._CLOCK_REASONS)
     for words in (findings._FABRIC_STATES, findings._FABRIC_SUMMARIES):
         by_word |= {word: number for number, word in words.items()}
     assert by_word.keys() == set(OF_WORDS.values())

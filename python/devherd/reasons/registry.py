@@ -129,7 +129,7 @@ def meaning_from(native: "NativeMeaning") -> Meaning:
 
 
 _NEW_START = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR})
-_RECOVERED = _NEW_START | {Evidence.RECOVERY_NONE}
+_RECOVERED = _NEW_START | {Evidence.RECOVERY_NONE, Evidence.RESTARTED}
 _XID_SECONDS = 3600.0
 
 OF_ADVICE: Mapping[Advice, Meaning] = MappingProxyType(

@@ -139,7 +139,7 @@ CATALOGUE = MappingProxyType({code: Xid(name, advice) for advice, names in _NAME
 """The entries by code."""
 
 LEAST_DRIVERS = MappingProxyType({109: 570, 143: 575})
-"""The first branch of the driver whose recovery action speaks of a code. Of the others it does wherever there is one."""
+"""The first branch of the driver whose recovery action speaks of a code; of all others it does if there is one."""
 
 OF_NVLINK = range(144, 151)
 """NVLink errors since Blackwell, each of which may be fatal or not."""

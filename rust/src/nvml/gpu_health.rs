@@ -22,11 +22,12 @@ use super::interface::{
     NVML_FI_DEV_PCIE_REPLAY_COUNTER, NVML_FI_DEV_REMAPPED_COR, NVML_FI_DEV_REMAPPED_FAILURE,
     NVML_FI_DEV_REMAPPED_PENDING, NVML_FI_DEV_REMAPPED_ROWS_COR_INACTIVE, NVML_FI_DEV_REMAPPED_ROWS_UNC_INACTIVE,
     NVML_FI_DEV_REMAPPED_UNC, NVML_FI_DEV_RETIRED_DBE, NVML_FI_DEV_RETIRED_PENDING, NVML_FI_DEV_RETIRED_SBE,
-    NVML_GPU_FABRIC_STATE_COMPLETED, NVML_NVLINK_MAX_LINKS, NVML_NVLINK_STATE_INACTIVE, NVML_VALUE_TYPE_SIGNED_INT,
-    NVML_VALUE_TYPE_SIGNED_LONG_LONG, NVML_VALUE_TYPE_UNSIGNED_INT, NVML_VALUE_TYPE_UNSIGNED_LONG,
-    NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, NVML_VALUE_TYPE_UNSIGNED_SHORT, Plain, nvmlDevice_t,
-    nvmlEccSramErrorStatus_v1_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t,
-    nvmlRepairStatus_v1_t, nvmlUnrepairableMemoryStatus_v1_t, nvmlValue_t, version,
+    NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, NVML_GPU_FABRIC_STATE_COMPLETED, NVML_NVLINK_MAX_LINKS,
+    NVML_NVLINK_STATE_INACTIVE, NVML_VALUE_TYPE_SIGNED_INT, NVML_VALUE_TYPE_SIGNED_LONG_LONG,
+    NVML_VALUE_TYPE_UNSIGNED_INT, NVML_VALUE_TYPE_UNSIGNED_LONG, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
+    NVML_VALUE_TYPE_UNSIGNED_SHORT, Plain, nvmlDevice_t, nvmlEccSramErrorStatus_v1_t, nvmlFieldValue_t,
+    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlRepairStatus_v1_t,
+    nvmlUnrepairableMemoryStatus_v1_t, nvmlValue_t, version,
 };
 use super::library::{Answer, Failure, Library, Names, code};
 
@@ -77,6 +78,14 @@ pub struct Reading {
     pub fabric: Option<Fabric>,
     /// `nvmlDeviceGetCurrentClocksEventReasons`: reasons for lowered clocks, a bit each.
     pub clock_reasons: Option<u64>,
+    /// `nvmlDeviceGetMigMode`: whether it is in MIG mode.
+    pub mig_mode: Option<bool>,
+    /// `nvmlDeviceGetPersistenceMode`: whether the driver keeps it initialised when nobody has it open.
+    pub is_persistent: Option<bool>,
+    /// `NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION`: mJ since the driver was loaded; it begins again when the GPU does.
+    pub energy: Option<u64>,
+    /// Why NVML does not open it; nothing else is known then.
+    pub refusal: Option<Failed>,
     /// Calls that failed.
     pub failures: Vec<Failed>,
 }
@@ -104,7 +113,7 @@ pub struct Failed {
 }
 
 /// Fields of a GPU, read with one call.
-const FIELDS: [c_uint; 16] = [
+const FIELDS: [c_uint; 17] = [
     NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
     NVML_FI_DEV_REMAPPED_FAILURE,
     NVML_FI_DEV_REMAPPED_PENDING,
@@ -120,6 +129,7 @@ const FIELDS: [c_uint; 16] = [
     NVML_FI_DEV_ECC_DBE_AGG_TOTAL,
     NVML_FI_DEV_ECC_SBE_AGG_TOTAL,
     NVML_FI_DEV_PCIE_REPLAY_COUNTER,
+    NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
     NVML_FI_DEV_NVLINK_LINK_COUNT,
 ];
 
@@ -167,11 +177,16 @@ impl OpenGpu {
         reading.lifetime_uncorrected_errors = number(NVML_FI_DEV_ECC_DBE_AGG_TOTAL);
         reading.lifetime_corrected_errors = number(NVML_FI_DEV_ECC_SBE_AGG_TOTAL);
         reading.pcie_replays = number(NVML_FI_DEV_PCIE_REPLAY_COUNTER);
+        reading.energy = number(NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION);
         self.read_links(library, number(NVML_FI_DEV_NVLINK_LINK_COUNT), reading, failures);
         self.read_memory(library, reading, failures);
         let fabric = noted(fabric_info(library, self.handle), failures);
         reading.fabric = fabric.map(|it| Fabric { state: it.state, status: it.status, summary: it.healthSummary });
         let names = &["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"];
+        let modes = noted(library.pair_of::<c_uint>(&["nvmlDeviceGetMigMode"], self.handle), failures);
+        let persistence = library.value_of::<_, c_uint>(&["nvmlDeviceGetPersistenceMode"], self.handle);
+        reading.is_persistent = noted(persistence, failures).map(|mode| mode == 1);
+        reading.mig_mode = modes.map(|(current, _)| current == 1);
         reading.clock_reasons = noted(library.value_of::<_, c_ulonglong>(names, self.handle), failures);
     }
 

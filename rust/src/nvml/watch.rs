@@ -210,7 +210,10 @@ impl Watch {
         let mut failures: Vec<Failure> = self.unregistered.get(gpu).cloned().into_iter().collect();
         let mut reading = Reading { pci_address: gpu.to_owned(), ..Reading::default() };
         match self.gpus.get(gpu)? {
-            Err(failure) => failures.push(failure.clone()),
+            Err(failure) => {
+                reading.refusal = told(failure);
+                failures.push(failure.clone());
+            }
             Ok(opened) => opened.read(&self.library, &mut reading, &mut failures),
         }
         let mut reported = BTreeSet::new();
@@ -221,6 +224,10 @@ impl Watch {
 
 /// The failure to report; `None` if the driver or the GPU does not support the call.
 fn failed(failure: &Failure) -> Option<Failed> {
-    let code = failure.code.filter(|_| !failure.is_unsupported())?;
-    Some(Failed { function: failure.function, code, meaning: failure.meaning.clone() })
+    told(failure).filter(|_| !failure.is_unsupported())
+}
+
+/// The failure with its code; `None` if the library has no such function.
+fn told(failure: &Failure) -> Option<Failed> {
+    Some(Failed { function: failure.function, code: failure.code?, meaning: failure.meaning.clone() })
 }

@@ -18,9 +18,10 @@
  *     (version: the newest that the driver knows; 3 without it)
  *   clocks gpu=N reasons=BITS
  *   sram gpu=N exceeded=0|1 | repair gpu=N channel=0|1 cluster=0|1 | unrepairable gpu=N flag=0|1
+ *   persistence gpu=N mode=0|1 | mode gpu=N mig=0|1 (from now on, instead of that of its line)
  *   lost gpu=N                   every call on the GPU answers that it is lost, also later, until the library is initialised again
  *   fail FUNCTION CODE [gpu=N]   it answers the code (for one GPU)
- *   hang FUNCTION                it does not answer as long as the file says so
+ *   hang FUNCTION [gpu=N]        it does not answer as long as the file says so
  *   crash FUNCTION               SIGSEGV
  *
  * OLD_DRIVER leaves out what drivers before 450 did not have.
@@ -87,16 +88,20 @@ static unsigned long long number(const char *line, const char *key) {
     return found ? strtoull(found, NULL, 0) : 0;
 }
 
-static int told_to_hang(const char *function) {
+static int told_to_hang(const char *function, int gpu) {
     read_script();
-    for (int index = 0; index < script.count; index++)
-        if (is(script.lines[index], "hang") && is(script.lines[index] + 5, function)) return 1;
+    for (int index = 0; index < script.count; index++) {
+        const char *line = script.lines[index];
+        if (!is(line, "hang") || !is(line + 5, function)) continue;
+        const char *only = text(line, "gpu");
+        if (!only || atoi(only) == gpu) return 1;
+    }
     return 0;
 }
 
 /* What the file says about a call; 0 = answer. */
 static int fate(const char *function, int gpu) {
-    while (told_to_hang(function)) usleep(10000);
+    while (told_to_hang(function, gpu)) usleep(10000);
     if (gpu >= 0 && !initialised) return UNINITIALIZED;
     for (int index = 0; index < script.count; index++) {
         const char *line = script.lines[index];
@@ -296,8 +301,16 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(device_t *device, unsigned link, unsigne
 
 /* ---- MIG ---- */
 
+static const char *line_of(const char *word, int gpu) {
+    for (int index = 0; index < script.count; index++)
+        if (is(script.lines[index], word) && number(script.lines[index], "gpu") == (unsigned)gpu) return script.lines[index];
+    return NULL;
+}
+
 int nvmlDeviceGetMigMode(device_t *device, unsigned *current, unsigned *pending) {
     FATE(device->gpu);
+    const char *told = line_of("mode", device->gpu);
+    if (told) return *current = *pending = number(told, "mig"), SUCCESS;
     if (!text(device->line, "mig")) return NOT_SUPPORTED;
     *current = *pending = number(device->line, "mig");
     return SUCCESS;
@@ -369,12 +382,6 @@ int nvmlDeviceGetGpuInstanceProfileInfo(device_t *device, unsigned profile, prof
 /* ---- health ---- */
 
 typedef struct { unsigned long long types[MOST], told; int made; } set_t;
-static const char *line_of(const char *word, int gpu) {
-    for (int index = 0; index < script.count; index++)
-        if (is(script.lines[index], word) && number(script.lines[index], "gpu") == (unsigned)gpu) return script.lines[index];
-    return NULL;
-}
-
 int nvmlDeviceGetHandleByPciBusId_v2(const char *address, device_t **device) {
     unsigned sought[4], here[4];
     if (!address || sscanf(address, "%x:%x:%x.%x", &sought[0], &sought[1], &sought[2], &sought[3]) != 4) return INVALID_ARGUMENT;
@@ -507,6 +514,14 @@ int nvmlDeviceGetCurrentClocksEventReasons(device_t *device, unsigned long long 
     const char *told = line_of("clocks", device->gpu);
     if (!told) return NOT_SUPPORTED;
     *reasons = number(told, "reasons");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPersistenceMode(device_t *device, unsigned *mode) {
+    FATE(device->gpu);
+    const char *told = line_of("persistence", device->gpu);
+    if (!told) return NOT_SUPPORTED;
+    *mode = number(told, "mode");
     return SUCCESS;
 }
 
