@@ -117,7 +117,7 @@ def _effect(rule: Rule) -> str:
     if rule.evidence:
         return f"shows `{rule.evidence}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
     if rule.takes_back:
-        return f"takes `{rule.takes_back}` back"
+        return f"takes {', '.join(f'`{reason}`' for reason in rule.takes_back)} back"
     return "is counted" if "(?P<xid>" in rule.pattern else "tells the UUID of an address"
 
 

@@ -651,7 +651,7 @@ def nvml_facts(driver_root: str | None, library: str | None) -> str:
     """What NVIDIA's library says, as JSON (rust/src/nvml/facts.rs). It may hang or crash, and is unloaded afterwards.
 
     It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
-    cannot be used.
+    cannot be used; with the attribute `library_version`, perhaps empty, when it is not that of the loaded driver.
     """
 
 def nvml_interface() -> str:

@@ -5,6 +5,7 @@ it.
 """
 
 import mmap
+import os
 import signal
 import struct
 import time
@@ -145,6 +146,12 @@ class Child:
 def take_reloads() -> None:
     """Unblock SIGHUP. It is blocked from the fork until the handler is set, so that none is lost or kills the child."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+
+
+def is_in_container() -> bool:
+    """Whether this process is in a container, by the marks of Kubernetes, docker and podman."""
+    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
+    return "KUBERNETES_SERVICE_HOST" in os.environ or any(mark.exists() for mark in marks)
 
 
 ChildMain = Callable[[Child], int]

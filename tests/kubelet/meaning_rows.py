@@ -136,7 +136,21 @@ ROWS = [
     Row("rdma-errors", "link-errors", RDMA, fault("rdma-counter", "local_link_integrity_errors", "{id}")),
     Row("pci-recovery", "pci-recovery", FPGA, fault("recovery", "begun"), value="BEGIN_RECOVERY"),
     Row("wedged", "wedged", XE, fault("uevent", "change WEDGED=none", "drm/card*"), value="none"),
-    Row("kernel-log", "fabric", GPU, fault("kernel-log", "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, link 3")),
+    Row(
+        "kernel-log",
+        "fabric",
+        GPU,
+        fault("kernel-log", "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12033, Non-fatal, Link 03 ingress invalid ACL"),
+    ),
+    Row(
+        "kernel-log",
+        "ecc",
+        AMD,
+        fault(
+            "kernel-log",
+            "amdgpu {address}: amdgpu: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!",
+        ),
+    ),
     Row("kernel-log", "kernel-log", RDMA, fault("kernel-log", "bench: it squeaks")),
     # events that something else ends
     Row("pci-recovery", "pci-recovery", FPGA, **of_fault("recovery", "failed")),
@@ -163,6 +177,14 @@ ROWS = [
         fault("kernel-log", "mlx5_core {address}: poll_health:800: device's health compromised - reached miss count"),
         BOUND_ANEW,
     ),
+    Row(
+        "kernel-log",
+        "fabric-fatal",
+        GPU,
+        fault("kernel-log", "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 03 LTSSM Fault Up"),
+        BOUND_ANEW,
+        of_all=True,
+    ),
     Row("devlink", "firmware", RDMA, **of_fault("firmware")),
     Row(
         "devlink",
@@ -172,6 +194,21 @@ ROWS = [
         value="error, with no way to recover",
     ),
     Row("kernel-log", "gpu-lost", GPU, **of_fault("gpu-lost")),
+    Row(
+        "kernel-log",
+        "gpu-reset",
+        AMD,
+        fault("kernel-log", "amdgpu {address}: amdgpu: GPU reset end with ret = -110"),
+        fault("kernel-log", "amdgpu {address}: amdgpu: GPU reset(2) succeeded!"),
+    ),
+    Row(
+        "kernel-log",
+        "ecc",
+        AMD,
+        fault("kernel-log", "amdgpu {address}: amdgpu: RAS records:130 exceed threshold:100"),
+        command("clear", AMD, "{id}", "ecc"),
+        value="amdgpu-bad-pages-beyond-threshold",
+    ),
     Row(
         "kernel-log",
         "recovery-action",

@@ -353,6 +353,10 @@ class KubernetesOptions(Section):
     """Whether changes of health become Events of the node and of the pods that hold the device."""
     node_condition: Switch = False
     """Whether the node has the condition `DevicesUnhealthy`."""
+    nvidia_pause: Switch = False
+    """Whether NVML is let go of while NVIDIA's driver manager or MIG manager has paused the node's GPU clients, as the
+    node's labels `nvidia.com/gpu.deploy.client` and `nvidia.com/gpu.deploy.device-plugin` show.
+    """
 
 
 LabelMethod = Literal["none", "feature_file", "node_feature", "node"]

@@ -111,6 +111,7 @@ class KubernetesOptions:
 
     events: bool = True
     node_condition: bool = False
+    nvidia_pause: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from devherd.health.held import (
 from devherd.inventory import DeviceKey
 from devherd.reasons import registry
 from devherd.reasons.registry import FIRST_SIGHT_SOURCES, Action, Meaning
+from devherd.reasons.xids import TAKES_BACK, XID
 
 if TYPE_CHECKING:
     from devherd._native import Finding
@@ -214,6 +215,9 @@ class Policy:
         """Apply an event of that CLOCK_MONOTONIC second, unless something later has ended it already."""
         monotonic = min(monotonic, now.monotonic)
         meaning = self._meaning_of(key, finding)
+        if finding.reason == XID and finding.value in TAKES_BACK:
+            place = (finding.source, finding.reason, finding.file, TAKES_BACK[finding.value])
+            self._take_back(key, place, monotonic, now)
         if _is_quiet(meaning, monotonic, now) or self._stated.ends(key, finding, meaning, monotonic):
             return
         held = self._held.get(key, {}).get(place_of(finding))
@@ -225,6 +229,13 @@ class Policy:
         if monotonic >= held.last_monotonic:
             held.is_taken_back = False
             held.renew(finding, Now(now.wall_at(monotonic), monotonic, now.boot_id))
+
+    def _take_back(self, key: DeviceKey, place: Place, monotonic: float, now: Now) -> None:
+        """End the event at this place if it happened before that second: another event of its source says so."""
+        held = self._held.get(key, {}).get(place)
+        if held is not None and held.last_monotonic < monotonic:
+            held.is_taken_back = True
+            held.is_over |= _was_held_long_enough(held, now)
 
     def _raise(self, key: DeviceKey, finding: "Finding", monotonic: float, times: int, now: Now) -> None:
         self._count(finding, times)
