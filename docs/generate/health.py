@@ -36,7 +36,8 @@ thirtieth, and all of it at once for what an event names. Cards take turns at wh
 poll reads all of it. An attribute that has never been there is looked for at each sixtieth poll: one that a driver
 brings is read at once, since an event tells of the driver, and one of which no event tells a minute later at most, with
 the default of a second. What has been found in order is read each time until it is
-taken back. What stands is taken back by good looks, what happened by what the table says.
+taken back. What stands is taken back by good looks, what happened by what the table says. A vendor's monitor looks
+when it answers: several polls between two answers are one look.
 """
 
 AFTER_SOURCES = """\

@@ -24,6 +24,9 @@ from devherd.reasons.registry import ALL_AT_ONCE, HANGING, MEANINGS, Meaning
 from devherd.sources.nvml.findings import IN_MIG_MODE
 from devherd_sim.node import faults
 
+[MADE_BY_THE_RUNTIME] = MEANINGS["scan", "node-missing"].by_value
+"""The value for GPUs of which none has its node."""
+
 PLAYED_ELSEWHERE = {
     ("probe", "probe-timeout"): "a read has to hang in the kernel: row `hanging read` of tests/faults",
     (
@@ -94,12 +97,26 @@ def every_amd_gpu_is_well(bed: Bed, _device: Device) -> None:
         faults.clear(bed.node, "amd-exporter", device.address)
 
 
+def no_gpu_has_its_node(bed: Bed, _device: Device) -> None:
+    """As on a host that was just booted."""
+    for number in range(len(bed.node.nvidia.addresses())):
+        faults.inject(bed.node, "node", f"nvidia{number}")
+
+
+def gpus_have_their_nodes(bed: Bed, _device: Device) -> None:
+    """As after the first container with a GPU."""
+    for number in range(len(bed.node.nvidia.addresses())):
+        faults.clear(bed.node, "node", f"nvidia{number}")
+
+
 _UNBOUND = of_fault("unbind")
 _SHELL_LOST = of_fault("unbind")
 
 ROWS = [
     # before AMD's exporter answers, to which these counters are left then
     Row("amd-ras", "ecc", AMD, fault("ras"), stage=0),
+    # before GPUs are in other trouble
+    Row("scan", "node-missing", GPU, no_gpu_has_its_node, gpus_have_their_nodes, value=MADE_BY_THE_RUNTIME, stage=0),
     # before a GPU loses its driver, and the exporter with it knowledge of it
     Row("amd-exporter", "external", AMD, every_amd_gpu_is_ill, every_amd_gpu_is_well, value=ALL_AT_ONCE, of_all=True),
     # a card's driver and attributes

@@ -180,6 +180,8 @@ class KernelLogOptions(Section):
 SHORTEST_INTERVAL_SECONDS = 10.0
 _SILENCE_SECONDS = 90.0
 _SILENT_INTERVALS = 3
+_RUN_SECONDS = 10.0
+_OF_SHORT_INTERVAL = 0.9
 
 
 def _absolute_program(command: list[str]) -> list[str]:
@@ -225,15 +227,15 @@ class External(Placed):
     file: HostPath | None = None
     """The file, in place of a program."""
     interval: Annotated[Duration, Field(ge=SHORTEST_INTERVAL_SECONDS)] | None = None
-    """Time between two runs of the program; default: the program keeps running."""
-    timeout: Duration = 10.0
-    """Time limit of a run."""
+    """Time between two runs of the program, at least 10 s; default: the program keeps running."""
+    timeout: Duration | None = None
+    """Time limit of a run, shorter than `interval`; default: 10 s, or nine tenths of an `interval` of 10 or 11 s."""
     max_age: Duration | None = None
     """Time without a report after which it counts as silent; default: three intervals, or 90 s without `interval`."""
     on_silence: Literal["keep", "drop"] = "keep"
     """Whether the findings of a silent program or file stay in force."""
-    file_only = frozenset({"max_age"})
-    derived = ("silence_seconds", "place")
+    file_only = frozenset({"max_age", "timeout"})
+    derived = ("silence_seconds", "timeout_seconds", "place")
 
     @model_validator(mode="after")
     def _one_way(self) -> "External":
@@ -243,7 +245,7 @@ class External(Placed):
             raise WrongValueError("it has neither `command` nor `file`", "add one of them")
         if self.interval is not None and self.command is None:
             raise WrongValueError("`interval` is for `command`: a file is read when it changes", "remove it", _INTERVAL)
-        if self.interval is not None and self.timeout >= self.interval:
+        if self.interval is not None and self.timeout is not None and self.timeout >= self.interval:
             raise WrongValueError(
                 f"`{duration(self.timeout)}` is not shorter than `interval`, `{duration(self.interval)}`",
                 "give a shorter `timeout`",
@@ -255,6 +257,11 @@ class External(Placed):
     def silence_seconds(self) -> float:
         """Seconds without a report after which it counts as silent: `max_age` or its default."""
         return self.max_age or (self.interval * _SILENT_INTERVALS if self.interval else _SILENCE_SECONDS)
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The time limit of a run in seconds: `timeout` or its default."""
+        return self.timeout or min(_RUN_SECONDS, _OF_SHORT_INTERVAL * self.interval if self.interval else _RUN_SECONDS)
 
 
 _INTERVAL: Location = ("interval",)

@@ -81,9 +81,9 @@ class External:
     command: list[str] | None = None
     file: Path | None = None
     interval: float | None = None
-    timeout: float = 10.0
     on_silence: Literal["keep", "drop"] = "keep"
     silence_seconds: float = 90.0
+    timeout_seconds: float = 10.0
     place: str = ""
 
 

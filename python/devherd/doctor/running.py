@@ -84,14 +84,14 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
     if herd.configuration.refusal:
         what = f"the configuration was not reloaded, the old one stays: {herd.configuration.refusal}"
         yield problem(TOPIC, what, "mend the file (`devherd check-config FILE`) and reload: `devherd ctl update`")
-    for address in herd.addresses():
-        if address.refusal:
-            yield problem(TOPIC, f"not serving {address.address}: {address.refusal}", address.cure)
+    for address in filter(lambda address: address.refusal, herd.addresses()):
+        yield problem(TOPIC, f"not serving {address.address}: {address.refusal}", address.cure)
     for name, child in sorted(herd.children.items()):
         if child.state != RUNNING:
             why = f", last exit: {child.last_exit}" if child.last_exit else ""
             cure = f"devherd ctl tail {name}; devherd ctl start {name}"
             yield problem(TOPIC, f"{name} is {child.state}{why}", cure)
+    yield from (warning(TOPIC, trouble.text, trouble.command) for trouble in herd.source_troubles())
     for resource in herd.resources:
         registration = herd.registration(resource.name)
         if not registration.registered:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from devherd._native import Finding
     from devherd.config.sections import HealthRule
     from devherd.inventory import Entry, Inventory
+    from devherd.proto.health_pb2 import SourceState
 
 MeaningOf = Callable[[DeviceKey, "Finding"], Meaning]
 
@@ -55,6 +56,7 @@ class Earlier:
     remembered: Remembered = NOTHING
     """Positions and counts of the sources."""
     flapping: Sequence[tuple[DeviceKey, Place, Record]] = ()
+    sources: "Sequence[SourceState]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,7 @@ class Policy:
             return _event_ends(held, now, is_seen=is_seen)
         if is_seen:
             return False
-        held.good_looks += 1
-        if held.good_looks == 1:
+        if held.note_good_look(self.seen.looks.get(held.finding.source, 0.0)) and held.good_looks == 1:
             for evidence in _SHOWN_BY_ITS_END.get(held.finding.reason, ()):
                 # It was over at some moment since then: what has happened meanwhile may be newer than its end.
                 self._state(key, Statement(evidence), held.last_monotonic, now)

@@ -14,7 +14,7 @@ from devherd.health import host
 from devherd.health.findings import FindingsFiles, take_in
 from devherd.health.held import ANY_SOURCE, Memory, Seen
 from devherd.health.policy import Earlier, Policy, Rules
-from devherd.inventory import DeviceKey, Entry, Inventory
+from devherd.inventory import DeviceKey, Entry, Inventory, not_examined
 from devherd.offers import config_warnings, rules
 from devherd.offers.device_plugin import DevicePluginOffers, EditsOf, device_plugin_offers
 from devherd.proto import health_pb2, spool_pb2
@@ -144,11 +144,11 @@ class Pipeline:
         """
         scan = self._native.scan(self._beat)
         self.requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
-        if scan.changed or self._reconfigured or self._is_forgetting():
+        gone = self._gone_unseen(scan)
+        if scan.changed or self._reconfigured or gone or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
-            self.inventory.observe(
-                scan, clock, self.config.health.forget_after, self._reconfigured, self._native.left_out
-            )
+            forget_after, left_out = self.config.health.forget_after, self._native.left_out
+            self.inventory.observe(scan, clock, forget_after, self._reconfigured, left_out=left_out, gone=gone)
             self.inventory.vendor_options = vendor_options(self.config)
             self._reconfigured = set()
             for key in before.keys() - self.inventory.entries.keys():
@@ -280,6 +280,12 @@ class Pipeline:
         """Devices that the last scan could not examine, without a finding: only a poll notices their removal."""
         unseen = ((entry, entry.unseen) for entry in self.inventory.entries.values())
         return [entry.device for entry, part in unseen if part is not None and part.finding is None]
+
+    def _gone_unseen(self, scan: Scan) -> set[DeviceKey]:
+        """The devices that the scan could not examine and that are gone all the same."""
+        unseen = not_examined(scan, self.inventory.entries)
+        are_gone = self._native.are_gone([entry.device for entry in unseen]) if unseen else []
+        return {entry.key for entry, is_gone in zip(unseen, are_gone, strict=True) if is_gone}
 
     def _is_forgetting(self) -> bool:
         return any(entry.gone_since is not None for entry in self.inventory.entries.values())

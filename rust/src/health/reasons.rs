@@ -112,7 +112,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: EXTERNAL,
         reads: Class::Elsewhere("a program, in a process of its own"),
-        document: "deploy/README.md",
+        document: "docs/health-programs.md",
         meanings: &[Meaning::unhealthy(EXTERNAL, "a program or file of the operator's says so")],
     },
     About {
