@@ -30,6 +30,9 @@ and shown. Each reason has a way back of its own, and no source that fails is he
 changes action, `after` and `hold` by device, source, reason and value. `devherd explain RESOURCE DEVICE` shows what is
 held against a device, and why it is not taken back yet.
 
+`health.sources` switches sources off, which then read nothing: `health: {sources: {rdma-errors: false}}`. What the
+scan and operators say cannot be switched off.
+
 A *look* is a poll, each `health.poll`: memory of the kernel that can make a device Unhealthy is read each time, what
 only warns there, configuration space, device registers, drivers and nodes each tenth, the card's firmware each
 thirtieth, and all of it at once for what an event names. Cards take turns at what is not read each time, so that no
@@ -63,19 +66,21 @@ NVIDIA's plugin 0.20, gpud of August 2026 and NVSentinel of July 2026, by their 
 def page() -> str:
     """The whole page."""
     data = tomllib.loads((HERE / "health.toml").read_text("utf-8"))
-    parts = [HEAD, "## Sources\n", *_sources(data["looks_at"]), AFTER_SOURCES, _rules(shipped())]
+    parts = [HEAD, "## Sources\n", *_sources(data["looks_at"], data["note"]), AFTER_SOURCES, _rules(shipped())]
     parts += [NOT_READ, _not_read(data["not_read"]), AFTER_RULES]
     parts += [_ways(data["way"]), _elsewhere(data["elsewhere"])]
     return "\n".join(parts)
 
 
-def _sources(looks_at: Mapping[str, str]) -> Iterator[str]:
+def _sources(looks_at: Mapping[str, str], notes: Mapping[str, str]) -> Iterator[str]:
     sources = {source.name: source for source in health_sources()}
     for name in sorted({source for source, _ in MEANINGS}):
         source = sources[name]
         yield f"### `{name}`\n"
         yield f"Looks at {looks_at.get(name, UNKNOWN)}. Read: {source.reads}. Documented: {source.document}.\n"
         yield _reasons({reason: meaning for (of, reason), meaning in MEANINGS.items() if of == name}, name)
+        if name in notes:
+            yield notes[name]
 
 
 def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:
