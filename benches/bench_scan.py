@@ -1,4 +1,4 @@
-"""One scan of FPGA cards, NVIDIA and AMD GPUs: time and system calls; of 1000 generic paths: time; as shipped: CPU time.
+"""One scan of FPGA cards, NVIDIA and AMD GPUs: time, system calls; of 1000 generic paths: time; as shipped: CPU time.
 
 The floor reads the same attributes, or looks at the same paths, and does nothing else.
 """

@@ -61,9 +61,9 @@ pub fn processor_nodes(host: &Host) -> Vec<u32> {
 }
 
 /// The numbers of a list as the kernel writes it: `0-1,3`.
-fn numbers(list: &str) -> Option<Vec<u32>> {
+fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
-    for range in list.split(',') {
+    for range in text.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
         numbers.extend((first..=last).take(MOST_NODES));

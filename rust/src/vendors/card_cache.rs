@@ -178,11 +178,18 @@ mod tests {
     use crate::host::attribute::Attribute;
 
     #[derive(Debug, PartialEq)]
-    struct Card(&'static str);
+    struct Card {
+        key: &'static str,
+        entry: &'static str,
+    }
+
+    fn card(entry: &'static str) -> Arc<Card> {
+        Arc::new(Card { key: "card", entry })
+    }
 
     impl Located for Card {
         fn key(&self) -> &str {
-            "card"
+            self.key
         }
     }
 
@@ -207,14 +214,14 @@ mod tests {
         }
 
         /// What the card says, and whether that took a look; some time after the last change.
-        fn again(&self, card: &'static str, is_well: bool) -> (String, bool) {
+        fn again(&self, entry: &'static str, is_well: bool) -> (String, bool) {
             std::thread::sleep(Duration::from_millis(50));
             let before = self.times.get();
             let look = |_: &Card| {
                 self.times.set(before + 1);
                 (Attribute::read(self.root.path().join("dev")).unwrap().text().to_owned(), is_well)
             };
-            let text = self.cache.examined(&Host::new(self.root.path()), Arc::new(Card(card)), look, |_| true);
+            let text = self.cache.examined(&Host::new(self.root.path()), card(entry), look, |_| true);
             (text, self.times.get() > before)
         }
     }
@@ -252,14 +259,14 @@ mod tests {
         let during = |happens: fn(&Cache)| {
             looked.cache.located(&host, || {
                 happens(&looked.cache);
-                (vec![Arc::new(Card("a"))], true)
+                (vec![card("a")], true)
             });
             let look = |_: &Card| {
                 Attribute::read(looked.root.path().join("dev")).unwrap();
                 happens(&looked.cache);
                 (String::new(), true)
             };
-            looked.cache.examined(&host, Arc::new(Card("a")), look, |_| true);
+            looked.cache.examined(&host, card("a"), look, |_| true);
             let cards = lock(&looked.cache.cards);
             (lock(&looked.cache.located).answer().is_some(), cards.values().any(|card| card.answer().is_some()))
         };
