@@ -169,7 +169,7 @@ pub static ELSEWHERE: &[About] = &[
         document: "https://github.com/ROCm/device-metrics-exporter",
         meanings: &[Meaning::unhealthy(EXTERNAL, "AMD's metrics exporter calls the GPU unhealthy").by_value(&[(
             "unhealthy, as all at once",
-            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all GPUs unhealthy at once"),
+            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all GPUs of the node, two or more, unhealthy at once"),
         )])],
     },
     About {
@@ -182,7 +182,7 @@ pub static ELSEWHERE: &[About] = &[
         )
         .by_value(&[(
             "unhealthy, as all at once",
-            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all interfaces unhealthy at once"),
+            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all interfaces unhealthy at once, of two network cards or more"),
         )])],
     },
     About {
