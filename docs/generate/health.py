@@ -30,6 +30,9 @@ and shown. Each reason has a way back of its own, and no source that fails is he
 changes action, `after` and `hold` by device, source, reason and value. `devherd explain RESOURCE DEVICE` shows what is
 held against a device, and why it is not taken back yet.
 
+`health.sources` switches sources off, which then read nothing: `health: {sources: {rdma-errors: false}}`. What the
+scan and operators say cannot be switched off.
+
 A *look* is a poll, each `health.poll`: memory of the kernel that can make a device Unhealthy is read each time, what
 only warns there, configuration space, device registers, drivers and nodes each tenth, the card's firmware each
 thirtieth, and all of it at once for what an event names. Cards take turns at what is not read each time, so that no

@@ -139,6 +139,7 @@ ROWS = [
     Row("fpga-manager", "unprogrammed", FPGA, **of_fault("file", "write", MANAGER)),
     Row("fpga-power", "power-throttled", FPGA, **of_fault("file", "0x2", PORT_POWER)),
     Row("rdma-port", "port-down", RDMA, **of_fault("port-down", at="{id}")),
+    Row("rdma-rate", "link-degraded", RDMA, **of_fault("rdma-rate", at="{id}")),
     Row("gpu-temperature", "temperature", AMD, **of_fault("temperature")),
     Row("amd-bad-pages", "ecc", AMD, **of_fault("bad-page")),
     Row("xe-health", "firmware", XE, **of_fault("gpu-health")),

@@ -26,7 +26,7 @@ NODE = NodeSpec(
     amd=[AmdSpec(cards=9)],
     intel_gpu=[IntelGpuSpec(cards=10)],
     xilinx_fpga=[XilinxFpgaSpec(cards=3)],
-    rdma=[RdmaSpec(cards=11)],
+    rdma=[RdmaSpec(cards=12)],
     tree="run/licence = valid\n",
 )
 

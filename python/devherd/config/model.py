@@ -32,7 +32,7 @@ from devherd.config.vendors import Enabled, GenericDevice, Preference, Vendors
 from devherd.config.web import Web
 from devherd.configurations import Configurations
 from devherd.reasons.kernel_log_rules import shipped
-from devherd.reasons.registry import MONITORS
+from devherd.reasons.registry import CAN_BE_OFF, MONITORS
 from devherd.reasons.xids import OF_PLUGIN_IGNORED
 from devherd.settings import COMMON_OPTIONS, DEFAULTS, LogFormat, LogLevel, RegistrationWay, Settings
 from devherd.spool import Identity
@@ -312,6 +312,10 @@ class HealthOptions(Section):
     """Number of consecutive good polls after which a device is Healthy again."""
     forget_after: Duration = 300.0
     """How long a vanished device stays listed as Unhealthy with `gone`."""
+    sources: dict[str, Switch] = {}
+    """Sources that do not read, by name, as docs/health.md lists them: `{rdma-errors: false}`. What they have found is
+    dropped. Without `nvml` the facts that only NVML has are missing, too.
+    """
     breaker: Switch = True
     """Whether an exporter, a program of yours or a firmware's text is doubted for a minute when it calls most cards of
     the node bad at once."""
@@ -332,14 +336,30 @@ class HealthOptions(Section):
     amd_kfd: Switch = False
     """Whether resets are read from AMD's driver by `/dev/kfd`. The device then stays open, and while it is open the
     kernel refuses to change partitions of GPUs: set it to `false` before."""
-    file_only = frozenset({"xid", *(source.replace("-", "_") for source in MONITORS)})
-    derived = ("monitors",)
+    file_only = frozenset({"sources", "xid", *(source.replace("-", "_") for source in MONITORS)})
+    derived = ("monitors", "sources_off")
+
+    @model_validator(mode="after")
+    def _are_sources(self) -> "HealthOptions":
+        for name in self.sources:
+            if name not in CAN_BE_OFF:
+                raise WrongValueError(
+                    f"{echo(name)} is not a source that can be switched off",
+                    meant(name, CAN_BE_OFF),
+                    at=("sources", name),
+                )
+        return self
+
+    @property
+    def sources_off(self) -> list[str]:
+        """The names of the sources that are switched off, sorted."""
+        return sorted(name for name, is_on in self.sources.items() if not is_on)
 
     @property
     def monitors(self) -> dict[str, str]:
         """The socket of each vendor's monitor, by source: a path, `auto`, or empty if it is not used."""
         keys = {source: getattr(self, source.replace("-", "_")) for source in MONITORS}
-        return {source: str(value or "") for source, value in keys.items()}
+        return {source: "" if source in self.sources_off else str(value or "") for source, value in keys.items()}
 
 
 class ScanOptions(Section):
@@ -542,5 +562,6 @@ class Config(Section):
         }
         return json.dumps(
             native_settings(self.host_root, nvml_answer, self.resources, labels=self.node_labels.write != "none")
-            | {"probe_timeout": self.scan.probe_timeout, "vendors": self.vendors.native() | named_here}
+            | {"probe_timeout": self.scan.probe_timeout, "sources_off": self.health.sources_off}
+            | {"vendors": self.vendors.native() | named_here}
         )

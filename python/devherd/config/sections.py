@@ -103,6 +103,7 @@ class HealthOptions:
     monitors: dict[str, str] = field(
         default_factory=lambda: {"amd-exporter": "auto", "amd-nic-exporter": "auto", "xpumd": "auto"}
     )
+    sources_off: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

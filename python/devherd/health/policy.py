@@ -95,17 +95,23 @@ class Policy:
         *,
         has_breaker: bool = True,
         damps: bool = True,
+        off: Collection[str] = (),
     ) -> None:
         """Apply the settings of the configuration from the next look on.
 
         `has_breaker`: a source that condemns most devices at once is doubted. `damps`: findings that come and go are
-        held for longer.
+        held for longer. `off`: sources that say nothing; what they have said is dropped.
         """
+        self._off = frozenset(off)
         self.recover_after = recover_after
         self._meaning_of = meaning_of
         self._has_breaker = has_breaker
         self._damps = damps
-        for key, held in self._held.items():
+        for key, held in list(self._held.items()):
+            for place in [place for place, one in held.items() if one.finding.source in self._off]:
+                del held[place]
+            if not held:
+                del self._held[key]
             for one in held.values():
                 one.meaning = meaning_of(key, one.finding)
                 one.is_doubted &= has_breaker
@@ -181,11 +187,15 @@ class Policy:
     def _take_in(self, seen: Seen, now: Now) -> None:
         for key, findings in seen.findings.items():
             for finding in findings:
+                if finding.source in self._off:
+                    continue
                 if self._meaning_of(key, finding).is_event:
                     self._counted(key, finding, seen.last_at.get((key, finding), now.monotonic), now)
                 else:
                     self._stands(key, finding, now)
         for event in seen.events:
+            if event.finding.source in self._off:
+                continue
             self._happened(event.key, event.finding, event.monotonic, event.times, now)
         for key in seen.not_looked:
             self._known.update((key, source) for source in FIRST_SIGHT_SOURCES if not seen.why_not_looked(key, source))
@@ -326,6 +336,8 @@ class Policy:
                 self._flapping.restore(key, place, record)
         for key, all_held in earlier.held:
             for one in all_held:
+                if one.finding.source in self._off:
+                    continue
                 if is_same_boot or _outlives_a_boot(one):
                     one.meaning = self._meaning_of(key, one.finding)
                     one.damped *= self._damps

@@ -189,6 +189,13 @@ def meaning_of(finding: "Finding") -> Meaning:
     return meaning.by_value.get(finding.value, meaning)
 
 
+_NO_READS = frozenset({INVENTORY, CDI, CORDON, EXTERNAL, "probe", "scan"})
+"""What the scan, the operator and programs of the configuration say of a device: none of them reads anything itself."""
+
+CAN_BE_OFF = tuple(sorted({source for source, _ in MEANINGS} - _NO_READS))
+"""The sources that `health.sources` can switch off."""
+
+
 def _is_event(meaning: Meaning) -> bool:
     return any(one.is_event for one in (meaning, *meaning.by_value.values()))
 

@@ -47,6 +47,7 @@ def requests_for(config: Config, findings: Path | None, boot_id: str) -> dict[st
     """The content of each request, by source. A monitor is asked while its socket exists or its findings count."""
     orders = {f"{EXTERNAL_PREFIX}{external.name}": _order(external, boot_id) for external in config.health.external}
     monitors = {**config.health.monitors, AMD_KFD: "auto" if config.health.amd_kfd else ""}
+    monitors = {source: socket for source, socket in monitors.items() if source not in config.health.sources_off}
     for source, socket in monitors.items():
         order = _order_to_ask(source, socket, config.host_root, boot_id)
         if socket and (not order.is_optional or Path(order.socket).exists() or _is_waited_for(findings, source)):

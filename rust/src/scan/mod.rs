@@ -74,7 +74,8 @@ impl Scanner {
     #[must_use]
     pub fn new(host: Host, settings: &Settings) -> Self {
         let fence = Arc::new(Fence::new(settings.probe_timeout));
-        let poller = Poller::new(host.clone(), Arc::clone(&fence));
+        let mut poller = Poller::new(host.clone(), Arc::clone(&fence));
+        poller.switch_off(&settings.sources_off);
         let vendors = settings.vendors.vendors(&settings.surroundings());
         let settings = settings.clone();
         Self {
@@ -108,7 +109,12 @@ impl Scanner {
             }
         }
         self.vendors = vendors;
+        let has_other_sources = settings.sources_off != self.settings.sources_off;
         self.settings = settings.clone();
+        if has_other_sources {
+            self.poller.switch_off(&self.settings.sources_off);
+            self.watch();
+        }
     }
 
     /// Scans everything. Later polls look at the devices found here. `beat` is called every half second meanwhile.
