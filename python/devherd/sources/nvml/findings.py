@@ -252,11 +252,6 @@ class Health:
         )
 
 
-def is_suspect(reading: Reading) -> bool:
-    """Whether a GPU needs a reset or is gone, so that only a new handle shows its recovery."""
-    return _is_suspect(states_of(reading))
-
-
 def is_refused(reading: Reading) -> bool:
     """Whether NVML does not open the GPU, for a reason that says nothing about it by itself."""
     return reading["refusal"] is not None and reading["refusal"]["code"] not in _RESULTS
