@@ -45,6 +45,9 @@ MATCH = """\
 vendor or a fact that does not exist is an error. `devherd scan --explain` shows the facts of each device of a host.
 """
 
+MORE = {"health.external": "[Programs of your own](health-programs.md) has what they print, and all limits."}
+"""Pages about sections."""
+
 AFTER_FACTS = "Some facts have values of one form:\n"
 
 
@@ -62,6 +65,8 @@ def _section(key: Key, section: type[BaseModel], path: tuple[str, ...], level: i
     """A section, an example, its keys, then the larger sections in it; small ones are in its table."""
     yield f"{'#' * level} `{'.'.join(path)}`\n"
     yield f"{key.description}\n"
+    if more := MORE.get(".".join(path)):
+        yield f"{more}\n"
     if example := EXAMPLES.get(".".join(path)):
         yield f"```yaml\n{example}```\n"
     rows = [*_rows(section, path)]

@@ -30,13 +30,17 @@ and shown. Each reason has a way back of its own, and no source that fails is he
 changes action, `after` and `hold` by device, source, reason and value. `devherd explain RESOURCE DEVICE` shows what is
 held against a device, and why it is not taken back yet.
 
+`health.sources` switches sources off, which then read nothing: `health: {sources: {rdma-errors: false}}`. What the
+scan and operators say cannot be switched off.
+
 A *look* is a poll, each `health.poll`: memory of the kernel that can make a device Unhealthy is read each time, what
 only warns there, configuration space, device registers, drivers and nodes each tenth, the card's firmware each
 thirtieth, and all of it at once for what an event names. Cards take turns at what is not read each time, so that no
 poll reads all of it. An attribute that has never been there is looked for at each sixtieth poll: one that a driver
 brings is read at once, since an event tells of the driver, and one of which no event tells a minute later at most, with
 the default of a second. What has been found in order is read each time until it is
-taken back. What stands is taken back by good looks, what happened by what the table says.
+taken back. What stands is taken back by good looks, what happened by what the table says. A vendor's monitor looks
+when it answers: several polls between two answers are one look.
 """
 
 AFTER_SOURCES = """\
@@ -115,7 +119,7 @@ def _effect(rule: Rule) -> str:
     if rule.evidence:
         return f"shows `{rule.evidence}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
     if rule.takes_back:
-        return f"takes `{rule.takes_back}` back"
+        return f"takes {', '.join(f'`{reason}`' for reason in rule.takes_back)} back"
     return "is counted" if "(?P<xid>" in rule.pattern else "tells the UUID of an address"
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "VendorRow",
     "__revision__",
     "__version__",
+    "adopt_orphans",
     "check_kernel_log_rules",
     "die_with_parent",
     "health_sources",
@@ -407,7 +408,10 @@ class Scan:
     def problems(self) -> list[Problem]: ...
     @property
     def driverless(self) -> list[Problem]:
-        """PCI functions of served vendors that no driver has, each with its address as the device."""
+        """PCI functions of served vendors without their driver, each with its address as the device."""
+    @property
+    def not_offered(self) -> list[Problem]:
+        """Hardware that is not offered, which may be as intended; each PCI function with its address as the device."""
     @property
     def unseen(self) -> list[NotExamined]: ...
     @property
@@ -488,6 +492,9 @@ class Scanner:
 
     def left_out(self, device: Device) -> str | None:
         """Why the options keep a device out of the offers; None if it is offered."""
+
+    def are_gone(self, devices: list[Device]) -> list[bool]:
+        """Whether each of these devices, which the last scan could not examine, is known to be gone all the same."""
 
     def watched_directories(self) -> list[str]: ...
 
@@ -638,6 +645,9 @@ __revision__: str
 def check_kernel_log_rules(rules: Sequence[tuple[str, str, str]]) -> None:
     """Refuse a pattern that is none, or too large, with ValueError."""
 
+def adopt_orphans() -> None:
+    """Makes this process the parent of what its children leave behind: it is the subreaper of prctl(2). OSError."""
+
 def die_with_parent(signal: int) -> None: ...
 def make_immortal(objects: list[object]) -> int:
     """Has the interpreter count no more references to functions, their code, types, tuples and modules; how many.
@@ -649,7 +659,7 @@ def nvml_facts(driver_root: str | None, library: str | None) -> str:
     """What NVIDIA's library says, as JSON (rust/src/nvml/facts.rs). It may hang or crash, and is unloaded afterwards.
 
     It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
-    cannot be used.
+    cannot be used; with the attribute `library_version`, perhaps empty, when it is not that of the loaded driver.
     """
 
 @final

@@ -86,9 +86,13 @@ class Inventory:
         now: float,
         forget_after: float,
         reconfigured: Collection[str] = frozenset(),
+        *,
         left_out: "Callable[[Device], str | None]" = lambda _: None,
+        gone: Collection[DeviceKey] = frozenset(),
     ) -> None:
         """Apply a scan of monotonic second `now`; `left_out` returns why a vendor does not offer a device.
+
+        `gone` are devices that the scan could not examine and that are known to be gone all the same.
 
         Devices absent from it are `gone` for `forget_after` seconds, except those of `reconfigured` vendors and of
         vendors that were not scanned: the configuration dropped them, so they are forgotten at once.
@@ -102,7 +106,7 @@ class Inventory:
         for key, entry in self.entries.items():
             if key in found or entry.vendor not in scan.vendors:
                 continue
-            kept = _kept_unseen(entry, unseen)
+            kept = None if key in gone else _kept_unseen(entry, unseen)
             if kept is None and entry.vendor not in reconfigured:
                 kept = _kept_gone(entry, now, forget_after)
             if kept is not None:
@@ -112,6 +116,15 @@ class Inventory:
         known = {vendor: platform for vendor, platform in self.platforms.items() if vendor in kept_vendors}
         self.platforms = known | scan.platforms
         self.version += 1
+
+
+def not_examined(scan: "Scan", known: Mapping[DeviceKey, Entry]) -> list[Entry]:
+    """The known devices that stay as they were because the scan could not examine them, and found nothing wrong."""
+    unseen = {(part.vendor, part.card): part for part in scan.unseen if part.finding is None}
+    if not unseen:
+        return []
+    found = {(device.vendor, device.card, device.id) for device in scan.devices}
+    return [entry for key, entry in known.items() if key not in found and _kept_unseen(entry, unseen) is not None]
 
 
 def key_of(device: "spool_pb2.Device") -> DeviceKey:

@@ -234,6 +234,11 @@ class Settings:
         return label_file(self.run_dir)
 
     @property
+    def nvidia_pause_file(self) -> Path:
+        """That NVIDIA's managers have paused the node's GPU clients; written by process `kubernetes:nvidia-pause`."""
+        return self.kubernetes_directory / "nvidia-pause.pb"
+
+    @property
     def scan_file(self) -> Path:
         """The summary of the last scan, written by the scanner."""
         return self.run_dir / "scan.pb"
@@ -311,6 +316,7 @@ class Settings:
             self.supervisord_conf,
             self.lock_file,
             self.standby_file,
+            self.driver_restart_file,
         )
         return {path.name for path in paths}
 
@@ -318,6 +324,11 @@ class Settings:
     def standby_file(self) -> Path:
         """The instance that waits for the end of the running one (devherd/instance/files.py)."""
         return self.run_dir / "standby.pb"
+
+    @property
+    def driver_restart_file(self) -> Path:
+        """The last end of an instance for the library of a newer driver, written by the supervisor."""
+        return self.run_dir / "driver-restart.pb"
 
     @property
     def lock_file(self) -> Path:

@@ -278,6 +278,9 @@ pub enum Limit {
     },
 }
 
+/// The word in `vendor` of what is said of hardware that no vendor serves.
+pub const VENDOR_OF_NONE: &str = "none";
+
 /// Something that a scan could not do. It is counted and shown, and never ends the scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {

@@ -20,6 +20,14 @@ pub fn die_with_parent(signal: i32) -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(signal))?)
 }
 
+/// Makes this process the parent of all that its children start and leave behind, in place of process 1.
+///
+/// # Errors
+/// `EINVAL` if the kernel has no such setting.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
 /// Names the calling thread; in a process with one thread this is the name that `ps` and `top` show.
 ///
 /// # Errors

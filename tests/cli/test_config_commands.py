@@ -82,6 +82,37 @@ def test_a_setting_without_an_effect_is_told_last_and_is_an_error_when_asked_for
     ]
 
 
+def test_a_program_or_file_that_cannot_be_used_on_this_host_is_told(tmp_path):
+    """Missing, not executable, writable by everybody: all that the source itself would say later."""
+    script, path = tmp_path / "check", tmp_path / "config.yaml"
+    match = "match: {id: '*'}"
+    path.write_text(
+        "simulated: [{name: a.example/x, count: 1}]\nhealth:\n  external:\n"
+        f"    - {{name: a, {match}, command: [{tmp_path}/none]}}\n"
+        f"    - {{name: b, {match}, command: [{script}]}}\n"
+        f"    - {{name: c, {match}, command: [/bin/sh, {script}]}}\n"
+        f"    - {{name: d, {match}, file: {tmp_path}/none}}\n"
+    )
+    script.write_text("exit 0\n")
+    script.chmod(0o666)
+    bad = devherd("check-config", path, "--host-root", tmp_path)
+    script.chmod(0o644)
+    not_executable = devherd("check-config", path, "--host-root", tmp_path)
+
+    open_to_all = f"everybody may write {script}; take that right away with `chmod o-w`"
+    told = [
+        f"command: {tmp_path}/none cannot be started: No such file or directory",
+        f"command: {open_to_all}",
+        f"command: {open_to_all}",
+        f"file: {tmp_path}/none cannot be read: No such file or directory",
+    ]
+    assert [line.partition("].")[2] for line in bad.stderr.splitlines()[:-1]] == [
+        f"{each} — without it, it reports nothing on this host" for each in told
+    ]
+    assert f"{script} cannot be started: Permission denied" in not_executable.stderr
+    assert not_executable.stderr.endswith("devherd: warnings: 3\n")
+
+
 def test_a_rule_that_matches_no_device_of_this_host_is_told_unless_it_may(tmp_path):
     """`model: "*A100*"` on a node with H100s was called good without a word."""
     path = tmp_path / "config.yaml"

@@ -156,6 +156,45 @@ def test_what_another_key_of_a_rule_overrides_gives_a_warning(rule, told):
     assert warnings(yaml.safe_load(f"resources: [{{{rule}}}]")) == [f"resources[0].{each}" for each in told]
 
 
+SILENT = "it counts as silent between two runs"
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("timeout: 5s", ["timeout: `timeout` has no effect without `interval` — remove it, or add `interval`"]),
+        ("interval: 1m, timeout: 5s, max_age: 61s", []),
+        (
+            "interval: 1m, max_age: 1m, on_silence: drop",
+            [f"max_age: `1m` is over before the next run: {SILENT} — give more than `1m`, or remove it"],
+        ),
+    ],
+)
+def test_times_of_a_program_that_cannot_be_meant_give_a_warning(keys, told):
+    """A limit for a program that never ends; findings that are dropped after each run and raised by the next one."""
+    text = f"health: {{external: [{{name: a, match: {{vendor: amd}}, command: [/a], {keys}}}]}}"
+
+    assert warnings(yaml.safe_load(text)) == [f"health.external[0].{each}" for each in told]
+
+
+@pytest.mark.parametrize(
+    ("keys", "seconds"),
+    [
+        ({}, 10.0),
+        ({"interval": "10s"}, 9.0),
+        ({"interval": "11s"}, pytest.approx(9.9)),
+        ({"interval": "1m"}, 10.0),
+        ({"interval": "1m", "timeout": "30s"}, 30.0),
+    ],
+)
+def test_the_shortest_interval_needs_no_timeout(keys, seconds):
+    """The default of the one was refused with the least of the other."""
+    external = {"name": "a", "match": {"vendor": "amd"}, "command": ["/a"]} | keys
+    config = resolve(Config.model_validate({"health": {"external": [external]}}))
+
+    assert config.health.external[0].timeout_seconds == seconds
+
+
 def test_a_warning_has_its_place_in_the_file(tmp_path):
     """In `run`, in `status` and on the page as in check-config."""
     path = tmp_path / "config.yaml"

@@ -159,6 +159,8 @@ def test_each_layer_is_one_copy_and_has_what_its_step_names(built):
         "/usr/share/devherd/materials",
     ]
     assert image.file("opt/devherd/bin/devherd") == f"installed {WHEEL}\n".encode()
+    for program in ("lsmod", "nvidia-device-plugin"):  # what NVIDIA's operator starts
+        assert image.file(f"opt/devherd/bin/{program}") == (CONTAINERFILE.parent / "image" / program).read_bytes()
     assert image.file(MATERIALS) == b"Package: base-files\n"
     with pytest.raises(KeyError):
         image.file("tmp/slim.sh")

@@ -32,7 +32,8 @@ def pod_of(manifests):
     [daemon_set] = of_kind("DaemonSet", manifests)
     pod = daemon_set["spec"]["template"]["spec"]
     [container] = pod["containers"]
-    assert container.pop("imagePullPolicy", "IfNotPresent") == "IfNotPresent"
+    for each in (container, *pod.get("initContainers", [])):
+        assert each.pop("imagePullPolicy", "IfNotPresent") == "IfNotPresent"
     for key in ("env", "volumeMounts"):
         container[key].sort(key=itemgetter("name"))
     pod["volumes"].sort(key=itemgetter("name"))
@@ -255,6 +256,22 @@ def test_what_a_pool_has_of_its_own_counts_also_where_it_is_nothing(helm):
     names = {each["name"] for each in one["template"]["spec"]["containers"][0]["env"]}
     assert not names & {"NVIDIA_VISIBLE_DEVICES"}
     assert "runtimeClassName" not in other["template"]["spec"]
+
+
+def test_no_devherd_is_on_a_node_whose_gpu_clients_nvidias_managers_have_paused(helm):
+    """Neither the pool's own nor that of the rest, which would hold the driver; before and afterwards the pool's own.
+
+    The words are k8s-driver-manager's (`paused-for-driver-upgrade`, behind another value with `_`) and mig-parted's.
+    """
+    values = yaml.safe_load((CHART.parent / "examples/nvidia-operator.yaml").read_text())
+    pods = [each["spec"]["template"]["spec"] for each in of_kind("DaemonSet", helm.manifests(values))]
+    node = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "nvidia.com/gpu.present": "true"}
+    on = {
+        value: [runs_on(node | {"nvidia.com/gpu.deploy.client": value}, pod) for pod in pods]
+        for value in ("true", "paused-for-driver-upgrade", "paused-for-mig-change", "x_paused-for-driver-upgrade")
+    }
+    assert on.pop("true") == [True, False]
+    assert list(on.values()) == [[False, False]] * 3
 
 
 def test_common_nodes_narrow_each_pool(helm):

@@ -74,6 +74,15 @@ OF_OTHERS = {"#/$defs/Config", "#/definitions/affinity", "#/definitions/resource
             "components: node-condition is without events — the token by which it asks the API server comes with ",
         ),
         (
+            {
+                "pools": [
+                    {"name": "a", "nodeSelector": {"nvidia.com/gpu.deploy.client": "true"}},
+                    {"name": "b", "rest": True},
+                ]
+            },
+            "pools: a is on nodes by nvidia.com/gpu.deploy.client — while NVIDIA's managers have it paused, the node ",
+        ),
+        (
             {"pools": [{"name": "a", "nodeSelector": {"gpu": "a"}}, {"name": "b", "nodeSelector": {"gpu": "a"}}]},
             "pools: each node of b is one of a as well — two devherds on a node displace each other — ",
         ),

@@ -60,8 +60,10 @@ def through_the_types(kubectl, tmp_path):
         if written.returncode != 0:
             raise ValueError(written.stderr)
         result = json.loads(written.stdout)
-        containers = manifest["spec"]["template"]["spec"]["containers"]
-        result["spec"]["template"]["spec"]["containers"][0]["image"] = containers[0]["image"]
+        pod, shipped = (each["spec"]["template"]["spec"] for each in (result, manifest))
+        for kind in ("containers", "initContainers"):
+            for container, own in zip(pod.get(kind, []), shipped.get(kind, []), strict=True):
+                container["image"] = own["image"]
         return result
 
     return read_and_write
@@ -188,11 +190,12 @@ def test_the_component_for_plugins_registry_adds_the_way_and_its_directory_and_n
 
 
 def test_the_component_for_nvml_adds_nvidias_runtime_and_nothing_else(pod_with, pod):
-    """No volume, no right: the runtime brings the library and the nodes."""
+    """No volume, no right: the runtime brings the library and the nodes, and a restart those of a newer driver."""
     pod["runtimeClassName"] = "nvidia"
     pod["containers"][0]["env"] += [
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+        {"name": "DEVHERD_RESTART_FOR_DRIVER", "value": "true"},
     ]
 
     assert in_order(pod_with("nvidia")) == in_order(pod)
@@ -206,6 +209,60 @@ def test_the_component_for_mig_adds_the_right_to_monitor_and_nothing_else(pod_wi
     del container["securityContext"]["allowPrivilegeEscalation"]
 
     assert in_order(pod_with("nvidia-mig")) == in_order(pod)
+
+
+BY_THE_MANAGERS = {
+    "nvidia-operator": ("nvidia.com/gpu.deploy.client", {}),
+    "nvidia-operator-old": ("nvidia.com/gpu.deploy.device-plugin", {"app": "nvidia-device-plugin-daemonset"}),
+}
+"""The label of nodes and those of pods that NVIDIA's driver manager and MIG manager know, by component."""
+
+
+@pytest.mark.parametrize("component", BY_THE_MANAGERS)
+def test_nvidias_managers_can_make_the_pod_leave(kubectl, tmp_path, daemon_set, component):
+    """They rewrite the node's label, and wait for pods that have it as a nodeSelector key, or the pod label.
+
+    k8s-driver-manager bd62ca7d (`WaitForPodsWithNodeSelector`, `waitForPodsToTerminate`), mig-parted bd7160f4
+    (`waitForPodsToBeDeleted`).
+    """
+    [changed] = of_kind("DaemonSet", with_components(kubectl, tmp_path, component))
+    label, of_pods = BY_THE_MANAGERS[component]
+    template, shipped = changed["spec"]["template"], daemon_set["spec"]["template"]
+    pod = template["spec"]
+
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", label: "true"}
+    assert template["metadata"]["labels"] == shipped["metadata"]["labels"] | of_pods
+    assert changed["spec"]["selector"] == daemon_set["spec"]["selector"]
+    del pod["initContainers"]
+    pod["volumes"] = [each for each in pod["volumes"] if each["name"] != "nvidia-validations"]
+    assert in_order(pod) == in_order(shipped["spec"] | {"nodeSelector": pod["nodeSelector"]})
+
+
+@pytest.mark.parametrize("component", BY_THE_MANAGERS)
+def test_beside_nvidias_operator_the_pod_waits_for_the_driver(kubectl, tmp_path, through_the_types, component):
+    """By the file for which the operator's own pods wait, with as few rights as devherd's container has, or fewer.
+
+    gpu-operator a22dbf67, assets/state-device-plugin/0500_daemonset.yaml.
+    """
+    [changed] = of_kind("DaemonSet", with_components(kubectl, tmp_path, component))
+    assert is_within(changed, through_the_types(changed))
+    pod = changed["spec"]["template"]["spec"]
+    [waiting], [container] = pod["initContainers"], pod["containers"]
+    assert waiting["image"] == container["image"]
+    assert waiting["securityContext"].items() <= container["securityContext"].items()
+    [mount] = waiting["volumeMounts"]
+    assert (mount["mountPath"], mount["mountPropagation"]) == ("/run/nvidia/validations", "HostToContainer")
+    [volume] = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    assert volume["hostPath"] == {"path": mount["mountPath"], "type": "DirectoryOrCreate"}
+
+    here = tmp_path / "validations"
+    here.mkdir()
+    [shell, option, script] = waiting["command"]
+    script = script.replace(mount["mountPath"], str(here)).replace("sleep 5", "sleep 0.01")
+    with subprocess.Popen([shell, option, script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "waiting for NVIDIA driver and container toolkit\n"
+        (here / "toolkit-ready").touch()
+        assert process.wait(30) == 0
 
 
 def test_the_component_for_mps_adds_the_daemons_directory_to_read_and_nothing_else(pod_with, pod):
@@ -312,6 +369,14 @@ def test_labels_on_the_node_need_the_right_to_patch_it(pod_with, pod):
 
     assert in_order(pod_with("labels-node")) == in_order(pod)
     assert rights_of("labels-node") == {("ClusterRole", "nodes", "get", "patch")}
+
+
+def test_a_pause_of_gpu_clients_is_seen_by_the_right_to_watch_nodes(pod_with, pod):
+    """A token, and nothing else."""
+    pod["automountServiceAccountToken"] = True
+
+    assert in_order(pod_with("nvidia-pause")) == in_order(pod)
+    assert rights_of("nvidia-pause") == {("ClusterRole", "nodes", "get", "watch")}
 
 
 def test_a_choice_by_label_needs_the_configurations_and_the_right_to_read_the_label(pod_with, pod):

@@ -267,6 +267,10 @@ def test_a_card_without_its_driver_and_an_unhealthy_device_are_problems():
         ("problem", "nvidia: 0000:01:00.0: no driver; load `nvidia`"),
     ]
     assert troubles(examination.judge_devices([], [])) == [("warning", "no device was found")]
+    noted = Problem(vendor="none", path="/sys/y", device="0000:00:0b.0", error="an accelerator driven by intel_vpu")
+    [nothing, named] = examination.judge_devices([], [], [noted])
+    assert (nothing.cure, named.level) == ("the following lines say why", Level.WARNING)
+    assert named.what == "0000:00:0b.0: an accelerator driven by intel_vpu"
     assert examination.uses_cdi([Offer(devices=[Device(edits=Edits(cdi_devices=["a/b=c"]))])])
     assert not examination.uses_cdi([resource])
 

@@ -11,7 +11,8 @@ from devherd.health import held, verdicts
 from devherd.reasons import registry
 from devherd.reasons.registry import MEANINGS, Meaning
 
-SOURCE = "bench"
+SOURCE = "external-bench"
+"""A program: the breaker doubts those alone."""
 RECOVERED = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.RECOVERY_NONE})
 UNTIL = Meaning("unhealthy", "it has happened", "until", evidence=RECOVERED)
 

@@ -1,4 +1,4 @@
-"""A source that condemns most devices at once is doubted for a minute."""
+"""A program that condemns most devices at once is doubted for a minute; the kernel, the bus and NVML are not."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,11 @@ from devherd.health.held import Now, Seen
 from devherd.health.policy import FINE, Earlier, Policy, Verdict
 from devherd.health.verdicts import VerdictsFile
 from devherd.inventory import Entry
+from devherd.reasons.registry import MEANINGS, MONITORS, is_hearsay
 
 GPUS = [("nvidia", f"0000:0{number}:00.0", f"GPU-{number}") for number in range(4)]
 SICK, DOUBTED = Verdict(("level",)), Verdict((), ("level",))
 FATAL = Finding(source="pci-aer-fatal", reason="pci-aer", file="/sys/aer_dev_fatal", count=1)
-MISSING = Finding(source="node", reason="node-missing", file="/dev/x", value="absent")
 
 
 @pytest.fixture(autouse=True)
@@ -144,23 +144,39 @@ def test_what_another_source_agrees_on_counts():
     assert verdicts[:3] == [DOUBTED, Verdict(("level", "pci-aer")), DOUBTED]
 
 
-def test_what_is_there_or_not_is_not_doubted():
-    """A shelf that is unplugged is gone."""
-    policy = policy_of()
-    policy.observe(Seen({gpu: [MISSING] for gpu in GPUS}), at(1))
+SEEN_BY_THE_KERNEL = [
+    Finding(source="kernel-log", reason="xid", file="/dev/kmsg", value="79"),
+    Finding(source="kernel-log", reason="gpu-lost", file="/dev/kmsg", value="nvidia-fallen-off-the-bus"),
+    Finding(source="nvml", reason="gpu-lost", file="libnvidia-ml.so.1", value="15"),
+    Finding(source="nvml", reason="recovery-action", file="libnvidia-ml.so.1", value="1"),
+    Finding(source="pci-recovery", reason="pci-recovery", file="/sys/port", value="FAILED_RECOVERY"),
+    Finding(source="wedged", reason="wedged", file="/sys/card", value="rebind"),
+    Finding(source="pci-config", reason="off-bus", file="/sys/config", value="ffffffff"),
+    FATAL,
+    Finding(source="node", reason="node-missing", file="/dev/x", value="absent"),
+]
 
-    assert {policy.verdict(gpu) for gpu in GPUS} == {Verdict(("node-missing",))}
 
-
-def test_all_that_is_below_a_port_that_could_not_be_recovered_is_believed():
-    """The kernel says so once, of the port above most of the node's cards: a pod would get one that does not answer."""
-    failed = Finding(source="pci-recovery", reason="pci-recovery", file="/sys/port", value="FAILED_RECOVERY")
+@pytest.mark.parametrize("said", SEEN_BY_THE_KERNEL, ids=lambda one: f"{one.source}: {one.reason}")
+def test_what_the_kernel_the_bus_or_nvml_says_of_all_devices_counts_at_once(said):
+    """A switch that fails takes all GPUs below it: none of them may be given to a pod, not even for a minute."""
     policy, seen = policy_of(), Seen()
     for gpu in GPUS:
-        seen.happened(gpu, failed, 1.0)
-    policy.note(seen, at(1))
+        if MEANINGS[said.source, said.reason].is_event and not said.count:
+            seen.happened(gpu, said, 1.0)
+        else:
+            seen.add(gpu, [said])
+    policy.observe(seen, at(1))
 
-    assert {policy.verdict(gpu) for gpu in GPUS} == {Verdict(("pci-recovery",))}
+    assert {policy.verdict(gpu) for gpu in GPUS} == {Verdict((said.reason,))}
+
+
+def test_exporters_programs_and_texts_of_firmware_are_doubted_and_no_other_source():
+    """Of every source that is registered."""
+    hearsay = {source for source, _ in MEANINGS if is_hearsay(source)}
+
+    assert hearsay == {*MONITORS, "amd-bad-pages", "xe-health", "xe-health-warning"}
+    assert is_hearsay("external-checks")
 
 
 def test_a_restart_of_the_scanner_does_not_begin_the_minute_anew(tmp_path):

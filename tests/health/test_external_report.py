@@ -119,6 +119,31 @@ def test_the_old_name_of_the_key_device_is_still_read():
     ) == [("", "hot")]
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("00000000:83:00.0", "0000:83:00.0"),  # nvidia-smi
+        ("83:00.0", "0000:83:00.0"),  # lspci
+        ("0000:3B:00", "0000:3b:00"),
+        ("10000:E1:00.0", "10000:e1:00.0"),  # Intel's VMD
+        ("00010000:e1:00.0", "10000:e1:00.0"),
+        ("card0", "card0"),
+    ],
+)
+def test_a_pci_address_is_written_in_several_ways(given, meant):
+    """Each names the device, and each clears what another has raised."""
+    report = report_of({"device": {"pci": given, "vendor": "NVIDIA"}, "reason": "hot"})
+
+    [finding] = report.findings.values()
+    assert finding.at == health_pb2.Target(pci_address=meant, vendor="nvidia")
+    report.take(
+        json.dumps({"device": {"pci": meant, "vendor": "nvidia"}, "reason": "hot", "state": "cleared"}).encode()
+    )
+    assert active(report) == []
+    [by_card] = report_of({"device": {"card": given}, "reason": "hot"}).findings.values()
+    assert by_card.at == health_pb2.Target(card=meant)
+
+
 def test_a_replacement_counts_whole_or_not_at_all():
     """A file may be torn."""
     report = report_of({"device": CARD, "reason": "hot"})

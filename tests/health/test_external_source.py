@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -52,15 +54,18 @@ class Listener:
         (self.directory / "run/findings").mkdir(exist_ok=True)
         spool.update(requests / "external-check.json", json.dumps(defaults | parts).encode())
 
-    def start(self) -> None:
+    def start(self, *constants: str, log_format: str = "text") -> None:
+        arguments = [self.directory / "run", "external-check", log_format, *constants]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, PROCESS, self.directory / "run", "external-check"], stderr=log
-            )
+            self._process = subprocess.Popen([sys.executable, PROCESS, *arguments], stderr=log)
 
-    def listen(self, **parts) -> None:
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def listen(self, *constants: str, log_format: str = "text", **parts) -> None:
         self.order(**parts)
-        self.start()
+        self.start(*constants, log_format=log_format)
 
     def said(self) -> health_pb2.Findings:
         path = spool.path_of(self.directory / "run/findings", "external-check")
@@ -74,7 +79,7 @@ class Listener:
         return self.said()
 
     def until_it_says(self, *details: str) -> health_pb2.Findings:
-        wanted = list(details)
+        wanted = sorted(details)
         return self.until(lambda said: not said.failed and sorted(one.detail for one in said.findings) == wanted)
 
     def end(self) -> int | None:
@@ -129,6 +134,134 @@ def test_a_monitor_of_node_problem_detector_works_unchanged(listener):
     assert well.failed == ""
 
 
+@pytest.mark.parametrize(
+    ("printed", "message"),
+    [
+        ('{"status": "critical","temp": 95}', '{"status": "critical","temp": 95}'),
+        ('{\n  "status": "critical",\n  "temp": 95\n}', '{ "status": "critical", "temp": 95 }'),
+        ('{"alive": true}\nfan stopped', "fan stopped"),
+        ("", "it found a problem, without a message"),
+    ],
+)
+def test_what_is_no_line_of_the_protocol_is_the_message_of_exit_status_1(listener, printed, message):
+    """Checks have a JSON of their own, on one line or several."""
+    (listener.directory / "message").write_text(printed)
+    listener.listen(command=[str(listener.program('cat "$DIR/message"; exit 1'))], **PERIODIC)
+
+    [finding] = listener.until_it_says(message).findings
+
+    assert finding.at.ByteSize() == 0
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_finding_lines_of_a_program_that_ends_count_with_either_exit_status(listener, status):
+    """They say which devices are meant; other lines are no findings then, and a line with a mistake is told."""
+    out = listener.directory / "out"
+    out.write_text('checking\n{"device": {"uuid": "GPU-1"}, "reason": "hot", "detail": "91 °C"}\n')
+    listener.listen(command=[str(listener.program(f'cat "$DIR/out"; exit {status}'))], **PERIODIC)
+
+    [finding] = listener.until_it_says("91 °C").findings
+    spool.replace(out, b'checking\n{"reason": "hot", "state": "maybe"}\n')
+    wrong = listener.until(lambda said: said.failed)
+    spool.replace(out, b'{"failed": "no driver"}\n')
+    listener.until(lambda said: said.failed == "no driver")
+
+    assert finding.at == health_pb2.Target(uuid="GPU-1")
+    assert wrong.failed == "line 2: `state` is not one of cleared, mentioned, raised, standing"
+    assert [one.detail for one in wrong.findings] == ["91 °C"]
+
+
+def test_processes_in_sessions_of_their_own_end_with_the_run(listener):
+    """A daemon that a check leaves behind would be one more at each run; its name is told, the result counts."""
+    script = listener.program(
+        """\
+        setsid sh -c 'echo $$ >> "$DIR/daemons"; sleep 600 & wait' &
+        (setsid sleep 601 &)
+        while [ ! -e "$DIR/daemons" ]; do sleep 0.01; done
+        echo broken
+        exit 1
+        """.replace("$DIR", str(listener.directory))
+    )
+    listener.listen(command=[str(script)], interval=60.0, timeout=10.0)
+
+    said = listener.until_it_says("broken")
+
+    assert re.fullmatch(r"[234] processes left behind and ended: sh, sleep", said.complaints[0]), said.complaints
+    assert children(listener.pid) == []
+    assert not is_running(listener.directory / "daemons")
+
+
+def test_processes_in_sessions_of_their_own_end_with_the_source(listener):
+    """Also of a program that goes on running; those that end by themselves do not stay as zombies."""
+    script = listener.program(
+        """\
+        (setsid true &)
+        (setsid sh -c 'echo $$ > "$DIR/daemon"; exec sleep 600' &)
+        while [ ! -e "$DIR/daemon" ]; do sleep 0.01; done
+        echo '{"alive": true}'
+        exec sleep 600
+        """.replace("$DIR", str(listener.directory))
+    )
+    listener.listen(command=[str(script)])
+    listener.until(lambda said: said.source)
+
+    deadline = time.monotonic() + 20
+    while len(children(listener.pid)) != 2:  # the program and the daemon
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    listener.end()
+
+    assert not is_running(listener.directory / "daemon")
+
+
+def children(pid: int) -> list[str]:
+    """The children of a process, zombies too."""
+    fields = [
+        (place.parent.name, place.read_text().rpartition(")")[2].split()) for place in Path("/proc").glob("[0-9]*/stat")
+    ]
+    return [child for child, (_state, parent, *_) in fields if int(parent) == pid]
+
+
+def test_what_a_program_writes_to_stderr_is_in_the_log_labelled_and_its_last_line_is_the_reason(listener):
+    """Nobody takes it for a line of devherd's own; in status and `explain` it says why the program cannot check."""
+    script = listener.program("""\
+        printf 'loading\\n\\033[31m2026-11-24 WARNING scanner: GPU-0 is Unhealthy\\n\\nvendor-cli: no device' >&2
+        exit 127
+        """)
+    listener.listen(command=[str(script)], interval=60.0, timeout=10.0)
+
+    said = listener.until(lambda said: said.failed)
+
+    lines = listener.log.read_text().splitlines()
+    label = "INFO    source:external-check: stderr: "
+    forged = "[31m2026-11-24 WARNING scanner: GPU-0 is Unhealthy"
+    assert said.failed == "exit status 127: vendor-cli: no device"
+    assert [line.partition(label)[2] for line in lines] == ["loading", forged, "vendor-cli: no device"]
+
+
+def test_a_flood_on_stderr_is_a_few_lines_of_the_log_also_as_json(listener):
+    """Each is an object: a stream of JSON is not broken by what a program writes."""
+    script = listener.program("""\
+        seq -f 'line "%g"' 50000 >&2
+        echo '{"reason": "hot"}'
+        exec sleep 600
+        """)
+    listener.listen(command=[str(script)], log_format="json")
+
+    listener.until_it_says("hot")
+
+    entries = [json.loads(line) for line in listener.log.read_text().splitlines()]
+    assert [entry["message"] for entry in entries] == [f'stderr: line "{number}"' for number in range(1, 21)]
+    assert {entry["process"] for entry in entries} == {"source:external-check"}
+
+
+def test_a_program_that_reads_its_stdin_finds_its_end(listener):
+    """It would wait for its time limit."""
+    listener.listen(command=[str(listener.program("cat; echo read; exit 1"))], **PERIODIC)
+
+    listener.until_it_says("read")
+
+
 def test_a_program_that_takes_too_long_is_ended_with_all_that_it_started(listener):
     """And cannot tell: its devices stay as they were."""
     script = listener.program('sleep 600 & echo $! > "$DIR/child"; echo $$ > "$DIR/own"; trap "" TERM; wait; wait')
@@ -162,7 +295,7 @@ def test_a_program_that_goes_on_running_is_heard_at_once(listener):
         listener.until_it_says()
 
     assert hot.findings[0].at == health_pb2.Target(uuid="GPU-1")
-    assert "a line is ignored, and others like it: it is not JSON: nonsense" in listener.log.read_text()
+    assert hot.complaints == ["a line is ignored, and others like it: it is not JSON: nonsense"]
 
 
 def test_one_that_ends_is_started_again_and_its_last_word_stands_meanwhile(listener):
@@ -203,18 +336,130 @@ def test_one_that_is_silent_for_too_long_is_ended_and_its_last_word_kept_or_drop
     gone(first)
 
 
-def test_a_flood_of_lines_is_dropped_and_told(listener):
-    """1 000 a second count; the process stays idle enough to beat."""
+def test_of_a_burst_of_lines_none_is_lost(listener):
+    """A thousand a second are taken; the pipe makes the program wait."""
     script = listener.program("""\
-        for i in 1 2 3; do seq 2000 | sed 's/.*/{"alive": true}/'; sleep 1.1; done
-        echo '{"reason": "hot"}'
+        seq 1500 | sed 's/.*/{"alive": true}/'
+        seq 900 | sed 's/.*/{"reason": "r&"}/'
+        echo '{"complete": true}'
         exec sleep 600
         """)
     listener.listen(command=[str(script)])
 
+    listener.until_it_says(*[f"r{number}" for number in range(1, 901)])
+
+
+@pytest.mark.parametrize("flood", ["""yes '{"alive": true}'""", "yes nonsense", "cat /dev/zero"])
+def test_a_flood_without_end_costs_no_core(listener, flood):
+    """Neither on stdout nor on stderr: what is not read makes the program wait."""
+    script = listener.program(f"""\
+        {flood} >&2 &
+        exec {flood}
+        """)
+    listener.listen(command=[str(script)])
+    deadline = time.monotonic() + 20
+    while not listener.log.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(1.0)
+
+    began, used = time.monotonic(), cpu_seconds(listener.pid)
+    time.sleep(3.0)
+
+    assert cpu_seconds(listener.pid) - used < (time.monotonic() - began) / 2
+    assert listener.log.stat().st_size < 20_000
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_program_that_floods_for_long_is_ended_and_started_later_each_time(listener):
+    """Its lines say nothing new; the node's processors are there for others."""
+    script = listener.program("""echo $$ >> "$DIR/starts"; exec yes '{"alive": true}'""")
+    listener.listen("FLOOD_SECONDS=1.5", command=[str(script)])
+
+    said = listener.until(lambda said: "next start in 2 s" in said.failed)
+
+    assert said.failed == "it printed more than 1000 lines a second for 1.5 s; next start in 2 s"
+    assert len((listener.directory / "starts").read_text().split()) == 2
+
+
+def test_a_program_that_ends_after_a_line_is_started_later_each_time(listener):
+    """A script for `interval` that is given none: a line does not show that it goes on running."""
+    script = listener.program("""echo '{"reason": "hot"}'""")
+    listener.listen(command=[str(script)])
+
+    said = listener.until(lambda said: "next start in 4 s" in said.failed)
+
+    hint = "if it is to end by itself, give `interval`"
+    assert said.failed == f"it ended, exit status 0; {hint}; next start in 4 s"
+    assert [finding.detail for finding in said.findings] == ["hot"]
+
+
+def test_a_program_that_has_run_for_long_is_started_at_once_again(listener):
+    """Its earlier ends are forgotten."""
+    script = listener.program("""echo $$ > "$DIR/own"; echo '{"alive": true}'; exec sleep 600""")
+    listener.listen("SETTLED_SECONDS=1.0", command=[str(script)])
+    for _ in range(3):
+        listener.until(lambda said: said.source and not said.failed)
+        time.sleep(1.5)
+        os.kill(int((listener.directory / "own").read_text()), signal.SIGKILL)
+        ended = listener.until(lambda said: said.failed)
+
+    assert ended.failed == "it ended, killed by SIGKILL; next start in 1 s"
+
+
+def test_what_a_program_says_just_before_it_crashes_is_shown_before_its_end(listener):
+    """The scanner reads the newest version of the file only, and takes nothing from a source that has failed."""
+    script = listener.program("""echo '{"reason": "hot"}'; exit 3""")
+    listener.listen(command=[str(script)])
+
+    first = listener.until(lambda said: said.source)
+    ended = listener.until(lambda said: said.failed)
+
+    assert (first.failed, [finding.detail for finding in first.findings]) == ("", ["hot"])
+    assert ended.failed == "it ended, exit status 3; next start in 1 s"
+
+
+def test_the_complete_report_of_a_new_process_clears_what_the_last_one_raised(listener):
+    """It crashed after it had raised something that is over meanwhile."""
+    script = listener.program("""\
+        echo '{"complete": true}'
+        [ -e "$DIR/again" ] || echo '{"reason": "hot"}'
+        [ -e "$DIR/again" ] || { touch "$DIR/again"; exit 1; }
+        while sleep 0.2; do echo '{"alive": true}'; done
+        """)
+    listener.listen(command=[str(script)])
+
+    listener.until(lambda said: said.findings)
+    listener.until_it_says()
+
+
+def test_a_program_that_says_again_and_again_that_it_has_failed_is_not_silent(listener):
+    """It is not ended, and its reason stays."""
+    script = listener.program("""\
+        echo $$ >> "$DIR/starts"
+        for i in 1 2 3 4 5 6 7 8 9 10; do echo '{"failed": "no driver"}'; sleep 0.2; done
+        echo '{"reason": "hot"}'
+        exec sleep 600
+        """)
+    listener.listen(command=[str(script)], max_age=1.0)
+
+    failing = listener.until(lambda said: said.failed)
     listener.until_it_says("hot")
 
-    assert "lines were dropped: the limit is 1000 a second" in listener.log.read_text()
+    assert failing.failed == "no driver"
+    assert len((listener.directory / "starts").read_text().split()) == 1
+
+
+def test_a_program_of_which_no_line_can_be_used_is_ended_and_the_first_one_shown(listener):
+    """Silence is another mistake."""
+    listener.listen(command=[str(listener.program("while sleep 0.1; do echo 'GPU 3: 91 C'; done"))], max_age=1.0)
+
+    said = listener.until(lambda said: said.failed)
+
+    assert said.failed == "no valid line for 1 s: it is not JSON: GPU 3: 91 C; next start in 1 s"
 
 
 def test_a_file_is_what_it_says_now(listener):
@@ -288,6 +533,25 @@ def test_a_file_whose_rights_are_mended_is_read(listener):
     assert [found.detail for found in listener.until(lambda said: said.findings).findings] == ["loose cable"]
 
 
+def test_a_script_that_everybody_may_write_is_not_trusted_as_an_argument_either(listener):
+    """Its interpreter is root's; what runs is the script."""
+    script = listener.program("exit 0", mode=0o777)
+    listener.listen(command=["/bin/sh", "-e", str(script), "/dev/null", str(listener.directory)], **PERIODIC)
+
+    distrusted = listener.until(lambda said: said.failed)
+    script.chmod(0o755)
+    listener.until_it_says()
+
+    assert distrusted.failed == f"everybody may write {script}; take that right away with `chmod o-w`"
+
+
+def test_a_finding_names_the_program_with_its_arguments(listener):
+    """`/bin/sh` alone says nothing."""
+    listener.listen(command=["/bin/sh", "-c", "echo hot; exit 1"], **PERIODIC)
+
+    assert listener.until_it_says("hot").findings[0].file == "/bin/sh -c 'echo hot; exit 1'"
+
+
 def test_a_program_of_another_user_is_not_trusted(listener):
     """Nor one in another user's directory."""
     if os.geteuid() != 0:
@@ -338,10 +602,10 @@ def test_a_wish_to_end_is_not_lost_while_a_program_is_started(tmp_path):
     """SIGTERM comes in the middle of the fork, where Python drops what its handler raises."""
     code = """
         import os, signal, sys
-        from devherd.sources.external import RunningProgram
+        from devherd.sources.program import RunningProgram, Stderr
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(33))
         os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
-        RunningProgram(["/bin/true"])
+        RunningProgram(["/bin/true"], Stderr())
         """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, cwd=tmp_path

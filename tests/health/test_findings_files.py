@@ -7,7 +7,7 @@ from devherd import spool
 from devherd._native import Device, Evidence, Fact
 from devherd.config.sections import Match
 from devherd.health import findings as health_targets
-from devherd.health.findings import FindingsFiles, Named, take_in, targets
+from devherd.health.findings import MOST_A_DEVICE, FindingsFiles, Named, take_in, targets
 from devherd.health.held import Now, Seen, Statement
 from devherd.inventory import Entry
 from devherd.proto import health_pb2
@@ -225,3 +225,58 @@ def test_what_an_operator_takes_back_is_that_reason_of_that_device(tmp_path):
     seen = looked(files, sources=("operator",))
 
     assert seen.stated == [(SECOND.key, Statement(Evidence.OPERATOR, reason="xid"), 5.0)]
+
+
+def test_the_names_that_people_have_at_hand_name_a_device():
+    """Another case, the id of a share or replica, the beginning of a uuid: of one device only."""
+    uuids = ("GPU-152e1962-7e62-50b6", "GPU-152f0000-0000-0000", "GPU-9d83aab7")
+    gpus = [gpu(number, uuid=uuid) for number, uuid in enumerate(uuids)]
+    shared = Entry(Device(vendor="intel-gpu", id="card0", shares=["card0-0", "card0-1"]), "gpu.intel.com/xe")
+    named = Named([*gpus, shared])
+
+    def meant(**parts) -> list[str]:
+        return [key[2] for key in named.meant(health_pb2.Target(**parts))]
+
+    assert meant(device="gpu-1") == ["GPU-1"]
+    assert meant(device="GPU-1::3") == ["GPU-1"]
+    assert meant(device="card0-1") == meant(device="card0-0::7") == meant(device="card0") == ["card0"]
+    assert meant(uuid="gpu-152E1962") == meant(uuid="GPU-152e") == meant(uuid=uuids[0].upper()) == ["GPU-0"]
+    assert meant(uuid="GPU-152") == meant(uuid="GPU-0") == meant(device="GPU") == []
+    assert meant(uuid="gpu-9", device="gpu-2::0") == ["GPU-2"]
+    assert meant(uuid="gpu-9", device="gpu-1") == []
+
+
+def test_findings_that_name_no_device_are_counted_and_the_first_is_shown(tmp_path):
+    """A mistake in a target left no trace. What is about all devices of `match` names none, and is no mistake."""
+    files = FindingsFiles(tmp_path)
+    scopes = {"external-check": Match(facts={"id": ["GPU-2"]})}
+
+    def complaints(*ats: health_pb2.Target) -> list[str]:
+        said = [health_pb2.Finding(at=at, reason="external", value="hot") for at in ats]
+        put(tmp_path, *said, source="external-check")
+        return looked(files, ["external-check"], scopes).complaints.get("external-check", [])
+
+    of_another = health_pb2.Target(device="GPU-1", pci_address="0000:01:00.0")
+    assert complaints(health_pb2.Target(), health_pb2.Target(device="GPU-2")) == []
+    assert complaints(of_another) == [
+        "1 finding names no device of `match`, first: device GPU-1, pci 0000:01:00.0: hot"
+    ]
+    assert complaints(health_pb2.Target(card="card0"), of_another) == [
+        "2 findings name no device of `match`, first: card card0: hot"
+    ]
+
+
+def test_of_one_device_twenty_findings_of_a_program_count(tmp_path):
+    """A thousand for each of many devices took the scanner's whole time, which other devices wait for."""
+    files = FindingsFiles(tmp_path)
+    said = [
+        health_pb2.Finding(at=at, reason="external", file=f"check#{number}", value=str(number))
+        for number in range(300)
+        for at in (health_pb2.Target(), health_pb2.Target(device="GPU-2"))
+    ]
+    put(tmp_path, *said, source="external-check")
+
+    seen = looked(files, ["external-check"], {"external-check": Match()})
+
+    assert {key[2]: len(found) for key, found in seen.findings.items()} == {"GPU-1": MOST_A_DEVICE, "GPU-2": 20}
+    assert seen.complaints == {"external-check": ["2 devices with more than 20 findings: only these count"]}

@@ -59,6 +59,27 @@ def test_a_fault_counts_at_once_and_leaves_after_a_run_of_good_looks():
     assert states == [("node-missing",), ("node-missing",), ("node-missing",), ()]
 
 
+def test_several_polls_of_one_answer_are_one_good_look():
+    """A monitor is asked each 30 s: three polls gave a device back after one answer that it is well."""
+    ill = Finding(source="amd-exporter", reason="external", file="socket", value="unhealthy")
+
+    def answer(number: float, *findings: Finding) -> Seen:
+        return Seen({PORT: [*findings]}, looks={"amd-exporter": number})
+
+    def states(policy: Policy, *answers: Seen) -> list[bool]:
+        found = []
+        for second, look in enumerate(answers):
+            policy.observe(look, at(float(second)))
+            found.append(reasons(policy) == ("external",))
+        return found
+
+    policy = Policy(recover_after=3)
+    assert states(policy, answer(1.0, ill), *[answer(2.0)] * 9, answer(3.0), answer(3.0)) == [True] * 12
+    [held] = policy.held_against(PORT)
+    assert (held.good_looks, held.good_look) == (2, 3.0)
+    assert states(policy, answer(3.0), answer(4.0), answer(4.0)) == [True, False, False]
+
+
 def test_a_fault_that_returns_starts_the_run_afresh_and_is_counted_again():
     """A flapping device does not become Healthy in between."""
     policy = observed(seen(port=[MISSING]), seen(), seen(port=[MISSING]), seen(), recover_after=2)

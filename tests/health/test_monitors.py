@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import queue
+import random
 import shutil
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def intels():
 def test_an_interface_of_a_network_card_that_the_exporter_calls_unhealthy_is_unhealthy_alone():
     """It names the function, by a service and a message of its own; all of them at once are a warning."""
     with monitor("amd-nic-exporter", monitors.LIST_NICS) as made:
-        functions = [f"0000:43:00.{number}" for number in range(3)]
+        functions = ["0000:43:00.0", "0000:43:00.1", "0000:63:00.0"]
         words = ("healthy", "unhealthy", "healthy")
         made.answer = [NICState(Device=at, Health=word) for at, word in zip(functions, words, strict=True)]
         made.serve()
@@ -204,6 +205,44 @@ def test_all_gpus_unhealthy_at_once_is_told_apart():
     assert stands(one_ill, after(all_ill)) == {"0000:05:00": "unhealthy"}
 
 
+def partitions(*healths: str, bus: str = "27") -> list[GPUState]:
+    """The partitions of a GPU that all have the address of the first."""
+    return [GPUState(Device=f"0000:{bus}:00.0", Health=word) for word in healths]
+
+
+def test_of_partitions_that_share_an_address_the_worst_word_counts_in_any_order():
+    """AMD's gpuagent prints one address for all of them where the kernel does not put their number in the function.
+
+    The exporter lists them from a map, in random order: the same answer has to give the same verdict each time.
+    """
+    chance = random.Random(23)
+    for number_of_partitions, word, kept in ((8, "unhealthy", "unhealthy"), (8, "unknown", None), (2, "", None)):
+        said = partitions(word, *["healthy"] * (number_of_partitions - 1)) + gpus(b05="healthy")
+        for _ in range(50):
+            chance.shuffle(said)
+            assert stands(said).get("0000:27:00") == kept
+            assert stands(said, after(partitions("unhealthy"))) == {"0000:27:00": "unhealthy"}
+
+
+def test_all_partitions_of_the_only_gpu_of_a_node_are_unhealthy_and_not_doubted():
+    """They share the GPU's counters: this is what an error of its memory looks like, and no failure of the agent."""
+    functions = [GPUState(Device=f"0000:27:00.{number}", Health="unhealthy") for number in range(8)]
+
+    assert set(stands(functions).values()) == {"unhealthy"}
+    assert stands(partitions(*["unhealthy"] * 8)) == {"0000:27:00": "unhealthy"}
+
+
+def test_all_at_once_counts_gpus_and_not_their_partitions():
+    """Of two GPUs, one in eight partitions and one in one, each is half of all."""
+    eight = [GPUState(Device=f"0000:27:00.{number}", Health="unhealthy") for number in range(8)]
+    one = gpus(b05="unhealthy")
+
+    assert set(stands(eight + one).values()) == {ALL_AT_ONCE}
+    assert set(stands(eight + one, after(one)).values()) == {"unhealthy"}
+    assert set(stands(eight + one, after(eight)).values()) == {"unhealthy"}
+    assert set(stands(eight + gpus(b05="healthy")).values()) == {"unhealthy"}
+
+
 def test_gpus_that_fail_one_after_the_other_are_each_unhealthy():
     """Also the last of them; and the only one of a node."""
     two = after(gpus(b05="unhealthy", b27="unhealthy", b47="healthy"))
@@ -232,6 +271,35 @@ def test_the_exporter_is_asked_again_and_again(exporter):
     assert (finding.at.vendor, finding.reason, finding.file) == ("amd", "external", str(exporter.socket))
 
 
+def test_one_ill_partition_of_eight_with_one_address_is_unhealthy_in_every_answer(exporter):
+    """In whatever order the exporter lists them."""
+    exporter.answer = partitions("unhealthy", *["healthy"] * 7) + gpus(b05="healthy")
+    exporter.serve()
+    exporter.listen()
+    said = exporter.until_it_holds("unhealthy")
+
+    for _ in range(8):
+        exporter.answer = exporter.answer[1:] + exporter.answer[:1]
+        said = exporter.until(lambda now, last=said: now.look_monotonic_seconds != last.look_monotonic_seconds)
+        assert [(one.at.pci_address, one.value) for one in said.findings] == [("0000:27:00", "unhealthy")]
+
+
+def test_each_answer_of_the_exporter_is_a_look_of_its_own(exporter):
+    """Also one that says the same; while it does not answer nobody looks."""
+    exporter.answer = gpus(b05="healthy")
+    exporter.serve()
+    exporter.listen()
+
+    first = exporter.until_it_holds()
+    second = exporter.until(lambda said: said.look_monotonic_seconds != first.look_monotonic_seconds)
+    exporter.answer = grpc.StatusCode.UNAVAILABLE
+    failing = exporter.until(lambda said: said.failed)
+    time.sleep(0.5)
+
+    assert 0 < first.look_monotonic_seconds < second.look_monotonic_seconds
+    assert exporter.until(lambda said: said.failed).look_monotonic_seconds == failing.look_monotonic_seconds
+
+
 def test_an_exporter_that_fails_changes_no_gpu_and_is_let_go_after_its_time(exporter):
     """As it does until its first look, or when it is gone."""
     exporter.answer = gpus(b05="unhealthy", b27="healthy")
@@ -247,6 +315,7 @@ def test_an_exporter_that_fails_changes_no_gpu_and_is_let_go_after_its_time(expo
 
     assert failing.failed == "UNAVAILABLE: health status not available"
     assert [one.value for one in failing.findings] == ["unhealthy"]
+    assert (failing.lets_go_after_seconds, let_go.lets_go_after_seconds) == (2.0, 0.0)
     assert list(let_go.findings) == []
 
 

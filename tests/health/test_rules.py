@@ -52,7 +52,7 @@ def test_the_first_rule_that_fits_the_device_and_the_finding_decides():
     policy = judging(
         Policy(1),
         {"match": {"model": "H*"}, "reason": "level", "action": "warn"},
-        {"source": "ben*", "reason": ["level", "kept"], "action": "ignore"},
+        {"source": "external-ben*", "reason": ["level", "kept"], "action": "ignore"},
         {"action": "unhealthy"},
     )
     found = [finding("level"), finding("noted")]

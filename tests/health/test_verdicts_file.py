@@ -101,6 +101,34 @@ def test_it_says_why_a_device_is_not_looked_at():
     assert verdict.held[0].is_unseen
 
 
+def test_it_says_when_the_word_of_a_source_that_is_away_no_longer_counts():
+    """A dead exporter's is let go after three minutes."""
+    ill = Finding(source="amd-exporter", reason="external", file="socket", value="unhealthy")
+    policy = Policy(3)
+    policy.observe(Seen({PORT: [ill]}), at(0))
+    policy.observe(Seen(failed={"amd-exporter": "UNAVAILABLE: x"}, lets_go_after={"amd-exporter": 180.0}), at(1))
+
+    [found] = held(policy)
+    what = "it no longer counts after 180 s without a report"
+    assert found.not_yet == f"not looked at: UNAVAILABLE: x; {what}; `devherd clear` takes it back"
+
+
+def test_a_good_look_that_was_counted_is_not_counted_again_by_the_next_scanner(tmp_path):
+    """It reads the same answer of a monitor."""
+    ill = Finding(source="amd-exporter", reason="external", file="socket", value="unhealthy")
+    well = Seen(looks={"amd-exporter": 30.0})
+    before = Policy(3)
+    before.observe(Seen({PORT: [ill]}), at(0))
+    before.observe(well, at(31))
+    VerdictsFile(tmp_path / "verdicts.pb").write(before, at(32))
+
+    after = Policy(3)
+    after.restore(VerdictsFile(tmp_path / "verdicts.pb").read(), [PORT], at(33))
+    after.observe(well, at(34))
+
+    assert [(one.good_looks, one.good_look) for one in after.held_against(PORT)] == [(1, 30.0)]
+
+
 def test_sources_that_cannot_look_are_named():
     """Their trouble is not a device's."""
     policy = Policy(3)

@@ -23,6 +23,9 @@ from devherd import spool
 from devherd.reasons.registry import ALL_AT_ONCE, HANGING, MEANINGS, Meaning
 from devherd_sim.node import faults
 
+[MADE_BY_THE_RUNTIME] = MEANINGS["scan", "node-missing"].by_value
+"""The value for GPUs of which none has its node."""
+
 PLAYED_ELSEWHERE = {
     ("probe", "probe-timeout"): "a read has to hang in the kernel: row `hanging read` of tests/faults",
     (
@@ -93,12 +96,26 @@ def every_amd_gpu_is_well(bed: Bed, _device: Device) -> None:
         faults.clear(bed.node, "amd-exporter", device.address)
 
 
+def no_gpu_has_its_node(bed: Bed, _device: Device) -> None:
+    """As on a host that was just booted."""
+    for number in range(len(bed.node.nvidia.addresses())):
+        faults.inject(bed.node, "node", f"nvidia{number}")
+
+
+def gpus_have_their_nodes(bed: Bed, _device: Device) -> None:
+    """As after the first container with a GPU."""
+    for number in range(len(bed.node.nvidia.addresses())):
+        faults.clear(bed.node, "node", f"nvidia{number}")
+
+
 _UNBOUND = of_fault("unbind")
 _SHELL_LOST = of_fault("unbind")
 
 ROWS = [
     # before AMD's exporter answers, to which these counters are left then
     Row("amd-ras", "ecc", AMD, fault("ras"), stage=0),
+    # before GPUs are in other trouble
+    Row("scan", "node-missing", GPU, no_gpu_has_its_node, gpus_have_their_nodes, value=MADE_BY_THE_RUNTIME, stage=0),
     # before a GPU loses its driver, and the exporter with it knowledge of it
     Row("amd-exporter", "external", AMD, every_amd_gpu_is_ill, every_amd_gpu_is_well, value=ALL_AT_ONCE, of_all=True),
     # a card's driver and attributes
@@ -122,6 +139,7 @@ ROWS = [
     Row("fpga-manager", "unprogrammed", FPGA, **of_fault("file", "write", MANAGER)),
     Row("fpga-power", "power-throttled", FPGA, **of_fault("file", "0x2", PORT_POWER)),
     Row("rdma-port", "port-down", RDMA, **of_fault("port-down", at="{id}")),
+    Row("rdma-rate", "link-degraded", RDMA, **of_fault("rdma-rate", at="{id}")),
     Row("gpu-temperature", "temperature", AMD, **of_fault("temperature")),
     Row("amd-bad-pages", "ecc", AMD, **of_fault("bad-page")),
     Row("xe-health", "firmware", XE, **of_fault("gpu-health")),
@@ -135,7 +153,21 @@ ROWS = [
     Row("rdma-errors", "link-errors", RDMA, fault("rdma-counter", "local_link_integrity_errors", "{id}")),
     Row("pci-recovery", "pci-recovery", FPGA, fault("recovery", "begun"), value="BEGIN_RECOVERY"),
     Row("wedged", "wedged", XE, fault("uevent", "change WEDGED=none", "drm/card*"), value="none"),
-    Row("kernel-log", "fabric", GPU, fault("kernel-log", "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, link 3")),
+    Row(
+        "kernel-log",
+        "fabric",
+        GPU,
+        fault("kernel-log", "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12033, Non-fatal, Link 03 ingress invalid ACL"),
+    ),
+    Row(
+        "kernel-log",
+        "ecc",
+        AMD,
+        fault(
+            "kernel-log",
+            "amdgpu {address}: amdgpu: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!",
+        ),
+    ),
     Row("kernel-log", "kernel-log", RDMA, fault("kernel-log", "bench: it squeaks")),
     # events that something else ends
     Row("pci-recovery", "pci-recovery", FPGA, **of_fault("recovery", "failed")),
@@ -162,6 +194,14 @@ ROWS = [
         fault("kernel-log", "mlx5_core {address}: poll_health:800: device's health compromised - reached miss count"),
         BOUND_ANEW,
     ),
+    Row(
+        "kernel-log",
+        "fabric-fatal",
+        GPU,
+        fault("kernel-log", "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 03 LTSSM Fault Up"),
+        BOUND_ANEW,
+        of_all=True,
+    ),
     Row("devlink", "firmware", RDMA, **of_fault("firmware")),
     Row(
         "devlink",
@@ -171,6 +211,21 @@ ROWS = [
         value="error, with no way to recover",
     ),
     Row("kernel-log", "gpu-lost", GPU, **of_fault("gpu-lost")),
+    Row(
+        "kernel-log",
+        "gpu-reset",
+        AMD,
+        fault("kernel-log", "amdgpu {address}: amdgpu: GPU reset end with ret = -110"),
+        fault("kernel-log", "amdgpu {address}: amdgpu: GPU reset(2) succeeded!"),
+    ),
+    Row(
+        "kernel-log",
+        "ecc",
+        AMD,
+        fault("kernel-log", "amdgpu {address}: amdgpu: RAS records:130 exceed threshold:100"),
+        command("clear", AMD, "{id}", "ecc"),
+        value="amdgpu-bad-pages-beyond-threshold",
+    ),
     Row(
         "kernel-log",
         "recovery-action",

@@ -23,10 +23,10 @@ MPS_ROOT = "/run/nvidia/mps"
 NODE = NodeSpec(
     fpga=[FpgaSpec(cards=20, afu_ids=[AFU_IDS[0]])],
     nvidia=NvidiaSpec(gpus=25),
-    amd=[AmdSpec(cards=6)],
+    amd=[AmdSpec(cards=9)],
     intel_gpu=[IntelGpuSpec(cards=10)],
     xilinx_fpga=[XilinxFpgaSpec(cards=3)],
-    rdma=[RdmaSpec(cards=11)],
+    rdma=[RdmaSpec(cards=12)],
     tree="run/licence = valid\n",
 )
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import offered
 import pytest
 
+from devherd import spool
 from devherd.config.resolved import Config, write_resolved
 from devherd.config.sections import KubernetesOptions
-from devherd.proto.spool_pb2 import Device, Offer
+from devherd.proto.spool_pb2 import Device, DriverRestart, Offer
 from devherd.settings import Settings
 
 PROCESS = Path(__file__).with_name("reporter_process.py")
@@ -81,6 +82,29 @@ def test_what_was_told_is_not_told_again_by_the_next_process(node):
     node.until_told("nvidia.com/gpu: Unhealthy: a (xid)", "nvidia.com/gpu: Unhealthy: b (off-bus)")
     [first, _] = node.server.events
     assert (first["type"], first["reason"], first["involvedObject"]["name"]) == ("Warning", "DeviceUnhealthy", "node-1")
+
+
+def test_a_restart_for_a_newer_driver_is_told_once_by_the_instance_after_it(node):
+    """Whatever becomes of the process: the one that ended had no time to."""
+    settings = Settings(run_dir=node.directory)
+    restart = DriverRestart(driver="590.48.01", library="580.105.08", timestamp_seconds=1_800_000_000.5)
+    spool.write(settings.driver_restart_file, restart)
+    said = (
+        "the NVIDIA driver 590.48.01 was newer than the library 580.105.08 of devherd's container, which was restarted"
+    )
+    node.start()
+    node.until_told(said)
+    [event] = node.server.events
+    assert (event["type"], event["reason"], event["firstTimestamp"]) == (
+        "Normal",
+        "RestartedForDriver",
+        "2027-01-15T08:00:00Z",
+    )
+    node.until((node.directory / "kubernetes/reported.pb").exists, "it is remembered")
+    node.stop()
+    node.start()
+    node.offer(GPU, a="xid")
+    node.until_told(said, "nvidia.com/gpu: Unhealthy: a (xid)")
 
 
 def test_the_condition_follows_a_device_that_fails_when_all_were_well(node):

@@ -1,8 +1,10 @@
 """`devherd run` on a node whose NVML gets into trouble: what it costs, and what it does not."""
 
+import asyncio
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -222,6 +224,45 @@ async def test_a_restarted_instance_knows_at_once_what_nvml_said_before(
         await testbed.start_herd()
         await testbed.until(lambda: testbed.kubelet.registrations(PARTS) > before, "it is registered again", 60)
         await testbed.kubelet.until_allocatable(PARTS, 1, within=60)
+
+
+AT_ONCE = """
+import sys
+from devherd.cli import main
+from devherd.supervisor import newer_driver
+newer_driver.STANDS_SECONDS = 1.0
+sys.exit(main())
+"""
+
+
+async def test_a_container_is_ended_for_a_newer_driver_and_its_next_start_has_nvml(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """Defect: after an upgrade of the driver nothing brought NVML back. Code 0, the GPUs allocatable until then."""
+    put_below(stub, directory / "node", monkeypatch)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    stub.driver = "570.86.15"
+    testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=1)), CONFIG)
+    testbed.command = (sys.executable, "-c", AT_ONCE)
+    Host(testbed.node, stub)
+    stub.say("fail", "nvmlInit_v2", 18).write()
+    await testbed.kubelet.start()
+    await testbed.start_herd("--restart-for-driver")
+    assert testbed.herd is not None
+    await testbed.kubelet.until_allocatable("nvidia.com/gpu", 1, within=60)
+    assert await asyncio.wait_for(testbed.herd.wait(), 60) == 0
+    words = "the NVIDIA driver 580.95.05 is newer than the library 570.86.15 of this container: devherd ends"
+    assert words in testbed.log
+
+    stub.driver = "580.95.05"
+    (directory / "node/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1").unlink()
+    stub.put_below(directory / "node")
+    stub.forget("fail").write()
+    await testbed.start_herd("--restart-for-driver")
+    await testbed.until(lambda: answer(testbed).facts, "NVML has answered", 60)
+    assert await testbed.stop_herd() == 0
+    await testbed.kubelet.stop(clean=True)
+    assert "Traceback" not in testbed.log
 
 
 def is_running(testbed: Testbed, name: str) -> bool:

@@ -8,6 +8,8 @@ import sys
 import pytest
 from nvml_stub import A100, Stub, address, mig_uuid, uuid
 
+from devherd.sources.nvml import session
+
 
 def probe(stub, **request):
     """The finished process; without more it asks the stub."""
@@ -194,6 +196,41 @@ def test_a_library_of_another_version_than_the_driver_is_named(stub, tmp_path):
         "driver/library version mismatch — the library 590.48.01 is of another version than the loaded driver "
         "— reload the nvidia kernel modules or reboot"
     )
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_container_with_the_library_of_an_older_driver_must_be_started_again(stub, tmp_path, monkeypatch, by_name):
+    """Defect: it was told to reload the modules or reboot. NVIDIA's runtime binds the library in at its start."""
+    stub.driver = "580.105.08"
+    root = stub.say("fail", "nvmlInit_v2", 18).write().put_below(tmp_path / "driver")
+    place = {"driver_root": root} if not by_name else {"library": "libnvidia-ml.so.1"}
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stub.installed[0].parent))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    outdated = answer(stub, **place, driver_version="590.48.01")
+    assert outdated["problem"] == (
+        "driver/library version mismatch — the driver 590.48.01 is newer than the library 580.105.08 that this"
+        " container got when it started — restart this pod"
+    )
+    assert outdated["newer_driver"] == ["590.48.01", "580.105.08"]
+
+    other_way = answer(stub, **place, driver_version="580.95.05")
+    assert other_way["problem"].endswith(" — reload the nvidia kernel modules or reboot")
+    assert other_way["newer_driver"] is None
+
+
+def test_on_a_host_a_library_is_that_of_the_packages(monkeypatch):
+    """Whichever is newer: no restart of devherd changes it."""
+
+    def refuse(*_):
+        error = OSError("the library is of another version")
+        error.library_version = "580.105.08"
+        raise error
+
+    monkeypatch.setattr(session, "nvml_facts", refuse)
+    begun = session.Answer().begun({"driver_version": "590.48.01"})
+    for is_in_container, problem in ((False, "the library is of another version"), (True, "restart this pod")):
+        monkeypatch.setattr(session, "is_in_container", lambda is_in_container=is_in_container: is_in_container)
+        assert session.ask(begun).problem.endswith(problem)
 
 
 @pytest.mark.parametrize(("code", "said"), [(9, "the nvidia kernel driver is not loaded"), (999, "Unknown Error")])

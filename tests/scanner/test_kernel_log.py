@@ -107,6 +107,15 @@ def test_an_xid_is_held_against_its_gpu_until_the_driver_says_that_all_is_well(n
     assert (node.hear().held(), node.words()) == ([], {})
 
 
+def test_eight_of_eight_gpus_that_fall_off_the_bus_are_unhealthy_at_once(node):
+    """A PCIe switch or the baseboard has failed: none of them may be given to a pod while a minute passes."""
+    for gpu in range(8):
+        node.xid(f"79, {GONE}", gpu=gpu)
+    assert [words for _, words in sorted(node.hear().words().items())] == [["xid"]] * 8
+    offers = offered.offers_in(node.settings.run_dir).values()
+    assert [list(device.reasons) for offer in offers for device in offer.devices] == [["xid"]] * 8
+
+
 def test_what_the_log_said_before_the_scanner_began_counts_unless_it_was_over_by_then(tmp_path):
     """The log is read from its beginning: a driver that was loaded anew has started its GPUs anew."""
     node = Node(tmp_path, "nvidia-8")
@@ -117,7 +126,7 @@ def test_what_the_log_said_before_the_scanner_began_counts_unless_it_was_over_by
     node.xid(f"79, {GONE}", gpu=2, monotonic=now - 40)
     node.log.write(f"pci {node.addresses[2]}: [10de:2330] type 00 class 0x030200", monotonic=now - 30)
     assert len(node.start().words()) == 1
-    node.log.write("NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.45.04", monotonic=now - 20)
+    node.log.write("nvidia-nvlink: Nvlink Core is being initialized, major device number 510", monotonic=now - 20)
     assert node.hear().words() == {}
 
 
@@ -197,8 +206,12 @@ def test_what_is_said_of_a_gpu_before_a_scan_finds_it_is_held_against_it_then(tm
 
 
 def test_an_sxid_is_a_warning_for_every_gpu(node):
-    """It is a switch's, and any GPU behind it may be concerned."""
+    """It is a switch's, and any GPU behind it may be concerned: of its severity, until the driver is loaded anew."""
+    node.log.write("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12033, Non-fatal, Link 30 ingress invalid ACL")
+    assert list(node.hear().words().values()) == [["fabric"]] * 8
     node.log.write("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up")
+    assert list(node.hear().words().values()) == [["fabric", "fabric-fatal"]] * 8
+    node.log.write("nvidia-nvlink: Nvlink Core is being initialized, major device number 510")
     assert list(node.hear().words().values()) == [["fabric"]] * 8
 
 

@@ -63,6 +63,7 @@ CASES = [
     Case("bad-page", "amd-8"),
     Case("gpu-health", "intel-gpu-sriov", "warning"),
     Case("port-down", "rdma-2"),
+    Case("rdma-rate", "rdma-2"),
     Case("rdma-counter", "rdma-2", "rnr_nak_retry_err 4"),
     Case("afu", "fpga-1", "f" * 32),
     Case("file", "fpga-1"),
@@ -78,6 +79,7 @@ PLACES = {
     "afu": "dfl-port.0",
     "node": "nvidia0",
     "port-down": "mlx5_0",
+    "rdma-rate": "mlx5_0",
     "rdma-counter": "mlx5_0",
     "file": "sys/class/fpga_region/region0/dfl-port.0/id",
 }

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+from pathlib import Path
 
 import pytest_asyncio
 import scratch
@@ -46,6 +47,11 @@ async def explained(testbed) -> dict:
     return json.loads((await asyncio.to_thread(devherd, "explain", *options, RESOURCE, PORT)).stdout)
 
 
+async def asked(testbed, *words: str) -> str:
+    done = await asyncio.to_thread(devherd, *words, "--run-dir", str(testbed.settings.run_dir))
+    return " ".join(done.stdout.split())
+
+
 async def test_what_an_operators_file_says_is_held_against_the_devices_it_may_speak_of(testbed):
     """Of no other; each such program and file is a process in supervisorctl, and what it no longer says is over."""
     await settled(testbed, 1)
@@ -71,7 +77,9 @@ async def test_what_a_program_said_stands_when_it_fails_and_goes_with_its_line_o
     await settled(testbed, 1)
     (testbed.directory / "lines").write_text('{"reason": "burnt"}\n')
     await settled(testbed, 0)
-    told = await explained(testbed)
+    async with asyncio.timeout(60):
+        while not (told := await explained(testbed))["failed_sources"]:  # it is started again and again
+            pass
 
     testbed.configure({"health": {"poll": "100ms"}, "scan": {"period": "300ms"}})
     testbed.herd.send_signal(signal.SIGHUP)
@@ -80,3 +88,73 @@ async def test_what_a_program_said_stands_when_it_fails_and_goes_with_its_line_o
 
     assert told["findings"][0]["source"] == "external-bench"
     assert told["failed_sources"]["external-bench"].startswith("it ended, exit status 0")
+
+
+async def test_what_a_program_has_started_in_a_session_of_its_own_ends_with_it(testbed):
+    """In the sandbox, too: a daemon for each start of the program was left, also after devherd's end."""
+    await settled(testbed, 1)
+    script, lines = testbed.directory / "daemons", testbed.directory / "lines"
+    script.write_text(f"#!/bin/sh\nsetsid tail -f {lines} &\necho '{{\"alive\": true}}'\nexec sleep 600\n")
+    script.chmod(0o755)
+    external = {"name": "bench", "command": [str(script)], "match": {"id": PORT}}
+    testbed.configure({"health": {"poll": "100ms", "external": [external]}, "scan": {"period": "300ms"}})
+    testbed.herd.send_signal(signal.SIGHUP)
+
+    def daemons() -> list[str]:
+        wanted = f"tail\0-f\0{lines}\0"
+        return [place.parent.name for place in Path("/proc").glob("[0-9]*/cmdline") if text_of(place) == wanted]
+
+    await testbed.until(daemons, "the daemon runs")
+    testbed.configure({"health": {"poll": "100ms"}, "scan": {"period": "300ms"}})
+    testbed.herd.send_signal(signal.SIGHUP)
+
+    await testbed.until(lambda: not daemons(), "the daemon has ended")
+
+
+def text_of(place: Path) -> str:
+    try:
+        return place.read_text(errors="replace")
+    except OSError:  # it has ended
+        return ""
+
+
+async def test_a_source_that_cannot_look_is_a_line_of_status_and_doctor_and_an_event(testbed):
+    """Also one whose finding names no device; no device is Unhealthy for it, and its end is an event as well."""
+    await settled(testbed, 1)
+    missing, report = testbed.directory / "not-there", testbed.directory / "report.jsonl"
+    externals = [
+        {"name": "fans", "command": [str(missing)], "match": {"id": PORT}},
+        {"name": "report", "file": str(report), "match": {"id": PORT}, "max_age": "1h"},
+    ]
+    report.write_text('{"device": {"card": "card0"}, "reason": "burnt"}\n')
+    testbed.configure({"health": {"poll": "100ms", "external": externals}, "scan": {"period": "300ms"}})
+    testbed.herd.send_signal(signal.SIGHUP)
+    cannot = f"{missing} cannot be started: No such file or directory; next start in"
+    nameless = "1 finding names no device of `match`, first: card card0: burnt"
+
+    await testbed.until(lambda: "external-fans: it cannot look" in testbed.log, "it is logged")
+    await testbed.until(lambda: "external-report: 1 finding names" in testbed.log, "it is logged")
+    status, doctor = await asked(testbed, "status"), await asked(testbed, "doctor")
+    told = json.loads(await asked(testbed, "status", "--output", "json"))
+    explanation = await explained(testbed)
+    missing.write_text("#!/bin/sh\necho '{\"alive\": true}'\nexec sleep 600\n")
+    missing.chmod(0o755)
+    spool.replace(report, b'{"alive": true}\n')
+    await testbed.until(lambda: "external-fans: it looks again" in testbed.log, "it is logged", timeout=120)
+    await testbed.until(lambda: "external-report: nothing is wrong" in testbed.log, "it is logged")
+    events = await asked(testbed, "events", "--kind", "problem")
+
+    for shown in (status, doctor):
+        assert f"source external-fans cannot look: {cannot}" in shown
+        assert f"source external-report: {nameless}" in shown
+    assert "devherd ctl tail source:external-fans" in doctor
+    states = {source["name"]: source for source in told["sources"]}
+    assert states["external-fans"]["failed"].startswith(cannot)
+    assert states["external-report"]["complaints"] == [nameless]
+    assert explanation["health"] == "Healthy"
+    assert explanation["source_complaints"] == {"external-report": [nameless]}
+    assert [
+        events.count(f"source {part}") for part in ("external-fans: it cannot look", "external-fans: it looks")
+    ] == [1, 1]
+    assert events.count(f"source external-report: {nameless}") == events.count("source external-report: nothing") == 1
+    assert testbed.kubelet.allocatable(RESOURCE) == 1

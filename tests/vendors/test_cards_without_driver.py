@@ -1,4 +1,4 @@
-"""A card on the bus that no driver has: a scan finds no device there, and says why."""
+"""Hardware that is no device: cards without their driver or under another one, and accelerators that nobody serves."""
 
 import shutil
 from pathlib import Path
@@ -11,10 +11,13 @@ from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.proto import spool_pb2
 from devherd.scanner.core import problem_messages
-from devherd.scanner.once import scan_once
+from devherd.scanner.once import ScanReport, scan_once
 from devherd.scanner.pipeline import Pipeline
+from devherd_sim.node import faults
+from devherd_sim.node.entry import DeviceNode, Entry, File, attributes, link, named_link
 from devherd_sim.node.presets import PRESETS
 from devherd_sim.node.simulated_node import SimulatedNode
+from devherd_sim.node.tree import write_tree
 
 CURES = {
     "fpga-8": ("intel-fpga", "load `dfl-pci`, or `intel-fpga-pci` of OPAE"),
@@ -25,6 +28,10 @@ CURES = {
     "xilinx-2": ("xilinx-fpga", "load `xocl` or `xclmgmt` of XRT"),
     "rdma-2": ("rdma", "load `mlx5_core`"),
 }
+
+
+NOT_OFFERED: dict[str, list[str]] = {}
+"""The functions of a preset that are not offered."""
 
 
 def freshly_installed(root: Path, preset: str) -> Path:
@@ -58,10 +65,12 @@ def test_each_card_without_a_driver_is_a_problem_with_its_cure(tmp_path, preset)
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_no_card_of_a_working_node_is_said_to_lack_its_driver(tmp_path, preset):
-    """Nor a virtual function, which may be meant for a virtual machine, nor one that another driver has."""
+    """Nor a virtual function, which may be meant for a virtual machine; and each card is offered."""
     SimulatedNode.create(tmp_path / "node", PRESETS[preset].spec)
+    scan = Scanner(str(tmp_path / "node"), core_settings(tmp_path / "node")).scan()
 
-    assert Scanner(str(tmp_path / "node"), core_settings(tmp_path / "node")).scan().driverless == []
+    assert scan.driverless == []
+    assert [problem.device for problem in scan.not_offered] == NOT_OFFERED.get(preset, [])
 
 
 def test_a_driver_that_is_loaded_later_ends_the_problem(tmp_path):
@@ -94,3 +103,109 @@ def test_a_device_that_is_known_has_its_driver_missing_held_against_it_and_is_no
 
     assert len(scan.driverless) == 1
     assert problem_messages(scan, config, pipeline.inventory.entries.values()) == []
+
+
+def under(root: Path, preset: str, driver: str) -> str:
+    """A node whose first GPU has this driver, in place of its vendor's; the address of the GPU."""
+    node = SimulatedNode.create(root, PRESETS[preset].spec)
+    address = node.nvidia.addresses()[0]
+    faults.inject(node, "unbind", address)
+    (root / "sys/bus/pci/devices" / address / "driver").symlink_to(f"../../../../../bus/pci/drivers/{driver}")
+    return address
+
+
+def report(root: Path, **vendors: object) -> ScanReport:
+    """What `devherd scan` reports."""
+    return scan_once(resolve(Config.model_validate({"host_root": root, "vendors": vendors})))
+
+
+def test_a_gpu_under_nouveau_is_a_problem_with_its_cure(tmp_path):
+    """The first question of those who install: no device was found, and not a line."""
+    address = under(tmp_path, "nvidia-1", "nouveau")
+
+    [problem] = report(tmp_path).problems
+    assert (problem.vendor, problem.device, problem.path) == ("nvidia", address, f"/sys/bus/pci/devices/{address}")
+    assert problem.error == (
+        "the PCI function (10de:2330) is driven by nouveau, under which it is no device for containers: "
+        "blacklist nouveau, and load `nvidia`"
+    )
+    assert report(tmp_path, nvidia={"enabled": False}).problems == []
+
+
+def test_a_gpu_under_vfio_pci_is_noted_and_no_problem(tmp_path):
+    """It may well be meant for a virtual machine. One that must be there is a problem that says where to look."""
+    address = under(tmp_path, "nvidia-1", "vfio-pci")
+
+    [note] = report(tmp_path).notices
+    assert (note.vendor, note.device) == ("nvidia", address)
+    assert note.error.startswith("the PCI function (10de:2330) is driven by vfio-pci, and not offered: load `nvidia`")
+    assert report(tmp_path).problems == []
+    [problem] = report(tmp_path, nvidia={"enabled": True}).problems
+    assert problem.error.endswith("is true, but no device was found: the notes say what drives them")
+    assert report(tmp_path, nvidia={"enabled": False}).notices == []
+
+
+# Ids: Linux, drivers/accel/ivpu/ivpu_drv.h, drivers/crypto/intel/qat/qat_common/adf_accel_devices.h,
+# drivers/accel/habanalabs/common/habanalabs_drv.c, drivers/accel/amdxdna/amdxdna_pci_drv.c.
+ACCELERATORS = {
+    "0000:00:0b.0": ("8086", "7d1d", "120000", "intel_vpu"),
+    "0000:6b:00.0": ("8086", "4940", "0b4000", "4xxx"),
+    "0000:19:00.0": ("1da3", "1020", "120000", "habanalabs"),
+    "0000:c5:00.1": ("1022", "1502", "118000", "amdxdna"),
+    "0000:6d:00.0": ("8086", "4940", "0b4000", None),
+}
+
+
+def with_accelerators(root: Path) -> Path:
+    """A host with accelerators of which devherd serves none, two of them in the class accel."""
+    made: list[Entry] = []
+    for address, (vendor, device, pci_class, driver) in ACCELERATORS.items():
+        path = f"sys/devices/pci{address[:7]}/{address}"
+        made += attributes(path, {"vendor": f"0x{vendor}", "device": f"0x{device}", "class": f"0x{pci_class}"})
+        made.append(named_link("sys/bus/pci/devices", path))
+        if driver is not None:
+            made.append(link(f"{path}/driver", f"sys/bus/pci/drivers/{driver}"))
+    for number, address in enumerate(["0000:00:0b.0", "0000:c5:00.1"]):
+        path = f"sys/devices/pci{address[:7]}/{address}"
+        made += [
+            File.line(f"{path}/accel/accel{number}/dev", f"261:{number}"),
+            link(f"{path}/accel/accel{number}/device", path),
+            named_link("sys/class/accel", f"{path}/accel/accel{number}"),
+            DeviceNode(f"dev/accel/accel{number}", "char", 261, number),
+        ]
+    path = "sys/devices/platform/fdab0000.npu"
+    made += [
+        File.line(f"{path}/accel/accel2/dev", "261:2"),
+        link(f"{path}/driver", "sys/bus/platform/drivers/RKNPU"),
+        named_link("sys/class/accel", f"{path}/accel/accel2"),
+    ]
+    write_tree(made, root)
+    return root
+
+
+def test_an_accelerator_that_nobody_serves_is_named_with_its_driver(tmp_path):
+    """Ten bound accelerators were "no device was found: load the devices' drivers"."""
+    root = with_accelerators(tmp_path)
+    found = report(root)
+
+    assert (found.offers, found.problems) == ([], [])
+    assert {note.device or note.path: note.error.partition(",")[0] for note in found.notices} == {
+        "0000:00:0b.0": "an accelerator (8086:7d1d) driven by intel_vpu",
+        "0000:19:00.0": "an accelerator (1da3:1020) driven by habanalabs",
+        "0000:6b:00.0": "an accelerator (8086:4940) driven by 4xxx",
+        "0000:6d:00.0": "an accelerator (8086:4940) without a driver",
+        "0000:c5:00.1": "an accelerator driven by amdxdna",
+        "/sys/class/accel/accel2": "an accelerator driven by RKNPU",
+    }
+    assert {note.vendor for note in found.notices} == {"none"}
+
+
+def test_an_accelerator_whose_node_is_offered_is_not_noted(tmp_path):
+    """By a rule of the user's own for its node."""
+    root = with_accelerators(tmp_path)
+    generic = [{"name": "example.com/npu", "groups": [{"paths": [{"path": "/dev/accel/accel0"}]}]}]
+
+    config = Config.model_validate({"host_root": root, "generic": generic})
+    noted = {note.device for note in scan_once(resolve(config)).notices}
+    assert "0000:00:0b.0" not in noted
+    assert "0000:c5:00.1" in noted

@@ -77,7 +77,7 @@ def test_a_scanner_that_starts_while_a_driver_is_away_knows_what_it_is_missing(t
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "nouveau", None])
 def test_a_gpu_without_the_driver_is_none_of_ours(driver: str | None, tmp_path: Path):
-    """Nobody has known it: no device, no problem, no alarm."""
+    """Nobody has known it: no device. What drives it is said beside (test_cards_without_driver.py)."""
     node = simulated(tmp_path, gpus=1)
     (address,) = node.nvidia.addresses()
     faults.inject(node, "unbind", address)
@@ -136,6 +136,43 @@ def test_a_gpu_that_is_pulled_out_is_gone(tmp_path: Path):
     faults.inject(node, "unbind", gone)
     (node.root / "sys/bus/pci/devices" / gone).unlink()
     assert health(watched, 1.0) == {gone: ["gone"], other: []}
+
+
+def test_a_gpu_that_has_left_the_bus_is_gone_although_the_driver_lists_it(tmp_path: Path):
+    """`remove` takes the function and leaves procfs and node: it was Healthy for ever."""
+    node = simulated(tmp_path, gpus=2)
+    watched = pipeline(node.root)
+    left, other = node.nvidia.addresses()
+    health(watched)
+    faults.inject(node, "remove", left)
+    assert left in node.nvidia.addresses()
+    assert health(watched, 1.0) == {left: ["gone"], other: []}
+    [complaint] = complaints(watched.scan(2.0))
+    assert complaint.startswith(
+        f"/proc/driver/nvidia/gpus/{left}: the driver lists this GPU, but it has left the PCI bus"
+    )
+    faults.clear(node, "remove", left)
+    assert health(watched, 3.0)[other] == []
+    assert complaints(watched.scan(4.0)) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_mig_device_that_is_destroyed_while_nvml_is_silent_is_gone(restarts: bool, tmp_path: Path):
+    """The driver's procfs says so by itself; the other one of the GPU stays as it was, and so do the nodes of both."""
+    node = simulated(tmp_path, gpus=1, nvml=True, mig=[["3g.40gb", "1g.10gb"]])
+    watched = pipeline(node.root, **MIG)
+    watched.scan(0.0)
+    ids = {entry.resource_name: key for key, entry in watched.inventory.entries.items()}
+    (node.root / ".devherd-nvml.json").unlink()
+    watched.scan(1.0)
+    node.nvidia.destroy_mig_device("0000:01:00.0", 7)
+    if restarts:
+        watched = Pipeline(watched.config, inventory=remembered(watched), earlier=earlier(watched))
+    watched.scan(2.0)
+    watched.poll(periodic=True)
+
+    assert watched.policy.verdict(ids["nvidia.com/mig-1g.10gb"]).reasons == ("gone",)
+    assert watched.policy.verdict(ids["nvidia.com/mig-3g.40gb"]).reasons == ()
 
 
 def test_a_gpu_off_the_bus_says_so_until_it_answers(tmp_path: Path):
@@ -362,3 +399,47 @@ def test_preferred_answers_do_not_depend_on_a_lost_gpu(tmp_path: Path):
     assert after.keys() == before.keys()
     for device, distances in after.items():
         assert distances == {card: distance for card, distance in before[device].items() if card != lost}
+
+
+def without_nodes(tmp_path: Path, **spec: Any) -> SimulatedNode:
+    """A host that was just booted: the driver is loaded, and nobody has made a node of any GPU."""
+    node = simulated(tmp_path, gpus=2, **spec)
+    for path in (node.root / "dev").glob("nvidia*"):
+        path.unlink()
+    return node
+
+
+@pytest.mark.parametrize("strategies", [["envvar"], ["cdi-cri"], ["envvar", "volume-mounts"]])
+def test_a_host_where_no_gpu_has_its_node_has_one_problem_with_the_cure(strategies: list[str], tmp_path: Path):
+    """Where the runtime makes the nodes they have a warning only, so that it gets to do so, as under NVIDIA's plugin.
+
+    NVIDIA/libnvidia-container, src/nvc.c: where it loads the kernel modules, it makes the node of each GPU.
+    """
+    node = without_nodes(tmp_path)
+    watched = pipeline(node.root, device_list_strategy=strategies, cdi_hook_path="/usr/bin/nvidia-ctk")
+    expected = [] if strategies == ["envvar"] else ["node-missing"]
+    assert list(health(watched).values()) == [expected, expected]
+    [complaint] = [one for one in complaints(watched.scan(1.0)) if "node" in one]
+    assert complaint.startswith("/dev: no GPU has its device node")
+    assert "`nvidia-modprobe -c0 -u`" in complaint
+    warnings = [verdict.warnings for verdict in watched.policy.verdicts().values()]
+    assert warnings == [("node-missing",) if strategies == ["envvar"] else ()] * 2
+
+    put(DeviceNode("dev/nvidia0", "char", 195, 0), node.root)
+    health(watched, 2.0)
+    for _ in range(watched.config.health.recover_after):
+        watched.poll(periodic=True)
+    assert sorted(health(watched, 2.5).values()) == [[], ["node-missing"]]
+    assert complaints(watched.scan(3.0)) == []
+
+
+def test_gpus_without_nodes_that_nobody_has_opened_are_one_problem(tmp_path: Path):
+    """What makes the nodes also initialises the GPUs: that their UUIDs are unknown is not said of each besides."""
+    [complaint] = complaints(scanned(without_nodes(tmp_path, uninitialised=[0, 1]).root))
+    assert complaint.startswith("/dev: no GPU has its device node")
+
+
+def test_nodes_that_are_passed_on_must_be_there(tmp_path: Path):
+    """`pass_device_specs`: the kubelet refuses a container whose node is missing."""
+    looking = scanner(without_nodes(tmp_path).root, pass_device_specs=True)
+    assert [device.reasons for device in looking.scan().devices] == [["node-missing"]] * 2

@@ -1,15 +1,19 @@
-"""A card of any vendor that was pulled out is never Healthy again, whatever else of the host cannot be read."""
+"""What of any vendor's is there no more is never Healthy again, whatever else of the host cannot be read."""
 
 import shutil
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from remembered import earlier, remembered
 
+from devherd.config.host import NVML_ANSWER
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.health.policy import FINE
@@ -43,12 +47,12 @@ PLACES = ("sys/bus/pci", "sys/class", "sys/devices", "sys/module", "proc/driver"
 """Where the vendors look; what is below /dev tells whether a node is there, and is not damaged."""
 
 
-def config_of(root: Path) -> Config:
-    return resolve(Config(host_root=root))
+def config_of(root: Path, vendors: dict[str, Any] | None = None) -> Config:
+    return resolve(Config.model_validate({"host_root": root, "vendors": vendors or {}}))
 
 
-def scanned(node: SimulatedNode) -> Pipeline:
-    pipeline = Pipeline(config_of(node.root))
+def scanned(node: SimulatedNode, vendors: dict[str, Any] | None = None) -> Pipeline:
+    pipeline = Pipeline(config_of(node.root, vendors))
     pipeline.scan(0.0)
     pipeline.poll(periodic=True)
     return pipeline
@@ -111,5 +115,129 @@ def test_what_is_not_there_is_never_healthy_whatever_else_cannot_be_read(vendor:
                 pipeline.poll(periodic=True)
                 healthy = {key for key in pipeline.inventory.entries if pipeline.policy.verdict(key) == FINE}
                 assert not healthy & pulled(vendor)
+
+    look()
+
+
+def mig_devices_go(node: SimulatedNode) -> None:
+    """One of two GPU instances is destroyed, whose nodes stay; NVML answers no more."""
+    [address] = node.nvidia.addresses()
+    node.nvidia.destroy_mig_device(address, 7)
+    (node.root / NVML_ANSWER).unlink()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A card whose parts go while it stays."""
+
+    before: NodeSpec
+    go: NodeSpec | Callable[[SimulatedNode], None]
+    """The host without the parts, or how they go."""
+    told_by: str = ""
+    """The path that says which parts there are, and is not damaged where no node goes with them: a glob."""
+    vendors: dict[str, Any] = field(default_factory=dict)
+
+    def leave(self, node: SimulatedNode) -> None:
+        """The parts go."""
+        if isinstance(self.go, NodeSpec):
+            node.change(self.before, self.go)
+        else:
+            self.go(node)
+
+
+def amd_under(driver: str, vfs: int) -> NodeSpec:
+    return NodeSpec.model_validate({"amd": [{"model": "mi300x", "driver": driver, "vfs": vfs}]})
+
+
+def a_gpu_leaves_its_driver(node: SimulatedNode) -> None:
+    """Its function is gone from the bus; its entry in procfs and its node are left behind."""
+    node.functions.pull_out(node.nvidia.addresses()[0])
+
+
+PARTS = {
+    "GPUs that the driver still lists": Parts(
+        NodeSpec(nvidia=NvidiaSpec(gpus=2)), a_gpu_leaves_its_driver, "sys/bus/pci/devices"
+    ),
+    "MIG devices": Parts(
+        NodeSpec(nvidia=NvidiaSpec(nvml=True, mig=[["3g.40gb", "1g.10gb"]])),
+        mig_devices_go,
+        "proc/driver/nvidia/capabilities/gpu0/mig/gi1/ci0",
+        {"nvidia": {"mig_strategy": "mixed"}},
+    ),
+    "partitions": Parts(
+        NodeSpec(amd=[AmdSpec(model="mi300x", compute_partition="CPX")]),
+        NodeSpec(amd=[AmdSpec(model="mi300x", compute_partition="SPX")]),
+        "sys/devices/pci*/*/*/current_compute_partition",
+        {"amd": {"naming": "mixed"}},
+    ),
+    "AMD virtual functions": Parts(amd_under("gim", 4), amd_under("gim", 2)),
+    "Intel virtual functions": Parts(
+        NodeSpec(intel_gpu=[IntelGpuSpec(vfs=3)]), NodeSpec(intel_gpu=[IntelGpuSpec(vfs=2)])
+    ),
+    "RDMA virtual functions": Parts(
+        NodeSpec(rdma=[RdmaSpec(vfs=3)]), NodeSpec(rdma=[RdmaSpec(vfs=2)]), vendors={"rdma": {"mode": "sriov"}}
+    ),
+    "FPGA ports": Parts(NodeSpec(fpga=[FpgaSpec(ports=3)]), NodeSpec(fpga=[FpgaSpec(ports=2)])),
+    "FPGA ports of virtual functions": Parts(NodeSpec(fpga=[FpgaSpec(vfs=3)]), NodeSpec(fpga=[FpgaSpec(vfs=2)])),
+    "FPGA regions": Parts(
+        NodeSpec(fpga=[FpgaSpec(cards=2)]), NodeSpec(fpga=[FpgaSpec()]), vendors={"intel_fpga": {"mode": "region"}}
+    ),
+    "OPAE's regions": Parts(
+        NodeSpec(fpga=[FpgaSpec(driver="opae", cards=2)]),
+        NodeSpec(fpga=[FpgaSpec(driver="opae")]),
+        vendors={"intel_fpga": {"mode": "region"}},
+    ),
+}
+
+
+@cache
+def parts_that_go(kind: str) -> tuple[frozenset[DeviceKey], tuple[str, ...]]:
+    """The devices that are there before and not after, and every path that may be damaged then."""
+    parts = PARTS[kind]
+    with tempfile.TemporaryDirectory() as directory:
+        node = SimulatedNode.create(Path(directory) / "node", parts.before)
+        before = set(scanned(node, parts.vendors).inventory.entries)
+        answer = node.root / NVML_ANSWER
+        answered = answer.read_text() if answer.exists() else None
+        parts.leave(node)
+        telling = (
+            {path for end in node.root.glob(parts.told_by) for path in (end, *end.parents)} if parts.told_by else {}
+        )
+        paths = (path for place in PLACES for path in [node.root / place, *(node.root / place).rglob("*")])
+        damageable = sorted(
+            str(path.relative_to(node.root))
+            for path in paths
+            if (path.is_symlink() or path.exists()) and path not in telling
+        )
+        if answered is not None:
+            answer.write_text(answered)
+        after = set(scanned(node, parts.vendors).inventory.entries)
+    return frozenset(before - after), tuple(damageable)
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_part_that_is_not_there_is_never_healthy_whatever_else_cannot_be_read(kind: str):
+    """The card stays. What is told of it cannot be read, by NVML, KFD or in the tree: no part is kept for that."""
+    parts = PARTS[kind]
+    gone, damageable = parts_that_go(kind)
+    assert gone
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(st.tuples(st.sampled_from(damageable), st.sampled_from(["loop", "directory"]))), st.booleans())
+    def look(damaged: list[tuple[str, str]], restarts: bool) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            node = SimulatedNode.create(Path(directory) / "node", parts.before)
+            pipeline = scanned(node, parts.vendors)
+            parts.leave(node)
+            for path, how in damaged:
+                damage(node.root / path, how)
+            if restarts:
+                config = config_of(node.root, parts.vendors)
+                pipeline = Pipeline(config, inventory=remembered(pipeline), earlier=earlier(pipeline))
+            for moment in range(1, 6):
+                pipeline.scan(float(moment))
+                pipeline.poll(periodic=True)
+                healthy = {key for key in pipeline.inventory.entries if pipeline.policy.verdict(key) == FINE}
+                assert not healthy & gone
 
     look()

@@ -133,6 +133,12 @@ COMMANDS = {
         "devherd import-config nvidia-config.yaml > /etc/devherd/config.yaml",
         (),
     ),
+    "nvidia-device-plugin": Command(
+        "devherd.cli.nvidia_device_plugin",
+        "serve NVIDIA GPUs in the place of NVIDIA's device plugin",
+        "devherd nvidia-device-plugin --listen :9478",
+        COMMON_OPTIONS[1:],
+    ),
     "deploy-files": Command(
         "devherd.cli.deploy_files",
         "write the Kubernetes manifests, the Helm chart, the systemd unit and the alert rules",

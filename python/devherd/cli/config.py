@@ -11,6 +11,9 @@ from devherd.cli.scan import look
 from devherd.errors import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devherd.config.errors import Problem
     from devherd.config.model import Config
 
 STDIN = "standard input"
@@ -72,12 +75,28 @@ def _report(config: "Config", overruled: dict[str, str], *, strict: bool) -> int
     sys.stdout.flush()
     for key, origin in overruled.items():
         print(f"devherd: {config.source}: {key}: overruled here by {origin}", file=sys.stderr)
-    warnings = [placed(config, warning) for warning in warnings_of(config)] + report.config_warnings
+    doubts = [*warnings_of(config), *_of_programs(config)]
+    warnings = [placed(config, warning) for warning in doubts] + report.config_warnings
     for warning in warnings:
         print(f"devherd: warning: {warning}", file=sys.stderr)
     if warnings:
         print(f"devherd: warnings: {len(warnings)}", file=sys.stderr)
     return ExitCode.PROBLEM_FOUND if strict and warnings else ExitCode.DONE
+
+
+def _of_programs(config: "Config") -> "Iterator[Problem]":
+    """A warning for each program and file of `health.external` that could not be used on this host."""
+    from devherd.config.errors import Problem
+    from devherd.sources.request import unreadable, unusable
+
+    for number, external in enumerate(config.health.external):
+        key, why = "", None
+        if external.command is not None:
+            key, why = "command", unusable(external.command)
+        elif external.file is not None:
+            key, why = "file", unreadable(external.file)
+        if why:
+            yield Problem(("health", "external", number, key), why, "without it, it reports nothing on this host")
 
 
 def add_sample_arguments(_parser: argparse.ArgumentParser) -> None:

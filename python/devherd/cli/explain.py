@@ -7,7 +7,7 @@ takes it back, and why it still stands.
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from devherd import spool
@@ -54,7 +54,7 @@ def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
     resource = resource_named(herd, resource_name)
     device = device_named(resource, device_id)
     key = device.vendor, device.card, device.id
-    verdict, failed = _verdict(settings, key)
+    verdict, sources = _verdict(settings, key)
     allocations = allocations_of(settings)
     return {
         "resource": resource.name,
@@ -67,21 +67,21 @@ def explain(settings: Settings, resource_name: str, device_id: str) -> Json:
         "not_examined": verdict.frozen or None,
         "findings": [_finding(held) for held in verdict.held if not held.is_over],
         "past_events": [_finding(held) for held in verdict.held if held.is_over],
-        "failed_sources": failed,
+        "failed_sources": {source.source: source.failed for source in sources if source.failed},
+        "source_complaints": {source.source: list(source.complaints) for source in sources if source.complaints},
         "rule": device.rule or None,
         "allocated": _holders(allocations, resource.name, device),
         "facts": _facts(settings, key),
     }
 
 
-def _verdict(settings: Settings, key: "DeviceKey") -> tuple[health_pb2.Verdict, dict[str, str]]:
-    """The verdict on a device, and the reason of each failed source, by source."""
+def _verdict(settings: Settings, key: "DeviceKey") -> tuple[health_pb2.Verdict, Sequence[health_pb2.SourceState]]:
+    """The verdict on a device, and the health sources."""
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
-    failed = {source.source: source.failed for source in verdicts.sources if source.failed}
     for verdict in verdicts.verdicts:
         if (verdict.vendor, verdict.card, verdict.device) == key:
-            return verdict, failed
-    return health_pb2.Verdict(), failed
+            return verdict, verdicts.sources
+    return health_pb2.Verdict(), verdicts.sources
 
 
 def _finding(held: health_pb2.Held) -> Json:
@@ -151,8 +151,7 @@ def _lines(explanation: dict[str, Any]) -> Iterator[str]:
     yield f"  held by:     {_held_by(explanation['allocated'])}"
     if explanation["not_examined"]:
         yield f"  not examined: {explanation['not_examined']}"
-    for source, why in explanation["failed_sources"].items():
-        yield f"  source {source} cannot look: {why}"
+    yield from _source_lines(explanation)
     for title, findings in (("findings", explanation["findings"]), ("past events", explanation["past_events"])):
         if findings:
             yield from ("", f"{title}:")
@@ -162,6 +161,13 @@ def _lines(explanation: dict[str, Any]) -> Iterator[str]:
         yield from ("", "facts:")
     for name, fact in explanation["facts"].items():
         yield f"  {name} = {fact['value']}" + (f"  ({fact['source']})" if fact["source"] else "")
+
+
+def _source_lines(explanation: Json) -> Iterator[str]:
+    for source, why in explanation["failed_sources"].items():
+        yield f"  source {source} cannot look: {why}"
+    for source, complaints in explanation["source_complaints"].items():
+        yield from (f"  source {source}: {complaint}" for complaint in complaints)
 
 
 def _held_by(holders: list[dict[str, str]] | None) -> str:

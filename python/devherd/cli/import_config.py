@@ -105,6 +105,12 @@ def _unwritable(path: Path, error: OSError) -> UsageError:
     return UsageError(f"cannot write {path}", error.strerror or str(error), cure)
 
 
+def checked_text(imported: "Imported", source: str) -> str:
+    """The configuration as a file's content. Raises UsageError for a bad one."""
+    _check(imported, source)
+    return _text(imported)
+
+
 def _check(imported: "Imported", source: str) -> None:
     from devherd.config.loader import valid
 

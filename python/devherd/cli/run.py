@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from devherd.settings import Settings
 
 
-_TAKE_OVER = "DEVHERD_TAKE_OVER"
+_TAKE_OVER, _RESTART = "DEVHERD_TAKE_OVER", "DEVHERD_RESTART_FOR_DRIVER"
 _VALUES = {"true": True, "false": False, "": False}
 
 
@@ -29,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="if another instance runs, prepare everything, wait for its end and take over, instead of ending with"
         f" exit code 3; also {_TAKE_OVER}=true",
+    )
+    parser.add_argument(
+        "--restart-for-driver",
+        action="store_true",
+        help="in a container, end with exit code 0 when NVIDIA's driver has been newer than the container's library for"
+        f" a minute, so that a restart brings the new one; also {_RESTART}=true",
     )
     parser.add_argument(
         "--configs", metavar="DIR", help="a directory of configurations, in place of --config (DEVHERD_CONFIGS)"
@@ -58,7 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         return resolve(reload(running, os.environ, plugin_of) if running else _checked(_first(arguments)))
 
-    return supervisor.run(load, takes_over=arguments.take_over or _is_told_to_take_over())
+    return supervisor.run(
+        load,
+        takes_over=arguments.take_over or _is_set(_TAKE_OVER),
+        restarts_for_driver=arguments.restart_for_driver or _is_set(_RESTART),
+    )
 
 
 def _checked(config: "Config") -> "Config":
@@ -85,8 +95,8 @@ def _first(arguments: argparse.Namespace) -> "Config":
     return load(options, os.environ, label_at_start(chosen_from.label), plugin_of)
 
 
-def _is_told_to_take_over() -> bool:
-    value = os.environ.get(_TAKE_OVER, "")
+def _is_set(variable: str) -> bool:
+    value = os.environ.get(variable, "")
     if value.lower() not in _VALUES:
-        raise UsageError(f"{_TAKE_OVER}: `{value}`", "it is neither true nor false", "set one of these, or unset it")
+        raise UsageError(f"{variable}: `{value}`", "it is neither true nor false", "set one of these, or unset it")
     return _VALUES[value.lower()]

@@ -61,7 +61,7 @@ def look(settings: Settings) -> tuple[Herd, Allocations | None]:
 
 
 def status_json(herd: Herd, allocations: Allocations | None) -> Json:
-    """The live inventory with the configuration and all children; each resource names its child."""
+    """The live inventory with the configuration, health sources and all children; each resource names its child."""
     status = live_inventory(herd, allocations)
     status["configuration"] = {
         "source": herd.configuration.source or None,
@@ -70,6 +70,15 @@ def status_json(herd: Herd, allocations: Allocations | None) -> Json:
         "warnings": list(herd.configuration.warnings),
     }
     status["silent"] = sorted(herd.silent)
+    status["sources"] = [
+        {
+            "name": source.source,
+            "failed": source.failed or None,
+            "complaints": list(source.complaints),
+            "last_report": source.last_report_timestamp_seconds or None,
+        }
+        for source in herd.sources
+    ]
     status["children"] = [
         {
             "name": child.name,

@@ -47,6 +47,7 @@ def parts(
         *_about_registration(herd, named),
         *_about_the_configuration(herd),
         *_about_http(herd),
+        *_about_sources(herd),
     ]
     if complaints:
         yield from complaints
@@ -79,7 +80,7 @@ def is_in_trouble(herd: Herd, resource: spool_pb2.Offer) -> bool:
 
 
 def has_problem(herd: Herd, resources: list[spool_pb2.Offer]) -> bool:
-    """Whether any of these resources, a process, the configuration, the scan or an HTTP address has a problem."""
+    """Whether one of these resources, a process, the configuration, the scan, an address or a source has a problem."""
     return (
         any(is_in_trouble(herd, resource) for resource in resources)
         or any(child.state != RUNNING for child in herd.children.values())
@@ -87,6 +88,7 @@ def has_problem(herd: Herd, resources: list[spool_pb2.Offer]) -> bool:
         or bool(herd.configuration.refusal)
         or bool(herd.scan and herd.scan.problems)
         or any(each.refusal for each in herd.addresses())
+        or any(herd.source_troubles())
     )
 
 
@@ -144,6 +146,12 @@ def _about_http(herd: Herd) -> Iterator[Text]:
     for address in herd.addresses():
         if address.refusal:
             yield Text(plain(refusal_of(address)), "red")
+
+
+def _about_sources(herd: Herd) -> Iterator[Text]:
+    """The health sources that cannot look, or whose reports are wrong."""
+    for line in herd.source_troubles():
+        yield Text(plain(line.text), "yellow")
 
 
 def _resources(herd: Herd, resources: list[spool_pb2.Offer], allocations: Allocations | None) -> Table:

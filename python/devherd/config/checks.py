@@ -215,6 +215,7 @@ def warnings_of(config: Config) -> Iterator[Problem]:
         yield from names_in_doubt(("resources", number, "match"), rule.match)
     for number, external in enumerate(config.health.external):
         yield from names_in_doubt(("health", "external", number, "match"), external.match)
+        yield from _of_times(("health", "external", number), external)
 
 
 def placed(config: Config, problem: Problem) -> str:
@@ -226,6 +227,16 @@ def place_of(config: Config, location: Location) -> str:
     """File, line, column and key path; only the key path without a file."""
     where = f"{place(str(config.source), config.positions, location)}: " if config.source else ""
     return f"{where}{key_path(location)}"
+
+
+def _of_times(location: Location, external: External) -> Iterator[Problem]:
+    if external.timeout is not None and external.interval is None:
+        yield Problem(
+            (*location, "timeout"), "`timeout` has no effect without `interval`", "remove it, or add `interval`"
+        )
+    if external.max_age and external.interval and external.max_age <= external.interval:
+        what = f"`{duration(external.max_age)}` is over before the next run: it counts as silent between two runs"
+        yield Problem((*location, "max_age"), what, f"give more than `{duration(external.interval)}`, or remove it")
 
 
 def _of_strategies(strategies: Collection[str]) -> Iterator[Problem]:

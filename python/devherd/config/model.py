@@ -32,7 +32,7 @@ from devherd.config.vendors import Enabled, GenericDevice, Preference, Vendors
 from devherd.config.web import Web
 from devherd.configurations import Configurations
 from devherd.reasons.kernel_log_rules import shipped
-from devherd.reasons.registry import MONITORS
+from devherd.reasons.registry import CAN_BE_OFF, MONITORS
 from devherd.reasons.xids import OF_PLUGIN_IGNORED
 from devherd.settings import COMMON_OPTIONS, DEFAULTS, LogFormat, LogLevel, RegistrationWay, Settings
 from devherd.spool import Identity
@@ -180,6 +180,8 @@ class KernelLogOptions(Section):
 SHORTEST_INTERVAL_SECONDS = 10.0
 _SILENCE_SECONDS = 90.0
 _SILENT_INTERVALS = 3
+_RUN_SECONDS = 10.0
+_OF_SHORT_INTERVAL = 0.9
 
 
 def _absolute_program(command: list[str]) -> list[str]:
@@ -225,15 +227,15 @@ class External(Placed):
     file: HostPath | None = None
     """The file, in place of a program."""
     interval: Annotated[Duration, Field(ge=SHORTEST_INTERVAL_SECONDS)] | None = None
-    """Time between two runs of the program; default: the program keeps running."""
-    timeout: Duration = 10.0
-    """Time limit of a run."""
+    """Time between two runs of the program, at least 10 s; default: the program keeps running."""
+    timeout: Duration | None = None
+    """Time limit of a run, shorter than `interval`; default: 10 s, or nine tenths of an `interval` of 10 or 11 s."""
     max_age: Duration | None = None
     """Time without a report after which it counts as silent; default: three intervals, or 90 s without `interval`."""
     on_silence: Literal["keep", "drop"] = "keep"
     """Whether the findings of a silent program or file stay in force."""
-    file_only = frozenset({"max_age"})
-    derived = ("silence_seconds", "place")
+    file_only = frozenset({"max_age", "timeout"})
+    derived = ("silence_seconds", "timeout_seconds", "place")
 
     @model_validator(mode="after")
     def _one_way(self) -> "External":
@@ -243,7 +245,7 @@ class External(Placed):
             raise WrongValueError("it has neither `command` nor `file`", "add one of them")
         if self.interval is not None and self.command is None:
             raise WrongValueError("`interval` is for `command`: a file is read when it changes", "remove it", _INTERVAL)
-        if self.interval is not None and self.timeout >= self.interval:
+        if self.interval is not None and self.timeout is not None and self.timeout >= self.interval:
             raise WrongValueError(
                 f"`{duration(self.timeout)}` is not shorter than `interval`, `{duration(self.interval)}`",
                 "give a shorter `timeout`",
@@ -255,6 +257,11 @@ class External(Placed):
     def silence_seconds(self) -> float:
         """Seconds without a report after which it counts as silent: `max_age` or its default."""
         return self.max_age or (self.interval * _SILENT_INTERVALS if self.interval else _SILENCE_SECONDS)
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The time limit of a run in seconds: `timeout` or its default."""
+        return self.timeout or min(_RUN_SECONDS, _OF_SHORT_INTERVAL * self.interval if self.interval else _RUN_SECONDS)
 
 
 _INTERVAL: Location = ("interval",)
@@ -305,8 +312,13 @@ class HealthOptions(Section):
     """Number of consecutive good polls after which a device is Healthy again."""
     forget_after: Duration = 300.0
     """How long a vanished device stays listed as Unhealthy with `gone`."""
+    sources: dict[str, Switch] = {}
+    """Sources that do not read, by name, as docs/health.md lists them: `{rdma-errors: false}`. What they have found is
+    dropped. Without `nvml` the facts that only NVML has are missing, too.
+    """
     breaker: Switch = True
-    """Whether a source that reports most cards of the node as bad at once is doubted for a minute."""
+    """Whether an exporter, a program of yours or a firmware's text is doubted for a minute when it calls most cards of
+    the node bad at once."""
     flapping: Switch = True
     """Whether findings that come and go are held for longer."""
     kernel_log: KernelLogOptions = KernelLogOptions()
@@ -324,14 +336,30 @@ class HealthOptions(Section):
     amd_kfd: Switch = False
     """Whether resets are read from AMD's driver by `/dev/kfd`. The device then stays open, and while it is open the
     kernel refuses to change partitions of GPUs: set it to `false` before."""
-    file_only = frozenset({"xid", *(source.replace("-", "_") for source in MONITORS)})
-    derived = ("monitors",)
+    file_only = frozenset({"sources", "xid", *(source.replace("-", "_") for source in MONITORS)})
+    derived = ("monitors", "sources_off")
+
+    @model_validator(mode="after")
+    def _are_sources(self) -> "HealthOptions":
+        for name in self.sources:
+            if name not in CAN_BE_OFF:
+                raise WrongValueError(
+                    f"{echo(name)} is not a source that can be switched off",
+                    meant(name, CAN_BE_OFF),
+                    at=("sources", name),
+                )
+        return self
+
+    @property
+    def sources_off(self) -> list[str]:
+        """The names of the sources that are switched off, sorted."""
+        return sorted(name for name, is_on in self.sources.items() if not is_on)
 
     @property
     def monitors(self) -> dict[str, str]:
         """The socket of each vendor's monitor, by source: a path, `auto`, or empty if it is not used."""
         keys = {source: getattr(self, source.replace("-", "_")) for source in MONITORS}
-        return {source: str(value or "") for source, value in keys.items()}
+        return {source: "" if source in self.sources_off else str(value or "") for source, value in keys.items()}
 
 
 class ScanOptions(Section):
@@ -352,6 +380,10 @@ class KubernetesOptions(Section):
     """Whether changes of health become Events of the node and of the pods that hold the device."""
     node_condition: Switch = False
     """Whether the node has the condition `DevicesUnhealthy`."""
+    nvidia_pause: Switch = False
+    """Whether NVML is let go of while NVIDIA's driver manager or MIG manager has paused the node's GPU clients, as the
+    node's labels `nvidia.com/gpu.deploy.client` and `nvidia.com/gpu.deploy.device-plugin` show.
+    """
 
 
 LabelMethod = Literal["none", "feature_file", "node_feature", "node"]
@@ -530,5 +562,6 @@ class Config(Section):
         }
         return json.dumps(
             native_settings(self.host_root, nvml_answer, self.resources, labels=self.node_labels.write != "none")
-            | {"probe_timeout": self.scan.probe_timeout, "vendors": self.vendors.native() | named_here}
+            | {"probe_timeout": self.scan.probe_timeout, "sources_off": self.health.sources_off}
+            | {"vendors": self.vendors.native() | named_here}
         )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from devherd.config import sections
 from devherd.config.host import native_settings
 from devherd.config.web import Web
+from devherd.reasons.registry import NVML
 from devherd.settings import Settings
 from devherd.spool import identity_of, replace
 
@@ -60,7 +61,8 @@ class Config(sections.Config):
         `nvml_answer` is the file with NVML's facts; a simulated node has its own.
         """
         labels = self.node_labels.write != "none"
-        host = native_settings(self.host_root, nvml_answer, self.resources, labels=labels)
+        answer = None if NVML in self.health.sources_off else nvml_answer
+        host = native_settings(self.host_root, answer, self.resources, labels=labels)
         return json.dumps(json.loads(self.native) | host)
 
     @property

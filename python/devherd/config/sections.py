@@ -81,9 +81,9 @@ class External:
     command: list[str] | None = None
     file: Path | None = None
     interval: float | None = None
-    timeout: float = 10.0
     on_silence: Literal["keep", "drop"] = "keep"
     silence_seconds: float = 90.0
+    timeout_seconds: float = 10.0
     place: str = ""
 
 
@@ -103,6 +103,7 @@ class HealthOptions:
     monitors: dict[str, str] = field(
         default_factory=lambda: {"amd-exporter": "auto", "amd-nic-exporter": "auto", "xpumd": "auto"}
     )
+    sources_off: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ class KubernetesOptions:
 
     events: bool = True
     node_condition: bool = False
+    nvidia_pause: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

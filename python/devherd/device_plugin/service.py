@@ -28,7 +28,7 @@ from devherd.text import amount
 log = logging.getLogger(__name__)
 
 REST_SECONDS = 0.25
-"""Shortest time between two lists on a stream. A device that fails and recovers within it causes no message."""
+"""Shortest time between two lists on a stream, unless a device has failed since the last one: that is sent at once."""
 
 Send = Callable[[v1beta1.ListAndWatchResponse], Awaitable[None]]
 Context = grpc.aio.ServicerContext
@@ -123,9 +123,10 @@ def _summary(device_list: v1beta1.ListAndWatchResponse) -> str:
 
 
 class Pacing:
-    """When a list is due on a stream: REST_SECONDS after the last list at the earliest, and only if it differs.
+    """When a list is due on a stream: only if it differs, and REST_SECONDS after the last list at the earliest.
 
-    Each list costs the kubelet a checkpoint and an fsync. Pure: time is an argument.
+    Each list costs the kubelet a checkpoint and an fsync. One in which a device is no longer Healthy does not wait: the
+    kubelet would give it to a pod. Pure: time is an argument.
     """
 
     def __init__(self) -> None:
@@ -138,12 +139,19 @@ class Pacing:
             return 0.0
         if latest is self._sent or latest == self._sent:
             return None
-        return max(0.0, self._rested_at - now)
+        rest = max(0.0, self._rested_at - now)
+        return 0.0 if rest and _has_lost_health(self._sent, latest) else rest
 
     def sent(self, device_list: v1beta1.ListAndWatchResponse, now: float) -> None:
         """Record the list that was sent."""
         self._sent = device_list
         self._rested_at = now + REST_SECONDS
+
+
+def _has_lost_health(before: v1beta1.ListAndWatchResponse, latest: v1beta1.ListAndWatchResponse) -> bool:
+    """True if a device that was Healthy is no more, or is not in the list."""
+    healthy = {device.ID for device in latest.devices if device.health == HEALTHY}
+    return any(device.health == HEALTHY and device.ID not in healthy for device in before.devices)
 
 
 class DevicePlugin(DevicePluginServicer):

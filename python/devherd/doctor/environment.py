@@ -11,6 +11,7 @@ from pathlib import Path
 
 from devherd import _native
 from devherd.doctor.line import Line, ok, problem, warning
+from devherd.process import is_in_container
 from devherd.text import revision, version
 
 TOPIC = "environment"
@@ -40,7 +41,7 @@ class Environment:
 def look() -> Environment:
     """Read the facts."""
     return Environment(
-        is_container=_is_container(),
+        is_container=is_in_container(),
         user=os.geteuid(),
         kernel=platform.release(),
         python=platform.python_version(),
@@ -87,11 +88,6 @@ def _kernel_version(release: str) -> tuple[int, ...]:
 def _capabilities(status: str) -> int:
     found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return int(found[1], 16) if found else 0
-
-
-def _is_container() -> bool:
-    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
-    return "KUBERNETES_SERVICE_HOST" in os.environ or any(mark.exists() for mark in marks)
 
 
 def _is_synchronised() -> bool | None:

@@ -1,6 +1,6 @@
 """Runs all topics of the doctor, one after the other; a topic that fails becomes one line of the report."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,9 @@ from devherd.text import amount
 DEVICES = "devices"
 
 
-def judge_devices(resources: list[spool_pb2.Offer], problems: Iterable[spool_pb2.Problem]) -> Iterator[Line]:
+def judge_devices(
+    resources: list[spool_pb2.Offer], problems: Sequence[spool_pb2.Problem], notices: Sequence[spool_pb2.Problem] = ()
+) -> Iterator[Line]:
     """The report lines about a scan."""
     for resource in resources:
         count = amount(size_of(resource), "device")
@@ -27,10 +29,17 @@ def judge_devices(resources: list[spool_pb2.Offer], problems: Iterable[spool_pb2
         for device in unhealthy:
             yield problem(DEVICES, ill(resource, device), f"devherd scan --explain --resource {resource.name}")
     if not resources:
-        yield warning(DEVICES, "no device was found", "`devherd scan` shows where it looked; load the devices' drivers")
+        has_reason = bool(problems or notices)
+        cure = "the following lines say why" if has_reason else "`devherd scan` shows where it looked"
+        yield warning(DEVICES, "no device was found", cure)
     for one in problems:
-        subject = f"{one.vendor}: {one.device or one.path}"
-        yield problem(DEVICES, f"{subject}: {one.error}", "`devherd scan` shows it with its path")
+        yield problem(DEVICES, f"{one.vendor}: {_said(one)}", "`devherd scan` shows it with its path")
+    for one in notices:
+        yield warning(DEVICES, _said(one), "nothing, if that is as intended")
+
+
+def _said(one: spool_pb2.Problem) -> str:
+    return f"{one.device or one.path}: {one.error}"
 
 
 def has_network_cards(resources: Iterable[spool_pb2.Offer]) -> bool:
@@ -75,7 +84,7 @@ def examine(config: Config | None, settings: Settings, complaint: str = "") -> E
     cdi_dir = config.cdi_dir if config else Path("/var/run/cdi")
     lines += _guarded(kubelet.TOPIC, lambda: kubelet.judge(kubelet.look(settings), names))
     if scan is not None:
-        lines += judge_devices(resources, scan.problems)
+        lines += judge_devices(resources, scan.problems, scan.notices)
         lines += _guarded(
             runtime.TOPIC,
             lambda: runtime.judge(runtime.look(settings.host_root), cdi_dir, uses_cdi=uses_cdi(resources)),

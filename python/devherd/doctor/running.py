@@ -84,10 +84,10 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
     if herd.configuration.refusal:
         what = f"the configuration was not reloaded, the old one stays: {herd.configuration.refusal}"
         yield problem(TOPIC, what, "mend the file (`devherd check-config FILE`) and reload: `devherd ctl update`")
-    for address in herd.addresses():
-        if address.refusal:
-            yield problem(TOPIC, f"not serving {address.address}: {address.refusal}", address.cure)
+    for address in filter(lambda address: address.refusal, herd.addresses()):
+        yield problem(TOPIC, f"not serving {address.address}: {address.refusal}", address.cure)
     yield from _of_the_processes(herd)
+    yield from (warning(TOPIC, trouble.text, trouble.command) for trouble in herd.source_troubles())
     for resource in herd.resources:
         registration = herd.registration(resource.name)
         if not registration.registered:

@@ -1,8 +1,9 @@
-"""A source that condemns most cards of a node at once is doubted: more likely it is broken than they are.
+"""A program that condemns most cards of a node at once is doubted: more likely it is broken than they are.
 
-What it says is a warning until another source agrees about the device, or a minute has passed. What is there or not is
-nothing to be doubted. Physical cards are counted, not devices: one that fails takes all its functions, the virtual
-ones too, its ports and its partitions with it.
+What it says is a warning until another source agrees about the device, or a minute has passed. Only hearsay is doubted:
+what the kernel, the bus or NVML says about one address is not, for a switch that fails takes all GPUs below it at once.
+Physical cards are counted, not devices: one that fails takes all its functions, the virtual ones too, its ports and its
+partitions with it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -10,34 +11,12 @@ from dataclasses import dataclass
 
 from devherd.health.held import Held, Place
 from devherd.inventory import DeviceKey, Entry
+from devherd.reasons.registry import is_hearsay
 
 AT_ONCE_SECONDS = 10.0
 DOUBTED_SECONDS = 60.0
 FEWEST = 3
 """Minimum number of cards that a source must condemn to be doubted."""
-
-PRESENCE = frozenset(
-    {
-        "cdi-unwritable",
-        "cordoned",
-        "driver-unbound",
-        "gone",
-        "gpu-reset",
-        "mps-daemon",
-        "node-missing",
-        "off-bus",
-        "pci-recovery",
-        "probe-timeout",
-        "shell-lost",
-        "unprogrammed",
-    }
-)
-"""Reasons of presence, of missing answers and of operators, which are never doubted.
-
-Of a port that the kernel could not recover, everything below it is meant: most cards at once is what that looks like.
-GPUs that are linked are reset together.
-"""
-
 
 Card = tuple[str, ...]
 """Vendor and name of a card."""
@@ -123,4 +102,4 @@ def _doubted(condemning: Mapping[DeviceKey, Iterable[Held]], cards: Cards, monot
 def _is_fresh(held: Held, monotonic: float) -> bool:
     """True if it began to count in the last `AT_ONCE_SECONDS`."""
     is_new = monotonic - (held.since + held.meaning.after) < AT_ONCE_SECONDS
-    return is_new and held.finding.reason not in PRESENCE
+    return is_new and is_hearsay(held.finding.source)

@@ -1,8 +1,11 @@
 """`<run-dir>/findings/<source>/current.pb`: findings of sources that are processes, and the devices they are about."""
 
+import bisect
 import logging
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from devherd import spool
@@ -14,6 +17,7 @@ from devherd.inventory import DeviceKey, Entry
 from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS, OF_OPERATORS, OPERATOR, meaning_of
 from devherd.spool import Identity, identity_of
+from devherd.text import amount
 
 
 def targets(at: health_pb2.Target, entries: Iterable[Entry]) -> list[DeviceKey]:
@@ -48,6 +52,45 @@ class Named:
         wanted = [("device", at.device), ("pci_address", at.pci_address), ("uuid", at.uuid), ("card", at.card)]
         narrowest = next((part for part in wanted if part[1]), ("vendor", at.vendor))
         return targets(at, self._by_part.get(narrowest, ()))
+
+    def meant(self, at: health_pb2.Target) -> list[DeviceKey]:
+        """The devices that a person means: also by an id or uuid in another case, a share's id, a uuid's beginning.
+
+        A beginning has to be that of one uuid only.
+        """
+        named = self.targets(at)
+        if named or not (at.device or at.uuid):
+            return named
+        meant = health_pb2.Target()
+        meant.CopyFrom(at)
+        device = at.device.casefold()
+        meant.device = self._ids.get(device) or self._ids.get(_REPLICA.sub("", device), at.device)
+        meant.uuid = self._begun(at.uuid.casefold()) or at.uuid
+        return self.targets(meant)
+
+    def _begun(self, beginning: str) -> str:
+        """The uuid that begins so; empty for none, for several and for nothing."""
+        begins = bisect.bisect_left(self._uuids, beginning, key=str.casefold)
+        two = [uuid for uuid in self._uuids[begins : begins + 2] if uuid.casefold().startswith(beginning)]
+        is_one = beginning and (len(two) == 1 or (two and two[0].casefold() == beginning))
+        return two[0] if is_one else ""
+
+    @cached_property
+    def _ids(self) -> dict[str, str]:
+        """The id of a device by its own and by those of its shares, in one case."""
+        devices = [entry.device for entry in self._all]
+        return {share.casefold(): one.id for one in devices for share in one.shares} | {
+            one.id.casefold(): one.id for one in devices
+        }
+
+    @cached_property
+    def _uuids(self) -> list[str]:
+        uuids = {entry.device.attributes.get("uuid", "") for entry in self._all}
+        return sorted(uuids - {""}, key=str.casefold)
+
+
+_REPLICA = re.compile(r"::\d+\Z")
+"""The end of the id of a replica: `devherd.spool.ids_of`."""
 
 
 def _parts_of(entry: Entry) -> Iterator[tuple[str, str]]:
@@ -151,6 +194,10 @@ class FindingsFiles:
         return [str(path) for path in sorted(self._directory.iterdir()) if path.is_dir() and path.name[0] != "."]
 
 
+MOST_A_DEVICE = 20
+"""The number of findings of an operator's program or file that count against one device."""
+
+
 def take_in(
     seen: Seen, files: Mapping[str, health_pb2.Findings], entries: Collection[Entry], scopes: Mapping[str, Match]
 ) -> None:
@@ -162,24 +209,67 @@ def take_in(
     for source, findings in files.items():
         if source not in OF_OPERATORS:
             seen.reported[source] = findings.timestamp_seconds
+        if findings.look_monotonic_seconds:
+            seen.looks[source] = findings.look_monotonic_seconds
+        complaints = [*findings.complaints]
         if findings.failed:
-            seen.failed[source] = findings.failed
-            if findings.lets_go:
-                seen.let_go.add(source)
-            continue
-        scope = scopes.get(source) if findings.findings else None
-        known = named if scope is None else Named(entry for entry in entries if selects(scope, facts_of(entry)))
-        for message in findings.findings:
-            finding = _finding(source, message)
-            is_dated = message.last_monotonic_seconds and meaning_of(finding).is_event
-            is_about_all = scope is not None and not message.at.ByteSize()
-            for key in known.keys if is_about_all else known.targets(message.at):
-                seen.add(key, [finding])
-                if is_dated:
-                    seen.last_at[key, finding] = message.last_monotonic_seconds
-        for statement in findings.evidence:
-            for key in named.targets(statement.at):
-                _state(seen, key, source, statement)
+            _note_failure(seen, source, findings)
+        elif source in scopes and findings.findings:
+            own = Named(entry for entry in entries if selects(scopes[source], facts_of(entry)))
+            complaints += _take_in_operators(seen, source, findings, own)
+        else:
+            _take_in_findings(seen, source, findings, named)
+        if complaints:
+            seen.complaints[source] = complaints
+
+
+def _note_failure(seen: Seen, source: str, findings: health_pb2.Findings) -> None:
+    seen.failed[source] = findings.failed
+    if findings.lets_go:
+        seen.let_go.add(source)
+    if findings.lets_go_after_seconds:
+        seen.lets_go_after[source] = findings.lets_go_after_seconds
+
+
+def _take_in_operators(seen: Seen, source: str, findings: health_pb2.Findings, known: Named) -> list[str]:
+    """Add the findings of an operator's program or file about its devices. The result says what did not count."""
+    counted: Counter[DeviceKey] = Counter()
+    nameless: list[health_pb2.Finding] = []
+    crowded: set[DeviceKey] = set()
+    for message in findings.findings:
+        keys = known.meant(message.at) if message.at.ByteSize() else known.keys
+        if message.at.ByteSize() and not keys:
+            nameless.append(message)
+        with_room = [key for key in keys if counted[key] < MOST_A_DEVICE]
+        crowded.update(keys if len(with_room) < len(keys) else ())
+        counted.update(with_room)
+        finding = _finding(source, message)
+        for key in with_room:
+            seen.add(key, [finding])
+    complaints = [_about_nameless(nameless)] if nameless else []
+    if crowded:
+        complaints.append(f"{amount(len(crowded), 'device')} with more than {MOST_A_DEVICE} findings: only these count")
+    return complaints
+
+
+def _about_nameless(nameless: Sequence[health_pb2.Finding]) -> str:
+    first = nameless[0]
+    parts = [f"{field.name.removesuffix('_address')} {value}" for field, value in first.at.ListFields()]
+    names = "1 finding names" if len(nameless) == 1 else f"{len(nameless)} findings name"
+    return f"{names} no device of `match`, first: {', '.join(parts)}: {first.value or first.detail}"
+
+
+def _take_in_findings(seen: Seen, source: str, findings: health_pb2.Findings, known: Named) -> None:
+    for message in findings.findings:
+        finding = _finding(source, message)
+        is_dated = message.last_monotonic_seconds and meaning_of(finding).is_event
+        for key in known.targets(message.at):
+            seen.add(key, [finding])
+            if is_dated:
+                seen.last_at[key, finding] = message.last_monotonic_seconds
+    for statement in findings.evidence:
+        for key in known.targets(statement.at):
+            _state(seen, key, source, statement)
 
 
 def _state(seen: Seen, key: DeviceKey, source: str, statement: health_pb2.Evidence) -> None:

@@ -63,6 +63,12 @@ class Seen:
     """By source that is a process of its own: wall-clock second at which it looked last."""
     let_go: set[str] = field(default_factory=set)
     """Those of them whose findings no longer count: they look at no device, and are not waited for."""
+    lets_go_after: dict[str, float] = field(default_factory=dict)
+    """By failed source: after how many seconds without a report its findings will no longer count."""
+    complaints: dict[str, list[str]] = field(default_factory=dict)
+    """By source: what is wrong with its reports, which count all the same."""
+    looks: dict[str, float] = field(default_factory=dict)
+    """By source whose looks are rarer than polls: CLOCK_MONOTONIC second of the last one."""
     events: list[Event] = field(default_factory=list)
     stated: list[tuple[DeviceKey, Statement, float]] = field(default_factory=list)
     last_at: dict[tuple[DeviceKey, "Finding"], float] = field(default_factory=dict)
@@ -121,6 +127,8 @@ class Held:
     """True while it has not been present for long enough to count."""
     good_looks: int = 0
     """Good looks since it was last seen."""
+    good_look: float = 0.0
+    """The latest of them, where `Seen.looks` has the source: the same look again is no further one."""
     seen_count: int = 0
     """Of an event: the source's own count when it was seen last. The same count again is the same event."""
     is_taken_back: bool = False
@@ -140,6 +148,14 @@ class Held:
         self.was_there &= not has_more(finding.value, self.finding.value)
         self.finding = finding
         self.last, self.last_monotonic, self.boot_id = now.wall, now.monotonic, now.boot_id
+
+    def note_good_look(self, look: float) -> bool:
+        """Count a look in which it was absent, unless it was counted before. `look`: as in `Seen.looks`, or 0.0."""
+        if look and look == self.good_look:
+            return False
+        self.good_look = look
+        self.good_looks += 1
+        return True
 
     @property
     def place(self) -> Place:

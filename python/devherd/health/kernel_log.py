@@ -106,8 +106,8 @@ def _take_in(seen: Seen, event: "KernelLogEvent", rule: "Rule", key: "DeviceKey"
         seen.happened(key, finding, event.monotonic, event.times)
     if rule.evidence:
         seen.evident(key, rule.evidence, event.monotonic)
-    if rule.takes_back:
-        seen.cleared(key, KERNEL_LOG, rule.takes_back, event.monotonic)
+    for reason in rule.takes_back:
+        seen.cleared(key, KERNEL_LOG, reason, event.monotonic)
 
 
 def _text(number: int | None) -> str:

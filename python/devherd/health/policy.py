@@ -29,11 +29,13 @@ from devherd.health.held import (
 from devherd.inventory import DeviceKey
 from devherd.reasons import registry
 from devherd.reasons.registry import FIRST_SIGHT_SOURCES, Action, Meaning
+from devherd.reasons.xids import TAKES_BACK, XID
 
 if TYPE_CHECKING:
     from devherd._native import Finding
     from devherd.config.sections import HealthRule
     from devherd.inventory import Entry, Inventory
+    from devherd.proto.health_pb2 import SourceState
 
 MeaningOf = Callable[[DeviceKey, "Finding"], Meaning]
 
@@ -54,6 +56,7 @@ class Earlier:
     remembered: Remembered = NOTHING
     """Positions and counts of the sources."""
     flapping: Sequence[tuple[DeviceKey, Place, Record]] = ()
+    sources: "Sequence[SourceState]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +95,23 @@ class Policy:
         *,
         has_breaker: bool = True,
         damps: bool = True,
+        off: Collection[str] = (),
     ) -> None:
         """Apply the settings of the configuration from the next look on.
 
         `has_breaker`: a source that condemns most devices at once is doubted. `damps`: findings that come and go are
-        held for longer.
+        held for longer. `off`: sources that say nothing; what they have said is dropped.
         """
+        self._off = frozenset(off)
         self.recover_after = recover_after
         self._meaning_of = meaning_of
         self._has_breaker = has_breaker
         self._damps = damps
-        for key, held in self._held.items():
+        for key, held in list(self._held.items()):
+            for place in [place for place, one in held.items() if one.finding.source in self._off]:
+                del held[place]
+            if not held:
+                del self._held[key]
             for one in held.values():
                 one.meaning = meaning_of(key, one.finding)
                 one.is_doubted &= has_breaker
@@ -163,8 +172,7 @@ class Policy:
             return _event_ends(held, now, is_seen=is_seen)
         if is_seen:
             return False
-        held.good_looks += 1
-        if held.good_looks == 1:
+        if held.note_good_look(self.seen.looks.get(held.finding.source, 0.0)) and held.good_looks == 1:
             for evidence in _SHOWN_BY_ITS_END.get(held.finding.reason, ()):
                 # It was over at some moment since then: what has happened meanwhile may be newer than its end.
                 self._state(key, Statement(evidence), held.last_monotonic, now)
@@ -179,11 +187,15 @@ class Policy:
     def _take_in(self, seen: Seen, now: Now) -> None:
         for key, findings in seen.findings.items():
             for finding in findings:
+                if finding.source in self._off:
+                    continue
                 if self._meaning_of(key, finding).is_event:
                     self._counted(key, finding, seen.last_at.get((key, finding), now.monotonic), now)
                 else:
                     self._stands(key, finding, now)
         for event in seen.events:
+            if event.finding.source in self._off:
+                continue
             self._happened(event.key, event.finding, event.monotonic, event.times, now)
         for key in seen.not_looked:
             self._known.update((key, source) for source in FIRST_SIGHT_SOURCES if not seen.why_not_looked(key, source))
@@ -214,6 +226,9 @@ class Policy:
         """Apply an event of that CLOCK_MONOTONIC second, unless something later has ended it already."""
         monotonic = min(monotonic, now.monotonic)
         meaning = self._meaning_of(key, finding)
+        if finding.reason == XID and finding.value in TAKES_BACK:
+            place = (finding.source, finding.reason, finding.file, TAKES_BACK[finding.value])
+            self._take_back(key, place, monotonic, now)
         if _is_quiet(meaning, monotonic, now) or self._stated.ends(key, finding, meaning, monotonic):
             return
         held = self._held.get(key, {}).get(place_of(finding))
@@ -225,6 +240,13 @@ class Policy:
         if monotonic >= held.last_monotonic:
             held.is_taken_back = False
             held.renew(finding, Now(now.wall_at(monotonic), monotonic, now.boot_id))
+
+    def _take_back(self, key: DeviceKey, place: Place, monotonic: float, now: Now) -> None:
+        """End the event at this place if it happened before that second: another event of its source says so."""
+        held = self._held.get(key, {}).get(place)
+        if held is not None and held.last_monotonic < monotonic:
+            held.is_taken_back = True
+            held.is_over |= _was_held_long_enough(held, now)
 
     def _raise(self, key: DeviceKey, finding: "Finding", monotonic: float, times: int, now: Now) -> None:
         self._count(finding, times)
@@ -314,6 +336,8 @@ class Policy:
                 self._flapping.restore(key, place, record)
         for key, all_held in earlier.held:
             for one in all_held:
+                if one.finding.source in self._off:
+                    continue
                 if is_same_boot or _outlives_a_boot(one):
                     one.meaning = self._meaning_of(key, one.finding)
                     one.damped *= self._damps

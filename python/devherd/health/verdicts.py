@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING
 
 from devherd import spool
 from devherd._native import Evidence, Finding, KernelLogEvent, health_sources
-from devherd.health.held import ANY_SOURCE, NOTHING, Held, KernelLogPosition, Now, Place, Record, Remembered, Statement
+from devherd.health.held import (
+    ANY_SOURCE,
+    NOTHING,
+    Held,
+    KernelLogPosition,
+    Now,
+    Place,
+    Record,
+    Remembered,
+    Seen,
+    Statement,
+)
 from devherd.health.policy import Earlier, Policy
 from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS, Action, meaning_of
@@ -40,15 +51,19 @@ def way_back(held: Held, recover_after: int) -> str:
     return f"{_SHOWN[Evidence.SOURCE_CLEARED]} or {_SHOWN[Evidence.OPERATOR]}{at_least}"
 
 
-def not_yet(held: Held, recover_after: int, not_looked: str, now: Now) -> str:
-    """Why the finding has not ended, or does not count yet; empty if it has ended."""
+def not_yet(held: Held, recover_after: int, not_looked: str, now: Now, lets_go_after: float = 0.0) -> str:
+    """Why the finding has not ended, or does not count yet; empty if it has ended.
+
+    `lets_go_after`: the silence in seconds after which its source, which cannot look, no longer counts; 0: it does.
+    """
     if held.is_over:
         return ""
     if held.is_waiting:
         return f"it counts when it has stood for {held.meaning.after:g} s"
     if not_looked:
+        silence = f"; it no longer counts after {lets_go_after:g} s without a report" if lets_go_after else ""
         way_out = "" if held.meaning.is_event else "; `devherd clear` takes it back"
-        return f"not looked at: {not_looked}{way_out}"
+        return f"not looked at: {not_looked}{silence}{way_out}"
     quiet_for = max(0.0, now.monotonic - held.last_monotonic)
     return _what_is_missing(held, recover_after, quiet_for) or _held_on(held, quiet_for)
 
@@ -116,7 +131,9 @@ class VerdictsFile:
             (key, _frozen(policy, key), [_state_of(one) for one in all_held]) for key, all_held in policy.all_held()
         ]
         known = remembered.memories, remembered.waiting, remembered.uuids
-        evidence = dict(policy.seen.failed), dict(policy.seen.reported), held, policy.stated_version, known
+        seen = policy.seen
+        sources = dict(seen.failed), dict(seen.reported), dict(seen.complaints)
+        evidence = sources, held, policy.stated_version, known
         goes_on = bool(held) or remembered.kernel_log != self._read_to
         is_late = goes_on and now.monotonic >= self._written_at + LATEST_SECONDS
         if evidence == self._written and not (at_once or is_late):
@@ -135,6 +152,7 @@ def earlier_in(verdicts: health_pb2.Verdicts) -> Earlier:
         list(_stated_in(verdicts)),
         flapping=list(_flapping_in(verdicts)),
         remembered=_remembered_in(verdicts),
+        sources=list(verdicts.sources),
     )
 
 
@@ -212,12 +230,8 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
         vendor, card, device = key
         verdict = message.verdicts.add(vendor=vendor, card=card, device=device, frozen=_frozen(policy, key))
         for held in all_held:
-            not_looked = policy.seen.why_not_looked(key, held.finding.source)
-            verdict.held.append(_message_of(held, policy.recover_after, not_looked, now))
-    failed, reported = policy.seen.failed, policy.seen.reported
-    for source in sorted({*failed, *reported}):
-        why, when = failed.get(source, ""), reported.get(source, 0.0)
-        message.sources.add(source=source, failed=why, last_report_timestamp_seconds=when)
+            verdict.held.append(_message_of(held, policy, key, now))
+    message.sources.extend(source_states(policy.seen))
     for key, statement, monotonic in policy.all_stated():
         vendor, card, device = key
         about = health_pb2.Stated(vendor=vendor, card=card, device=device, monotonic_seconds=monotonic)
@@ -232,6 +246,19 @@ def message_of(policy: Policy, now: Now) -> health_pb2.Verdicts:
     return message
 
 
+def source_states(seen: Seen) -> list[health_pb2.SourceState]:
+    """The sources that are processes of their own, cannot look, or report wrongly; sorted."""
+    return [
+        health_pb2.SourceState(
+            source=source,
+            failed=seen.failed.get(source, ""),
+            last_report_timestamp_seconds=seen.reported.get(source, 0.0),
+            complaints=seen.complaints.get(source, ()),
+        )
+        for source in sorted({*seen.failed, *seen.reported, *seen.complaints})
+    ]
+
+
 def _frozen(policy: Policy, key: "DeviceKey") -> str:
     """Why no source looks at a device; empty if one does."""
     return policy.seen.not_looked.get(key, {}).get(ANY_SOURCE, "")
@@ -243,8 +270,9 @@ def _state_of(held: Held) -> object:
     return held.finding, held.meaning, held.action, progress
 
 
-def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> health_pb2.Held:
-    finding = held.finding
+def _message_of(held: Held, policy: Policy, key: "DeviceKey", now: Now) -> health_pb2.Held:
+    finding, seen, recover_after = held.finding, policy.seen, policy.recover_after
+    not_looked, lets_go_after = seen.why_not_looked(key, finding.source), seen.lets_go_after.get(finding.source, 0.0)
     return health_pb2.Held(
         source=finding.source,
         reason=finding.reason,
@@ -261,11 +289,12 @@ def _message_of(held: Held, recover_after: int, not_looked: str, now: Now) -> he
         is_over=held.is_over,
         was_there=held.was_there,
         taken_back_by=way_back(held, recover_after),
-        not_yet=not_yet(held, recover_after, not_looked, now),
+        not_yet=not_yet(held, recover_after, not_looked, now, lets_go_after),
         since_monotonic_seconds=held.since,
         is_waiting=held.is_waiting,
         is_taken_back=held.is_taken_back,
         good_looks=held.good_looks,
+        good_look_monotonic_seconds=held.good_look,
         is_unseen=bool(not_looked),
         damped_seconds=held.damped,
         doubted_until_monotonic_seconds=held.doubted_until,
@@ -298,6 +327,7 @@ def _held_of(message: health_pb2.Held) -> Held:
         is_waiting=message.is_waiting,
         is_taken_back=message.is_taken_back,
         good_looks=message.good_looks,
+        good_look=message.good_look_monotonic_seconds,
         boot_id=message.boot_id,
         count=message.count,
         seen_count=0 if message.source in _SCAN_CORE else message.source_count,

@@ -3,9 +3,10 @@
 The exporter and `devherd status` show the result.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from devherd import spool
 from devherd.instance.files import read_standby
@@ -29,6 +30,14 @@ class Registration:
     registered: bool
     detail: str
     streams: int
+
+
+class SourceTrouble(NamedTuple):
+    """What is wrong with a health source, and the command that shows more of it."""
+
+    source: str
+    text: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,17 @@ class Herd:
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None if `children.pb` lists none."""
         return self.children.get(f"resource:{spool.key_of(resource_name)}")
+
+    def source_troubles(self) -> Iterator[SourceTrouble]:
+        """The health sources that cannot look, and those whose reports are wrong; no device is Unhealthy for either."""
+        for source in self.sources:
+            process = f"source:{source.source}"
+            command = f"devherd ctl tail {process if process in self.children else 'scanner'}"
+            if source.failed:
+                text = f"source {source.source} cannot look: {source.failed}"
+                yield SourceTrouble(source.source, text, command)
+            for complaint in source.complaints:
+                yield SourceTrouble(source.source, f"source {source.source}: {complaint}", command)
 
     def since(self, device: spool_pb2.Device) -> float | None:
         """The Unix second since which a device is Unhealthy or, if Healthy, has a warning; None without either."""

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -184,6 +184,28 @@ class Api:
             raise ApiError(http.client.OK, f"not a Kubernetes object: {json.dumps(answer)[:_LONGEST_MESSAGE]}")
         return answer
 
+    def watch(self, path: str, seconds: float) -> Iterator[Json]:
+        """The events of a watch when they come, of metadata alone, until the server ends it. Raises ApiError.
+
+        The server must end it within `seconds`.
+        """
+        headers = {"Accept": _METADATA, "Authorization": f"Bearer {self._token()}"}
+        self.close()
+        try:
+            connection = self._connected()
+            connection.within(Deadline(seconds))
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            if answer.status != http.client.OK:
+                _checked(answer.status, self._complete_text(answer))
+                raise ApiError(answer.status, "not a watch")
+            while line := answer.readline(LARGEST_ANSWER_BYTES):
+                yield _event_in(line)
+        except (OSError, http.client.HTTPException) as error:
+            raise ApiError(0, str(error) or type(error).__name__) from error
+        finally:
+            self.close()
+
     def create(self, path: str, body: Json) -> Json:
         """Create an object in a collection. Raises ApiError."""
         return self._call("POST", path, body)
@@ -232,22 +254,13 @@ class Api:
             raise ApiError(0, str(error) or type(error).__name__) from error
 
     def _ask(self, method: str, path: str, body: Json | None, headers: Mapping[str, str], deadline: Deadline) -> Json:
-        token = (self._access.service_account / "token").read_text().strip()
+        token = self._token()
         connection = self._connected()
         connection.within(deadline)
         content = None if body is None else json.dumps(body)
         connection.request(method, path, content, {"Authorization": f"Bearer {token}", **headers})
         answer = connection.getresponse()
-        text = self._complete_text(answer)
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict):  # from a proxy, for example
-            raise ApiError(answer.status, text[:_LONGEST_MESSAGE].decode(errors="replace"))
-        if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
-            raise ApiError(answer.status, str(content.get("message", ""))[:_LONGEST_MESSAGE])
-        return content
+        return _checked(answer.status, self._complete_text(answer))
 
     def _complete_text(self, answer: http.client.HTTPResponse) -> bytes:
         text = answer.read(LARGEST_ANSWER_BYTES + 1)
@@ -258,11 +271,40 @@ class Api:
             raise http.client.IncompleteRead(text, answer.length)
         return text
 
+    def _token(self) -> str:
+        return (self._access.service_account / "token").read_text().strip()
+
     def _connected(self) -> TimedConnection:
         if self._connection is None:
             trusted = ssl.create_default_context(cafile=str(self._access.service_account / "ca.crt"))
             self._connection = TimedConnection(self._access.host, self._access.port, trusted)
         return self._connection
+
+
+def _checked(status: int, text: bytes) -> Json:
+    """The content of an answer. Raises ApiError if it is not what was asked for."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):  # from a proxy, for example
+        raise ApiError(status, text[:_LONGEST_MESSAGE].decode(errors="replace"))
+    if not http.client.OK <= status < http.client.MULTIPLE_CHOICES:
+        raise ApiError(status, str(content.get("message", ""))[:_LONGEST_MESSAGE])
+    return content
+
+
+def _event_in(line: bytes) -> Json:
+    """An event of a watch. Raises ApiError, also for the one by which the server says why it ends."""
+    try:
+        event = json.loads(line)
+        kind, changed = event["type"], event["object"]
+        if kind == "ERROR":
+            raise ApiError(int(changed.get("code", 0)), str(changed.get("message", ""))[:_LONGEST_MESSAGE])
+        changed["metadata"]["resourceVersion"]
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        raise ApiError(http.client.OK, f"not an event: {line[:_LONGEST_MESSAGE].decode(errors='replace')}") from None
+    return {"type": kind, "object": changed}
 
 
 class RateLimit:

@@ -88,6 +88,15 @@ def configuration_event(refusal: str, node: str, now: float) -> Json:
     return _event(_node(node), ("Normal", "ConfigurationLoaded"), "the chosen configuration is in force", node, now)
 
 
+def restart_event(restart: spool_pb2.DriverRestart, node: str) -> Json:
+    """An Event about a node: devherd has ended, so that its container gets the library of a newer driver."""
+    text = (
+        f"the NVIDIA driver {restart.driver} was newer than the library {restart.library} of devherd's container,"
+        " which was restarted"
+    )
+    return _event(_node(node), ("Normal", "RestartedForDriver"), text, node, restart.timestamp_seconds)
+
+
 def pod_event(change: Change, devices: list[str], pod: Json, node: str, now: float) -> Json:
     """An Event about a pod that holds some of the devices."""
     metadata = pod["metadata"]

@@ -10,7 +10,6 @@ import logging
 import signal
 import sys
 import time
-from pathlib import Path
 
 import grpc.aio
 
@@ -56,7 +55,9 @@ class Reporter:
         self._settings = child.settings
         self._api = api
         self._reported_file = child.settings.kubernetes_directory / "reported.pb"
-        self._reported = _reasons_in(self._reported_file)
+        reported = spool.read_or_empty(self._reported_file, spool_pb2.Reported)
+        self._reported = _reasons_in(reported)
+        self._restart_at = reported.driver_restart_timestamp_seconds
         self._condition: Reasons | None = None
         """The reasons that the node's condition shows; None while unknown."""
         self._seen: object = None
@@ -72,7 +73,7 @@ class Reporter:
         )
         while not part.has_changed() and not self._child.has_outgrown_its_sandbox():
             self._child.beat()
-            seen = identity_of(self._settings.offers_file)
+            seen = [identity_of(file) for file in (self._settings.offers_file, self._settings.driver_restart_file)]
             if seen != self._seen and time.monotonic() >= self._due_at:
                 self._report(seen, has_condition=part.value)
             time.sleep(BEAT_PERIOD_SECONDS)
@@ -82,6 +83,7 @@ class Reporter:
         herd = read_instance(self._settings)
         now = reasons_of(herd.resources)
         try:
+            self._report_restart()
             if has_condition and now != self._condition:
                 self._api.patch(f"/api/v1/nodes/{host_name()}/status", objects.condition(now, time.time()))
                 self._condition = now
@@ -97,6 +99,13 @@ class Reporter:
             self._keep()
             self._seen, self._complaint = seen, ""
             self._backoff.reset()
+
+    def _report_restart(self) -> None:
+        restart = spool.read_or_empty(self._settings.driver_restart_file, spool_pb2.DriverRestart)
+        if restart.timestamp_seconds not in (0.0, self._restart_at):
+            self._create(objects.restart_event(restart, host_name()))
+            self._restart_at = restart.timestamp_seconds
+            self._keep()
 
     def _report_change(self, change: Change, now: Reasons) -> None:
         """Create the Event of the node, record that, then create those of pods: a failure repeats no Event."""
@@ -149,7 +158,7 @@ class Reporter:
         self._complaint = str(error)
 
     def _keep(self) -> None:
-        message = spool_pb2.Reported()
+        message = spool_pb2.Reported(driver_restart_timestamp_seconds=self._restart_at)
         for resource_name, devices in self._reported.items():
             for device, reasons in devices.items():
                 message.devices.add(resource_name=resource_name, device=device, reasons=reasons)
@@ -162,8 +171,8 @@ class _LimitReachedError(Exception):
     """The rate limit allows no further Event at present."""
 
 
-def _reasons_in(file: Path) -> Reasons:
+def _reasons_in(reported: spool_pb2.Reported) -> Reasons:
     reasons: Reasons = {}
-    for device in spool.read_or_empty(file, spool_pb2.Reported).devices:
+    for device in reported.devices:
         reasons.setdefault(device.resource_name, {})[device.device] = list(device.reasons)
     return reasons

@@ -55,6 +55,9 @@ class Findings(_message.Message):
     LETS_GO_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     MEMORIES_FIELD_NUMBER: _builtins.int
+    LOOK_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    LETS_GO_AFTER_SECONDS_FIELD_NUMBER: _builtins.int
+    COMPLAINTS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """the file's name without its suffix, a registered source"""
     boot_id: _builtins.str
@@ -65,6 +68,10 @@ class Findings(_message.Message):
     """why it cannot look; meanwhile it neither adds nor ends findings"""
     lets_go: _builtins.bool
     """with `failed`: earlier findings of the source no longer count"""
+    look_monotonic_seconds: _builtins.float
+    """CLOCK_MONOTONIC of its last look, where looks are rarer than polls; 0: each poll is one"""
+    lets_go_after_seconds: _builtins.float
+    """with `failed`: earlier findings no longer count after this silence; 0: they stay"""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]: ...
     @_builtins.property
@@ -76,6 +83,10 @@ class Findings(_message.Message):
     @_builtins.property
     def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Memory]:
         """state for the source's next process"""
+
+    @_builtins.property
+    def complaints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what is wrong with its reports, for people; they count all the same"""
 
     def __init__(
         self,
@@ -89,10 +100,13 @@ class Findings(_message.Message):
         lets_go: _builtins.bool = ...,
         counts: _abc.Iterable[Global___Count] | None = ...,
         memories: _abc.Iterable[Global___Memory] | None = ...,
+        look_monotonic_seconds: _builtins.float = ...,
+        lets_go_after_seconds: _builtins.float = ...,
+        complaints: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "counts", b"counts", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "lets_go", b"lets_go", "memories", b"memories", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "complaints", b"complaints", "counts", b"counts", "evidence", b"evidence", "failed", b"failed", "findings", b"findings", "lets_go", b"lets_go", "lets_go_after_seconds", b"lets_go_after_seconds", "look_monotonic_seconds", b"look_monotonic_seconds", "memories", b"memories", "source", b"source", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -659,6 +673,7 @@ class Held(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     GOOD_LOOKS_FIELD_NUMBER: _builtins.int
     IS_UNSEEN_FIELD_NUMBER: _builtins.int
+    GOOD_LOOK_MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     reason: _builtins.str
     action: Global___Action.ValueType
@@ -702,6 +717,8 @@ class Held(_message.Message):
     """good looks in a row since it was seen last"""
     is_unseen: _builtins.bool
     """its source cannot look: it is held until the source can, or an operator takes it back"""
+    good_look_monotonic_seconds: _builtins.float
+    """the latest of the good looks, of a source whose looks are rarer than polls"""
     def __init__(
         self,
         *,
@@ -730,10 +747,11 @@ class Held(_message.Message):
         rule: _builtins.str = ...,
         good_looks: _builtins.int = ...,
         is_unseen: _builtins.bool = ...,
+        good_look_monotonic_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "good_looks", b"good_looks", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_unseen", b"is_unseen", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "boot_id", b"boot_id", "count", b"count", "damped_seconds", b"damped_seconds", "detail", b"detail", "doubted_until_monotonic_seconds", b"doubted_until_monotonic_seconds", "file", b"file", "first_timestamp_seconds", b"first_timestamp_seconds", "good_look_monotonic_seconds", b"good_look_monotonic_seconds", "good_looks", b"good_looks", "is_over", b"is_over", "is_taken_back", b"is_taken_back", "is_unseen", b"is_unseen", "is_waiting", b"is_waiting", "last_monotonic_seconds", b"last_monotonic_seconds", "last_timestamp_seconds", b"last_timestamp_seconds", "not_yet", b"not_yet", "only_warned", b"only_warned", "reason", b"reason", "rule", b"rule", "since_monotonic_seconds", b"since_monotonic_seconds", "source", b"source", "source_count", b"source_count", "taken_back_by", b"taken_back_by", "value", b"value", "was_there", b"was_there"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -746,21 +764,27 @@ class SourceState(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     LAST_REPORT_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    COMPLAINTS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     failed: _builtins.str
     """why it cannot look; empty if it can"""
     last_report_timestamp_seconds: _builtins.float
     """wall clock of its last look; 0 for a source without a process"""
+    @_builtins.property
+    def complaints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what is wrong with its reports, for people"""
+
     def __init__(
         self,
         *,
         source: _builtins.str = ...,
         failed: _builtins.str = ...,
         last_report_timestamp_seconds: _builtins.float = ...,
+        complaints: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "last_report_timestamp_seconds", b"last_report_timestamp_seconds", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complaints", b"complaints", "failed", b"failed", "last_report_timestamp_seconds", b"last_report_timestamp_seconds", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

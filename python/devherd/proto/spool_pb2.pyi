@@ -527,6 +527,35 @@ class Instance(_message.Message):
 Global___Instance: _TypeAlias = Instance  # noqa: Y015
 
 @_typing.final
+class DriverRestart(_message.Message):
+    """<run-dir>/driver-restart.pb: an instance ended so that its container gets the library of a newer driver. Written by the supervisor."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIVER_FIELD_NUMBER: _builtins.int
+    LIBRARY_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    driver: _builtins.str
+    """versions"""
+    library: _builtins.str
+    timestamp_seconds: _builtins.float
+    """wall clock"""
+    def __init__(
+        self,
+        *,
+        driver: _builtins.str = ...,
+        library: _builtins.str = ...,
+        timestamp_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "library", b"library", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DriverRestart: _TypeAlias = DriverRestart  # noqa: Y015
+
+@_typing.final
 class Standby(_message.Message):
     """<run-dir>/standby.pb: the instance that waits for the end of the running one. Valid while its writer has the file locked."""
 
@@ -749,6 +778,37 @@ class WrittenLabels(_message.Message):
 Global___WrittenLabels: _TypeAlias = WrittenLabels  # noqa: Y015
 
 @_typing.final
+class NvidiaPause(_message.Message):
+    """<run-dir>/kubernetes/nvidia-pause.pb: NVIDIA's driver manager or MIG manager has paused the node's GPU clients. Written by the process
+    `kubernetes:nvidia-pause`, again each 30 s while that lasts; `source:nvml` drops one that is older than 3 minutes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    """the label's key"""
+    value: _builtins.str
+    monotonic_seconds: _builtins.float
+    """CLOCK_MONOTONIC when it was written"""
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        value: _builtins.str = ...,
+        monotonic_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "monotonic_seconds", b"monotonic_seconds", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NvidiaPause: _TypeAlias = NvidiaPause  # noqa: Y015
+
+@_typing.final
 class Reported(_message.Message):
     """<run-dir>/kubernetes/reported.pb: the devices that were last reported to the API server. Written by the process
     `kubernetes:events`.
@@ -757,16 +817,20 @@ class Reported(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DEVICES_FIELD_NUMBER: _builtins.int
+    DRIVER_RESTART_TIMESTAMP_SECONDS_FIELD_NUMBER: _builtins.int
+    driver_restart_timestamp_seconds: _builtins.float
+    """of the last DriverRestart that was reported"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedDevice]: ...
     def __init__(
         self,
         *,
         devices: _abc.Iterable[Global___ReportedDevice] | None = ...,
+        driver_restart_timestamp_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "driver_restart_timestamp_seconds", b"driver_restart_timestamp_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,14 +19,15 @@ class Rule:
     vendor: str = ""
     reason: str = ""
     evidence: str = ""
-    takes_back: str = ""
+    takes_back: tuple[str, ...] = ()
     optional: bool = False
 
 
 @cache
 def shipped() -> tuple[Rule, ...]:
     """The rules that come with devherd, in their order."""
-    return tuple(Rule(**row) for row in tomllib.loads(SHIPPED.read_text("utf-8"))["rule"])
+    rows = tomllib.loads(SHIPPED.read_text("utf-8"))["rule"]
+    return tuple(Rule(**row | {"takes_back": tuple(row.get("takes_back", ()))}) for row in rows)
 
 
 def in_force(optional: Collection[str], own: Iterable[tuple[str, str, str]]) -> dict[str, Rule]:

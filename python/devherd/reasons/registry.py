@@ -32,6 +32,13 @@ MONITORS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Vendors' monitors of their devices, each with its default socket on the host; they are asked over gRPC."""
+_FIRMWARE_TEXTS = frozenset({"amd-bad-pages", "xe-health", "xe-health-warning"})
+"""Sources that pass on a text which the card's firmware has written."""
+
+
+def is_hearsay(source: str) -> bool:
+    """True for what other programs and texts of firmware say of a device: they may be wrong about all at once."""
+    return source in MONITORS or source in _FIRMWARE_TEXTS or source.startswith(EXTERNAL_PREFIX)
 
 
 def temporary_directory(findings: Path) -> Path:
@@ -180,6 +187,13 @@ def meaning_of(finding: "Finding") -> Meaning:
     """The meaning of a finding, by its value if there is one for it. Raises KeyError for an unknown reason."""
     meaning = MEANINGS[finding.source, finding.reason]
     return meaning.by_value.get(finding.value, meaning)
+
+
+_NO_READS = frozenset({INVENTORY, CDI, CORDON, EXTERNAL, "probe", "scan"})
+"""What the scan, the operator and programs of the configuration say of a device: none of them reads anything itself."""
+
+CAN_BE_OFF = tuple(sorted({source for source, _ in MEANINGS} - _NO_READS))
+"""The sources that `health.sources` can switch off."""
 
 
 def _is_event(meaning: Meaning) -> bool:

@@ -141,6 +141,9 @@ CATALOGUE = MappingProxyType({code: Xid(name, advice) for advice, names in _NAME
 OF_NVLINK = range(144, 151)
 """NVLink errors since Blackwell, each of which may be fatal or not."""
 
+TAKES_BACK = MappingProxyType({"162": "163"})
+"""By code: the code that it takes back. In NVIDIA's catalogue power smoothing is engaged again, after it was not."""
+
 OF_PLUGIN_IGNORED = frozenset({13, 31, 43, 45, 68, 109})
 """The codes that NVIDIA's device plugin ignores; there, every other code makes a device Unhealthy."""
 

@@ -2,33 +2,48 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
 
 from devherd.health.held import Held
 from devherd.health.policy import FINE, Verdict
 from devherd.history import History
 from devherd.inventory import DeviceKey, key_of
-from devherd.proto import spool_pb2
+from devherd.proto import health_pb2, spool_pb2
+from devherd.reasons.registry import AMD_KFD, EXTERNAL, EXTERNAL_PREFIX, MONITORS, NVML
 from devherd.spool import HEALTHY, UNHEALTHY, size_of
 from devherd.text import amount, sharing_of
+
+if TYPE_CHECKING:
+    from devherd._native import Finding
 
 log = logging.getLogger(__name__)
 
 Devices = Mapping[tuple[str, str], spool_pb2.Device]
 """By resource name and device id. A device with replicas counts once: one line is enough."""
 
+SETTLED_SECONDS = 5.0
+"""A source that has looked for this long again is logged as well: one that fails again at once is not, each time."""
+
 
 class ChangeLog:
     """Remembers what it has logged, so that each change is logged once."""
 
     def __init__(
-        self, history: History, published: Iterable[spool_pb2.Offer], problems: Iterable[spool_pb2.Problem]
+        self,
+        history: History,
+        published: Iterable[spool_pb2.Offer],
+        problems: Iterable[spool_pb2.Problem],
+        sources: Iterable[health_pb2.SourceState] = (),
     ) -> None:
-        """An earlier scanner has logged what is published and what is a problem at the start."""
+        """An earlier scanner has logged what is published, and which problems and sources there are at the start."""
         self._history = history
         published = list(published)
         self._devices = _devices_of(published)
         self._sizes = _sizes_of(published)
         self._problems = list(problems)
+        self._troubles = _troubles_of(sources)
+        self._over_since: dict[Trouble, float] = {}
+        """CLOCK_MONOTONIC second since which a logged trouble is over."""
         self._reloaded = ""
 
     def write(self) -> None:
@@ -77,6 +92,26 @@ class ChangeLog:
         for notice in notices:
             self._log_problem(logging.INFO, notice, notice.error)
 
+    def found_sources(self, sources: Iterable[health_pb2.SourceState], monotonic: float) -> None:
+        """Log the health sources that cannot look or report wrongly since now, and those that do no longer."""
+        sources = list(sources)
+        troubles, asked = _troubles_of(sources), {source.source for source in sources}
+        for trouble in troubles:
+            self._over_since.pop(trouble, None)
+            if trouble not in self._troubles:
+                self._log_source(logging.WARNING, trouble, troubles[trouble])
+        for trouble in self._troubles.keys() - troubles.keys():
+            if monotonic - self._over_since.setdefault(trouble, monotonic) >= SETTLED_SECONDS:
+                is_asked = trouble[0] in asked or not _is_process(trouble[0])
+                self._log_source(logging.INFO, trouble, _SOLVED[trouble[1]] if is_asked else "it is not asked any more")
+                del self._troubles[trouble], self._over_since[trouble]
+        self._troubles |= troubles
+
+    def _log_source(self, level: int, trouble: "Trouble", what: str) -> None:
+        text = f"source {trouble[0]}: {what}"
+        log.log(level, "%s", text, extra={"fields": {"source": trouble[0]}})
+        self._history.note("problem", text, details={"source": trouble[0]})
+
     def _log_verdict(
         self, name: tuple[str, str], device: spool_pb2.Device, verdict: Verdict, evidence: Held | None
     ) -> None:
@@ -86,7 +121,9 @@ class ChangeLog:
         if verdict.warnings:
             text += f" (warning: {', '.join(verdict.warnings)})"
         finding = evidence.finding if evidence is not None else None
-        if finding is not None and finding.file:
+        if finding is not None and finding.reason == EXTERNAL:
+            text += f": {finding.source}: {_in_its_words(finding)}"
+        elif finding is not None and finding.file:
             text += f": {finding.file}: {finding.value or finding.detail}"
         sharing = sharing_of(device)
         shared = f" ({sharing})" if sharing else ""
@@ -117,6 +154,31 @@ class ChangeLog:
         self._reloaded = ""
 
 
+Trouble = tuple[str, Literal["failed", "complaints"]]
+"""A source, and whether it cannot look or reports wrongly."""
+_SOLVED = {"failed": "it looks again", "complaints": "nothing is wrong with its reports any more"}
+
+
+def _troubles_of(sources: Iterable[health_pb2.SourceState]) -> dict[Trouble, str]:
+    troubles: dict[Trouble, str] = {}
+    for source in sources:
+        if source.failed:
+            troubles[source.source, "failed"] = f"it cannot look: {source.failed}"
+        if source.complaints:
+            troubles[source.source, "complaints"] = "; ".join(source.complaints)
+    return troubles
+
+
+def _is_process(source: str) -> bool:
+    """True for a source that is a process of its own, while it is asked."""
+    return source.startswith(EXTERNAL_PREFIX) or source in {*MONITORS, NVML, AMD_KFD}
+
+
+def _in_its_words(finding: "Finding") -> str:
+    """What an operator's program or a vendor's monitor says of a device; its short word may be all."""
+    return finding.detail if finding.value in finding.detail else f"{finding.value}: {finding.detail}"
+
+
 def _devices_of(offers: Iterable[spool_pb2.Offer]) -> Devices:
     return {(offer.name, device.id): device for offer in offers for device in offer.devices}
 
@@ -131,7 +193,7 @@ def _verdict_on(device: spool_pb2.Device) -> Verdict:
 
 def _evidence(verdict: Verdict, before: Verdict, held: Iterable[Held]) -> Held | None:
     """The evidence for the first reason or warning that is new in a verdict."""
-    news = {*verdict.reasons, *verdict.warnings} - {*before.reasons, *before.warnings}
+    news = {*verdict.reasons}.difference(before.reasons) | {*verdict.warnings}.difference(before.warnings)
     return next((one for one in held if one.finding.reason in news), None)
 
 

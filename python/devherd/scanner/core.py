@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from devherd._native import Edits, Look, Platform, Scan, Scanner, vendors
+from devherd._native import Edits, Look, Platform, Problem, Scan, Scanner, vendors
 from devherd.config.resolved import Config
 from devherd.errors import UsageError
 from devherd.health.held import Now
@@ -55,21 +55,38 @@ def problem_messages(scan: Scan, config: Config, known: Iterable[Entry]) -> list
     Includes vendors that are enabled and have no device, and cards without a driver. A card without a driver that
     belongs to a known device is left out: there it is a finding.
     """
-    addresses = {address for entry in known for address in entry.device.attributes.get("pci_address", "").split(",")}
-    strange = [problem for problem in scan.driverless if problem.device not in addresses]
-    problems = [
-        spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
-        for problem in [*scan.problems, *strange]
-    ]
+    entries = list(known)
+    problems = _messages([*scan.problems, *_strange(scan.driverless, entries)])
     reported = {problem.vendor for problem in problems} | {device.vendor for device in scan.devices}
-    return [*problems, *_absences(config, reported | {part.vendor for part in scan.unseen})]
+    reported |= {part.vendor for part in scan.unseen}
+    noted = {problem.vendor for problem in _strange(scan.not_offered, entries)}
+    return [*problems, *_absences(config, reported, noted)]
 
 
-def _absences(config: Config, reported: Collection[str]) -> Iterator[spool_pb2.Problem]:
+def notice_messages(scan: Scan, known: Iterable[Entry]) -> list[spool_pb2.Problem]:
+    """The hardware that is not offered, which may be as intended, as spool messages."""
+    return _messages(_strange(scan.not_offered, known))
+
+
+def _strange(of_functions: Iterable[Problem], known: Iterable[Entry]) -> list[Problem]:
+    """Those that are about no function of a known device."""
+    addresses = {address for entry in known for address in entry.device.attributes.get("pci_address", "").split(",")}
+    return [problem for problem in of_functions if problem.device is None or problem.device not in addresses]
+
+
+def _messages(problems: Iterable[Problem]) -> list[spool_pb2.Problem]:
+    return [
+        spool_pb2.Problem(vendor=problem.vendor, path=problem.path, error=problem.error, device=problem.device or "")
+        for problem in problems
+    ]
+
+
+def _absences(config: Config, reported: Collection[str], noted: Collection[str]) -> Iterator[spool_pb2.Problem]:
     for section, options in config.vendors.items():
         vendor = section.replace("_", "-")
         if options.enabled is True and vendor not in reported:
-            error = f"`vendors.{section}.enabled` is true, but no device was found: check that its driver is loaded"
+            cure = "the notes say what drives them" if vendor in noted else "check that its driver is loaded"
+            error = f"`vendors.{section}.enabled` is true, but no device was found: {cure}"
             yield spool_pb2.Problem(vendor=vendor, path="/sys", error=error)
 
 

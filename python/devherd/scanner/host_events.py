@@ -245,7 +245,7 @@ class KernelLogReader:
 
     def open(self) -> None:
         """Open the log if it is enabled and not open."""
-        if self._log is not None or not self._config.health.kernel_log.enabled:
+        if self._log is not None or not self._is_wanted:
             return
         try:
             root = str(self._config.host_root.absolute())
@@ -294,7 +294,7 @@ class KernelLogReader:
 
     def problems(self) -> list[spool_pb2.Problem]:
         """Why the log cannot be read, or lacks records, although it should be read."""
-        if not self._config.health.kernel_log.enabled:
+        if not self._is_wanted:
             return []
         if self._refusal is not None:
             return [] if self._is_optional else [_closed(self._refusal)]
@@ -305,6 +305,11 @@ class KernelLogReader:
     def notices(self) -> list[spool_pb2.Problem]:
         """The reason why the log cannot be read, if the configuration uses it only where possible: no problem then."""
         return [_closed(self._refusal)] if self._refusal is not None and self._is_optional else []
+
+    @property
+    def _is_wanted(self) -> bool:
+        health = self._config.health
+        return bool(health.kernel_log.enabled) and KERNEL_LOG not in health.sources_off
 
     @property
     def _is_optional(self) -> bool:

@@ -10,7 +10,7 @@ from devherd.offers import config_warnings, rules
 from devherd.offers.config_warnings import left_out
 from devherd.offers.device_plugin import device_plugin_offers
 from devherd.proto import spool_pb2
-from devherd.scanner.core import edits_by, native_scanner, now, problem_messages, settled_looks
+from devherd.scanner.core import edits_by, native_scanner, notice_messages, now, problem_messages, settled_looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,6 @@ def scan_once(config: Config) -> ScanReport:
         held=dict(policy.all_held()),
         vendors=scan.vendors,
         inventory=inventory,
-        notices=left_out(inventory.entries.values()),
+        notices=[*notice_messages(scan, inventory.entries.values()), *left_out(inventory.entries.values())],
         config_warnings=config_warnings.config_warnings(config, inventory.entries.values(), offers),
     )

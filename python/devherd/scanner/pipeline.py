@@ -14,11 +14,21 @@ from devherd.health import host
 from devherd.health.findings import FindingsFiles, take_in
 from devherd.health.held import ANY_SOURCE, Memory, Seen
 from devherd.health.policy import Earlier, Policy, Rules
-from devherd.inventory import DeviceKey, Entry, Inventory
+from devherd.inventory import DeviceKey, Entry, Inventory, not_examined
 from devherd.offers import config_warnings, rules
 from devherd.offers.device_plugin import DevicePluginOffers, EditsOf, device_plugin_offers
 from devherd.proto import health_pb2, spool_pb2
-from devherd.reasons.registry import EVENT_SOURCES, EXTERNAL_PREFIX, FIRST_SIGHT_SOURCES, GONE, INVENTORY, OF_OPERATORS
+from devherd.reasons.registry import (
+    DEVICE_DUMP,
+    DEVLINK,
+    EVENT_SOURCES,
+    EXTERNAL_PREFIX,
+    FIRST_SIGHT_SOURCES,
+    GONE,
+    INVENTORY,
+    MPS,
+    OF_OPERATORS,
+)
 from devherd.scanner.core import edits_by, native_scanner, now, refusals, vendor_options
 from devherd.scanner.host_events import ANYTHING, DevlinkReader, HostChanges
 from devherd.scanner.side_files import CdiSpecs
@@ -135,7 +145,13 @@ class Pipeline:
     def _judge_by(self, config: Config) -> None:
         health = config.health
         meaning_of = Rules(health.rules, self.inventory).meaning_of
-        self.policy.use(health.recover_after, meaning_of, has_breaker=health.breaker, damps=health.flapping)
+        self.policy.use(
+            health.recover_after,
+            meaning_of,
+            has_breaker=health.breaker,
+            damps=health.flapping,
+            off=health.sources_off,
+        )
 
     def scan(self, clock: float) -> Scan:
         """Scan the whole host at monotonic second `clock`; findings count at once.
@@ -143,12 +159,13 @@ class Pipeline:
         A poll must follow: it looks at the devices that are found here.
         """
         scan = self._native.scan(self._beat)
-        self.requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
-        if scan.changed or self._reconfigured or self._is_forgetting():
+        requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
+        self.requests = {name: text for name, text in requests.items() if name not in self.config.health.sources_off}
+        gone = self._gone_unseen(scan)
+        if scan.changed or self._reconfigured or gone or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
-            self.inventory.observe(
-                scan, clock, self.config.health.forget_after, self._reconfigured, self._native.left_out
-            )
+            forget_after, left_out = self.config.health.forget_after, self._native.left_out
+            self.inventory.observe(scan, clock, forget_after, self._reconfigured, left_out=left_out, gone=gone)
             self.inventory.vendor_options = vendor_options(self.config)
             self._reconfigured = set()
             for key in before.keys() - self.inventory.entries.keys():
@@ -227,7 +244,7 @@ class Pipeline:
     def _has_devlink(self) -> bool:
         """Whether there is a card that may have devlink health reporters."""
         entries = self.inventory.entries.values()
-        return self._devlink_cards.of(
+        return DEVLINK not in self.config.health.sources_off and self._devlink_cards.of(
             self.inventory.version,
             lambda: any(entry.gone_since is None and host.is_network_card(entry) for entry in entries),
         )
@@ -281,6 +298,12 @@ class Pipeline:
         unseen = ((entry, entry.unseen) for entry in self.inventory.entries.values())
         return [entry.device for entry, part in unseen if part is not None and part.finding is None]
 
+    def _gone_unseen(self, scan: Scan) -> set[DeviceKey]:
+        """The devices that the scan could not examine and that are gone all the same."""
+        unseen = not_examined(scan, self.inventory.entries)
+        are_gone = self._native.are_gone([entry.device for entry in unseen]) if unseen else []
+        return {entry.key for entry, is_gone in zip(unseen, are_gone, strict=True) if is_gone}
+
     def _is_forgetting(self) -> bool:
         return any(entry.gone_since is not None for entry in self.inventory.entries.values())
 
@@ -295,10 +318,12 @@ class Pipeline:
                 seen.not_looked[entry.key] = dict.fromkeys(EVENT_SOURCES, "it is gone")
         entries = self.inventory.entries.values()
         self.problems = self._cdi.take_in(seen)
-        if self.config.mps_root is not None:
+        off = self.config.health.sources_off
+        if self.config.mps_root is not None and MPS not in off:
             shared = self._node_offers().shared_by_mps
             self.problems += host.take_in_mps(seen, shared, self.config.host_root, self.config.mps_root)
-        host.take_in_device_dumps(seen, entries, lambda: self._native.device_dumps(self._beat))
+        if DEVICE_DUMP not in off:
+            host.take_in_device_dumps(seen, entries, lambda: self._native.device_dumps(self._beat))
         host.take_in_devlink(seen, self.devlink.reporters, entries, self.devlink.failed)
         self.problems += self.devlink.problems()
         reported = self._findings_files.read([*OF_OPERATORS, *sorted(self.requests)], now(self.config))

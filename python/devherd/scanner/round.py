@@ -12,14 +12,14 @@ from devherd.config.resolved import Config
 from devherd.counters import Counters
 from devherd.health.held import NOTHING, Remembered
 from devherd.health.kernel_log import KernelLogSource
-from devherd.health.verdicts import VerdictsFile
+from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, DevicesFile, key_of
 from devherd.offers.config_warnings import left_out
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import OF_OPERATORS
 from devherd.scanner.change_log import ChangeLog
-from devherd.scanner.core import now, problem_messages
+from devherd.scanner.core import notice_messages, now, problem_messages
 from devherd.scanner.host_events import ANYTHING, HostChanges, KernelLogReader
 from devherd.scanner.pipeline import Pipeline
 from devherd.scanner.publisher import Acknowledgements, Publisher
@@ -69,13 +69,13 @@ class Round:
         self._problems_for: object = None
         self._advertising_problems: list[spool_pb2.Problem] = []
         self._summary = spool.read_or_empty(settings.scan_file, spool_pb2.ScanSummary)
-        self._change_log = ChangeLog(history, self._publisher.published, self._summary.problems)
         kept = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
         self.counters = Counters(counters.BY_THE_SCANNER, kept.counters)
         self._keep_counters_at = 0.0
         self._raised: dict[tuple[str, str], int] = {}
         self._requests = SourceRequests(settings)
         earlier = self._verdicts_file.read()
+        self._change_log = ChangeLog(history, self._publisher.published, self._summary.problems, earlier.sources)
         self.pipeline = Pipeline(
             config,
             inventory=self._devices_file.read(),
@@ -94,6 +94,7 @@ class Round:
         self._has_new_records = False
         """Whether the kernel log had records since the verdicts were written."""
         self._kernel_log_problems: list[spool_pb2.Problem] = []
+        self._not_offered: list[spool_pb2.Problem] = []
         self._notices: list[spool_pb2.Problem] = []
         self.counters.add(counters.KERNEL_LOG_LOST, amount=0)
         self._xids: list[tuple[DeviceKey, str, int]] = []
@@ -117,6 +118,7 @@ class Round:
             self.counters.add(counters.SCAN_FAILURES, vendor, amount=vendor in failed)
         if scan.changed or self._problems_for != self.pipeline.known:
             self._problems = problem_messages(scan, self.pipeline.config, self.pipeline.inventory.entries.values())
+            self._not_offered = notice_messages(scan, self.pipeline.inventory.entries.values())
             self._problems_for = self.pipeline.known
         if scan.changed or scan.duration_seconds > LONG_SCAN_SECONDS:
             log.debug("%s", _summary_of(scan))
@@ -126,6 +128,7 @@ class Round:
         self._kernel_log_problems = self._unless_irrelevant(self.kernel_log.problems())
         self._notices = [
             *self._unless_irrelevant(self.kernel_log.notices()),
+            *self._not_offered,
             *left_out(self.pipeline.inventory.entries.values()),
         ]
         return scan.look_again
@@ -196,6 +199,7 @@ class Round:
                 self._published = fingerprint if complete else None
                 self._change_log.published(made.offers, self.pipeline.policy.held_against, is_complete=complete)
                 self._advertising_problems = made.problems + unwritten
+            self._change_log.found_sources(source_states(self.pipeline.policy.seen), time.monotonic())
             self._count_xids()
             self._write_counts()
             self._write_summary()

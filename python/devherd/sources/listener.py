@@ -13,7 +13,7 @@ from typing import Protocol
 from devherd import spool
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto import health_pb2
-from devherd.reasons.registry import AMD_KFD, temporary_directory
+from devherd.reasons.registry import AMD_KFD, MONITORS, temporary_directory
 from devherd.sources.external import LeftRunning, ReadFile, RunAtIntervals
 from devherd.sources.report import Report
 from devherd.sources.request import Order, order_in
@@ -142,13 +142,17 @@ def message_of(source: str, way: Way, order: Order, now: float) -> health_pb2.Fi
     silence, max_age = now - way.spoke_at, way.report.max_age or order.max_age
     is_silent = silence > max_age
     failed = way.report.failed or (f"no report for {max_age:g} s" if is_silent else "")
-    lets_go = is_silent and order.on_silence == "drop"
+    drops = order.on_silence == "drop"
+    lets_go = is_silent and drops
     findings = [] if lets_go else [way.report.findings[key] for key in sorted(way.report.findings)]
     return health_pb2.Findings(
         source=source,
         boot_id=order.boot_id,
         failed=failed,
         lets_go=lets_go,
+        lets_go_after_seconds=max_age if drops and failed and not lets_go else 0.0,
+        look_monotonic_seconds=way.spoke_at if source in MONITORS else 0.0,
+        complaints=way.report.complaints,
         findings=findings,
         evidence=[way.report.evidence[target] for target in sorted(way.report.evidence)],
     )

@@ -58,6 +58,8 @@ _ALL_DETAIL = (
     "AMD's metrics exporter calls every device unhealthy at once: more likely its agent fails than all of them"
 )
 
+_UNHEALTHY, _HEALTHY = "unhealthy", "healthy"
+
 States = Iterable[tuple[str, str]]
 """Device and health in the exporter's words."""
 Findings = dict[Key, health_pb2.Finding]
@@ -127,19 +129,24 @@ def amd_exporter_findings(
     origin: str,
     targets_of: "Callable[[str], list[health_pb2.Target]]" = _gpu,
 ) -> Findings:
-    """The findings after an answer: unhealthy devices, and unknown ones that were unhealthy before. Pure."""
+    """The findings after an answer: unhealthy devices, and unknown ones that were unhealthy before. Pure.
+
+    Devices are doubted if all are unhealthy and most of their cards became so with this answer.
+    """
     known = {found.at.SerializeToString(): found.value for found in before}
-    health = {device.lower(): word for device, word in states if device}
-    ill = [device for device, word in health.items() if word == "unhealthy"]
-    news = [device for device in ill if not _values(targets_of(device), known)]
-    are_all_ill = len(health) > 1 and len(ill) == len(health)
+    health = _by_device(states)
+    cards = {_card(device) for device in health}
+    ill = {device for device, word in health.items() if word == _UNHEALTHY}
+    known_cards = {_card(device) for device in ill if _values(targets_of(device), known)}
+    are_all_ill = len(cards) > 1 and len(ill) == len(health)
+    are_most_new = 2 * len(cards - known_cards) > len(cards)
     found: Findings = {}
     for device, word in health.items():
         values = _values(targets_of(device), known)
-        if word == "unhealthy" or (word != "healthy" and values):
-            is_doubtful = are_all_ill and (ALL_AT_ONCE in values or (not values and 2 * len(news) > len(health)))
+        if word == _UNHEALTHY or (word != _HEALTHY and values):
+            is_doubtful = are_all_ill and (ALL_AT_ONCE in values or (not values and are_most_new))
             for target in targets_of(device):
-                value = ALL_AT_ONCE if is_doubtful else "unhealthy"
+                value = ALL_AT_ONCE if is_doubtful else _UNHEALTHY
                 found[target.SerializeToString(), value] = health_pb2.Finding(
                     at=target,
                     reason=EXTERNAL,
@@ -148,6 +155,29 @@ def amd_exporter_findings(
                     value=value,
                 )
     return found
+
+
+def _by_device(states: States) -> dict[str, str]:
+    """The health of each device: the worst of its entries, in whatever order they are listed.
+
+    Where the kernel puts the number of a partition elsewhere than in the function, AMD's gpuagent gives all partitions
+    of a GPU the address of the first; the exporter lists them from a Go map, in random order.
+    """
+    health: dict[str, str] = {}
+    for device, word in states:
+        if device:
+            health[device.lower()] = max(health.get(device.lower(), _HEALTHY), word, key=_badness)
+    return health
+
+
+def _badness(word: str) -> int:
+    """Unhealthy is worse than unknown words, and these are worse than healthy: they give no device back."""
+    return {_HEALTHY: 0, _UNHEALTHY: 2}.get(word, 1)
+
+
+def _card(device: str) -> str:
+    """The PCI slot of an address: partitions and virtual functions of a card share it."""
+    return device.rpartition(".")[0] or device
 
 
 def _values(targets: Iterable[health_pb2.Target], known: Mapping[bytes, str]) -> set[str]:

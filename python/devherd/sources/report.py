@@ -16,7 +16,10 @@ _LONGEST_WORD = 64
 _TARGET_KEYS = ("device", "whom")
 """The key of a line's target, and its old name."""
 _PARTS = {"pci": "pci_address", "uuid": "uuid", "device": "device", "card": "card", "vendor": "vendor"}
+_WORDS = {"reason", "complete", "failed", "hello", "alive"}
+"""The keys of which a line has one."""
 _STATES = {"standing", "raised", "cleared", "mentioned"}
+_PCI_ADDRESS = re.compile(r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<slot>[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 Key = tuple[bytes, str]
@@ -40,6 +43,8 @@ class Report:
     """Why the program or file cannot report at present; empty while it can."""
     max_age: float | None = None
     """Longest silence in seconds that the program has announced; None if it has not."""
+    complaints: list[str] = field(default_factory=list)
+    """What is wrong with the reports, which count all the same."""
     _repeated: set[Key] = field(default_factory=set)
     """Findings reported since the last `complete`."""
 
@@ -60,16 +65,36 @@ class Report:
             raise LineError("it has none of `reason`, `complete`, `failed`, `hello` and `alive`")
         self.failed = ""
 
+    def begin(self) -> None:
+        """Another process of the program reports from now on: what it has not repeated, its `complete` clears."""
+        self._repeated.clear()
+        self.max_age = None
+
     def complain(self, text: str) -> None:
         """Replace all findings by this one, about every device of the source."""
         self.findings = {}
         self._put(health_pb2.Target(), "", text)
         self.failed = ""
 
-    def replace(self, lines: bytes) -> None:
+    def conclude(self, output: bytes, *, is_problem: bool) -> None:
+        """Replace all findings by those that a program which has ended printed.
+
+        `is_problem`: it has found one; if no line is a finding, the lines that are none of the protocol describe it.
+        """
+        lines = list(enumerate(output.splitlines(), start=1))
+        message = b"\n".join(line for _, line in lines if not _is_of_protocol(line))
+        self._replace((number, line) for number, line in lines if _is_of_protocol(line))
+        if is_problem and not self.failed and not self.findings:
+            text = " ".join(message[:LONGEST_LINE].decode(errors="replace").split())
+            self.complain(plain(text, LONGEST_DETAIL) or "it found a problem, without a message")
+
+    def replace(self, content: bytes) -> None:
         """Replace all findings by those of these lines; on a line that cannot be used, change nothing but `failed`."""
+        self._replace(enumerate(content.splitlines(), start=1))
+
+    def _replace(self, lines: Iterable[tuple[int, bytes]]) -> None:
         news = Report(self.origin)
-        for number, line in enumerate(lines.splitlines(), start=1):
+        for number, line in lines:
             try:
                 if line.strip():
                     news.take(line)
@@ -79,11 +104,6 @@ class Report:
         self.failed = news.failed
         if not news.failed:
             self.findings = news.findings
-
-    def clear(self) -> None:
-        """Drop all findings."""
-        self.findings = {}
-        self.failed = ""
 
     def resume(self, findings: Iterable[health_pb2.Finding]) -> None:
         """Start with the findings of an earlier process."""
@@ -131,6 +151,14 @@ def plain(value: Any, longest: int) -> str:
     return _UNPRINTABLE.sub(" ", str(value)).strip()[:longest]
 
 
+def _is_of_protocol(line: bytes) -> bool:
+    """True for a line that has a key of the protocol, also if it cannot be used."""
+    try:
+        return not _WORDS.isdisjoint(_object(line))
+    except LineError:
+        return False
+
+
 def _object(line: bytes) -> Mapping[str, Any]:
     if len(line) > LONGEST_LINE:
         raise LineError(f"it is longer than {LONGEST_LINE} bytes")
@@ -153,4 +181,16 @@ def _target(message: Mapping[str, Any]) -> health_pb2.Target:
         raise LineError(f"`{given[0]}` is not an object with some of {', '.join(_PARTS)}")
     if not all(isinstance(part, str) and part for part in parts.values()):
         raise LineError(f"values of `{given[0]}` must be strings")
-    return health_pb2.Target(**{_PARTS[name]: part for name, part in parts.items()})
+    target = health_pb2.Target(**{_PARTS[name]: part for name, part in parts.items()})
+    target.vendor = target.vendor.lower()
+    target.card, target.pci_address = _as_in_sysfs(target.card), _as_in_sysfs(target.pci_address)
+    return target
+
+
+def _as_in_sysfs(address: str) -> str:
+    """A PCI address as sysfs spells it, `0000:83:00.0`: in lower case, with a domain of at least four digits.
+
+    nvidia-smi prints eight, lspci none. Anything else is returned as it is.
+    """
+    parts = _PCI_ADDRESS.fullmatch(address.lower())
+    return f"{int(parts['domain'] or '0', 16):04x}:{parts['slot']}" if parts else address

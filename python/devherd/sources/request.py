@@ -1,11 +1,12 @@
 """The request to the process of a source, and whether its program, file or socket can be trusted."""
 
+import contextlib
 import errno
 import json
 import os
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -46,6 +47,7 @@ def requests_for(config: Config, findings: Path | None, boot_id: str) -> dict[st
     """The content of each request, by source. A monitor is asked while its socket exists or its findings count."""
     orders = {f"{EXTERNAL_PREFIX}{external.name}": _order(external, boot_id) for external in config.health.external}
     monitors = {**config.health.monitors, AMD_KFD: "auto" if config.health.amd_kfd else ""}
+    monitors = {source: socket for source, socket in monitors.items() if source not in config.health.sources_off}
     for source, socket in monitors.items():
         order = _order_to_ask(source, socket, config.host_root, boot_id)
         if socket and (not order.is_optional or Path(order.socket).exists() or _is_waited_for(findings, source)):
@@ -78,7 +80,7 @@ def _order(external: External, boot_id: str) -> Order:
         command=tuple(external.command or ()),
         file=str(external.file or ""),
         interval=external.interval,
-        timeout=external.timeout,
+        timeout=external.timeout_seconds,
         max_age=external.silence_seconds,
         on_silence=external.on_silence,
         boot_id=boot_id,
@@ -100,6 +102,33 @@ def _order_to_ask(source: str, socket: str, host_root: Path, boot_id: str) -> Or
 
 _MOST_LINKS = 40
 """The kernel's limit: path_resolution(7)."""
+
+
+def unusable(command: Sequence[str]) -> str | None:
+    """Why a program must not or cannot be started: it, or a file that is an argument; None if nothing is in the way."""
+    try:
+        complaints = (distrusted(Path(place)) for place in (command[0], *filter(_is_file, command[1:])))
+        why = next(filter(None, complaints), None)
+    except OSError as error:
+        return f"{command[0]} cannot be started: {error.strerror or error}"
+    if why is None and not os.access(command[0], os.X_OK):
+        return f"{command[0]} cannot be started: {os.strerror(errno.EACCES)}"
+    return why
+
+
+def unreadable(file: Path) -> str | None:
+    """Why a file with findings must not or cannot be read; None if nothing is in the way."""
+    try:
+        return distrusted(file)
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror or error}"
+
+
+def _is_file(argument: str) -> bool:
+    """True for the path of a file: an interpreter's script, a file of settings."""
+    with contextlib.suppress(OSError, ValueError):  # a NUL in it
+        return argument.startswith("/") and Path(argument).is_file()
+    return False
 
 
 def distrusted(path: Path) -> str | None:

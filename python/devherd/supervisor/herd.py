@@ -22,6 +22,7 @@ from devherd.settings import Settings
 from devherd.supervisor import control, sandbox, signals
 from devherd.supervisor.loader import Load, Loader
 from devherd.supervisor.lock import Locks
+from devherd.supervisor.newer_driver import NewerDriver
 from devherd.supervisor.options import Options
 from devherd.supervisor.process import ChildConfig, Process
 from devherd.supervisor.programs import Program
@@ -52,6 +53,8 @@ class Herd(Supervisor):
         load: Load,
         config: Config,
         silence_limit_seconds: float,
+        *,
+        restarts_for_driver: bool,
     ) -> None:
         super().__init__(options)
         self._loader = Loader(load, options, config, self._pass_on_configuration)
@@ -68,6 +71,7 @@ class Herd(Supervisor):
         self._refusal: AlreadyRunningError | None = None
         self._kubelet = KubeletWatch(self._settings, options.history)
         self._service_manager = ServiceManager()
+        self._newer_driver = NewerDriver(self._settings, options.history) if restarts_for_driver else None
 
     def live(self) -> None:
         """Run until the end is requested. Raises AlreadyRunningError if another instance has the kubelet directory."""
@@ -159,6 +163,8 @@ class Herd(Supervisor):
         if second_has_passed:
             self._look_after_children()
             self._look_after_directories()
+            if self._newer_driver and self.options.mood == SupervisorStates.RUNNING and self._newer_driver.look():
+                self.options.mood = SupervisorStates.SHUTDOWN
             self._loader.tend([process.pid for process in self._readers_of_the_configuration() if process.pid])
             self._service_manager.beat()
         self.options.heartbeats.beat(self.options.heartbeats.supervisor)

@@ -114,6 +114,12 @@ def _chooser(child: Child) -> int:
     return main(child)
 
 
+def _nvidia_pause(child: Child) -> int:
+    from devherd.kubernetes.nvidia_pause import main  # noqa: PLC0415 - only this process needs it
+
+    return main(child)
+
+
 def _resource(child: Child) -> int:
     from devherd.device_plugin.child import main  # noqa: PLC0415 - imported by _preload
 
@@ -229,11 +235,12 @@ def _nvml_access(settings: Settings, name: str) -> Access:
     from devherd.sources.nvml.main import device_nodes  # noqa: PLC0415 - only needed once there is a request
 
     findings = settings.findings_directory / name
+    pauses = settings.nvidia_pause_file.parent
     return Access(
-        read=(settings.requests_directory, settings.host_root, *map(Path, ("/etc", "/proc", "/sys"))),
+        read=(settings.requests_directory, pauses, settings.host_root, *map(Path, ("/etc", "/proc", "/sys"))),
         write=(settings.facts_directory, findings),
-        made=(settings.facts_directory, findings),
-        follows=(settings.requests_directory, settings.facts_directory, findings),
+        made=(settings.facts_directory, findings, pauses),
+        follows=(settings.requests_directory, settings.facts_directory, findings, pauses),
         devices=tuple(device_nodes()),
         capabilities=(Capability.SYS_ADMIN,),  # NVIDIA's driver lets it see MIG devices
     )
@@ -402,6 +409,13 @@ DEVHERD = Programs(
             main=_chooser,
             may=_chooser_access,
             wanted=lambda _, settings: settings.configurations is not None,
+        ),
+        Program(
+            group="kubernetes",
+            name="nvidia-pause",
+            main=_nvidia_pause,
+            may=_api_access,
+            wanted=lambda config, _: config.kubernetes.nvidia_pause,
         ),
         Program(
             group="resource",

@@ -25,12 +25,14 @@ def run(
     silence_limit_seconds: float = SILENCE_LIMIT_SECONDS,
     *,
     takes_over: bool = False,
+    restarts_for_driver: bool = False,
 ) -> int:
     """Run the supervisor until SIGTERM or SIGINT; returns the exit code.
 
     `load` returns the configuration. It is called in other processes, at the start and for each reload; they log its
     errors. If another instance holds the run directory or the kubelet directory, `takes_over` makes this one
     stand by until the other has ended; otherwise it raises AlreadyRunningError. Raises other DevherdErrors.
+    `restarts_for_driver`: it ends, too, when NVIDIA's driver has become newer than this container's library.
     """
     signals.remember()
     sys.stdout.flush()  # a forked process would write the buffer once more
@@ -42,7 +44,15 @@ def run(
         config = first_scan.config()
         if config is None:
             return first_scan.exit_code()
-        herd = prepare(load, config, programs, first_scan, silence_limit_seconds, takes_over=takes_over)
+        herd = prepare(
+            load,
+            config,
+            programs,
+            first_scan,
+            silence_limit_seconds,
+            takes_over=takes_over,
+            restarts_for_driver=restarts_for_driver,
+        )
         _native.make_immortal(
             gc.get_objects()
         )  # otherwise reference counts make each child copy the pages of code that it runs

@@ -43,6 +43,7 @@ def prepare(
     silence_limit_seconds: float,
     *,
     takes_over: bool,
+    restarts_for_driver: bool,
 ) -> Herd:
     """Take the locks, let the first scan begin, and return a herd that is ready to run.
 
@@ -67,7 +68,8 @@ def prepare(
     logger = output.configure_main_log(settings, stderr)
     with lean_imports():
         programs.preload()
-    return Herd(Options(settings, programs, stderr, logger), locks, load, config, silence_limit_seconds)
+    options = Options(settings, programs, stderr, logger)
+    return Herd(options, locks, load, config, silence_limit_seconds, restarts_for_driver=restarts_for_driver)
 
 
 def _remove_files_of_last_run(settings: Settings) -> None:

@@ -50,6 +50,14 @@ pub fn is_address(name: &str) -> bool {
         && [domain, bus, device, function].into_iter().all(hexadecimal)
 }
 
+/// Whether the bus, which can be read, does not have this function.
+#[must_use]
+pub fn has_left(host: &Host, function: &Path) -> bool {
+    let Some(address) = address_of(function) else { return false };
+    let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else { return false };
+    bus.link(address).is_err_and(|error| error.is_absent()) && Directory::open(function).is_err()
+}
+
 /// The physical function of a virtual one; `None` if the function is not virtual.
 #[must_use]
 pub fn physical_function(host: &Host, function: &Path) -> Option<PathBuf> {

@@ -81,7 +81,7 @@ struct Wanted {
 pub struct Poller {
     host: Host,
     fence: Arc<Fence>,
-    sources: &'static [&'static dyn Source],
+    sources: Vec<&'static dyn Source>,
     cards: Vec<Polled>,
     /// Subjects of devices that the last scan did not find; their counts go on if the devices come back.
     absent: HashMap<Key, Arc<Watched>>,
@@ -103,7 +103,7 @@ impl Poller {
         Self {
             host,
             fence,
-            sources: sources::ALL,
+            sources: sources::ALL.to_vec(),
             cards: Vec::new(),
             absent: HashMap::new(),
             memories: Memories::new(),
@@ -114,13 +114,18 @@ impl Poller {
         }
     }
 
+    /// Lets these sources read nothing, and all others, from the next `watch` on.
+    pub fn switch_off(&mut self, off: &BTreeSet<String>) {
+        self.sources = sources::ALL.iter().copied().filter(|source| !off.contains(source.about().name)).collect();
+    }
+
     /// Watches these devices from now on, and no others. Files still needed stay open, and counts go on.
     pub fn watch<'d>(&mut self, devices: impl IntoIterator<Item = &'d Device>) {
         let mut known = self.take_known();
         let mut cards: Vec<Card> = Vec::new();
         let check_links = !self.host.has_kernel_sysfs();
         for (place_in_line, (key, devices)) in (0..).zip(by_card(devices)) {
-            let card = Card::new((key, place_in_line), &devices, (self.sources, &self.host, check_links), &mut known);
+            let card = Card::new((key, place_in_line), &devices, (&self.sources, &self.host, check_links), &mut known);
             cards.extend((!card.watched.is_empty()).then_some(card));
         }
         keep_open(&mut cards);

@@ -16,6 +16,8 @@ const FABRIC: &str = "fabric";
 const EXTERNAL: &str = "external";
 const PCI_RECOVERY: &str = "pci-recovery";
 const WEDGED: &str = "wedged";
+const GPU_RESET: &str = "gpu-reset";
+const ECC: &str = "ecc";
 
 /// For how many seconds an event without another end is held.
 const EVENT_SECONDS: u32 = 600;
@@ -24,6 +26,7 @@ const XID_SECONDS: u32 = 3600;
 
 const STARTED_ANEW: &[Evidence] = &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted];
 const STARTED_OR_CLEARED: &[Evidence] = &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator];
+const EXCHANGED_OR_CLEARED: &[Evidence] = &[Evidence::Readded, Evidence::Rebooted, Evidence::Operator];
 const UNTIL_TAKEN_BACK: &[Evidence] =
     &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator, Evidence::SourceCleared];
 const UNTIL_RECOVERED: &[Evidence] =
@@ -54,12 +57,29 @@ pub static ELSEWHERE: &[About] = &[
             Meaning::warning(XID, "the NVIDIA driver prints an Xid").until_quiet_for(XID_SECONDS),
             PRINTED_RECOVERY
                 .by_value(&[(DRAIN, Meaning { action: Action::Warn, ..PRINTED_RECOVERY })]),
-            Meaning::unhealthy(GPU_LOST, "the NVIDIA driver prints that the GPU has fallen off the bus")
-                .until(UNTIL_RECOVERED),
+            Meaning::unhealthy(
+                GPU_LOST,
+                "the driver prints that the GPU has fallen off the bus, or that it cannot start the GPU (RmInitAdapter)",
+            )
+            .until(UNTIL_RECOVERED),
             Meaning::unhealthy(WEDGED, "the kernel prints that the GPU is wedged").until(UNTIL_TAKEN_BACK),
-            Meaning::warning(FABRIC, "an NVSwitch prints an SXid").until_quiet_for(EVENT_SECONDS),
-            Meaning::unhealthy(FIRMWARE, "the driver prints that the NIC's firmware does not answer")
+            Meaning::unhealthy(GPU_RESET, "AMD's driver prints that it could not reset the GPU").until(UNTIL_TAKEN_BACK),
+            Meaning::warning(ECC, "AMD's driver prints an uncorrectable error, which it resets the GPU for")
+                .until_quiet_for(EVENT_SECONDS)
+                .by_value(&[(
+                    "amdgpu-bad-pages-beyond-threshold",
+                    // Printed while the driver starts: that it has been bound again is no end.
+                    Meaning::unhealthy(ECC, "AMD's driver prints that more of the GPU's memory is bad than it allows")
+                        .until(EXCHANGED_OR_CLEARED),
+                )]),
+            Meaning::warning(FABRIC, "an NVSwitch prints an SXid that is not fatal").until_quiet_for(EVENT_SECONDS),
+            Meaning::warning("fabric-fatal", "an NVSwitch prints an SXid that is fatal to the NVLink fabric")
                 .until(STARTED_OR_CLEARED),
+            Meaning::unhealthy(
+                FIRMWARE,
+                "the driver prints that the NIC's firmware does not answer, or that it cannot load the GPU's (Intel xe)",
+            )
+            .until(STARTED_OR_CLEARED),
             Meaning::warning("kernel-log", "a rule of the user's own matches").until_quiet_for(EVENT_SECONDS),
         ],
     },
@@ -85,7 +105,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: EXTERNAL,
         reads: Class::Elsewhere("a program, in a process of its own"),
-        document: "deploy/README.md",
+        document: "docs/health-programs.md",
         meanings: &[Meaning::unhealthy(EXTERNAL, "a program or file of the operator's says so")],
     },
     About {
@@ -111,7 +131,7 @@ pub static ELSEWHERE: &[About] = &[
             Meaning::unhealthy("retired-pages", "63 or more pages of the GPU's memory are retired"),
             Meaning::warning("retirement-pending", "pages of the GPU's memory wait for a reset to be retired"),
             Meaning::unhealthy(
-                "ecc",
+                ECC,
                 "uncorrected memory errors since the GPU's last start, and no GPU recovery action that could be read",
             ),
             Meaning::warning("ecc-contained", "uncorrected memory errors since the GPU's last start"),
@@ -170,7 +190,7 @@ pub static ELSEWHERE: &[About] = &[
         reads: Class::Elsewhere("events, in a process of its own"),
         document: "https://docs.kernel.org/gpu/amdgpu/index.html",
         meanings: &[Meaning::unhealthy(
-            "gpu-reset",
+            GPU_RESET,
             "AMD's driver tells that it resets the GPU, and has not told that it is done",
         )
         .until(UNTIL_TAKEN_BACK)

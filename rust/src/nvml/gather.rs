@@ -28,6 +28,8 @@ pub enum ProbeError {
     NoLibrary,
     /// The library cannot be used: why, and the cure.
     Unusable(String),
+    /// The library is of another version than the loaded driver: its version, if its file's name has one.
+    OtherVersion(Option<String>),
 }
 
 impl fmt::Display for ProbeError {
@@ -37,6 +39,12 @@ impl fmt::Display for ProbeError {
                 write!(formatter, "{} not found — install it with the driver, or set `driver_root`", library::SONAME)
             }
             Self::Unusable(why) => formatter.write_str(why),
+            Self::OtherVersion(version) => write!(
+                formatter,
+                "driver/library version mismatch — the library{} is of another version than the loaded driver \
+                 — reload the nvidia kernel modules or reboot",
+                version.as_ref().map(|version| format!(" {version}")).unwrap_or_default()
+            ),
         }
     }
 }
@@ -64,7 +72,10 @@ pub(super) fn initialised(driver_root: Option<&Path>, library: Option<&Path>) ->
     let library = Library::load(&path).map_err(|error| not_loaded(&path, &error))?;
     match library.act(&["nvmlInit_v2", "nvmlInit"]) {
         Ok(()) => Ok(library),
-        Err(failure) => Err(ProbeError::Unusable(refused(&path, &failure))),
+        Err(Failure { code: Some(code::LIB_RM_VERSION_MISMATCH), .. }) => Err(ProbeError::OtherVersion(
+            library::file_version(&path).or_else(|| library::file_version(&library::loaded_file()?)),
+        )),
+        Err(failure) => Err(ProbeError::Unusable(refused(&failure))),
     }
 }
 
@@ -81,15 +92,8 @@ fn is_bare(path: &Path) -> bool {
     path.components().count() == 1
 }
 
-fn refused(path: &Path, failure: &Failure) -> String {
+fn refused(failure: &Failure) -> String {
     match failure.code {
-        Some(code::LIB_RM_VERSION_MISMATCH) => {
-            let version = library::file_version(path).map(|version| format!(" {version}")).unwrap_or_default();
-            format!(
-                "driver/library version mismatch — the library{version} is of another version than the loaded driver \
-                 — reload the nvidia kernel modules or reboot"
-            )
-        }
         Some(code::DRIVER_NOT_LOADED) => {
             "NVML cannot be initialised — the nvidia kernel driver is not loaded — load it; `dmesg` shows why it fails"
                 .to_owned()

@@ -373,6 +373,16 @@ pub(super) fn file_version(path: &Path) -> Option<String> {
     version.contains('.').then_some(version)
 }
 
+/// The file from which this process has loaded the library, wherever the dynamic loader found it.
+#[expect(clippy::disallowed_methods, reason = "the process's own procfs, which does not hang")]
+pub(super) fn loaded_file() -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let files = maps.lines().filter_map(|line| line.find('/').map(|start| Path::new(&line[start..])));
+    let is_library =
+        |file: &&Path| file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libnvidia-ml.so"));
+    files.into_iter().find(is_library).map(Path::to_path_buf)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

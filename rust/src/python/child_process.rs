@@ -13,6 +13,11 @@ pub(super) fn die_with_parent(signal: i32) -> PyResult<()> {
 }
 
 #[pyfunction]
+pub(super) fn adopt_orphans() -> PyResult<()> {
+    Ok(prctl::adopt_orphans()?)
+}
+
+#[pyfunction]
 pub(super) fn set_process_name(name: &str) -> PyResult<()> {
     Ok(prctl::set_process_name(name)?)
 }

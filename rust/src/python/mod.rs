@@ -34,7 +34,7 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::child_process::{die_with_parent, restrict, sandbox_missing, set_process_name};
+    use super::child_process::{adopt_orphans, die_with_parent, restrict, sandbox_missing, set_process_name};
     #[pymodule_export]
     use super::container_edits::{Edits, Hook, Mount, Node};
     #[pymodule_export]

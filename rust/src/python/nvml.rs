@@ -14,7 +14,7 @@ use crate::nvml::watch::Watch;
 #[pyfunction]
 pub(super) fn nvml_facts(py: Python<'_>, driver_root: Option<&str>, library: Option<&str>) -> PyResult<String> {
     let facts = py.detach(|| gather::facts(driver_root.map(Path::new), library.map(Path::new)));
-    json(&facts.map_err(raised)?)
+    json(&facts.map_err(|error| raised(py, &error))?)
 }
 
 #[pyclass(frozen, module = "devherd._native")]
@@ -26,7 +26,7 @@ impl NvmlWatch {
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 makes the list")]
     fn new(py: Python<'_>, driver_root: Option<&str>, library: Option<&str>, gpus: Vec<String>) -> PyResult<Self> {
         let watch = py.detach(|| Watch::open(driver_root.map(Path::new), library.map(Path::new), &gpus));
-        Ok(Self(Mutex::new(Some(watch.map_err(raised)?))))
+        Ok(Self(Mutex::new(Some(watch.map_err(|error| raised(py, &error))?))))
     }
 
     fn wait(&self, py: Python<'_>, milliseconds: u32) -> PyResult<String> {
@@ -43,10 +43,16 @@ impl NvmlWatch {
     }
 }
 
-fn raised(error: ProbeError) -> PyErr {
+/// An `OSError` with the attribute `library_version` is about a library of another version than the driver.
+fn raised(py: Python<'_>, error: &ProbeError) -> PyErr {
+    let text = error.to_string();
     match error {
-        ProbeError::NoLibrary => PyFileNotFoundError::new_err(error.to_string()),
-        ProbeError::Unusable(why) => PyOSError::new_err(why),
+        ProbeError::NoLibrary => PyFileNotFoundError::new_err(text),
+        ProbeError::Unusable(_) => PyOSError::new_err(text),
+        ProbeError::OtherVersion(version) => {
+            let raised = PyOSError::new_err(text);
+            raised.value(py).setattr("library_version", version.as_deref().unwrap_or_default()).err().unwrap_or(raised)
+        }
     }
 }
 

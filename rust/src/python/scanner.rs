@@ -100,6 +100,11 @@ impl Scan {
     }
 
     #[getter]
+    fn not_offered(&self) -> Vec<Problem> {
+        self.0.not_offered.iter().cloned().map(Problem).collect()
+    }
+
+    #[getter]
     fn problems(&self) -> Vec<Problem> {
         self.0.problems.iter().cloned().map(Problem).collect()
     }
@@ -276,6 +281,12 @@ impl Scanner {
 
     fn left_out(&self, device: &Device) -> Option<&'static str> {
         lock(&self.0).left_out(&device.0)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 takes arguments by value")]
+    fn are_gone(&self, py: Python<'_>, devices: Vec<Py<Device>>) -> Vec<bool> {
+        let devices = devices.iter().map(|device| Arc::clone(&device.get().0)).collect();
+        py.detach(|| lock(&self.0).are_gone(devices))
     }
 
     fn watched_directories(&self, py: Python<'_>) -> Vec<String> {

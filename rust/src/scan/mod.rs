@@ -1,8 +1,9 @@
 //! Repeated scans of the whole host: all vendors, in parallel if one is slow, each isolated from the others.
 
 mod cached_scan;
+mod unserved;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,12 +16,10 @@ use crate::finding::Finding;
 use crate::health::source::Count;
 use crate::health::{Look, Memories, PollReason, Poller};
 use crate::host::Host;
-use crate::host::attribute::Attribute;
-use crate::host::directory::{self, Directory};
 use crate::settings::Settings;
 use crate::vendors::Vendor;
-use crate::vendors::table::{Hardware, ROWS};
 use cached_scan::{Answer, Basis, CachedScan};
+use unserved::{Said, Unserved};
 
 /// Deadline of a vendor's scan, in probe deadlines: it waits for its cards, and for what they have in common.
 const PROBES: u32 = 3;
@@ -37,8 +36,11 @@ pub struct Scan {
     pub platforms: BTreeMap<&'static str, Arc<Platform>>,
     /// What could not be done.
     pub problems: Vec<Problem>,
-    /// PCI functions of served vendors without a driver, including those of devices known from earlier scans.
+    /// PCI functions of served vendors without their driver, including those of devices known from earlier scans.
     pub driverless: Vec<Problem>,
+    /// Hardware that is not offered, which may be as intended: under drivers for virtual machines, or of makers that
+    /// nobody serves. Includes functions of devices known from earlier scans.
+    pub not_offered: Vec<Problem>,
     /// Cards and devices that could not be looked at.
     pub unseen: Vec<NotExamined>,
     /// Requests to sources, by name of the source: the text of its request file.
@@ -61,7 +63,7 @@ pub struct Scanner {
     vendors: Vec<Arc<dyn Vendor>>,
     poller: Poller,
     cached: CachedScan,
-    driverless: Driverless,
+    unserved: Unserved,
     last: Option<Arc<Scan>>,
     /// Devices of earlier scans that the last one could not examine.
     kept: Vec<Arc<Device>>,
@@ -72,7 +74,8 @@ impl Scanner {
     #[must_use]
     pub fn new(host: Host, settings: &Settings) -> Self {
         let fence = Arc::new(Fence::new(settings.probe_timeout));
-        let poller = Poller::new(host.clone(), Arc::clone(&fence));
+        let mut poller = Poller::new(host.clone(), Arc::clone(&fence));
+        poller.switch_off(&settings.sources_off);
         let vendors = settings.vendors.vendors(&settings.surroundings());
         let settings = settings.clone();
         Self {
@@ -82,7 +85,7 @@ impl Scanner {
             vendors,
             poller,
             cached: CachedScan::default(),
-            driverless: Driverless::default(),
+            unserved: Unserved::default(),
             last: None,
             kept: Vec::new(),
         }
@@ -106,7 +109,12 @@ impl Scanner {
             }
         }
         self.vendors = vendors;
+        let has_other_sources = settings.sources_off != self.settings.sources_off;
         self.settings = settings.clone();
+        if has_other_sources {
+            self.poller.switch_off(&self.settings.sources_off);
+            self.watch();
+        }
     }
 
     /// Scans everything. Later polls look at the devices found here. `beat` is called every half second meanwhile.
@@ -122,7 +130,8 @@ impl Scanner {
             scan.requests.extend(answer.requests);
             scan.look_again |= answer.look_again;
         }
-        scan.driverless = self.driverless.problems(&self.host, &scan.vendors);
+        let Said { driverless, notices } = self.unserved.look(&self.host, &scan);
+        (scan.driverless, scan.not_offered) = (driverless, notices);
         scan.duration = start.elapsed();
         scan.changed = self.last.as_ref().is_none_or(|last| !last.says_the_same(&scan));
         let scan = Arc::new(scan);
@@ -163,6 +172,21 @@ impl Scanner {
     #[must_use]
     pub fn left_out(&self, device: &Device) -> Option<&'static str> {
         self.vendors.iter().find(|vendor| vendor.name() == device.vendor)?.left_out(device)
+    }
+
+    /// Whether each of these devices, which the last scan could not examine, is gone all the same: its PCI function has
+    /// left the bus, or its vendor knows. They may come from an earlier process.
+    #[must_use]
+    pub fn are_gone(&self, devices: Vec<Arc<Device>>) -> Vec<bool> {
+        let (host, vendors) = (self.host.clone(), self.vendors.clone());
+        let is_gone = move |device: Arc<Device>| {
+            let function = device.attributes.get("pci_address").map(|fact| host.absolute(&fact.source));
+            let vendor = || vendors.iter().find(|vendor| vendor.name() == device.vendor);
+            function.is_some_and(|function| pci::has_left(&host, &function))
+                || vendor().is_some_and(|vendor| vendor.is_gone(&host, &device))
+        };
+        let outcomes = self.fence.each(devices, |device| device.card.clone(), is_gone);
+        outcomes.into_iter().map(|outcome| matches!(outcome, Outcome::Done(true))).collect()
     }
 
     /// Polls the devices found and those kept. Returns those with findings or sources that did not look. `beat` is
@@ -265,80 +289,8 @@ impl Scan {
             && self.platforms == other.platforms
             && self.problems == other.problems
             && self.driverless == other.driverless
+            && self.not_offered == other.not_offered
             && self.unseen == other.unseen
-    }
-}
-
-/// PCI functions of served vendors that have no driver: a scan finds no device there, and this explains why.
-///
-/// Ids are read once for each address; the driver is looked at in each scan. All of them are variables of the kernel,
-/// so nothing here can hang.
-#[derive(Debug, Default)]
-struct Driverless {
-    functions: HashMap<String, Option<Candidate>>,
-}
-
-/// A function that becomes a vendor's device once it has a driver.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    vendor: &'static str,
-    id: (u16, u16),
-    driver: &'static str,
-}
-
-impl Driverless {
-    /// A problem for each function without a driver that belongs to one of these vendors. Virtual functions are left
-    /// out, because they may be meant for virtual machines.
-    fn problems(&mut self, host: &Host, vendors: &[&'static str]) -> Vec<Problem> {
-        let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else {
-            self.functions.clear();
-            return Vec::new();
-        };
-        let mut addresses = bus.names().unwrap_or_default();
-        addresses.sort_unstable();
-        self.functions.retain(|address, _| addresses.binary_search(address).is_ok());
-        let mut problems = Vec::new();
-        for address in addresses.iter().filter(|address| pci::is_address(address)) {
-            let function = || bus.path().join(address);
-            let known = match self.functions.get(address) {
-                Some(known) => *known,
-                None => *self.functions.entry(address.clone()).or_insert(candidate(&function())),
-            };
-            let asked = known.filter(|candidate| vendors.contains(&candidate.vendor) && lacks_a_driver(&bus, address));
-            problems.extend(asked.map(|candidate| candidate.problem(host, &function(), address)));
-        }
-        problems
-    }
-}
-
-impl Candidate {
-    fn problem(self, host: &Host, function: &Path, address: &str) -> Problem {
-        let (maker, device) = self.id;
-        let error = format!("the PCI function ({maker:04x}:{device:04x}) has no driver: load {}", self.driver);
-        Problem { device: Some(address.to_owned()), ..Problem::new(self.vendor, host.own_path(function), error) }
-    }
-}
-
-fn lacks_a_driver(bus: &Directory, address: &str) -> bool {
-    bus.link(&format!("{address}/driver")).is_err_and(|error| error.is_absent()) && bus.has(address)
-}
-
-fn candidate(function: &Path) -> Option<Candidate> {
-    if directory::link(&function.join("physfn")).is_ok() {
-        return None;
-    }
-    let number = |name: &str| Attribute::read(function.join(name)).ok()?.hexadecimal().ok();
-    let id = (u16::try_from(number("vendor")?).ok()?, u16::try_from(number("device")?).ok()?);
-    let class = u16::try_from(number("class")? >> 8).ok()?;
-    let hardware = ROWS.iter().flat_map(|row| row.hardware.iter().map(|hardware| (row.name, hardware)));
-    let (vendor, hardware) = hardware.into_iter().find(|(_, hardware)| hardware.is(id, class))?;
-    Some(Candidate { vendor, id, driver: hardware.driver })
-}
-
-impl Hardware {
-    fn is(&self, (maker, device): (u16, u16), class: u16) -> bool {
-        let is_device = self.devices.iter().any(|&(first, last)| (first..=last).contains(&device));
-        self.maker == maker && self.classes.contains(&class) && is_device
     }
 }
 

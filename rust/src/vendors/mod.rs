@@ -51,6 +51,13 @@ pub trait Vendor: Send + Sync {
         Edits::of_nodes(&device.paths, "rw").given(way, || edits::cdi_name(device))
     }
 
+    /// Whether a device of an earlier scan, which the last one could not examine, is known not to be there any more: the
+    /// driver shows others in its place. That its PCI function has left the bus is seen without this. `false` if it
+    /// cannot be told. Runs behind the fence.
+    fn is_gone(&self, _host: &Host, _device: &Device) -> bool {
+        false
+    }
+
     /// Why the options keep a device out of the offers, for users: its parts are offered instead, or the whole that it is
     /// a part of. `None` if it is offered. A pure function of the device and the options.
     fn left_out(&self, _device: &Device) -> Option<&'static str> {

@@ -59,9 +59,20 @@ pub struct Hardware {
     pub devices: &'static [(u16, u16)],
     /// `class` without its last two digits, the programming interface.
     pub classes: &'static [u16],
-    /// The drivers that may bind to them, for people.
-    pub driver: &'static str,
+    /// The drivers under which they are devices for containers.
+    pub drivers: &'static [&'static str],
+    /// What to load, for people.
+    pub cure: &'static str,
+    /// The option that offers them to virtual machines, for people.
+    pub passed_through: Option<&'static str>,
 }
+
+/// Base classes of the PCI code and ID assignment specification: display controllers, processing accelerators.
+pub const DISPLAY: u16 = 0x03;
+/// See [`DISPLAY`].
+pub const ACCELERATOR: u16 = 0x12;
+/// Class of co-processors, which QAT is one of: <https://admin.pci-ids.ucw.cz/read/PD/0b>.
+pub const CO_PROCESSOR: u16 = 0x0b40;
 
 /// Every device of a maker.
 const ANY: &[(u16, u16)] = &[(0, u16::MAX)];
@@ -153,7 +164,9 @@ vendors! {
             maker: 0x8086,
             devices: &[(0x09c4, 0x09c4), (0x0b2b, 0x0b2b), (0x0b30, 0x0b30), (0xbcbd, 0xbcbd), (0xbcc0, 0xbcc0), (0xbcce, 0xbcce)],
             classes: ACCELERATORS,
-            driver: "`dfl-pci`, or `intel-fpga-pci` of OPAE",
+            drivers: &["dfl-pci", "intel-fpga-pci"],
+            cure: "`dfl-pci`, or `intel-fpga-pci` of OPAE",
+            passed_through: None,
         }],
         cdi_file_a_device: Some("intel.cdi.k8s.io"),
         ..BLANK
@@ -169,7 +182,14 @@ vendors! {
             "engines_copy", "engines_decoder", "engines_encoder", "engines_jpeg", "engines_ofa",
         ],
         model: &["model"],
-        hardware: &[Hardware { maker: 0x10de, devices: ANY, classes: DISPLAYS, driver: "`nvidia`" }],
+        hardware: &[Hardware {
+            maker: 0x10de,
+            devices: ANY,
+            classes: DISPLAYS,
+            drivers: &["nvidia"],
+            cure: "`nvidia`",
+            passed_through: None,
+        }],
         preferred: Kind::Aligned,
         preferred_shared: Kind::Distributed,
         uses_nvml: true,
@@ -185,10 +205,14 @@ vendors! {
             "physical_function", "driver_version", "driver_src_version",
         ],
         model: &["product_name"],
-        hardware: &[
-            Hardware { maker: 0x1002, devices: ANY, classes: DISPLAYS, driver: "`amdgpu`" },
-            Hardware { maker: 0x1002, devices: ANY, classes: ACCELERATORS, driver: "`amdgpu`" },
-        ],
+        hardware: &[Hardware {
+            maker: 0x1002,
+            devices: ANY,
+            classes: &[0x0300, 0x0302, 0x0380, 0x1200],
+            drivers: &["amdgpu"],
+            cure: "`amdgpu`",
+            passed_through: Some("`vendors.amd.driver_type`"),
+        }],
         preferred: Kind::Aligned,
         // Its plugin does not share; two replicas of one device give no more than one.
         preferred_shared: Kind::Distributed,
@@ -199,7 +223,14 @@ vendors! {
         title: "Intel GPUs",
         found_in: "/sys/class/drm",
         facts: &["card", "driver", "physfn", "sriov_numvfs"],
-        hardware: &[Hardware { maker: 0x8086, devices: ANY, classes: DISPLAYS, driver: "`i915` or `xe`" }],
+        hardware: &[Hardware {
+            maker: 0x8086,
+            devices: ANY,
+            classes: DISPLAYS,
+            drivers: &["i915", "xe"],
+            cure: "`i915` or `xe`",
+            passed_through: None,
+        }],
         preferred: Kind::Distributed,
         preferred_shared: Kind::Distributed,
         cdi_file_a_device: Some("intel.cdi.k8s.io"),
@@ -216,7 +247,9 @@ vendors! {
             maker: 0x10ee,
             devices: &[(0x5000, 0x50ff)],
             classes: ACCELERATORS,
-            driver: "`xocl` or `xclmgmt` of XRT",
+            drivers: &["xocl", "xclmgmt"],
+            cure: "`xocl` or `xclmgmt` of XRT",
+            passed_through: None,
         }],
         ..BLANK
     };
@@ -229,7 +262,14 @@ vendors! {
             "pf_name", "vf_index", "pkey", "sriov_numvfs",
         ],
         model: &["hca_type"],
-        hardware: &[Hardware { maker: 0x15b3, devices: ANY, classes: &[0x0200, 0x0207], driver: "`mlx5_core`" }],
+        hardware: &[Hardware {
+            maker: 0x15b3,
+            devices: ANY,
+            classes: &[0x0200, 0x0207],
+            drivers: &["mlx5_core"],
+            cure: "`mlx5_core`",
+            passed_through: None,
+        }],
         ..BLANK
     };
     generic: Vec<GenericDevice> => |devices, _| Some(Generic::new(devices.clone())), Row {

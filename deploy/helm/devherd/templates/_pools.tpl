@@ -55,6 +55,10 @@ updateStrategy: {}, podAnnotations: {}, podLabels: {}, podSecurityContext: {}, s
 {{- if gt (len $rest) 1 }}{{ fail (printf "pools: %s have rest — each node would be in all of them — leave it to one" (join ", " $rest)) }}{{ end }}
 {{- if $rest }}
 {{- range . }}
+{{- $name := .name }}
+{{- range $key, $_ := default dict .nodeSelector }}
+{{- if hasPrefix "nvidia.com/gpu.deploy." $key }}{{ fail (printf "pools: %s is on nodes by %s — while NVIDIA's managers have it paused, the node would be one of %s, and its driver stay in use — take the component nvidia-operator for it, and another label for the pool" $name $key (first $rest)) }}{{ end }}
+{{- end }}
 {{- if or .affinity (gt (len (default dict .nodeSelector)) 1) }}{{ fail (printf "pools: %s is on nodes by more than one label — which nodes are the rest cannot be told — give it one label, or give %s an affinity" .name (first $rest)) }}{{ end }}
 {{- end }}
 {{- end }}

@@ -72,6 +72,9 @@
 {{- include "devherd.applyVolumes" . }}
 {{- $_ := set $container "image" (include "devherd.image" .root) }}
 {{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy }}
+{{- range $pod.initContainers }}
+{{- $_ := set . "image" $container.image }}{{ $_ := set . "imagePullPolicy" $container.imagePullPolicy }}
+{{- end }}
 {{- include "devherd.override" (dict "to" $container.resources "by" $pool.resources) }}
 {{- include "devherd.override" (dict "to" $container.securityContext "by" $pool.securityContext) }}
 {{- $_ := set $container "args" (concat $container.args $pool.extraArgs) }}

@@ -125,9 +125,8 @@ def _of_the_scan(herd: Herd) -> Iterator[Trouble]:
     problems = len(herd.scan.problems) if herd.scan else 0
     if problems:
         yield Trouble(f"{problems} problem{'' if problems == 1 else 's'} of the last scan", PROBLEMS, is_bad=False)
-    for source in herd.sources:
-        if source.failed:
-            yield Trouble(f"source {source.source} cannot look: {source.failed}", SOURCES, is_bad=False)
+    for trouble in herd.source_troubles():
+        yield Trouble(trouble.text, SOURCES, is_bad=False)
 
 
 def verdict(herd: Herd, found: Sequence[Trouble]) -> Html:
@@ -154,12 +153,10 @@ def overview(herd: Herd) -> Iterator[Html]:
         )
     if herd.configuration.warnings or herd.configuration.refusal:
         yield _section(CONFIGURATION, "Configuration", _configuration(herd.configuration))
-    failed = [
-        (source.source, element("span", source.failed, class_="warn")) for source in herd.sources if source.failed
-    ]
-    if failed:
-        head = ("Source", "Why it cannot look")
-        yield _section(SOURCES, "Health sources", table("Health sources that cannot look", head, failed))
+    troubled = [(trouble.source, element("span", trouble.text, class_="warn")) for trouble in herd.source_troubles()]
+    if troubled:
+        shown = table("Health sources that cannot look, or report wrongly", ("Source", "Problem"), troubled)
+        yield _section(SOURCES, "Health sources", shown)
     if herd.scan and herd.scan.notices:
         yield _section(NOTES, "Notes", element("ul", *map(_note, herd.scan.notices)))
     yield _processes(herd)

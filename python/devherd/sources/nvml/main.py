@@ -20,7 +20,7 @@ from devherd import spool
 from devherd._native import DirectoryWatch, die_with_parent
 from devherd.backoff import Backoff
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
-from devherd.proto import health_pb2
+from devherd.proto import health_pb2, spool_pb2
 from devherd.sources.nvml import session as nvml_answer
 from devherd.sources.nvml.findings import NVML, Reading
 from devherd.sources.nvml.session import SLICE_SECONDS, Answer, Asking, Hangs, Request, Session, Watcher, answered
@@ -33,6 +33,12 @@ ATTEMPTS = Backoff(0.1, 30.0, jitter=0.2)
 REPLACE_ME = 1
 """Exit code of a process that must be replaced."""
 NOT_STARTED = "NVML cannot be asked — {error} — check memory and the pids limit"
+PAUSED = (
+    "NVML is let go of — NVIDIA's manager of drivers or MIG devices has set the node's label {label} to {value}"
+    " — it is taken again when that is over"
+)
+PAUSE_SECONDS = 180.0
+"""A pause counts no longer if nobody writes it again: its writer may have been switched off."""
 DIE_SECONDS = 1.0
 """Time for a killed process to end; a process that needs longer is in uninterruptible sleep."""
 
@@ -70,11 +76,23 @@ class Source:
             self._child.beat()
             self._look_for_requests()
             request = self._request()
+            pause = paused(self._child.settings.nvidia_pause_file)
+            if pause and self._asked is not None:
+                log.info("%s; this process ends, so that nothing of the library is left", pause)
+                return RENEW
+            if pause:
+                self._stand_by(pause)
+                continue
             if request is not None and not self._go_on(request):
                 return REPLACE_ME
             if request is None or self._watcher.is_resting():
                 self._rest()
         return RENEW
+
+    def _stand_by(self, pause: str) -> None:
+        """Say why NVML is not asked, and rest; facts and findings stay as they are."""
+        self._become(replace(self._answer, problem=pause, asking=None))
+        self._rest()
 
     def _explain_how_the_last_process_ended(self) -> None:
         if self._answer.asking is not None and self._child.last_exit:
@@ -202,6 +220,14 @@ def attempt(begun: Answer, before: Session | None, session: Session) -> tuple[An
     if answer.failures:
         session.close()
     return answer, readings
+
+
+def paused(file: Path) -> str:
+    """Why NVML must not be open now, by what process `kubernetes:nvidia-pause` writes; empty if it may."""
+    pause = spool.read_or_empty(file, spool_pb2.NvidiaPause)
+    if not pause.label or not 0 <= time.monotonic() - pause.monotonic_seconds <= PAUSE_SECONDS:
+        return ""
+    return PAUSED.format(label=pause.label, value=pause.value)
 
 
 def device_nodes() -> frozenset[Path]:

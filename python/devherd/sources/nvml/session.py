@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from devherd._native import NvmlWatch, nvml_facts
 from devherd.backoff import Backoff
 from devherd.health.held import Now
-from devherd.process import BEAT_PERIOD_SECONDS
+from devherd.process import BEAT_PERIOD_SECONDS, is_in_container
 from devherd.proto import health_pb2
 from devherd.sources.nvml.findings import NVML, SETTLE_SECONDS, Event, Health, Reading, is_blind, is_suspect, troubles
 
@@ -25,6 +25,10 @@ Facts = dict[str, Any]
 SLOW = "NVML has not answered yet — it is slow, or hangs — check that nvidia-smi works, and start nvidia-persistenced"
 STUCK = "NVML hangs in the kernel and cannot be ended — a GPU does not respond — see `dmesg`; it may take a reboot"
 _HANGS = "NVML did not answer within {seconds:g} s — it hangs — check `dmesg` for messages about the GPUs"
+_OUTDATED = (
+    "driver/library version mismatch — the driver {driver} is newer than the library {library} that this container"
+    " got when it started — restart this pod"
+)
 _CRASHED = "NVML crashed — the process that asked it ended: {how} — reinstall the NVIDIA driver libraries"
 _DEFECT = "NVML probe failed — {error} — please report this bug"
 
@@ -54,6 +58,8 @@ class Answer:
     problem: str | None = None
     asking: Request | None = None
     """The request of the current attempt."""
+    newer_driver: list[str] | None = None
+    """The versions of driver and library, where only a restart of this container brings the driver's own library."""
 
     def begun(self, request: Request) -> "Answer":
         """The answer when an attempt begins."""
@@ -69,8 +75,19 @@ class Answer:
 
     def failing(self, problem: str | None) -> "Answer":
         """The answer of a failed attempt; without a problem if there is no NVML."""
-        failures = self.failures + 1
-        return replace(self, failures=failures, failed=self.asking, problem=problem, asking=None)
+        return replace(
+            self,
+            failures=self.failures + 1,
+            failed=self.asking,
+            problem=problem,
+            asking=None,
+            newer_driver=None,
+        )
+
+    def outdated(self, driver: str, library: str) -> "Answer":
+        """The answer of an attempt with a library that is older than the driver, in a container."""
+        problem = _OUTDATED.format(driver=driver, library=library)
+        return replace(self.failing(problem), newer_driver=[driver, library])
 
     def hanging(self) -> "Answer":
         """The answer when the attempt has taken too long."""
@@ -106,9 +123,17 @@ def ask(begun: Answer) -> Answer:
     except FileNotFoundError:
         return begun.failing(None)
     except OSError as error:
+        driver, library = request.get("driver_version") or "", getattr(error, "library_version", "")
+        if library and _numbers(driver) > _numbers(library) and is_in_container():
+            return begun.outdated(driver, library)
         return begun.failing(str(error))
     except Exception as error:  # noqa: BLE001 - after any error the devices are served without NVML
         return begun.failing(_DEFECT.format(error=error))
+
+
+def _numbers(version: str) -> list[int]:
+    """The parts of a driver's version, `590.48.01`, for comparisons."""
+    return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
 class Session:
@@ -305,8 +330,9 @@ class Watcher:
     def message(self, failed: str = "") -> health_pb2.Findings:
         """The content of the findings file; `failed`: why NVML cannot be asked."""
         if self._health is None:
-            findings = health_pb2.Findings(source=NVML, failed=failed)
-            findings.MergeFrom(health_pb2.Findings(boot_id=self._earlier.boot_id, findings=self._earlier.findings))
+            findings = health_pb2.Findings()
+            findings.CopyFrom(self._earlier)
+            findings.source, findings.failed = NVML, failed
             return findings
         return self._health.message(Now(time.time(), time.monotonic(), self._boot_id), failed or self.failed)
 

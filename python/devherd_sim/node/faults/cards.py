@@ -95,6 +95,11 @@ def _port_down(node: SimulatedNode, at: str, value: str) -> None:
         _line(state, value)
 
 
+def _rdma_rate(node: SimulatedNode, at: str, value: str) -> None:
+    for rate in sorted(_rdma_device(node, at).glob("ports/*/rate")):
+        _line(rate, value)
+
+
 def _rdma_counter(node: SimulatedNode, at: str, value: str) -> None:
     name, _, times = value.partition(" ")
     counters = sorted(_rdma_device(node, at).glob(f"ports/*/*counters/{name}"))
@@ -209,6 +214,14 @@ FAULTS = {
         value="1: DOWN",
         value_help="state",
         inject=_port_down,
+        scope=_rdma_device,
+    ),
+    "rdma-rate": Fault(
+        summary="the ports of an RDMA device are slower than before",
+        at=RDMA_DEVICE,
+        value="2.5 Gb/sec (1X SDR)",
+        value_help="rate",
+        inject=_rdma_rate,
         scope=_rdma_device,
     ),
     "rdma-counter": Fault(

@@ -15,6 +15,7 @@ mod pci_power;
 mod rdma_errors;
 mod rdma_link;
 mod rdma_port;
+mod rdma_rate;
 pub mod scan;
 pub mod temperature;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub static ALL: &[&dyn Source] = &[
     &fpga_manager::FpgaManager,
     &fpga_power::FpgaPower,
     &rdma_port::RdmaPort,
+    &rdma_rate::RdmaRate,
     &rdma_link::RdmaLink::DOWNED,
     &rdma_link::RdmaLink::FLAPS,
     &rdma_errors::RdmaErrors,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rdma_port::{DOCUMENT, Ports, Whose, full_counter};
+use super::rdma_port::{DOCUMENT, Ports, Refusals, Whose, full_counter};
 use crate::device::Device;
 use crate::health::source::{
     About, Class, Count, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
@@ -81,7 +81,11 @@ impl Source for RdmaErrors {
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
         let subject = |(file, ports)| {
-            Subject::new(file, Errors { ports, known: BTreeMap::new(), is_there: false, risen: None, events: 0 })
+            let refusals = Refusals::default();
+            Subject::new(
+                file,
+                Errors { ports, refusals, known: BTreeMap::new(), is_there: false, risen: None, events: 0 },
+            )
         };
         Ports::of(host, device, Whose::Own).map(subject).into_iter().collect()
     }
@@ -94,6 +98,7 @@ type Place = (String, &'static str, &'static str);
 #[derive(Debug)]
 struct Errors {
     ports: Ports,
+    refusals: Refusals,
     /// Numbers at the last look.
     known: BTreeMap<Place, u64>,
     /// Whether `known` is still current: the ports may have gone since.
@@ -113,8 +118,12 @@ impl Examination for Errors {
         self.is_there = numbers.is_ok();
         match numbers {
             Ok(numbers) => self.take_in(numbers),
-            Err(error) if self.events == 0 => return failed_read(&error.cause),
-            Err(_) => {}
+            Err(error) => {
+                self.refusals.forget();
+                if self.events == 0 {
+                    return failed_read(&error.cause);
+                }
+            }
         }
         let Some(place) = &self.risen else { return self.well() };
         let (port, directory, name) = place;
@@ -159,20 +168,38 @@ impl Errors {
         let full = self.known.iter().find(|((_, _, name), number)| warns(name) && **number >= MOST);
         match full {
             Some(((port, _, name), _)) => Observation::NotLooked(full_counter(port, name, MOST)),
-            None if self.known.is_empty() => Observation::Nothing,
-            None => Observation::Fine,
+            None => match self.refusals.why() {
+                Some(why) => Observation::NotLooked(why),
+                None if self.known.is_empty() => Observation::Nothing,
+                None => Observation::Fine,
+            },
         }
     }
 
-    /// The numbers of all counters that exist and contain one.
-    fn numbers(&self) -> Result<BTreeMap<Place, u64>, AttributeError> {
+    /// The numbers of all counters that exist and contain one, without those of ports that refuse to tell them.
+    fn numbers(&mut self) -> Result<BTreeMap<Place, u64>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
-        let number = |port: &String, counter: Counter| {
-            let attribute = directory.attribute(&format!("{port}/{}/{}", counter.directory, counter.name)).ok()?;
-            let number = attribute.decimal().ok()?.try_into().ok()?;
-            Some(((port.clone(), counter.directory, counter.name), number))
-        };
-        Ok(ports.iter().flat_map(|port| COUNTERS.into_iter().filter_map(move |one| number(port, one))).collect())
+        let mut numbers = BTreeMap::new();
+        for port in ports {
+            if self.refusals.stand(&port) {
+                continue;
+            }
+            let (mut is_read, mut failed) = (false, None);
+            for counter in COUNTERS {
+                match directory.attribute(&format!("{port}/{}/{}", counter.directory, counter.name)) {
+                    Ok(attribute) => {
+                        is_read = true;
+                        let number = attribute.decimal().ok().and_then(|number| number.try_into().ok());
+                        let place = (port.clone(), counter.directory, counter.name);
+                        numbers.extend(number.map(|number| (place, number)));
+                    }
+                    Err(error) if error.is_absent() => {}
+                    Err(error) => failed = Some(error.cause),
+                }
+            }
+            self.refusals.note(&port, is_read, failed);
+        }
+        Ok(numbers)
     }
 
     /// A counter that has fallen was reset: its number is the new base.
@@ -278,5 +305,46 @@ mod tests {
         assert_eq!(watching.observation(), Observation::Fine);
         tree.write(&file, "15\n");
         assert_eq!(watching.finding().count, 15);
+    }
+
+    #[test]
+    fn a_port_that_refuses_each_counter_is_asked_three_times_and_no_more() {
+        let tree = Tree::new();
+        let counters = format!("{}/counters", port());
+        let refuse = || {
+            for counter in COUNTERS {
+                // A read of a directory fails, as one of a restricted function does, with another error.
+                std::fs::create_dir_all(tree.path(&format!("{counters}/{}", counter.name))).unwrap();
+            }
+        };
+        refuse();
+        let mut watching = watched(&tree);
+        assert_eq!([watching.observation(), watching.observation()], [Observation::Nothing, Observation::Nothing]);
+        let why = "the counters of port 1 were refused 3 times (Is a directory (os error 21)) and are not read any more, until the device \
+                   has been gone or devherd starts again";
+        assert_eq!(watching.observation(), Observation::NotLooked(why.to_owned()));
+        std::fs::remove_dir_all(tree.path(&counters)).unwrap();
+        tree.write(&format!("{counters}/symbol_error"), "1\n");
+        assert_eq!((watching.observation(), reported(&watching).len()), (Observation::NotLooked(why.to_owned()), 0));
+        std::fs::remove_dir_all(tree.path(&format!("{FUNCTION}/infiniband"))).unwrap();
+        assert_eq!(watching.observation(), Observation::Nothing, "its driver was unloaded");
+        tree.write(&format!("{counters}/symbol_error"), "1\n");
+        assert_eq!((watching.observation(), reported(&watching).len()), (Observation::Fine, 1));
+    }
+
+    #[test]
+    fn a_port_that_refuses_some_counters_or_for_a_while_is_asked_on() {
+        let tree = Tree::new();
+        let counters = format!("{}/counters", port());
+        std::fs::create_dir_all(tree.path(&format!("{counters}/symbol_error"))).unwrap();
+        let mut watching = watched(&tree);
+        for _ in 0..2 {
+            assert_eq!(watching.observation(), Observation::Nothing);
+        }
+        tree.write(&format!("{counters}/link_downed"), "1\n");
+        for _ in 0..4 {
+            assert_eq!(watching.observation(), Observation::Fine);
+        }
+        assert_eq!(reported(&watching), ["0000:81:00.0 mlx5_0 1 link_downed 1"]);
     }
 }

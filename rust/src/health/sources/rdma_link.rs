@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::rdma_port::{DOCUMENT, Ports, Whose, full_counter};
+use super::rdma_port::{DOCUMENT, Ports, Refusals, Whose, full_counter};
 use crate::device::Device;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
@@ -68,7 +68,8 @@ impl Source for RdmaLink {
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
         let subject = |(file, ports)| {
             let Self { about, reason, least } = *self;
-            Subject::new(file, Links { about, reason, least, ports, known: BTreeMap::new(), lost: None, events: 0 })
+            let (known, refusals) = (BTreeMap::new(), Refusals::default());
+            Subject::new(file, Links { about, reason, least, ports, refusals, known, lost: None, events: 0 })
         };
         Ports::of(host, device, Whose::Physical).map(subject).into_iter().collect()
     }
@@ -81,6 +82,7 @@ struct Links {
     reason: &'static str,
     least: usize,
     ports: Ports,
+    refusals: Refusals,
     /// By port.
     known: BTreeMap<String, Link>,
     /// The port of the last event.
@@ -105,8 +107,12 @@ impl Examination for Links {
         }
         match self.totals() {
             Ok(totals) => totals.into_iter().for_each(|(port, total)| self.take_in(port, total, seconds(context.now))),
-            Err(error) if self.events == 0 => return failed_read(&error.cause),
-            Err(_) => {}
+            Err(error) => {
+                self.refusals.forget();
+                if self.events == 0 {
+                    return failed_read(&error.cause);
+                }
+            }
         }
         let Some((port, link)) = self.lost.as_ref().and_then(|port| self.known.get_key_value(port)) else {
             return self.well();
@@ -144,19 +150,28 @@ impl Links {
         let full = self.known.iter().find(|(_, link)| link.total >= MOST);
         match full {
             Some((port, _)) => Observation::NotLooked(full_counter(port, "link_downed", MOST)),
-            None if self.known.is_empty() => Observation::Nothing,
-            None => Observation::Fine,
+            None => match self.refusals.why() {
+                Some(why) => Observation::NotLooked(why),
+                None if self.known.is_empty() => Observation::Nothing,
+                None => Observation::Fine,
+            },
         }
     }
 
-    /// Port and total of each port that has the counter.
-    fn totals(&self) -> Result<Vec<(String, u64)>, AttributeError> {
+    /// Port and total of each port that has the counter, and does not refuse to tell it.
+    fn totals(&mut self) -> Result<Vec<(String, u64)>, AttributeError> {
         let (directory, ports) = self.ports.open()?;
-        let total = |port: String| {
-            let total = directory.attribute(&format!("{port}/counters/link_downed")).ok()?.decimal().ok()?;
-            Some((port, total.try_into().ok()?))
-        };
-        Ok(ports.into_iter().filter_map(total).collect())
+        let mut totals = Vec::new();
+        for port in ports {
+            if self.refusals.stand(&port) {
+                continue;
+            }
+            let counter = directory.attribute(&format!("{port}/counters/link_downed"));
+            self.refusals.note(&port, counter.is_ok(), counter.as_ref().err().map(|error| error.cause.clone()));
+            let total = counter.ok().and_then(|counter| counter.decimal().ok()?.try_into().ok());
+            totals.extend(total.map(|total| (port, total)));
+        }
+        Ok(totals)
     }
 
     fn take_in(&mut self, port: String, total: u64, now: u64) {

@@ -4,7 +4,7 @@
 //! cable is common: only ports that were active count, and a device has failed if none of them is active. Many
 //! attributes of ports are read from the firmware.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::bus::pci;
@@ -16,7 +16,7 @@ use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
 };
 use crate::host::Host;
-use crate::host::attribute::{AttributeError, trimmed};
+use crate::host::attribute::{AttributeError, Cause, trimmed};
 use crate::host::directory::Directory;
 
 pub(super) const DOCUMENT: &str = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband";
@@ -70,6 +70,55 @@ impl Ports {
         let address = pci::function_of(&self.directory).and_then(pci::address_of).unwrap_or_default();
         let ibdev = self.directory.parent().and_then(Path::file_name).unwrap_or_default();
         (address.to_owned(), ibdev.to_string_lossy().into_owned())
+    }
+}
+
+/// Looks at which all counters of a port were refused before they are read no more.
+const PATIENCE: u32 = 3;
+
+/// Ports whose counters the card refuses to tell, as that of a restricted function does: the kernel logs a line for each
+/// read (`mlx5_cmd_out_err`), and nothing is learnt from it.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(BTreeMap<String, Refusal>);
+
+#[derive(Debug, Default)]
+struct Refusal {
+    /// Looks in a row at which no counter could be read.
+    times: u32,
+    cause: String,
+}
+
+impl Refusals {
+    /// Whether the counters of this port are read no more.
+    pub(super) fn stand(&self, port: &str) -> bool {
+        self.0.get(port).is_some_and(|refusal| refusal.times >= PATIENCE)
+    }
+
+    /// Notes what came of a look at the counters of a port: whether one was read, and the last error.
+    pub(super) fn note(&mut self, port: &str, is_read: bool, failed: Option<Cause>) {
+        match failed.filter(|cause| !is_read && !cause.is_absent() && !cause.is_busy()) {
+            Some(cause) => {
+                let refusal = self.0.entry(port.to_owned()).or_default();
+                refusal.times += 1;
+                refusal.cause = cause.to_string();
+            }
+            None => _ = self.0.remove(port),
+        }
+    }
+
+    /// Reads everything again: the ports have gone since, and their driver starts anew.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// Why counters are read no more; `None` if all are read.
+    pub(super) fn why(&self) -> Option<String> {
+        let (port, refusal) = self.0.iter().find(|(_, refusal)| refusal.times >= PATIENCE)?;
+        let cause = &refusal.cause;
+        Some(format!(
+            "the counters of port {port} were refused {PATIENCE} times ({cause}) and are not read any more, until the \
+             device has been gone or devherd starts again"
+        ))
     }
 }
 
@@ -181,7 +230,7 @@ impl States {
 }
 
 /// `4: ACTIVE`; `5: ACTIVE_DEFER` still carries traffic.
-fn is_active(state: &str) -> bool {
+pub(super) fn is_active(state: &str) -> bool {
     state.split_once(": ").is_some_and(|(_, word)| word.starts_with("ACTIVE"))
 }
 

@@ -14,23 +14,29 @@ use crate::host::attribute::AttributeError;
 #[derive(Debug)]
 pub(super) struct Scan;
 
+/// The value of [`NODE_MISSING`] where the container runtime makes the node for the first container.
+pub const MADE_BY_THE_RUNTIME: &str = "absent, and made by the container runtime";
+
 /// The reasons of this source, each with its condition. Other reasons cannot be given.
 macro_rules! words {
-    ($($(#[$about:meta])* $name:ident = $word:literal: $threshold:literal $(, $builder:ident)*;)*) => {
+    ($($(#[$about:meta])* $name:ident = $word:literal: $threshold:literal $(, $builder:ident$(($given:expr))?)*;)*) => {
         $($(#[$about])* pub const $name: &str = $word;)*
 
         static ABOUT: About = About {
             name: "scan",
             reads: Class::None,
             document: "deploy/vendors.md",
-            meanings: &[$(Meaning::unhealthy($name, $threshold)$(.$builder())*),*],
+            meanings: &[$(Meaning::unhealthy($name, $threshold)$(.$builder($($given)?))*),*],
         };
     };
 }
 
 words! {
     /// A node that the device cannot be used without does not exist.
-    NODE_MISSING = "node-missing": "the driver has made none of the nodes without which the device is nothing", undamped;
+    NODE_MISSING = "node-missing": "the driver has made none of the nodes without which the device is nothing", undamped, by_value(&[(
+        MADE_BY_THE_RUNTIME,
+        Meaning::warning("node-missing", "no GPU of the host has its node, and the container runtime makes them"),
+    )]);
     /// The PCI function has no driver.
     DRIVER_UNBOUND = "driver-unbound": "the PCI function has no driver, or nothing names it", undamped;
     /// No accelerator function is loaded.

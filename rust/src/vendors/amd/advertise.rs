@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::card::{Facts, Part, PartitionMode};
+use super::card::{COMPUTE_PARTITION, Facts, Part, PartitionMode};
 use super::kfd_topology::{self, Place, Topology};
 use super::links::{Fabric, Link};
 use super::locate::{self, MAJOR};
@@ -92,7 +92,7 @@ impl<'a> Advertiser<'a> {
             function.describe(self.host, device);
             device.numa_nodes = facts.numa_node().into_iter().collect();
             if let PartitionMode::Partitioned { compute, memory } = &facts.partition_mode {
-                device.note("compute_partition", compute, own(&function.path.join("current_compute_partition")));
+                device.note(COMPUTE_PARTITION, compute, own(&function.path.join("current_compute_partition")));
                 device.note("memory_partition", memory, own(&function.path.join("current_memory_partition")));
             }
         }

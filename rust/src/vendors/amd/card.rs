@@ -6,10 +6,13 @@ use super::VENDOR;
 use super::kfd_topology::{Node, Place, Topology};
 use super::locate::{Card, DrmNodes};
 use crate::bus::pci;
-use crate::device::{Problem, Reading};
+use crate::device::{Device, Problem, Reading};
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError};
 use crate::vendors::gpus;
+
+/// The fact with the mode of a partitioned GPU.
+pub(super) const COMPUTE_PARTITION: &str = "compute_partition";
 
 /// The facts of a GPU.
 #[derive(Debug)]
@@ -121,6 +124,16 @@ impl PartitionMode {
             Self::Whole | Self::Unknown => None,
         }
     }
+}
+
+/// Whether a partition was found while its GPU was partitioned otherwise than now. Its platform device and its nodes
+/// stay for later partitions, so that they tell nothing. The first partition is the GPU's own function.
+pub(super) fn is_of_another_mode(host: &Host, device: &Device) -> bool {
+    let Some(before) = device.attributes.get(COMPUTE_PARTITION).filter(|_| device.id != device.card) else {
+        return false;
+    };
+    let now = Attribute::read(host.absolute(&before.source)).ok().and_then(|attribute| word(attribute.text()));
+    now.is_some_and(|mode| !mode.is_empty() && mode != before.value.to_string())
 }
 
 /// A mode in lower case; `None` if the driver itself does not know it.

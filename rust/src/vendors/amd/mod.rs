@@ -100,6 +100,10 @@ impl Vendor for Amd {
         found
     }
 
+    fn is_gone(&self, host: &Host, device: &Device) -> bool {
+        card::is_of_another_mode(host, device)
+    }
+
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, resource_name: &str) -> Edits {
         container_edits(device, way, resource_name)
     }

@@ -21,6 +21,7 @@ const MIG_MODE: &str = "mig_mode";
 const ENABLED: &str = "enabled";
 /// The attribute of MIG devices alone.
 const INSTANCE: &str = "gpu_instance";
+const COMPUTE_INSTANCE: &str = "compute_instance";
 const UNINITIALISED: &str = "the GPU has not been initialised and its UUID is not known yet: start nvidia-persistenced, or \
     run nvidia-smi once";
 
@@ -105,7 +106,9 @@ impl<'a> Advertiser<'a> {
     fn add_whole(&mut self, parent: &Parent, minor: u32) {
         let is_offered = self.options.mig_strategy == MigStrategy::None || !parent.is_partitioned();
         let Some(uuid) = parent.uuid else {
-            if is_offered {
+            if is_offered && self.installation.lacks_nodes {
+                self.keep(parent.gpu); // what makes its node initialises it
+            } else if is_offered {
                 self.wait_for(parent.gpu, UNINITIALISED);
             }
             return;
@@ -432,7 +435,13 @@ fn describe_partition(device: &mut Device, mig: &MigDevice, index: &str, profile
 fn describe_instance(host: &Host, device: &mut Device, minor: u32, instance: Instance) {
     let source = host.own_path(mig::directory(host, minor));
     device.note(INSTANCE, instance.gpu, &source);
-    device.note("compute_instance", instance.compute, source);
+    device.note(COMPUTE_INSTANCE, instance.compute, source);
+}
+
+/// The minor number of the GPU of a MIG device, and its ids within the GPU; `None` of a whole GPU.
+pub(super) fn instance_of(device: &Device) -> Option<(u32, Instance)> {
+    let number = |name: &str| device.text(name)?.parse().ok();
+    Some((number("minor")?, Instance { gpu: number(INSTANCE)?, compute: number(COMPUTE_INSTANCE)? }))
 }
 
 /// The mode of a GPU by its PCI class, in the words of NVIDIA's labels.

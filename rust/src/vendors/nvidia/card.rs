@@ -2,7 +2,7 @@
 //! `/proc/driver/nvidia/gpus/<address>/information`, which has one `Name: value` a line.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::mig::{self, Capabilities, Instance};
 use super::{VENDOR, driver};
@@ -38,7 +38,12 @@ pub(super) fn read_all(host: &Host, fence: &Fence, found: &mut Found) -> Option<
             return None;
         }
     };
-    let paths: Vec<PathBuf> = addresses.iter().map(|address| function_path(host, address)).collect();
+    let mut paths: Vec<PathBuf> = addresses.iter().map(|address| function_path(host, address)).collect();
+    paths.retain(|function| {
+        let has_left = pci::has_left(host, function);
+        found.problems.extend(has_left.then(|| left_behind(host, function)));
+        !has_left
+    });
     let behind_fence = host.clone();
     let key = |path: &PathBuf| pci::address_of(path).unwrap_or_default().to_owned();
     let outcomes = fence.each(paths.clone(), key, move |path| {
@@ -75,6 +80,15 @@ fn settled(
     found.problems.push(problem.of(function.address()));
     found.unseen.push(NotExamined { vendor: VENDOR, card: Some(function.address().to_owned()), finding });
     Card { function, gpu: None }
+}
+
+/// The problem of a GPU that the driver still lists while its PCI function has left the bus: it is gone.
+fn left_behind(host: &Host, function: &Path) -> Problem {
+    let address = pci::address_of(function).unwrap_or_default();
+    let place = driver::gpus_directory(host).join(address);
+    let error = "the driver lists this GPU, but it has left the PCI bus: stop what still uses it, then rescan the bus, or \
+        load the driver again";
+    Problem::new(VENDOR, host.own_path(place), error).of(address)
 }
 
 fn problem(host: &Host, error: &AttributeError) -> Problem {

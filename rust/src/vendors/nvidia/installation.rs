@@ -10,6 +10,7 @@ use super::libraries::{Libraries, VDPAU};
 use super::nodes::{self, DevRoot, Needed};
 use super::{NvidiaOptions, VENDOR, driver};
 use crate::device::{Device, HostPath, Platform, Problem};
+use crate::health::sources::scan;
 use crate::host::directory::Directory;
 use crate::host::{Host, resolve};
 
@@ -46,6 +47,10 @@ pub(super) struct Installation {
     pub(super) platform: Platform,
     pub(super) problems: Vec<Problem>,
     dev_root: DevRoot,
+    /// Whether no GPU has its node.
+    pub(super) lacks_nodes: bool,
+    /// Whether the container runtime makes them then, so that devices can be used without.
+    runtime_makes_nodes: bool,
     /// The configured IMEX channels, existing or not.
     channels: Vec<HostPath>,
     imex_required: bool,
@@ -65,6 +70,8 @@ impl Installation {
             platform,
             problems: missing.into_iter().map(missing_channel).collect(),
             dev_root,
+            lacks_nodes: false,
+            runtime_makes_nodes: false,
             channels,
             imex_required: options.imex_required,
         };
@@ -77,12 +84,26 @@ impl Installation {
         read
     }
 
+    /// The problem of GPUs with these minor numbers that all lack their nodes: one, and not one of each. Where
+    /// `NVIDIA_VISIBLE_DEVICES` alone names devices, NVIDIA's container runtime makes the nodes for the first container,
+    /// as its plugin expects.
+    pub(super) fn without_nodes(&mut self, host: &Host, options: &NvidiaOptions, minors: &[u32]) -> Option<Problem> {
+        self.lacks_nodes = nodes::none_is_made(host, &self.dev_root, minors);
+        self.runtime_makes_nodes = self.lacks_nodes && options.leaves_nodes_to_the_runtime();
+        let directory = host.own_path(self.dev_root.directory(host));
+        self.lacks_nodes.then(|| Problem::new(VENDOR, directory, nodes::NONE_MADE))
+    }
+
     /// Adds these nodes to the device, as required.
     pub(super) fn require(&self, host: &Host, device: &mut Device, needed: &[Needed]) {
         let node = |node: &Needed| {
             let path = HostPath::node(self.dev_root.place(&node.path), node.number).in_role(DEVICE);
-            nodes::as_found(host, path)
+            nodes::as_found(host, path.required(!self.runtime_makes_nodes))
         };
+        if let Some(first) = needed.first().filter(|_| self.runtime_makes_nodes) {
+            let finding = scan::finding(scan::NODE_MISSING, self.dev_root.place(&first.path), nodes::NONE_MADE);
+            device.findings.insert(finding.reading(scan::MADE_BY_THE_RUNTIME));
+        }
         device.paths.extend(needed.iter().map(node));
         let channels = self.channels.iter().filter(|_| self.imex_required);
         device.paths.extend(channels.map(|channel| channel.clone().required(true)));

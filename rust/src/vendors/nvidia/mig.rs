@@ -96,6 +96,11 @@ pub(super) fn instances(host: &Host, minor: u32) -> Result<Option<Vec<Instance>>
     Ok(Some(instances))
 }
 
+/// Whether the driver lists the instances of a GPU, and this one not among them.
+pub(super) fn is_gone(host: &Host, minor: u32, instance: Instance) -> bool {
+    matches!(instances(host, minor), Ok(Some(there)) if !there.contains(&instance))
+}
+
 /// Inode and time of change of an instance's directory, which distinguish it from a later one with the same ids. `None`
 /// if it is gone.
 ///

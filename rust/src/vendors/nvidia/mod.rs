@@ -103,6 +103,8 @@ impl Nvidia {
             }
             found.devices.push(tegra::device(host).into());
         } else {
+            let minors: Vec<u32> = cards.iter().filter_map(|card| card.gpu.as_ref()?.information.minor).collect();
+            found.problems.extend(installation.without_nodes(host, &self.options, &minors));
             let mut advertiser =
                 Advertiser::new(host, &self.options, &installation, &nvml_facts, self.nvml.is_needed(), cards);
             let usable = cards.iter().filter(|card| !seen.is_excluded(card));
@@ -146,6 +148,10 @@ impl Vendor for Nvidia {
 
     fn edits(&self, device: &Device, platform: &Platform, way: Way, _resource_name: &str) -> Edits {
         edits::edits(device, platform, way, &self.options)
+    }
+
+    fn is_gone(&self, host: &Host, device: &Device) -> bool {
+        advertise::instance_of(device).is_some_and(|(minor, instance)| mig::is_gone(host, minor, instance))
     }
 
     fn left_out(&self, device: &Device) -> Option<&'static str> {
@@ -202,6 +208,11 @@ impl NvidiaOptions {
     /// Whether any strategy uses CDI.
     fn asks_for_cdi(&self) -> bool {
         self.device_list_strategy.iter().any(|strategy| strategy.is_cdi())
+    }
+
+    /// Whether devices are given by `NVIDIA_VISIBLE_DEVICES` alone.
+    fn leaves_nodes_to_the_runtime(&self) -> bool {
+        !self.pass_device_specs && self.device_list_strategy.iter().all(|one| *one == DeviceListStrategy::Envvar)
     }
 
     /// The kinds of nodes that containers may get besides GPUs, and whether the options ask for them.

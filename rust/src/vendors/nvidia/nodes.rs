@@ -52,6 +52,16 @@ impl DevRoot {
     }
 }
 
+/// What is wrong where no GPU of a host has its node: nobody has made them since the driver was loaded.
+pub(super) const NONE_MADE: &str = "no GPU has its device node: nobody has made them since the driver was loaded; run \
+    nvidia-smi or start nvidia-persistenced, or `nvidia-modprobe -c0 -u`, with a `-c` for each GPU";
+
+/// Whether the nodes of GPUs with these minor numbers are all missing.
+pub(super) fn none_is_made(host: &Host, dev_root: &DevRoot, minors: &[u32]) -> bool {
+    let is_missing = |&minor: &u32| host.lacks_node(&host.absolute(dev_root.place(&of_gpu(minor).path)), None);
+    !minors.is_empty() && minors.iter().all(is_missing)
+}
+
 pub(super) fn is_there(host: &Host, node: &HostPath) -> bool {
     directory::exists(&host.absolute(&node.path))
 }

@@ -114,7 +114,7 @@ impl Examination for Rigged {
 fn a_defect_in_a_look_is_reported_and_is_no_fault_of_the_card() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
-    poller.sources = &[&Rigged];
+    poller.sources = vec![&Rigged];
     poller.watch(&[
         device("a", "panics", Vec::new()),
         device("a", "fine", Vec::new()),
@@ -133,7 +133,7 @@ fn cards_that_no_thread_is_left_for_are_not_looked_at() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     poller.fence = Arc::new(Fence::new(Duration::from_millis(500)));
-    poller.sources = &[&Rigged];
+    poller.sources = vec![&Rigged];
     let (gate, receiver): (Sender<()>, _) = channel();
     *GATE.lock().unwrap() = Some(receiver);
     // More cards hang than there may be threads.

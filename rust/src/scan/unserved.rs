@@ -1,0 +1,250 @@
+//! Hardware that no vendor makes a device of, and why: cards of served vendors without their driver, GPUs under another
+//! one, and accelerators of makers that nobody here serves.
+//!
+//! Ids are read once for each address; the driver is looked at in each scan. All of them are variables of the kernel, so
+//! nothing here can hang.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use crate::bus::pci;
+use crate::device::{Problem, VENDOR_OF_NONE};
+use crate::host::Host;
+use crate::host::attribute::Attribute;
+use crate::host::directory::{self, Directory};
+use crate::vendors::table::{ACCELERATOR, CO_PROCESSOR, DISPLAY, Hardware, ROWS};
+
+use super::Scan;
+
+/// The driver of Linux for NVIDIA's GPUs. Nobody binds it to a GPU for containers or virtual machines.
+const NOUVEAU: &str = "nouveau";
+
+/// Remembers what the functions of the bus are.
+#[derive(Debug, Default)]
+pub(super) struct Unserved {
+    functions: HashMap<String, Option<Candidate>>,
+}
+
+/// What was found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// Functions of served vendors that need a driver, or another one.
+    pub(super) driverless: Vec<Problem>,
+    /// Functions that are not offered, which may be as intended.
+    pub(super) notices: Vec<Problem>,
+}
+
+/// A function that is a vendor's device once it has its driver, or an accelerator of another maker.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    id: (u16, u16),
+    class: u16,
+    of: Option<(&'static str, &'static Hardware)>,
+}
+
+impl Unserved {
+    /// What is not served by the vendors of this scan. Virtual functions are left out, because they may be meant for
+    /// virtual machines.
+    pub(super) fn look(&mut self, host: &Host, scan: &Scan) -> Said {
+        let mut said = Said::default();
+        let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else {
+            self.functions.clear();
+            return said;
+        };
+        let mut addresses = bus.names().unwrap_or_default();
+        addresses.retain(|address| pci::is_address(address));
+        addresses.sort_unstable();
+        self.functions.retain(|address, _| addresses.binary_search(address).is_ok());
+        let mut served = None;
+        for address in &addresses {
+            let path = bus.path().join(address);
+            let known = match self.functions.get(address) {
+                Some(known) => *known,
+                None => *self.functions.entry(address.clone()).or_insert_with(|| Candidate::read(&path)),
+            };
+            let Some(candidate) = known.filter(|candidate| candidate.is_looked_for(&scan.vendors)) else { continue };
+            let driver = match bus.link(&format!("{address}/driver")) {
+                Ok(target) => Some(file_name(&target)),
+                Err(error) if error.is_absent() && bus.has(address) => None,
+                Err(_) => continue,
+            };
+            let place = host.own_path(&path);
+            if driver.is_none() && candidate.of.is_some() {
+                said.driverless.extend(candidate.lacks_its_driver(&place, address));
+            } else if candidate.is_strange_to(driver.as_deref()) {
+                let served = served.get_or_insert_with(|| Served::of(scan));
+                if !served.has(&path, candidate) {
+                    candidate.is_not_offered(&place, address, driver.as_deref(), &mut said);
+                }
+            }
+        }
+        said.notices.extend(other_accelerators(host, scan, &mut served, &self.functions));
+        said
+    }
+}
+
+impl Candidate {
+    fn read(function: &Path) -> Option<Self> {
+        if directory::link(&function.join("physfn")).is_ok() {
+            return None;
+        }
+        let number = |name: &str| Attribute::read(function.join(name)).ok()?.hexadecimal().ok();
+        let id = (u16::try_from(number("vendor")?).ok()?, u16::try_from(number("device")?).ok()?);
+        let class = u16::try_from(number("class")? >> 8).ok()?;
+        let hardware = ROWS.iter().flat_map(|row| row.hardware.iter().map(|hardware| (row.name, hardware)));
+        let of = hardware.into_iter().find(|(_, hardware)| hardware.is(id, class));
+        (of.is_some() || is_accelerator(class)).then_some(Self { id, class, of })
+    }
+
+    /// Whether its vendor is looked for; an accelerator of no vendor always is.
+    fn is_looked_for(&self, vendors: &[&'static str]) -> bool {
+        self.of.is_none_or(|(vendor, _)| vendors.contains(&vendor))
+    }
+
+    /// Whether no vendor serves such a function under this driver. Network cards are nobody's devices as such.
+    fn is_strange_to(&self, driver: Option<&str>) -> bool {
+        let is_device = is_accelerator(self.class) || self.class >> 8 == DISPLAY;
+        is_device
+            && !self.of.is_some_and(|(_, hardware)| driver.is_some_and(|driver| hardware.drivers.contains(&driver)))
+    }
+
+    fn lacks_its_driver(&self, place: &Path, address: &str) -> Option<Problem> {
+        let (vendor, hardware) = self.of?;
+        let error = format!("the PCI function ({}) has no driver: load {}", self.ids(), hardware.cure);
+        Some(Problem::new(vendor, place, error).of(address))
+    }
+
+    fn is_not_offered(&self, place: &Path, address: &str, driver: Option<&str>, said: &mut Said) {
+        let ids = self.ids();
+        let (under, driver) =
+            (driver.map_or_else(|| "without a driver".to_owned(), |name| format!("driven by {name}")), driver);
+        match (self.of, driver) {
+            (Some((vendor, hardware)), Some(NOUVEAU)) => {
+                let error = format!(
+                    "the PCI function ({ids}) is {under}, under which it is no device for containers: blacklist {NOUVEAU}, \
+                     and load {}",
+                    hardware.cure
+                );
+                said.driverless.push(Problem::new(vendor, place, error).of(address));
+            }
+            (Some((vendor, hardware)), _) => {
+                let instead = hardware.passed_through.map(|key| format!(", or offer it to virtual machines: {key}"));
+                let error = format!(
+                    "the PCI function ({ids}) is {under}, and not offered: load {} and bind it for containers{}",
+                    hardware.cure,
+                    instead.unwrap_or_default()
+                );
+                said.notices.push(Problem::new(vendor, place, error).of(address));
+            }
+            (None, _) => said.notices.push(accelerator(place, &format!("({ids}) {under}")).of(address)),
+        }
+    }
+
+    fn ids(&self) -> String {
+        format!("{:04x}:{:04x}", self.id.0, self.id.1)
+    }
+}
+
+impl Hardware {
+    fn is(&self, (maker, device): (u16, u16), class: u16) -> bool {
+        let is_device = self.devices.iter().any(|&(first, last)| (first..=last).contains(&device));
+        self.maker == maker && self.classes.contains(&class) && is_device
+    }
+}
+
+fn is_accelerator(class: u16) -> bool {
+    class >> 8 == ACCELERATOR || class == CO_PROCESSOR
+}
+
+fn accelerator(place: &Path, what: &str) -> Problem {
+    let error = format!(
+        "an accelerator {what}, of a kind that no vendor here serves: its nodes can be offered by `generic`, or its \
+         maker's own plugin serves it"
+    );
+    Problem::new(VENDOR_OF_NONE, place, error)
+}
+
+/// What the devices of a scan consist of.
+struct Served {
+    /// `0000:3b:00` of their functions: some functions of a card are for its management.
+    slots: BTreeSet<String>,
+    nodes: BTreeSet<String>,
+    /// Vendors of which nothing could be looked at.
+    unknown: BTreeSet<&'static str>,
+}
+
+impl Served {
+    fn of(scan: &Scan) -> Self {
+        let functions =
+            scan.devices.iter().flat_map(|device| &device.functions).map(|function| file_name(&function.path));
+        let cards = scan.devices.iter().map(|device| device.card.clone());
+        let unseen = scan.unseen.iter().filter_map(|part| part.card.clone());
+        let slots = functions.chain(cards).chain(unseen).filter_map(|address| slot(&address));
+        let nodes = scan.devices.iter().flat_map(|device| &device.paths).map(|path| path.path.clone());
+        let unknown = scan.unseen.iter().filter(|part| part.card.is_none()).map(|part| part.vendor);
+        Self { slots: slots.collect(), nodes: nodes.collect(), unknown: unknown.collect() }
+    }
+
+    fn has(&self, function: &Path, candidate: Candidate) -> bool {
+        let is_unknown = candidate.of.is_some_and(|(vendor, _)| self.unknown.contains(vendor));
+        is_unknown || self.has_function(function) || self.has_group(function) || self.has_node(function)
+    }
+
+    fn has_function(&self, function: &Path) -> bool {
+        slot(&file_name(function)).is_some_and(|slot| self.slots.contains(&slot))
+    }
+
+    /// Whether a device has the node of the function's IOMMU group.
+    fn has_group(&self, function: &Path) -> bool {
+        let group = directory::link(&function.join("iommu_group"));
+        group.is_ok_and(|group| self.nodes.contains(&format!("/dev/vfio/{}", file_name(&group))))
+    }
+
+    /// Whether a device has the function's node below /dev/accel.
+    fn has_node(&self, function: &Path) -> bool {
+        let names = Directory::open(function.join("accel")).and_then(|open| open.names()).unwrap_or_default();
+        names.iter().any(|name| self.nodes.contains(&format!("/dev/accel/{name}")))
+    }
+}
+
+/// `0000:3b:00` of `0000:3b:00.0`.
+fn slot(address: &str) -> Option<String> {
+    pci::is_address(address).then(|| address.rsplit_once('.').map(|(slot, _)| slot.to_owned())).flatten()
+}
+
+/// Accelerators below /sys/class/accel whose PCI class says nothing, or that are no PCI functions:
+/// <https://docs.kernel.org/accel/introduction.html>.
+fn other_accelerators(
+    host: &Host,
+    scan: &Scan,
+    served: &mut Option<Served>,
+    functions: &HashMap<String, Option<Candidate>>,
+) -> Vec<Problem> {
+    let Ok(class) = Directory::open(host.sys("class/accel")) else { return Vec::new() };
+    let names = class.names().unwrap_or_default();
+    let entries = names.into_iter().filter(|name| directory::is_numbered(name, "accel"));
+    let noted = entries.filter_map(|name| {
+        let entry = host.behind_link(class.path(), &class.link(&name).ok()?);
+        let device = entry.parent()?.parent()?.to_path_buf();
+        let function = pci::function_of(&device).map(Path::to_path_buf);
+        let is_candidate = |function: &PathBuf| functions.get(&file_name(function)).is_some_and(Option::is_some);
+        let served = served.get_or_insert_with(|| Served::of(scan));
+        if served.nodes.contains(&format!("/dev/accel/{name}"))
+            || function.as_ref().is_some_and(|function| is_candidate(function) || served.has_function(function))
+        {
+            return None;
+        }
+        let driver = directory::link(&device.join("driver")).map(|target| file_name(&target));
+        let under = driver.map_or_else(|_| "without a driver".to_owned(), |driver| format!("driven by {driver}"));
+        let problem = accelerator(&host.own_path(class.path().join(&name)), &under);
+        Some(match function {
+            Some(function) => problem.of(file_name(&function)),
+            None => problem,
+        })
+    });
+    noted.collect()
+}
+
+fn file_name(path: impl AsRef<Path>) -> String {
+    path.as_ref().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

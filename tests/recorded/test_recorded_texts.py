@@ -1,0 +1,41 @@
+"""Texts that drivers and kernels have printed, each with its source, and the verdict on the device they are about."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from devherd._native import Device, Fact, KernelLog
+from devherd.health.held import Now
+from devherd.health.kernel_log import KernelLogSource
+from devherd.health.policy import Policy, Verdict
+from devherd.inventory import Entry
+from devherd.reasons.kernel_log_rules import compiled_from, in_force
+from devherd_sim.node.kernel_events import KernelLog as SimulatedLog
+
+RECORDED = tomllib.loads(Path(__file__).with_name("kernel_log.toml").read_text("utf-8"))["recorded"]
+
+
+def verdict_on(recorded, directory) -> Verdict:
+    """The verdict after these records, each a second after the one before."""
+    log = SimulatedLog(directory)
+    log.begin()
+    for second, text in enumerate(recorded["records"]):
+        log.write(text, monotonic=100.0 + second)
+    rules = in_force(recorded.get("optional", ()), ())
+    reader = KernelLog(str(directory), compiled_from(rules.values()), simulated=True)
+    events, _, _ = reader.drain(1000)
+    reader.close()
+    address = Fact("text", recorded["device"], "/sys")
+    device = Device(vendor=recorded["vendor"], card=recorded["device"], id="it", facts={"pci_address": address})
+    policy = Policy(1)
+    seen = KernelLogSource().match(events, rules, [Entry(device, "example.com/it")], 1).seen
+    policy.note(seen, Now(1_000_000.0, 200.0, "boot-1"))
+    return policy.verdict((recorded["vendor"], recorded["device"], "it"))
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: recorded["source"][:60])
+def test_what_was_recorded_of_a_device_has_this_verdict(recorded, tmp_path):
+    """Each of tests/recorded/kernel_log.toml."""
+    expected = Verdict(tuple(recorded.get("unhealthy", ())), tuple(recorded.get("warnings", ())))
+    assert verdict_on(recorded, tmp_path) == expected
