@@ -18,6 +18,11 @@ def labelled(root: Path, name: str, machine: str = "", **config: Any) -> Labels:
     if machine:
         (root / "sys/class/dmi/id").mkdir(parents=True)
         (root / "sys/class/dmi/id/product_name").write_text(f"{machine}\n")
+    return labels_of(root, **config)
+
+
+def labels_of(root: Path, **config: Any) -> Labels:
+    """What the node below a root gets."""
     resolved = resolve(Config.model_validate({"host_root": root, "node_labels": {"write": "node"}} | config))
     report = scan_once(resolved)
     return labels_of_node(node_of(resolved, report.inventory, report.offers), resolved.node_labels.omit)

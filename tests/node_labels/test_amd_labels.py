@@ -1,7 +1,7 @@
 """AMD's labels: those of the node labeller of its device plugin."""
 
 import pytest
-from labelled import below, labelled
+from labelled import below, labelled, labels_of
 
 PARTITION = "compute-memory-partition"
 
@@ -15,7 +15,7 @@ def test_gpus_of_one_kind_say_it_once_and_count_it_under_the_experimental_prefix
     labels = labelled(tmp_path, "amd-8")
 
     said = {"device_id": "740f", "product_name": "AMD_Instinct_MI210", "vram": "64G"}
-    said |= {"simd_count": "416", "cu_count": "104"}
+    said |= {"simd_count": "416", "cu_count": "104", "family": "AI"}
     counted = {f"beta.amd.com/gpu.{kind.replace('_', '-')}.{value}": "8" for kind, value in said.items()}
     assert below(labels, "amd.com/", "beta.amd.com/") == {
         **kinds("amd.com", "beta.amd.com", **said),
@@ -27,8 +27,6 @@ def test_gpus_of_one_kind_say_it_once_and_count_it_under_the_experimental_prefix
     }
     assert set(labels.missing) == {
         "amd.com/gpu.compute-memory-partition",
-        "amd.com/gpu.family",
-        "beta.amd.com/gpu.family",
         "beta.amd.com/gpu.firmware",
     }
 
@@ -67,3 +65,23 @@ def test_what_a_function_for_virtual_machines_does_not_tell_is_left_out(tmp_path
 
     assert "amd.com/gpu.device-id" in labels.values
     assert {"amd.com/gpu.vram", "amd.com/gpu.product-name", "amd.com/gpu.driver-version"} <= set(labels.missing)
+
+
+def test_the_family_is_counted_once_a_gpu(tmp_path):
+    """ROCm/k8s-device-plugin, `GetCardFamilyName`: the card of a further partition has no vendor."""
+    labels = labelled(tmp_path, "amd-8-cpx")
+    assert below(labels, "amd.com/gpu.family", "beta.amd.com/gpu.family") == {
+        "amd.com/gpu.family": "AI",
+        "beta.amd.com/gpu.family": "AI",
+        "beta.amd.com/gpu.family.AI": "8",
+    }
+
+
+def test_a_gpu_without_a_name_of_its_own_has_that_of_libdrms_list(tmp_path):
+    """By device and revision; without the list the label is left out."""
+    assert below(labelled(tmp_path, "amd-1"), "amd.com/gpu.product-name") == {}
+    ids = tmp_path / "usr/share/libdrm/amdgpu.ids"
+    ids.parent.mkdir(parents=True)
+    # freedesktop.org, libdrm, data/amdgpu.ids
+    ids.write_text("6860,\t00,\tAMD Radeon Instinct MI25\n6860,\t01,\tAMD Radeon Instinct MI25\n")
+    assert labels_of(tmp_path).values["amd.com/gpu.product-name"] == "AMD_Radeon_Instinct_MI25"

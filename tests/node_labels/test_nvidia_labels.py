@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
-from labelled import below, labelled
+from labelled import below, labelled, labels_of
 
 from devherd.inventory import Entry
 from devherd.node_labels.node import Node
 from devherd.node_labels.nvidia import family_of, gpus_of, nvidia_labels, sanitised
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 OF_EVERY_NODE = {
@@ -204,3 +206,25 @@ def test_the_family_follows_from_the_compute_capability(capability, family):
 def test_names_lose_what_a_label_cannot_have():
     """Blanks become dashes."""
     assert sanitised("  NVIDIA RTX PRO 6000 (Server)  Edition/x ") == "NVIDIA-RTX-PRO-6000-Server-Editionx"
+
+
+def test_a_virtual_gpu_names_the_driver_of_its_host(tmp_path):
+    """The capability of NVIDIA's own test: NVIDIA/k8s-device-plugin, internal/vgpu/pciutil.go, `vgpuConfig`."""
+    SimulatedNode.create(tmp_path, preset("nvidia-1"))
+    [function] = (tmp_path / "sys/bus/pci/drivers/nvidia").glob("0000:*")
+    space = bytearray(256)
+    space[:8] = b"\xde\x10\xb8\x1e\x02\x05\xff\x06"
+    space[0x06] |= 0x10
+    space[0x34] = 0xD0
+    space[0xD0 : 0xD0 + 27] = b"\x09\x68\x1bVF\x00\x16460.16\0\0\0\0r460_00\0\0\0"
+    (function.resolve() / "config").write_bytes(space)
+
+    assert below(labels_of(tmp_path), "nvidia.com/vgpu") == {
+        "nvidia.com/vgpu.present": "true",
+        "nvidia.com/vgpu.host-driver-version": "460.16",
+        "nvidia.com/vgpu.host-driver-branch": "r460_00",
+    }
+    (function.resolve() / "config").write_bytes(space[:64])  # all that is shown without CAP_SYS_ADMIN
+    labels = labels_of(tmp_path)
+    assert below(labels, "nvidia.com/vgpu") == {}
+    assert "cannot be read whole" in labels.missing["nvidia.com/vgpu.*"]

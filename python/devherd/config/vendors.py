@@ -197,6 +197,10 @@ class NvidiaOptions(VendorOptions):
     """How GPUs are found. `procfs`: NVML is never called; MIG devices are then given by their nodes, under
     `mig_strategy: single` only.
     """
+    passthrough: Switch = False
+    """Whether GPUs under vfio-pci are offered to virtual machines, as `nvidia.com/GH100_H100_SXM5_80GB`, the way
+    NVIDIA's kubevirt-gpu-device-plugin does.
+    """
     keep_open: Switch = True
     """Whether GPUs stay open while they are watched, so that NVML's events count at once. `false`: they are opened
     every 30 s for a look, so that devherd does not prevent a reset, sleep or another driver.

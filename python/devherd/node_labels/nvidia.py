@@ -79,7 +79,7 @@ class _Shared:
 
 def nvidia_labels(node: Node) -> Labels:
     """The labels of NVIDIA GPUs; none without a GPU."""
-    labels, entries = Labels(), node.of("nvidia")
+    labels, entries = Labels(), _gpus_of(node)
     if not entries:
         return labels
     gpus = list(gpus_of(entries))
@@ -98,11 +98,25 @@ def nvidia_labels(node: Node) -> Labels:
         "devherd does not write the time: the label would change with each update", "nvidia.com/gfd.timestamp"
     )
     _put_clique(labels, node)
-    labels.leave_out(
-        "devherd does not read the PCI capability that identifies a vGPU",
-        "nvidia.com/vgpu.*",
-    )
+    _put_vgpu(labels, entries)
     return labels
+
+
+def _gpus_of(node: Node) -> list[Entry]:
+    """The GPUs for containers; GPU feature discovery does not see those for virtual machines."""
+    return [entry for entry in node.of("nvidia") if not fact(entry, "iommu_group")]
+
+
+def _put_vgpu(labels: Labels, entries: list[Entry]) -> None:
+    """Label what virtual GPUs say of their host: NVIDIA/k8s-device-plugin, internal/lm/vgpu.go."""
+    of_host = next((entry for entry in entries if fact(entry, "vgpu_host_driver_version")), None)
+    if of_host is None:
+        why = "no GPU is a vGPU, or the PCI configuration that says so cannot be read whole (CAP_SYS_ADMIN)"
+        labels.leave_out(why, "nvidia.com/vgpu.*")
+        return
+    labels.put("nvidia.com/vgpu.present", "true")
+    labels.put("nvidia.com/vgpu.host-driver-version", fact(of_host, "vgpu_host_driver_version"))
+    labels.put("nvidia.com/vgpu.host-driver-branch", fact(of_host, "vgpu_host_driver_branch"))
 
 
 def sanitised(text: str) -> str:
@@ -150,7 +164,7 @@ def _put_versions(labels: Labels, entries: list[Entry]) -> None:
 def _put_mig(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
     if node.mig_strategy != "none":
         labels.put("nvidia.com/mig.strategy", node.mig_strategy)
-    if is_answered(node.of("nvidia")) or any(gpu.migs for gpu in gpus):
+    if is_answered(_gpus_of(node)) or any(gpu.migs for gpu in gpus):
         is_capable = any(gpu.in_mig_mode or gpu.mig_mode for gpu in gpus)
         labels.put("nvidia.com/mig.capable", str(is_capable).lower())
     else:
@@ -167,7 +181,7 @@ def _put_mode(labels: Labels, gpus: list[Gpu]) -> None:
 
 def _put_clique(labels: Labels, node: Node) -> None:
     """Label the clique of the GPUs that have joined an NVLink fabric, if it is the same for all."""
-    entries = node.of("nvidia")
+    entries = _gpus_of(node)
     cliques = {fact(entry, "fabric_clique") for entry in entries} - {""}
     label = f"{_GPU}.clique"
     if len(cliques) == 1:
@@ -193,7 +207,7 @@ def _put_gpus(labels: Labels, node: Node, gpus: list[Gpu]) -> None:
         labels.leave_out(f"only {model} is labelled, the commonest of {len(models)} models", f"{_GPU}.product")
     alike = [gpu for gpu in gpus if gpu.model == model]
     whole = [gpu for gpu in alike if not gpu.in_mig_mode]
-    entries = [entry for entry in node.of("nvidia") if fact(entry, "model") == model and not fact(entry, "mig_profile")]
+    entries = [entry for entry in _gpus_of(node) if fact(entry, "model") == model and not fact(entry, "mig_profile")]
     _put_product(labels, _GPU, [model], len(alike), _shared(node, entries) if whole else _Shared(replicas=0))
     one = (whole or alike)[0]
     if one.memory_mebibytes:

@@ -11,7 +11,24 @@ from devherd.node_labels.node import Labels, Node, fact
 _GPU = "amd.com/gpu"
 _BETA = "beta.amd.com/gpu"
 _MEBIBYTE = 1 << 20
-_COUNTED = ("device-id", "product-name", "vram", "simd-count", "cu-count")
+_COUNTED = ("device-id", "product-name", "vram", "simd-count", "cu-count", "family")
+_FAMILIES = {
+    **dict.fromkeys((70001,), "CI"),
+    **dict.fromkeys((80002, 80003), "VI"),
+    **dict.fromkeys((80001,), "CZ"),
+    **dict.fromkeys((90000, 90004, 90006, 90008, 90010, 90400, 90401, 90402, 90500), "AI"),
+    **dict.fromkeys((90002, 90012), "RV"),
+    **dict.fromkeys((100100, 100101, 100102, 100103, 100300, 100301, 100302, 100304), "NV"),
+    100303: "VGH",
+    100305: "YC",
+    **dict.fromkeys((110000, 110001, 110002), "GC_11_0_0"),
+    110003: "GC_11_0_1",
+    **dict.fromkeys((110500, 110501, 110502), "GC_11_5_0"),
+}
+"""Family by `gfx_target_version`: Linux, `kgd2kfd_probe` of amdkfd/kfd_device.c gives that for an IP version, and
+`amdgpu_discovery_set_ip_blocks` of amdgpu/amdgpu_discovery.c the family; the words are those of AMD's node labeller,
+which knows no later ones. 100306 is two families.
+"""
 _VERSIONS = {"driver-version": "driver_version", "driver-src-version": "driver_src_version"}
 _DISPLAY = ("0300", "0380")
 """PCI classes of GPUs."""
@@ -50,9 +67,7 @@ def amd_labels(node: Node) -> Labels:
         else:
             labels.leave_out("the driver does not report it", f"{_GPU}.{kind}")
     _put_partitions(labels, entries)
-    labels.leave_out(
-        "only libdrm reports it, which devherd does not use", f"{_GPU}.family", f"{_BETA}.family", f"{_BETA}.firmware"
-    )
+    labels.leave_out("only libdrm reports it, which devherd does not use", f"{_BETA}.firmware")
     return labels
 
 
@@ -71,10 +86,13 @@ def _put_counted(labels: Labels, kind: str, counts: Counter[str]) -> None:
 
 def _value(kind: str, entry: Entry) -> str:
     """The value as a part of a label's name; empty if unknown."""
-    if kind == "device-id":
-        # Partitions other than the first are not PCI functions, and have no such file.
-        is_function = fact(entry, "partition") in {"", "0"}
-        return fact(entry, "device_id").removeprefix("0x") if is_function else ""
+    if kind in {"device-id", "family"}:
+        # Partitions other than the first are not PCI functions, and have no file `device` or `vendor`.
+        if fact(entry, "partition") not in {"", "0"}:
+            return ""
+        if kind == "family":
+            return _FAMILIES.get(int(fact(entry, "gfx_target_version") or 0), "")
+        return fact(entry, "device_id").removeprefix("0x")
     if kind == "product-name":
         return fact(entry, "product_name").strip().replace(" ", "_").replace("(", "").replace(")", "")
     if kind == "vram":

@@ -1,16 +1,18 @@
-//! What the GPU vendors share: temperatures with a critical limit, and the GPUs of one maker on the PCI bus.
+//! What the GPU vendors share: temperatures with a critical limit, the functions of one maker on the PCI bus, what the
+//! container of a virtual machine gets, and lists of product names.
 //!
 //! Temperatures are those of <https://docs.kernel.org/hwmon/sysfs-interface.html>. The driver xe has limits from Linux
 //! 6.19 on, amdgpu has them for edge, junction and memory (<https://docs.kernel.org/gpu/amdgpu/thermal.html>); i915 has
 //! temperatures without limits, and none is made up for them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::device::Reading;
+use crate::device::{Device, Reading};
+use crate::edits::Edits;
 use crate::health::sources::temperature;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
-use crate::host::directory::{Directory, is_numbered};
+use crate::host::directory::{self, Directory, is_numbered};
 
 /// The readings below `<function>/hwmon`.
 pub(super) fn temperature_readings(host: &Host, function: &Path) -> Vec<Reading> {
@@ -36,14 +38,47 @@ fn below_critical(host: &Host, device: &Directory, sensor: &str) -> Option<Readi
 /// The PCI addresses of a maker's GPUs by `vendor` and `class`, whatever drives them. Virtual functions are left out: a
 /// driver that serves virtual machines binds to those and lists none.
 pub(super) fn on_pci_bus(host: &Host, maker: u64, is_gpu: fn(u64) -> bool) -> Vec<String> {
+    let function = |address: &str| host.sys("bus/pci/devices").join(address);
+    let class = |address: &str| Attribute::read(function(address).join("class")).and_then(|class| class.hexadecimal());
+    let is_virtual = |address: &str| directory::link(&function(address).join("physfn")).is_ok();
+    let mut addresses = of_maker(host, maker);
+    addresses.retain(|address| class(address).is_ok_and(is_gpu) && !is_virtual(address));
+    addresses
+}
+
+/// The PCI addresses of all functions of a maker.
+pub(super) fn of_maker(host: &Host, maker: u64) -> Vec<String> {
     let Ok(bus) = Directory::open(host.sys("bus/pci/devices")) else { return Vec::new() };
-    let number = |address: &str, name: &str| {
-        bus.attribute(&format!("{address}/{name}")).and_then(|attribute| attribute.hexadecimal())
-    };
-    let wanted = |address: &String| {
-        number(address, "vendor") == Ok(maker)
-            && number(address, "class").is_ok_and(is_gpu)
-            && bus.link(&format!("{address}/physfn")).is_err()
-    };
-    bus.names().unwrap_or_default().into_iter().filter(wanted).collect()
+    let vendor = |address: &str| bus.attribute(&format!("{address}/vendor")).and_then(|vendor| vendor.hexadecimal());
+    let mut addresses = bus.names().unwrap_or_default();
+    addresses.retain(|address| vendor(address) == Ok(maker));
+    addresses
+}
+
+/// An attribute that only devices for virtual machines have.
+pub(super) const IOMMU_GROUP: &str = "iommu_group";
+
+/// What the container of a virtual machine gets: the nodes, and the addresses in the variable that KubeVirt reads. `None`
+/// of a device for containers.
+pub(super) fn for_virtual_machine(device: &Device, resource_name: &str) -> Option<Edits> {
+    device.attributes.get(IOMMU_GROUP)?;
+    let name = format!("PCI_RESOURCE_{}", in_capitals(resource_name));
+    let addresses = device.text("pci_address").unwrap_or_default();
+    Some(Edits { envs: [(name, addresses)].into(), ..Edits::of_nodes(&device.paths, "mrw") })
+}
+
+/// `AMD_COM_GPU`, as KubeVirt's `ResourceNameToEnvVar` makes it, which keeps hyphens.
+fn in_capitals(resource_name: &str) -> String {
+    resource_name.replace(['/', '.'], "_").to_uppercase()
+}
+
+/// The first of these lists of product names that the host has, or the container where a real host has none, and its
+/// path without the host root.
+#[expect(clippy::disallowed_methods, reason = "no attributes: files of a distribution")]
+pub(super) fn text_of_list(host: &Host, paths: &[&str]) -> Option<(String, String)> {
+    let own = paths.iter().filter(|_| host.has_kernel_sysfs()).map(|path| (PathBuf::from(path), *path));
+    let places = paths.iter().map(|path| (host.absolute(path), *path)).chain(own);
+    places.into_iter().find_map(|(place, path)| {
+        Some((String::from_utf8_lossy(&std::fs::read(place).ok()?).into_owned(), path.to_owned()))
+    })
 }

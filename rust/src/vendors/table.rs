@@ -180,6 +180,7 @@ vendors! {
             "compute_instance", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "gpu_firmware",
             "video_bios", "excluded_gpus", "mig_mode", "mig_devices", "fabric_clique", "gpu_slices", "compute_slices", "multiprocessors",
             "engines_copy", "engines_decoder", "engines_encoder", "engines_jpeg", "engines_ofa",
+            "vgpu_host_driver_version", "vgpu_host_driver_branch", "iommu_group",
         ],
         model: &["model"],
         hardware: &[Hardware {
@@ -188,7 +189,7 @@ vendors! {
             classes: DISPLAYS,
             drivers: &["nvidia"],
             cure: "`nvidia`",
-            passed_through: None,
+            passed_through: Some("`vendors.nvidia.passthrough`"),
         }],
         preferred: Kind::Aligned,
         preferred_shared: Kind::Distributed,

@@ -96,8 +96,8 @@ impl<'a> Advertiser<'a> {
                 device.note("memory_partition", memory, own(&function.path.join("current_memory_partition")));
             }
         }
-        if let Some(name) = facts.product_name.as_ref().filter(|name| !name.text().is_empty()) {
-            device.note("product_name", name.text(), own(name.path()));
+        if let Some((name, source)) = &facts.product_name {
+            device.note("product_name", name, source);
         }
         for (kind, minor) in [("card", part.nodes.card), ("render", part.nodes.render)] {
             if let Some(minor) = minor {

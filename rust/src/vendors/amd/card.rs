@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::VENDOR;
 use super::kfd_topology::{Node, Place, Topology};
 use super::locate::{Card, DrmNodes};
+use super::product_names::ProductNames;
 use crate::bus::pci;
 use crate::device::{Device, Problem, Reading};
 use crate::host::Host;
@@ -21,8 +22,8 @@ pub(super) struct Facts {
     pub(super) place: Place,
     pub(super) function: Option<pci::Function>,
     pub(super) partition_mode: PartitionMode,
-    /// `product_name`, if the board has one.
-    pub(super) product_name: Option<Attribute>,
+    /// `product_name`, or where the board has none its name in a list, and the file.
+    pub(super) product_name: Option<(String, PathBuf)>,
     /// The GPU or its partitions, the first partition first.
     pub(super) parts: Vec<Part>,
     /// Temperatures for the health poll.
@@ -42,8 +43,8 @@ pub(super) struct Part {
 }
 
 impl Facts {
-    pub(super) fn read(host: &Host, card: Card, topology: &Topology) -> Self {
-        let mut facts = Self::of_function(host, &card, topology);
+    pub(super) fn read(host: &Host, card: Card, topology: &Topology, names: &ProductNames) -> Self {
+        let mut facts = Self::of_function(host, &card, topology, names);
         facts.parts.extend(card.partitions.into_iter().map(|partition| Part {
             id: partition.name,
             path: partition.path,
@@ -53,17 +54,19 @@ impl Facts {
         facts
     }
 
-    fn of_function(host: &Host, card: &Card, topology: &Topology) -> Self {
+    fn of_function(host: &Host, card: &Card, topology: &Topology, names: &ProductNames) -> Self {
         let mut problems = Vec::new();
         let path = card.function.as_deref();
         let first = path.map(|path| first_part(host, &card.key, path, topology, &mut problems));
         let partition_mode = path.map(|path| PartitionMode::read(host, path, &mut problems)).unwrap_or_default();
+        let function = path.map(pci::Function::read);
+        let product_name = function.as_ref().and_then(|function| product_name(host, function, names));
         Self {
             key: card.key.clone(),
             place: card.place,
-            function: path.map(pci::Function::read),
+            function,
             partition_mode,
-            product_name: path.and_then(|path| Attribute::read(path.join("product_name")).ok()),
+            product_name,
             parts: first.into_iter().collect(),
             readings: path.map(|path| gpus::temperature_readings(host, path)).unwrap_or_default(),
             problems,
@@ -73,6 +76,12 @@ impl Facts {
     pub(super) fn numa_node(&self) -> Option<u32> {
         self.function.as_ref()?.numa_node.as_ref().map(|(node, _)| *node)
     }
+}
+
+fn product_name(host: &Host, function: &pci::Function, names: &ProductNames) -> Option<(String, PathBuf)> {
+    let own = Attribute::read(function.path.join("product_name")).ok().filter(|name| !name.text().is_empty());
+    let own = own.map(|name| (name.text().to_owned(), host.own_path(name.path())));
+    own.or_else(|| names.of(host, function).map(|(name, list)| (name, PathBuf::from(list))))
 }
 
 fn first_part(host: &Host, id: &str, path: &Path, topology: &Topology, problems: &mut Vec<Problem>) -> Part {

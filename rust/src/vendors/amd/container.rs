@@ -8,6 +8,7 @@ use super::card::Facts;
 use super::driver::Mode;
 use super::kfd_topology::{self, StableTree, Topology};
 use super::links::Fabric;
+use super::product_names::ProductNames;
 use super::{AmdOptions, VENDOR, locate};
 use crate::device::{Found, NotExamined, Problem};
 use crate::fence::{FULL, Fence, Outcome};
@@ -35,7 +36,7 @@ pub(super) fn scan(
     host: &Host,
     fence: &Fence,
     options: &AmdOptions,
-    stable_tree: &Arc<StableTree>,
+    (stable_tree, names): (&Arc<StableTree>, &Arc<ProductNames>),
     found: &mut Found,
 ) -> Option<Vec<(String, PathBuf)>> {
     let (topology, fabric) = match topology(host, fence, stable_tree, found) {
@@ -51,8 +52,8 @@ pub(super) fn scan(
     let functions = functions.collect();
     let driver = host.own_path(locate::driver_directory(host));
     let cards = cards.into_iter().map(|card| ((card.key.clone(), driver.join(&card.key)), card)).collect();
-    let (behind_fence, known) = (host.clone(), Arc::clone(&topology));
-    let work = move |card| Facts::read(&behind_fence, card, &known);
+    let (behind_fence, known, names) = (host.clone(), Arc::clone(&topology), Arc::clone(names));
+    let work = move |card| Facts::read(&behind_fence, card, &known, &names);
     let facts = per_card(VENDOR, found, fence, cards, work);
     Advertiser::new(host, options.naming, &topology, &fabric).devices(facts, found);
     Some(functions)

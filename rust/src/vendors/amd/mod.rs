@@ -10,6 +10,7 @@
 //!   links        links between GPUs, read again when the topology changes
 //!   locate       functions and partitions ─► cards                             (touches no hardware)
 //!   card         a card ─► facts                                               (behind the fence, card by card)
+//!   product_names  names of GPUs whose board has none
 //!   advertise    facts of all cards ─► devices, distances and problems
 //! passthrough  GPUs for virtual machines
 //! mod          options, and a device ─► container edits
@@ -23,12 +24,14 @@ mod kfd_topology;
 mod links;
 mod locate;
 mod passthrough;
+mod product_names;
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use super::Vendor;
+use super::gpus;
 use super::per_card::per_card;
 use crate::device::{Device, Found, Platform};
 use crate::edits::{Edits, Way, cdi_name};
@@ -37,7 +40,7 @@ use crate::host::Host;
 use crate::order::natural;
 use driver::{BoundBefore, Mode};
 use kfd_topology::StableTree;
-use passthrough::IOMMU_GROUP;
+use product_names::ProductNames;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "amd";
@@ -50,13 +53,14 @@ pub struct Amd {
     options: AmdOptions,
     stable_tree: Arc<StableTree>,
     bound: BoundBefore,
+    names: Arc<ProductNames>,
 }
 
 impl Amd {
     /// A scan with these options.
     #[must_use]
     pub fn new(options: AmdOptions) -> Self {
-        Self { options, stable_tree: Arc::default(), bound: BoundBefore::default() }
+        Self { options, stable_tree: Arc::default(), bound: BoundBefore::default(), names: Arc::default() }
     }
 
     fn for_virtual_machines(&self, host: &Host, fence: &Fence, mode: Mode, found: &mut Found) {
@@ -87,7 +91,9 @@ impl Vendor for Amd {
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
         let bound = match Mode::of(self.options.driver_type, host).unwrap_or(Mode::Container) {
-            Mode::Container => container::scan(host, fence, &self.options, &self.stable_tree, &mut found),
+            Mode::Container => {
+                container::scan(host, fence, &self.options, (&self.stable_tree, &self.names), &mut found)
+            }
             mode => {
                 self.for_virtual_machines(host, fence, mode, &mut found);
                 Some(Vec::new())
@@ -152,19 +158,8 @@ pub enum AmdDriverType {
     PfPassthrough,
 }
 
-/// The device's nodes. The container of a virtual machine also gets the addresses, in the variable that KubeVirt reads.
+/// The device's nodes; the container of a virtual machine gets more.
 fn container_edits(device: &Device, way: Way, resource_name: &str) -> Edits {
-    let edits = if device.attributes.contains_key(IOMMU_GROUP) {
-        let name = format!("PCI_RESOURCE_{}", in_capitals(resource_name));
-        let addresses = device.text("pci_address").unwrap_or_default();
-        Edits { envs: [(name, addresses)].into(), ..Edits::of_nodes(&device.paths, "mrw") }
-    } else {
-        Edits::of_nodes(&device.paths, "rw")
-    };
-    edits.given(way, || cdi_name(device))
-}
-
-/// `AMD_COM_GPU`, as KubeVirt's `ResourceNameToEnvVar` makes it, which keeps hyphens.
-fn in_capitals(resource_name: &str) -> String {
-    resource_name.replace(['/', '.'], "_").to_uppercase()
+    let edits = gpus::for_virtual_machine(device, resource_name);
+    edits.unwrap_or_else(|| Edits::of_nodes(&device.paths, "rw")).given(way, || cdi_name(device))
 }

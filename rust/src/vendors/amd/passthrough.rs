@@ -10,9 +10,8 @@ use crate::device::{Device, Found, HostPath, Problem};
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
 use crate::host::directory::{self, Directory};
+use crate::vendors::gpus::IOMMU_GROUP;
 
-/// An attribute that only devices for virtual machines have.
-pub(super) const IOMMU_GROUP: &str = "iommu_group";
 const CURE: &str = "no IOMMU group: enable the IOMMU in the firmware and on the kernel command line";
 
 /// A physical function, and those of its functions that virtual machines get: itself, or its virtual ones.

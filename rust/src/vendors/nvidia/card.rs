@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::mig::{self, Capabilities, Instance};
+use super::vgpu::{HostDriver, HostDrivers};
 use super::{VENDOR, driver};
 use crate::bus::pci::{self, Function};
 use crate::device::{Found, NotExamined, Problem};
@@ -29,7 +31,12 @@ impl Card {
 }
 
 /// All cards in PCI order. Errors become problems in `found`; `None` if the list of GPUs is unknown.
-pub(super) fn read_all(host: &Host, fence: &Fence, found: &mut Found) -> Option<Vec<Card>> {
+pub(super) fn read_all(
+    host: &Host,
+    fence: &Fence,
+    host_drivers: &Arc<HostDrivers>,
+    found: &mut Found,
+) -> Option<Vec<Card>> {
     let addresses = match driver::gpus(host) {
         Ok(addresses) => addresses,
         Err(error) => {
@@ -44,11 +51,11 @@ pub(super) fn read_all(host: &Host, fence: &Fence, found: &mut Found) -> Option<
         found.problems.extend(has_left.then(|| left_behind(host, function)));
         !has_left
     });
-    let behind_fence = host.clone();
+    let (behind_fence, host_drivers) = (host.clone(), Arc::clone(host_drivers));
     let key = |path: &PathBuf| pci::address_of(path).unwrap_or_default().to_owned();
     let outcomes = fence.each(paths.clone(), key, move |path| {
         let function = Function::read(&path);
-        let gpu = Gpu::read(&behind_fence, function.clone());
+        let gpu = Gpu::read(&behind_fence, function.clone(), &host_drivers);
         (function, gpu)
     });
     let settle = |(path, outcome)| settled((host, fence), path, outcome, found);
@@ -106,11 +113,13 @@ pub(super) struct Gpu {
     pub(super) instances: Option<Vec<Instance>>,
     /// The numbers of their nodes, as far as the driver reports them.
     pub(super) capabilities: BTreeMap<Instance, Capabilities>,
+    /// The driver of the host that it comes from, if it is a virtual GPU in a guest.
+    pub(super) host_driver: Option<HostDriver>,
 }
 
 impl Gpu {
     /// Reads the GPU. May hang with it.
-    pub(super) fn read(host: &Host, function: Function) -> Result<Self, AttributeError> {
+    pub(super) fn read(host: &Host, function: Function, host_drivers: &HostDrivers) -> Result<Self, AttributeError> {
         let source = driver::gpus_directory(host).join(function.address()).join("information");
         let information = Information::parse(Attribute::read(&source)?.text());
         let instances = match information.minor {
@@ -120,7 +129,8 @@ impl Gpu {
         let minor = information.minor.unwrap_or_default();
         let numbered = |&instance: &Instance| Some((instance, mig::capabilities(host, minor, instance)?));
         let capabilities = instances.iter().flatten().filter_map(numbered).collect();
-        Ok(Self { function, information, source, instances, capabilities })
+        let host_driver = host_drivers.of(&function);
+        Ok(Self { function, information, source, instances, capabilities, host_driver })
     }
 }
 

@@ -57,7 +57,7 @@ fn number_at_start(word: &str) -> Option<&str> {
     (numbers && matches!(word.split('.').count(), 2 | 3)).then_some(word)
 }
 
-const NVIDIA: u64 = 0x10de;
+pub(super) const NVIDIA: u64 = 0x10de;
 
 /// All GPUs of this and earlier scans by address, and whether the driver excluded each.
 #[derive(Debug, Default)]

@@ -14,6 +14,8 @@
 //! driver_files   the driver's programs, firmware, sockets, graphics
 //! installation   nodes, libraries and files for all devices, with the roles of paths
 //! edits, cdi     a device and the installation ─► container edits
+//! passthrough    GPUs for virtual machines
+//! vgpu           what a virtual GPU says of its host
 //! tegra, wsl     two platforms that have one device and no procfs
 //! ```
 //!
@@ -32,18 +34,20 @@ mod libraries;
 mod mig;
 mod nodes;
 mod nvml_facts;
+mod passthrough;
 mod tegra;
+mod vgpu;
 mod wsl;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Vendor;
+use super::{Vendor, gpus};
 use crate::device::{Device, Found, Platform};
-use crate::edits::{Edits, Way};
+use crate::edits::{Edits, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::host::attribute::Attribute;
@@ -56,6 +60,8 @@ use installation::Installation;
 use libraries::Libraries;
 use nodes::DevRoot;
 use nvml_facts::{NvmlFacts, NvmlQuery};
+use passthrough::ProductNames;
+use vgpu::HostDrivers;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "nvidia";
@@ -70,13 +76,22 @@ pub struct Nvidia {
     nvml: NvmlQuery,
     seen: Mutex<KnownGpus>,
     libraries: Libraries,
+    host_drivers: Arc<HostDrivers>,
+    names: ProductNames,
 }
 
 impl Nvidia {
     /// A scan with these options. NVML counts as slow if it does not answer within `patience`.
     #[must_use]
     pub fn new(options: NvidiaOptions, nvml: NvmlSettings, patience: Duration) -> Self {
-        Self { options, nvml: NvmlQuery::new(nvml, patience), seen: Mutex::default(), libraries: Libraries::default() }
+        Self {
+            options,
+            nvml: NvmlQuery::new(nvml, patience),
+            seen: Mutex::default(),
+            libraries: Libraries::default(),
+            host_drivers: Arc::default(),
+            names: ProductNames::default(),
+        }
     }
 
     fn nvml_facts(&self, host: &Host, cards: &[Card], found: &mut Found) -> NvmlFacts {
@@ -136,18 +151,24 @@ impl Vendor for Nvidia {
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cards) = card::read_all(host, fence, &mut found) {
+        if let Some(cards) = card::read_all(host, fence, &self.host_drivers, &mut found) {
             self.advertise(host, &cards, &mut seen, &mut found);
             seen.report_unlisted(host, &cards, &mut found);
         } else {
             found.requests.extend(self.nvml.last_request());
         }
+        if self.options.passthrough {
+            passthrough::add(host, fence, &self.names, &mut found);
+        }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
     }
 
-    fn edits(&self, device: &Device, platform: &Platform, way: Way, _resource_name: &str) -> Edits {
-        edits::edits(device, platform, way, &self.options)
+    fn edits(&self, device: &Device, platform: &Platform, way: Way, resource_name: &str) -> Edits {
+        match gpus::for_virtual_machine(device, resource_name) {
+            Some(edits) => edits.given(way, || cdi_name(device)),
+            None => edits::edits(device, platform, way, &self.options),
+        }
     }
 
     fn is_gone(&self, host: &Host, device: &Device) -> bool {
@@ -198,6 +219,8 @@ pub struct NvidiaOptions {
     pub imex_channel_ids: Vec<u32>,
     /// Whether a missing IMEX channel makes devices unusable.
     pub imex_required: bool,
+    /// Whether GPUs under a VFIO driver are offered to virtual machines.
+    pub passthrough: bool,
     /// Whether process `source:nvml` keeps the GPUs open.
     pub keep_open: bool,
     /// What containers get besides the device.
