@@ -66,19 +66,21 @@ NVIDIA's plugin 0.20, gpud of August 2026 and NVSentinel of July 2026, by their 
 def page() -> str:
     """The whole page."""
     data = tomllib.loads((HERE / "health.toml").read_text("utf-8"))
-    parts = [HEAD, "## Sources\n", *_sources(data["looks_at"]), AFTER_SOURCES, _rules(shipped())]
+    parts = [HEAD, "## Sources\n", *_sources(data["looks_at"], data["note"]), AFTER_SOURCES, _rules(shipped())]
     parts += [NOT_READ, _not_read(data["not_read"]), AFTER_RULES]
     parts += [_ways(data["way"]), _elsewhere(data["elsewhere"])]
     return "\n".join(parts)
 
 
-def _sources(looks_at: Mapping[str, str]) -> Iterator[str]:
+def _sources(looks_at: Mapping[str, str], notes: Mapping[str, str]) -> Iterator[str]:
     sources = {source.name: source for source in health_sources()}
     for name in sorted({source for source, _ in MEANINGS}):
         source = sources[name]
         yield f"### `{name}`\n"
         yield f"Looks at {looks_at.get(name, UNKNOWN)}. Read: {source.reads}. Documented: {source.document}.\n"
         yield _reasons({reason: meaning for (of, reason), meaning in MEANINGS.items() if of == name}, name)
+        if name in notes:
+            yield notes[name]
 
 
 def _reasons(meanings: Mapping[str, Meaning], source: str) -> str:

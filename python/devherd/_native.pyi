@@ -40,6 +40,7 @@ __all__ = [
     "health_sources",
     "make_immortal",
     "nvml_facts",
+    "nvml_interface",
     "restrict",
     "sandbox_missing",
     "set_process_name",
@@ -137,6 +138,7 @@ class Evidence:
     REBOOTED: Final[str]
     RECOVERY_NONE: Final[str]
     RECOVERY_UNASKED: Final[str]
+    RESTARTED: Final[str]
     SOURCE_CLEARED: Final[str]
     OPERATOR: Final[str]
     ALL: Final[frozenset[str]]
@@ -661,6 +663,9 @@ def nvml_facts(driver_root: str | None, library: str | None) -> str:
     It is looked for below the driver root, then by name or path. FileNotFoundError when there is none, OSError when it
     cannot be used; with the attribute `library_version`, perhaps empty, when it is not that of the loaded driver.
     """
+
+def nvml_interface() -> str:
+    """The layouts and numbers of NVML that are used, as JSON (rust/src/nvml/interface.rs), for a test."""
 
 @final
 class NvmlWatch:

@@ -139,11 +139,12 @@ def test_it_runs_without_standard_streams(herd):
         assert other.wait(timeout=30) == 0
 
 
-def test_a_value_of_take_over_that_is_neither_true_nor_false_is_refused(tmp_path):
+@pytest.mark.parametrize("variable", ["DEVHERD_TAKE_OVER", "DEVHERD_RESTART_FOR_DRIVER"])
+def test_a_value_of_a_switch_that_is_neither_true_nor_false_is_refused(tmp_path, variable):
     """`DEVHERD_TAKE_OVER=yes` must not mean no."""
-    outcome = devherd("run", "--run-dir", tmp_path, environment={"DEVHERD_TAKE_OVER": "yes"})
+    outcome = devherd("run", "--run-dir", tmp_path, environment={variable: "yes"})
 
     assert outcome.code == 2
     assert outcome.error_line == (
-        "devherd: DEVHERD_TAKE_OVER: `yes` — it is neither true nor false — set one of these, or unset it"
+        f"devherd: {variable}: `yes` — it is neither true nor false — set one of these, or unset it"
     )

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from devherd._native import Device, Finding
+from devherd._native import Device, Evidence, Fact, Finding
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
 from devherd.health.policy import Rules
@@ -66,3 +66,28 @@ def test_what_is_no_code_is_refused(xid, message):
     """With what it could be."""
     with pytest.raises(ValidationError, match=message):
         Config.model_validate({"health": {"xid": xid}})
+
+
+@pytest.mark.parametrize(
+    ("code", "driver", "is_believed"),
+    [
+        (109, "565.57.01", False),
+        (109, "570.86.15", True),
+        (143, "570.172.08", False),
+        (143, "575.51.03", True),
+        (48, "565.57.01", True),
+        (119, "580.95.05", False),
+        (143, "", True),
+    ],
+)
+def test_a_driver_whose_recovery_action_does_not_speak_of_an_xid_does_not_end_it(code, driver, is_believed):
+    """Defect: Xid 143 under R570 was taken back after a second. Branches: NVIDIA's catalogue of Xids."""
+    gpu = Entry(
+        Device(vendor="nvidia", id="GPU-1", card="0000:3b:00.0", facts={"driver_version": Fact("version", driver, "")}),
+        "x",
+    )
+    for source in ("nvml", "kernel-log"):
+        meaning = Rules([], Inventory([gpu])).meaning_of(gpu.key, Finding(source=source, reason="xid", value=str(code)))
+        assert meaning.action == "unhealthy"
+        assert (Evidence.RECOVERY_UNASKED in meaning.evidence) is is_believed
+        assert Evidence.RECOVERY_NONE in meaning.evidence

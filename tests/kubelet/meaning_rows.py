@@ -21,6 +21,7 @@ from meanings_bed import (
 
 from devherd import spool
 from devherd.reasons.registry import ALL_AT_ONCE, HANGING, MEANINGS, Meaning
+from devherd.sources.nvml.findings import IN_MIG_MODE
 from devherd_sim.node import faults
 
 [MADE_BY_THE_RUNTIME] = MEANINGS["scan", "node-missing"].by_value
@@ -277,6 +278,7 @@ ROWS = [
     Row("nvml", "recovery-action", GPU, **of_nvml("field id=230 value=1")),
     Row("nvml", "recovery-action", GPU, **of_nvml("field id=230 value=3"), value="3"),
     Row("nvml", "gpu-lost", GPU, **of_nvml("fail nvmlDeviceGetFieldValues 15")),
+    Row("nvml", "not-examined", GPU, **of_nvml("fail nvmlDeviceGetHandleByPciBusId_v2 4")),
     Row("nvml", "needs-reset", GPU, **of_nvml("fail nvmlDeviceGetFieldValues 16")),
     Row("nvml", "insufficient-power", GPU, **of_nvml("fail nvmlDeviceGetFieldValues 8")),
     Row("nvml", "interrupts", GPU, **of_nvml("fail nvmlDeviceGetFieldValues 11")),
@@ -308,6 +310,15 @@ ROWS = [
     Row("nvml", "fabric", GPU, **of_nvml("fabric state=3 status=1 summary=0"), value="failed"),
     Row("nvml", "fabric", GPU, **of_nvml("fabric state=3 status=0 summary=2"), value="unhealthy"),
     Row("nvml", "fabric", GPU, **of_nvml("fabric state=3 status=0 summary=3"), value="limited capacity"),
+    Row(
+        "nvml",
+        "fabric",
+        GPU,
+        both(fault("nvml", "mode mig=1"), fault("nvml", "fabric state=1 status=0 summary=0")),
+        cleared("nvml"),
+        value=IN_MIG_MODE,
+        stage=2,
+    ),
     Row("nvml", "temperature", GPU, **of_nvml("clocks reasons=64")),
     Row("nvml", "power-brake", GPU, **of_nvml("clocks reasons=128")),
 ]

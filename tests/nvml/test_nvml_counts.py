@@ -89,6 +89,17 @@ def test_an_nvlink_that_was_up_and_is_down_is_a_warning_until_it_is_up_again():
     assert found(looked({"links": {"0": True, "1": True}}, health=lost)) == []
 
 
+def test_nvlinks_are_forgotten_when_mig_mode_changes():
+    """Defect: the driver shuts links down in MIG mode, and the warning stayed until the next boot."""
+    up, down = {"0": True, "1": True}, {"0": False, "1": False}
+    health = looked({"links": up, "mig_mode": False}, {"links": down, "mig_mode": True})
+    assert found(health) == []
+    health = Health(message_of(health))
+    assert found(looked({"links": up, "mig_mode": False}, {"links": down, "mig_mode": None}, health=health)) == [
+        ("nvlink-down", "0, 1", 0)
+    ]
+
+
 def test_which_nvlinks_were_up_in_this_boot_outlives_the_process():
     """A link that is lost while nobody looks is lost all the same."""
     first = looked({"links": {"0": True, "1": True, "11": True}})

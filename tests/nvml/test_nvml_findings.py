@@ -4,6 +4,7 @@ import pytest
 from nvml_readings import FINE, NOTHING
 
 from devherd.health.held import Now
+from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS
 from devherd.sources.nvml.findings import Health, is_blind, is_suspect, states_of, troubles
 
@@ -14,6 +15,13 @@ OTHER = "0000:5e:00.0"
 def reading(gpu=GPU, **values):
     """A look at a well GPU, but for this."""
     return {"pci_address": gpu, **FINE, **values}
+
+
+def refused(code, *, has_node=True, gpu=GPU):
+    """A look at a GPU that NVML does not open."""
+    refusal = {"function": "nvmlDeviceGetHandleByPciBusId_v2", "code": code, "meaning": f"error {code}"}
+    failures = [] if code == 3 else [refusal]  # as rust/src/nvml/watch.rs has it
+    return {"pci_address": gpu, **NOTHING, "refusal": refusal, "failures": failures, "has_node": has_node}
 
 
 def failing(code, function="nvmlDeviceGetFieldValues", **values):
@@ -56,6 +64,7 @@ def ends(health):
         ({"fabric": {"state": 3, "status": 999, "summary": 0}}, "fabric", "failed"),
         ({"fabric": {"state": 3, "status": 0, "summary": 2}}, "fabric", "unhealthy"),
         ({"fabric": {"state": 3, "status": 0, "summary": 3}}, "fabric", "limited capacity"),
+        ({"fabric": {"state": 2, "status": 0, "summary": 0}, "mig_mode": True}, "fabric", "in MIG mode"),
         ({"clock_reasons": 0x41}, "temperature", "0x40"),
         ({"clock_reasons": 0x80}, "power-brake", "0x80"),
         ({"sram_threshold_exceeded": True}, "sram-threshold", "1"),
@@ -90,6 +99,111 @@ def test_every_other_result_is_no_finding(code):
     looked = failing(code)
     assert list(states_of(looked)) == []
     assert (is_blind(looked), troubles(looked)) == (True, f"nvmlDeviceGetFieldValues: error {code}")
+
+
+@pytest.mark.parametrize("code", [2, 6, 7, 9, 10, 12, 17, 27, 999])
+def test_a_gpu_that_nvml_refuses_twice_while_it_opens_others_is_lost(code):
+    """Defect: what nvidia-smi says of dead cards, "Unknown Error", left the GPU Healthy without a warning."""
+    health = Health()
+    health.take_readings([refused(code), reading(OTHER)], 10.0)
+    assert (found(health), health.is_unsure, health.apart) == ([], True, {GPU})
+    health.take_readings([refused(code), reading(OTHER)], 14.9)
+    assert (found(health), health.is_unsure) == ([], True)
+    health.take_readings([refused(code), reading(OTHER)], 15.0)
+    assert (found(health), health.is_unsure) == ([(GPU, "gpu-lost", f"error {code}", 0)], False)
+    health.take_readings([reading(), reading(OTHER)], 45.0)
+    assert (found(health), health.apart) == ([], frozenset())
+
+
+def test_gpus_that_nvml_refuses_all_alike_are_the_sources_trouble():
+    """As when the driver is unloaded; what stands stays, and none of them waits for another look."""
+    health = Health()
+    health.take_readings([reading(remap_pending=True), reading(OTHER)], 5.0)
+    for moment in (10.0, 15.0, 45.0):
+        health.take_readings([refused(999), refused(999, gpu=OTHER)], moment)
+        assert (found(health), health.is_unsure) == ([(GPU, "row-remap-pending", "1", 0)], False)
+    assert is_blind(refused(999))
+    assert troubles(refused(999)) == "nvmlDeviceGetHandleByPciBusId_v2: error 999"
+
+
+@pytest.mark.parametrize(("code", "has_node"), [(3, True), (4, True), (6, False), (999, False)])
+def test_a_gpu_that_is_refused_for_a_reason_of_the_caller_is_not_examined_and_no_more(code, has_node):
+    """Not supported, no permission, or its node is not in the container: a warning, and what stood stays."""
+    health = Health()
+    health.take_readings([reading(remap_pending=True), reading(OTHER)], 5.0)
+    for moment in (10.0, 15.0, 45.0):
+        health.take_readings([refused(code, has_node=has_node), reading(OTHER)], moment)
+        assert found(health) == [(GPU, "row-remap-pending", "1", 0), (GPU, "not-examined", "", 0)]
+        assert not health.is_unsure
+    assert MEANINGS["nvml", "not-examined"].action == "warn"
+    assert is_blind(refused(code))
+    assert troubles(refused(code)) != ""
+    health.take_readings([reading(), reading(OTHER)], 75.0)
+    assert (found(health), [evidence for _, evidence, _ in ends(health)]) == ([], ["recovery-unasked"] * 2)
+
+
+def test_a_refused_gpu_that_answers_again_has_been_started_again():
+    """The reset came after the last refusal: an Xid from before that is over, a later one is not."""
+    health = Health()
+    health.take_readings([refused(999), reading(OTHER)], 10.0)
+    health.take_readings([reading(), reading(OTHER)], 15.0)
+    assert (GPU, "restarted", 10.0) in ends(health)
+    health.take_readings([refused(999), reading(OTHER)], 45.0)
+    health.take_readings([refused(999), reading(OTHER)], 50.0)
+    health.take_readings([reading(recovery_action=1), reading(OTHER)], 80.0)
+    assert (GPU, "restarted", 10.0) in ends(health)
+    assert (GPU, "restarted", 50.0) not in ends(health)
+
+
+@pytest.mark.parametrize("counter", ["energy", "pcie_replays", "corrected_errors", "uncorrected_errors"])
+def test_counters_that_begin_again_show_that_the_driver_has_started_the_gpu_again(counter):
+    """After the look before, also by another process; a rise, and what could not be read, show nothing."""
+    health = Health()
+    for moment, number in ((10.0, 7), (40.0, 7), (70.0, None), (100.0, 9)):
+        health.take_readings([reading(**{counter: number})], moment)
+    assert (GPU, "recovery-unasked", 99.0) in ends(health)
+    assert [evidence for _, evidence, _ in ends(health)] == ["recovery-unasked"]
+    health = Health(health.message(Now(5000.0, 100.0, "boot")))
+    health.take_readings([reading(**{counter: 8})], 130.0)
+    assert (GPU, "restarted", 100.0) in ends(health)
+
+
+@pytest.mark.parametrize("is_persistent", [False, None])
+def test_counters_of_a_gpu_that_the_driver_stops_when_nobody_has_it_open_show_no_reset(is_persistent):
+    """Without persistence mode they begin again whenever the last process has closed it."""
+    health = Health()
+    health.take_readings([reading(is_persistent=is_persistent)], 10.0)
+    health.take_readings([reading(is_persistent=is_persistent, energy=1)], 40.0)
+    assert [evidence for _, evidence, _ in ends(health)] == ["recovery-unasked"]
+
+
+@pytest.mark.parametrize("code", [46, 79, 119, 140, 167, 169])
+def test_a_gpu_with_an_xid_that_a_reset_ends_is_let_go_of_until_then(code):
+    """Nothing can reset it while it is open. Others stay open: the driver says whether they need a reset."""
+    health = Health()
+    health.take_readings([reading(), reading(OTHER)], 10.0)
+    health.take_events([event(8, code), event(8, 48, gpu=OTHER), event(8, 13, gpu=OTHER)], 20.0)
+    assert health.apart == {GPU}
+    health.take_readings([reading(), reading(OTHER)], 21.0)
+    assert health.apart == {GPU}
+    health.take_readings([reading(energy=0), reading(OTHER)], 51.0)
+    assert (GPU, "restarted", 21.0) in ends(health)
+    assert health.apart == frozenset()
+
+
+def test_a_gpu_whose_xid_an_operator_has_cleared_is_watched_again():
+    """A clear of another device, of another reason or from before the Xid changes nothing."""
+    health = Health()
+    health.take_events([event(8, 119)], 20.0)
+
+    def clear(card, reason, moment):
+        at = health_pb2.Target(vendor="nvidia", card=card, device="GPU-1")
+        end = health_pb2.Evidence(at=at, evidence="operator", reason=reason, monotonic_seconds=moment)
+        health.take_clears(health_pb2.Findings(source="operator", evidence=[end]))
+        return health.apart
+
+    assert clear(OTHER, "xid", 30.0) == clear(GPU, "ecc", 30.0) == clear(GPU, "xid", 19.0) == {GPU}
+    assert clear(GPU, "xid", 30.0) == frozenset()
 
 
 def test_a_gpu_without_anything_to_say_is_well():
@@ -150,11 +264,11 @@ def test_an_unavailable_gpu_is_lost_until_a_look_finds_it_well():
     health.take_readings([reading()], 0.0)
     health.take_events([event(0x4000), event(0x4000)], 7.0)
     assert found(health) == [(GPU, "gpu-lost", "unavailable", 0)]
-    assert health.suspects == {GPU}
+    assert health.apart == {GPU}
     health.take_readings([failing(15)], 8.0)
     assert found(health) == [(GPU, "gpu-lost", "NVML_ERROR_GPU_IS_LOST", 0)]
     health.take_readings([reading()], 38.0)
-    assert (found(health), health.suspects) == ([], frozenset())
+    assert (found(health), health.apart) == ([], frozenset())
     assert (GPU, "recovery-none", 37.0) in ends(health)
 
 
@@ -169,14 +283,14 @@ def test_a_lost_gpu_is_not_well_because_its_driver_wants_nothing_done():
     """The driver's variable is there without the GPU."""
     health = Health()
     health.take_readings([failing(15, "nvmlDeviceGetCurrentClocksEventReasons", recovery_action=0)], 40.0)
-    assert (ends(health), health.suspects) == ([], {GPU})
+    assert (ends(health), health.apart) == ([], {GPU})
 
 
 def test_a_recovery_that_was_wanted_and_is_no_more_is_told_once():
     """Later looks say only that nothing is wanted."""
     health = Health()
     health.take_readings([reading(recovery_action=4)], 10.0)
-    assert (ends(health), health.suspects) == ([], {GPU})
+    assert (ends(health), health.apart) == ([], {GPU})
     health.take_readings([reading()], 40.0)
     health.take_readings([reading()], 70.0)
     assert ends(health) == [(GPU, "recovery-none", 39.0), (GPU, "recovery-unasked", 69.0)]
@@ -189,7 +303,7 @@ def test_another_process_goes_on_with_what_the_last_one_knew():
     first.take_readings([reading(OTHER)], 6.0)
     first.take_readings([reading(recovery_action=2)], 7.0)
     second = Health(first.message(Now(5000.0, 8.0, "boot")))
-    assert (found(second), ends(second), second.suspects) == (found(first), ends(first), {GPU})
+    assert (found(second), ends(second), second.apart) == (found(first), ends(first), {GPU})
     second.take_events([event(8, 79)], 9.0)
     second.take_readings([reading()], 40.0)
     assert found(second) == [(GPU, "xid", "79", 3)]

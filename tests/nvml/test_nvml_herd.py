@@ -1,6 +1,7 @@
 """`devherd run` on a node whose NVML gets into trouble: what it costs, and what it does not."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -170,6 +171,109 @@ async def test_an_xid_of_a_mig_device_costs_that_device_alone(
         assert (await testbed.kubelet.allocate(PARTS, 1)).device_ids == ("MIG-0-0",)
         stub.xid(0, 46)
         await testbed.kubelet.until_allocatable(PARTS, 0, within=30)
+
+
+MIG_CONFIG_CHANGE = 0x100
+HANDLES = ("nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByIndex_v2")
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+async def test_a_gpu_that_nvml_cannot_open_is_given_to_no_pod_until_it_can(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch, is_counted: bool
+):
+    """Defect: it stayed Healthy, without a warning. Or NVML does not count it, though the driver has it."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=2)), CONFIG)
+    host = Host(testbed.node, stub)
+    lines = list(stub.lines)
+    if is_counted:
+        for function in HANDLES:
+            stub.say("fail", function, 999, gpu=1)
+    else:
+        stub.lines.pop()
+    stub.write()
+    async with testbed:
+        await testbed.kubelet.until_registered("nvidia.com/gpu", since=0, within=60)
+        await testbed.until(lambda: reasons(testbed) == {(host.addresses[1], "gpu-lost")}, "it is lost", 60)
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 1, within=30)
+        assert (await testbed.kubelet.allocate("nvidia.com/gpu", 1)).device_ids == (host.uuid(host.addresses[0]),)
+        stub.lines = lines
+        stub.write()
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
+        assert [name for name, child in testbed.children().items() if child.restarts] == []
+
+
+async def test_a_gpu_that_nvml_may_not_open_is_a_warning(directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch):
+    """No permission, or no node in the container: that says nothing of the GPU."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=3)), CONFIG)
+    host = Host(testbed.node, stub)
+    stub.say("fail", HANDLES[0], 4, gpu=1).say("fail", HANDLES[0], 6, gpu=2).write()
+    async with testbed:
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 3, within=60)
+        faults.inject(testbed.node, "node", "nvidia2")
+        both = {(address, "not-examined") for address in host.addresses[1:]}
+        await testbed.until(lambda: both <= reasons(testbed), "both are warned of", 60)
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=30)
+
+
+async def test_an_xid_that_a_reset_ends_is_over_when_nvml_shows_that_the_gpu_was_started_again(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+):
+    """Defect: after `nvidia-smi -r` it was held for ever. The GPU is let go of before, or it could not be reset."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, NodeSpec(nvidia=NvidiaSpec(gpus=2)), CONFIG)
+    host = Host(testbed.node, stub)
+    for gpu in (0, 1):
+        stub.say("persistence", gpu=gpu, mode=1).field(gpu, 230, 0).field(gpu, 83, 7_000_000, type=3)
+    async with testbed:
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
+        await testbed.until(lambda: answer(testbed).facts, "NVML has answered", 60)
+        stub.xid(1, 119)
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 1, within=30)
+        await testbed.until(lambda: at_last(testbed, host.addresses[1]) > xid_at(testbed), "it is looked at", 60)
+        stub.field(1, 83, 1_000, type=3)
+        await testbed.kubelet.until_allocatable("nvidia.com/gpu", 2, within=60)
+
+
+def at_last(testbed: Testbed, address: str) -> float:
+    """When the counters of a GPU were read last."""
+    file = spool.path_of(testbed.settings.findings_directory, "nvml")
+    memories = spool.read_or_empty(file, health_pb2.Findings).memories
+    return max([0.0, *(json.loads(one.text)["monotonic"] for one in memories if one.variant == "counters")])
+
+
+def xid_at(testbed: Testbed) -> float:
+    """When the last Xid happened."""
+    file = spool.path_of(testbed.settings.findings_directory, "nvml")
+    return max(one.last_monotonic_seconds for one in spool.read_or_empty(file, health_pb2.Findings).findings)
+
+
+@pytest.mark.parametrize("is_event_first", [False, True])
+async def test_a_mig_device_that_is_gone_is_given_to_no_pod_as_soon_as_nvml_tells_of_a_change(
+    directory: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch, is_event_first: bool
+):
+    """The periodic scan is minutes away: an event is looked after at once and, as it may be early, a second later."""
+    put_below(stub, directory / "node", monkeypatch)
+    testbed = Testbed(directory, SPEC, {**CONFIG, "scan": {"period": "10m", "probe_timeout": "3s"}})
+    host = Host(testbed.node, stub)
+    host.mig(0, 0, (7, 0), 1, 9728)
+    async with testbed:
+        await testbed.kubelet.until_allocatable(PARTS, 1, within=60)
+        scanned = scanned_at(testbed)
+        stub.forget("mig")
+        if is_event_first:
+            stub.event(0, MIG_CONFIG_CHANGE)
+            await testbed.until(lambda: scanned_at(testbed) > scanned, "the event has started a scan")
+        testbed.node.nvidia.destroy_mig_device(host.addresses[0], 7)
+        if not is_event_first:
+            stub.event(0, MIG_CONFIG_CHANGE)
+        await testbed.kubelet.until_allocatable(PARTS, 0, within=30)
+
+
+def scanned_at(testbed: Testbed) -> float:
+    """The wall-clock second of the last scan."""
+    return spool.read_or_empty(testbed.settings.scan_file, spool_pb2.ScanSummary).timestamp_seconds
 
 
 def found(testbed: Testbed) -> list[tuple[str, str, str]]:

@@ -74,11 +74,12 @@ def test_a_look_tells_every_field_by_its_name(stub):
     """Each by a value of its own, in several types; only of the GPU that has it."""
     stub.gpu(0).gpu(1).say("fabric", gpu=1, state=2, status=27, summary=3).say("clocks", gpu=1, reasons=0x41)
     told = {230: 2, 145: 1, 144: 0, 31: 1, 29: 40, 30: 23, 142: 11, 143: 12, 3: 13, 6: 14, 5: 15, 94: 16}
-    told |= {301: 17, 302: 18}
+    told |= {301: 17, 302: 18, 83: 19}
     for number, value in told.items():
         stub.field(1, number, value)
     stub.field(1, 4, 5_000_000_000, type=3)
-    stub.say("sram", gpu=1, exceeded=1).say("repair", gpu=1, channel=0, cluster=1).say("unrepairable", gpu=1, flag=0)
+    stub.say("sram", gpu=1, exceeded=1).say("repair", gpu=1, channel=0, cluster=1).say("unrepairable", gpu=1, flag=1)
+    stub.say("persistence", gpu=1, mode=1).say("mode", gpu=1, mig=1)
     stub.write()
     fabric = {"state": 2, "status": 27, "summary": 3}
     with watching(stub, 0, 1) as do:
@@ -89,8 +90,8 @@ def test_a_look_tells_every_field_by_its_name(stub):
                 retired_pages=63, remapped_corrected=11, remapped_uncorrected=12,
                 inactive_remapped_corrected=17, inactive_remapped_uncorrected=18, uncorrected_errors=5_000_000_000,
                 corrected_errors=13, lifetime_uncorrected_errors=14, lifetime_corrected_errors=15, pcie_replays=16,
-                sram_threshold_exceeded=True, repair_pending=True, unrepairable_memory=False, fabric=fabric,
-                clock_reasons=0x41,
+                sram_threshold_exceeded=True, repair_pending=True, unrepairable_memory=True, fabric=fabric,
+                clock_reasons=0x41, mig_mode=True, is_persistent=True, energy=19,
             ),
         ]  # fmt: skip
 
@@ -187,8 +188,22 @@ def test_a_lost_gpu_says_so_at_each_call_and_others_are_well(stub):
     with watching(stub, 0, 1) as do:
         lost, well = do("look", [address(0), address(1)])
         assert {failure["code"] for failure in lost["failures"]} == {15}
-        assert lost | {"failures": []} == reading(0)
+        assert lost["refusal"] == failed("nvmlDeviceGetHandleByPciBusId_v2", 15, "GPU is lost")
+        assert lost | {"failures": [], "refusal": None} == reading(0)
         assert well == reading(1, recovery_action=0)
+
+
+@pytest.mark.parametrize(
+    ("code", "meaning"), [(3, "Not Supported"), (4, "Insufficient Permissions"), (999, "Unknown Error")]
+)
+def test_a_gpu_that_nvml_does_not_open_says_why_whatever_the_reason(stub, code, meaning):
+    """Also where no such call is supported: elsewhere that is no failure."""
+    stub.gpu(0).gpu(1).field(1, 230, 0).say("fail", "nvmlDeviceGetHandleByPciBusId_v2", code, gpu=0).write()
+    refusal = failed("nvmlDeviceGetHandleByPciBusId_v2", code, meaning)
+    with watching(stub, 0, 1) as do:
+        refused, well = do("look", [address(0), address(1)])
+    assert (refused["refusal"], well) == (refusal, reading(1, recovery_action=0))
+    assert refused["failures"] == ([] if code == 3 else [refusal])
 
 
 def test_only_the_gpus_named_are_opened(stub):

@@ -407,7 +407,9 @@ class Rules:
 
     def meaning_of(self, key: "DeviceKey", finding: "Finding") -> Meaning:
         """The meaning of a finding for a device. Raises KeyError for an unknown reason."""
-        meaning = registry.meaning_of(finding)
+        entry = self._inventory.entries.get(key)
+        driver = entry.device.attributes.get("driver_version", "") if entry else ""
+        meaning = registry.meaning_of(finding, driver)
         for number, rule in enumerate(self._rules):
             if _is_about(rule, finding) and _means(rule, self._inventory.entries, key):
                 return _changed(meaning, rule, rule.name or f"health.rules[{number}]")

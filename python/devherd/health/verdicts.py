@@ -31,6 +31,7 @@ _SHOWN = {
     Evidence.REBOOTED: "a boot of the host",
     Evidence.RECOVERY_NONE: "its driver's word that it needs no recovery any more",
     Evidence.RECOVERY_UNASKED: "its driver's answer that it needs none",
+    Evidence.RESTARTED: "a reset that NVML shows",
     Evidence.SOURCE_CLEARED: "its source",
     Evidence.OPERATOR: "an operator",
 }

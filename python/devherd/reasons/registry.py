@@ -129,7 +129,7 @@ def meaning_from(native: "NativeMeaning") -> Meaning:
 
 
 _NEW_START = frozenset({Evidence.REBOUND, Evidence.READDED, Evidence.REBOOTED, Evidence.OPERATOR})
-_RECOVERED = _NEW_START | {Evidence.RECOVERY_NONE}
+_RECOVERED = _NEW_START | {Evidence.RECOVERY_NONE, Evidence.RESTARTED}
 _XID_SECONDS = 3600.0
 
 OF_ADVICE: Mapping[Advice, Meaning] = MappingProxyType(
@@ -183,10 +183,17 @@ MEANINGS = MappingProxyType(_Meanings(_meanings()))
 """By source and reason. A reason that is not registered for its source is refused when it is read."""
 
 
-def meaning_of(finding: "Finding") -> Meaning:
-    """The meaning of a finding, by its value if there is one for it. Raises KeyError for an unknown reason."""
+def meaning_of(finding: "Finding", driver: str = "") -> Meaning:
+    """The meaning of a finding, by its value if there is one for it. Raises KeyError for an unknown reason.
+
+    `driver`: the version of the device's driver, if it is known. An Xid of which it is too old to say whether the GPU
+    needs a recovery does not end because it says that none is needed.
+    """
     meaning = MEANINGS[finding.source, finding.reason]
-    return meaning.by_value.get(finding.value, meaning)
+    meaning = meaning.by_value.get(finding.value, meaning)
+    if finding.reason == xids.XID and xids.is_unknown_to(finding.value, driver):
+        return replace(meaning, evidence=meaning.evidence - {Evidence.RECOVERY_UNASKED})
+    return meaning
 
 
 _NO_READS = frozenset({INVENTORY, CDI, CORDON, EXTERNAL, "probe", "scan"})

@@ -138,6 +138,9 @@ _NAMES: tuple[tuple[Advice, Mapping[int, str]], ...] = (
 CATALOGUE = MappingProxyType({code: Xid(name, advice) for advice, names in _NAMES for code, name in names.items()})
 """The entries by code."""
 
+LEAST_DRIVERS = MappingProxyType({109: 570, 143: 575})
+"""The first branch of the driver whose recovery action speaks of a code; of all others it does if there is one."""
+
 OF_NVLINK = range(144, 151)
 """NVLink errors since Blackwell, each of which may be fatal or not."""
 
@@ -152,3 +155,10 @@ def described(code: int) -> str:
     """A code with its name, as text."""
     xid = CATALOGUE.get(code)
     return f"Xid {code}: {xid.name}" if xid else f"Xid {code}"
+
+
+def is_unknown_to(code: str, driver: str) -> bool:
+    """Whether the recovery action of a driver of this version, `570.86.15`, does not speak of a code."""
+    branch = driver.partition(".")[0]
+    least = LEAST_DRIVERS.get(int(code)) if code.isdecimal() else None
+    return least is not None and branch.isdecimal() and int(branch) < least

@@ -231,13 +231,19 @@ def _web_directories(settings: Settings) -> tuple[tuple[Path, ...], tuple[Path, 
 
 
 def _nvml_access(settings: Settings, name: str) -> Access:
-    """Reads its request and the library, opens the existing device nodes, and writes its facts and findings."""
+    """Reads requests, the library and what operators clear, opens existing device nodes, writes facts and findings."""
     from devherd.sources.nvml.main import device_nodes  # noqa: PLC0415 - only needed once there is a request
 
     findings = settings.findings_directory / name
     pauses = settings.nvidia_pause_file.parent
     return Access(
-        read=(settings.requests_directory, pauses, settings.host_root, *map(Path, ("/etc", "/proc", "/sys"))),
+        read=(
+            settings.requests_directory,
+            settings.findings_directory,
+            pauses,
+            settings.host_root,
+            *map(Path, ("/etc", "/proc", "/sys")),
+        ),
         write=(settings.facts_directory, findings),
         made=(settings.facts_directory, findings, pauses),
         follows=(settings.requests_directory, settings.facts_directory, findings, pauses),

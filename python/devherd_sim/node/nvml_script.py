@@ -17,7 +17,10 @@ SCRIPT = "nvml.txt"
 LIBRARY = "-"
 """The place of statements about the library."""
 _STATEMENTS = ".devherd-nvml"
-_OF_A_GPU = ("field", "event", "events", "fabric", "clocks", "sram", "repair", "unrepairable", "lost", "fail")
+_OF_A_GPU = (
+    "field", "event", "events", "fabric", "clocks", "sram", "repair", "unrepairable", "persistence", "mode", "lost",
+    "fail", "hang",
+)  # fmt: skip
 _OF_THE_LIBRARY = ("fail", "hang", "crash", "guarded", "mig", "link")
 
 

@@ -29,8 +29,14 @@ const STARTED_OR_CLEARED: &[Evidence] = &[Evidence::Rebound, Evidence::Readded, 
 const EXCHANGED_OR_CLEARED: &[Evidence] = &[Evidence::Readded, Evidence::Rebooted, Evidence::Operator];
 const UNTIL_TAKEN_BACK: &[Evidence] =
     &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator, Evidence::SourceCleared];
-const UNTIL_RECOVERED: &[Evidence] =
-    &[Evidence::Rebound, Evidence::Readded, Evidence::Rebooted, Evidence::Operator, Evidence::RecoveryNone];
+const UNTIL_RECOVERED: &[Evidence] = &[
+    Evidence::Rebound,
+    Evidence::Readded,
+    Evidence::Rebooted,
+    Evidence::Operator,
+    Evidence::RecoveryNone,
+    Evidence::Restarted,
+];
 const UNTIL_WELL: &[Evidence] = &[
     Evidence::Rebound,
     Evidence::Readded,
@@ -38,6 +44,7 @@ const UNTIL_WELL: &[Evidence] = &[
     Evidence::Operator,
     Evidence::RecoveryNone,
     Evidence::RecoveryUnasked,
+    Evidence::Restarted,
 ];
 
 /// Xid 154 names an action by number.
@@ -121,7 +128,16 @@ pub static ELSEWHERE: &[About] = &[
                     "NVML's GPU recovery action is to drain traffic between GPUs",
                 ),
             )]),
-            Meaning::unhealthy(GPU_LOST, "NVML returns NVML_ERROR_GPU_IS_LOST, or says that it is unavailable"),
+            Meaning::unhealthy(
+                GPU_LOST,
+                "NVML returns NVML_ERROR_GPU_IS_LOST, says that it is unavailable, or opens other GPUs and, in two looks \
+                 5 s apart, not this one",
+            ),
+            Meaning::warning(
+                "not-examined",
+                "NVML opens other GPUs and refuses this one, as not supported or for a lack of permission, or its node \
+                 is not in the container",
+            ),
             Meaning::unhealthy("needs-reset", "NVML returns NVML_ERROR_RESET_REQUIRED for the GPU"),
             Meaning::unhealthy("insufficient-power", "NVML returns NVML_ERROR_INSUFFICIENT_POWER for the GPU"),
             Meaning::warning("interrupts", "NVML returns NVML_ERROR_IRQ_ISSUE for the GPU"),
@@ -155,6 +171,13 @@ pub static ELSEWHERE: &[About] = &[
             Meaning::warning("nvlink-errors", "an NVLink of the GPU could not be recovered")
                 .until_quiet_for(EVENT_SECONDS),
             Meaning::unhealthy(FABRIC, "the GPU is not registered with its NVLink fabric").after(120).by_value(&[
+                (
+                    "in MIG mode",
+                    Meaning::warning(
+                        FABRIC,
+                        "the GPU is in MIG mode, which suspends its registration, and is not registered or not healthy",
+                    ),
+                ),
                 ("failed", Meaning::unhealthy(FABRIC, "the GPU's registration with its NVLink fabric failed")),
                 ("unhealthy", Meaning::unhealthy(FABRIC, "the GPU's NVLink fabric is unhealthy")),
                 ("limited capacity", Meaning::warning(FABRIC, "the GPU's NVLink fabric has limited capacity")),

@@ -86,6 +86,8 @@ pub enum Evidence {
     RecoveryNone,
     /// The driver, asked for its recovery action, wants none.
     RecoveryUnasked,
+    /// The driver has started the device again: what it counts since its start began again, or it answers again.
+    Restarted,
     /// The source has withdrawn its finding.
     SourceCleared,
     /// An operator has cleared it.
@@ -94,12 +96,13 @@ pub enum Evidence {
 
 impl Evidence {
     /// All of it.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Rebound,
         Self::Readded,
         Self::Rebooted,
         Self::RecoveryNone,
         Self::RecoveryUnasked,
+        Self::Restarted,
         Self::SourceCleared,
         Self::Operator,
     ];
@@ -113,6 +116,7 @@ impl Evidence {
             Self::Rebooted => "rebooted",
             Self::RecoveryNone => "recovery-none",
             Self::RecoveryUnasked => "recovery-unasked",
+            Self::Restarted => "restarted",
             Self::SourceCleared => "source-cleared",
             Self::Operator => "operator",
         }

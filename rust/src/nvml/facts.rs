@@ -95,7 +95,7 @@ pub struct Request {
     pub driver_version: Option<String>,
     /// Whether the GPUs stay open between two looks, so that events are received.
     pub keep_open: bool,
-    /// The GPUs that the driver lists, by PCI address.
+    /// The GPUs that the driver lists and does not exclude, by PCI address.
     pub gpus: BTreeMap<String, GpuState>,
 }
 
@@ -105,6 +105,8 @@ pub struct Request {
 pub struct GpuState {
     /// `GPU-<uuid>`.
     pub uuid: Option<String>,
+    /// Its device node where the process finds it: without it, NVML does not know the GPU.
+    pub node: Option<PathBuf>,
     /// Its MIG devices.
     pub instances: Vec<InstanceState>,
 }
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
 
     fn request(driver: &str, gpus: &[(&str, &str)]) -> Request {
-        let state = |uuid: &str| GpuState { uuid: Some(uuid.to_owned()), instances: Vec::new() };
+        let state = |uuid: &str| GpuState { uuid: Some(uuid.to_owned()), ..GpuState::default() };
         let gpus = gpus.iter().map(|(address, uuid)| ((*address).to_owned(), state(uuid))).collect();
         Request { driver_version: Some(driver.to_owned()), gpus, ..Request::default() }
     }

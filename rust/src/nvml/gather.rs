@@ -9,16 +9,19 @@ use std::ffi::{c_int, c_uint};
 use std::fmt;
 use std::path::Path;
 
-use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t as Handle, nvmlDeviceAttributes_t as Attributes, nvmlGpuInstance_t,
-    nvmlGpuInstanceInfo_t as GpuInstanceInfo, nvmlGpuInstanceProfileInfo_t as GpuInstanceProfileInfo,
-    nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU as LINK_TO_GPU,
-    nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH as LINK_TO_SWITCH, nvmlMemory_t as Memory,
-    nvmlPciInfo_t as PciInfo,
-};
-
 use super::facts::{Facts, Gpu, MigDevice};
 use super::gpu_health;
+use super::interface::{
+    NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME, NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX,
+    NVML_GPU_INSTANCE_PROFILE_1_SLICE_NO_ME, NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1,
+    NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME, NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX,
+    NVML_GPU_INSTANCE_PROFILE_2_SLICE_NO_ME, NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1,
+    NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX, NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX, NVML_GPU_INSTANCE_PROFILE_COUNT,
+    NVML_NVLINK_DEVICE_TYPE_GPU as LINK_TO_GPU, NVML_NVLINK_DEVICE_TYPE_SWITCH as LINK_TO_SWITCH,
+    nvmlDevice_t as Handle, nvmlDeviceAttributes_t as Attributes, nvmlGpuInstance_t,
+    nvmlGpuInstanceInfo_t as GpuInstanceInfo, nvmlGpuInstanceProfileInfo_t as GpuInstanceProfileInfo,
+    nvmlMemory_t as Memory, nvmlPciInfo_t as PciInfo,
+};
 use super::library::{self, Answer, Failure, Library, code, cuda_version};
 
 /// Why there are no facts.
@@ -304,7 +307,7 @@ impl Profiles {
                 library.below(&["nvmlDeviceGetGpuInstanceProfileInfo"], gpu, number);
             info.ok().map(|info| (info.id, number))
         };
-        Self { gpu, numbers: (0..PROFILES).filter_map(info).collect() }
+        Self { gpu, numbers: (0..NVML_GPU_INSTANCE_PROFILE_COUNT).filter_map(info).collect() }
     }
 
     /// The number of a GPU instance's profile. NVML may require more rights for it than for any other query here.
@@ -337,16 +340,16 @@ fn engines(attributes: &Attributes) -> BTreeMap<String, u32> {
     engines.map(|(kind, count)| (kind.to_owned(), count)).into()
 }
 
-/// GPU instance profiles, `NVML_GPU_INSTANCE_PROFILE_*`, by number.
-const PROFILES: u32 = 18;
-
 /// The suffixes of a GPU instance's profile, by the profile's number.
 fn suffixes_of_profile(profile: u32) -> Vec<String> {
     let suffix = match profile {
-        7 | 8 => "+me",
-        10..=12 | 17 => "+gfx",
-        13 | 14 => "-me",
-        15 | 16 => "+me.all",
+        NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1 | NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1 => "+me",
+        NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX
+        | NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX
+        | NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX
+        | NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX => "+gfx",
+        NVML_GPU_INSTANCE_PROFILE_1_SLICE_NO_ME | NVML_GPU_INSTANCE_PROFILE_2_SLICE_NO_ME => "-me",
+        NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME | NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME => "+me.all",
         _ => return Vec::new(),
     };
     vec![suffix.to_owned()]
@@ -421,7 +424,8 @@ mod tests {
 
     #[test]
     fn each_profile_number_has_its_suffix() {
-        let found: Vec<String> = (0..PROFILES).map(|profile| suffixes_of_profile(profile).concat()).collect();
+        let found: Vec<String> =
+            (0..NVML_GPU_INSTANCE_PROFILE_COUNT).map(|profile| suffixes_of_profile(profile).concat()).collect();
         let expected = "         +me +me  +gfx +gfx +gfx -me -me +me.all +me.all +gfx";
         assert_eq!(
             found.join(" ").split_whitespace().collect::<Vec<_>>(),

@@ -11,85 +11,24 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
-use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlDeviceAttributes_t, nvmlEccSramErrorStatus_v1_t, nvmlEventData_t, nvmlEventSet_t,
-    nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlGpuInstance_t,
-    nvmlGpuInstanceInfo_t, nvmlGpuInstanceProfileInfo_t, nvmlMemory_t, nvmlPciInfo_t, nvmlRepairStatus_v1_t,
+use super::interface::{
+    NVML_DEVICE_NAME_V2_BUFFER_SIZE, Plain, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlFieldValue_t,
     nvmlReturn_t,
 };
 
-/// Bytes of a text buffer, from `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `NVML_DEVICE_UUID_V2_BUFFER_SIZE`; version texts
-/// need 80.
-const TEXT_SIZE: usize = 96;
+/// Bytes of a text buffer: names and UUIDs need the most.
+const TEXT_SIZE: usize = NVML_DEVICE_NAME_V2_BUFFER_SIZE as usize;
 
 /// The values of `nvmlReturn_t` that are distinguished here.
 pub(super) mod code {
-    pub(in crate::nvml) use nvml_wrapper_sys::bindings::{
-        nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH as ARGUMENT_VERSION_MISMATCH,
-        nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED as DRIVER_NOT_LOADED,
-        nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND as FUNCTION_NOT_FOUND,
-        nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT as INVALID_ARGUMENT,
-        nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH as LIB_RM_VERSION_MISMATCH,
-        nvmlReturn_enum_NVML_ERROR_NO_PERMISSION as NO_PERMISSION, nvmlReturn_enum_NVML_ERROR_NOT_FOUND as NOT_FOUND,
-        nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED, nvmlReturn_enum_NVML_ERROR_TIMEOUT as TIMEOUT,
-        nvmlReturn_enum_NVML_ERROR_UNKNOWN as UNKNOWN, nvmlReturn_enum_NVML_SUCCESS as SUCCESS,
+    pub(in crate::nvml) use super::super::interface::{
+        NVML_ERROR_ARGUMENT_VERSION_MISMATCH as ARGUMENT_VERSION_MISMATCH,
+        NVML_ERROR_DRIVER_NOT_LOADED as DRIVER_NOT_LOADED, NVML_ERROR_FUNCTION_NOT_FOUND as FUNCTION_NOT_FOUND,
+        NVML_ERROR_INVALID_ARGUMENT as INVALID_ARGUMENT, NVML_ERROR_LIB_RM_VERSION_MISMATCH as LIB_RM_VERSION_MISMATCH,
+        NVML_ERROR_NO_PERMISSION as NO_PERMISSION, NVML_ERROR_NOT_FOUND as NOT_FOUND,
+        NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED, NVML_ERROR_TIMEOUT as TIMEOUT, NVML_ERROR_UNKNOWN as UNKNOWN,
+        NVML_SUCCESS as SUCCESS,
     };
-}
-
-/// A type that NVML reads or fills in: of C layout, and valid when every byte is zero.
-///
-/// # Safety
-/// Both must be true of an implementing type.
-pub(super) unsafe trait Plain: Copy {}
-
-// SAFETY: integers.
-unsafe impl Plain for c_int {}
-// SAFETY: integers.
-unsafe impl Plain for c_uint {}
-// SAFETY: an integer.
-unsafe impl Plain for c_ulonglong {}
-// SAFETY: a pointer, which may be null; nothing here follows it.
-unsafe impl Plain for nvmlDevice_t {}
-// SAFETY: a pointer, which may be null; nothing here follows it.
-unsafe impl Plain for nvmlEventSet_t {}
-// SAFETY: a pointer, which may be null; nothing here follows it.
-unsafe impl Plain for nvmlGpuInstance_t {}
-// SAFETY: `repr(C)`, of integers and arrays of them.
-unsafe impl Plain for nvmlPciInfo_t {}
-// SAFETY: `repr(C)`, of integers.
-unsafe impl Plain for nvmlMemory_t {}
-// SAFETY: `repr(C)`, of integers.
-unsafe impl Plain for nvmlDeviceAttributes_t {}
-// SAFETY: `repr(C)`, of integers and a pointer.
-unsafe impl Plain for nvmlGpuInstanceInfo_t {}
-// SAFETY: `repr(C)`, of integers.
-unsafe impl Plain for nvmlGpuInstanceProfileInfo_t {}
-// SAFETY: `repr(C)`, of integers and a pointer.
-unsafe impl Plain for nvmlEventData_t {}
-// SAFETY: `repr(C)`, of integers and arrays of them.
-unsafe impl Plain for nvmlGpuFabricInfo_t {}
-// SAFETY: `repr(C)`, of integers and arrays of them.
-unsafe impl Plain for nvmlGpuFabricInfo_v2_t {}
-// SAFETY: `repr(C)`, of integers and arrays of them.
-unsafe impl Plain for nvmlGpuFabricInfo_v3_t {}
-// SAFETY: `repr(C)`, of integers.
-unsafe impl Plain for nvmlEccSramErrorStatus_v1_t {}
-// SAFETY: `repr(C)`, of integers.
-unsafe impl Plain for nvmlRepairStatus_v1_t {}
-// SAFETY: `repr(C)`, of integers.
-unsafe impl Plain for UnrepairableMemory {}
-
-/// `nvmlUnrepairableMemory_v1_t`, which the bindings lack.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub(super) struct UnrepairableMemory {
-    pub(super) version: c_uint,
-    pub(super) is_unrepairable: c_uint,
-}
-
-/// `NVML_STRUCT_VERSION`: the size and version number of a layout.
-pub(super) fn version<T>(number: c_uint) -> c_uint {
-    c_uint::try_from(size_of::<T>()).unwrap_or_default() | number << 24
 }
 
 fn zeroed<T: Plain>() -> T {

@@ -9,11 +9,13 @@
 //!   └─► library    finds and loads NVML, calls its functions
 //! watch        keeps NVML loaded, for its events and the health of GPUs  [source:nvml]  ─► <run-dir>/findings/nvml
 //!   └─► gpu_health one look at one GPU
+//! interface    the layouts and numbers of nvml.h
 //! ```
 
 pub mod facts;
 pub mod gather;
 pub mod gpu_health;
+pub mod interface;
 pub mod library;
 pub mod watch;
 

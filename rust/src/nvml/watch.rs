@@ -11,16 +11,16 @@ use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::time::Duration;
 
-use nvml_wrapper_sys::bindings::{
+use serde::Serialize;
+
+use super::gather::{self, ProbeError, address};
+use super::gpu_health::{Failed, OpenGpu, Reading};
+use super::interface::{
     nvmlDevice_t as Handle, nvmlEventData_t, nvmlEventMigConfigChange, nvmlEventSet_t, nvmlEventTypeDoubleBitEccError,
     nvmlEventTypeDramRetirementEvent, nvmlEventTypeDramRetirementFailure, nvmlEventTypeFatalPoisonError,
     nvmlEventTypeGpuRecoveryAction, nvmlEventTypeGpuUnavailableError, nvmlEventTypeNonFatalPoisonError,
     nvmlEventTypeSingleBitEccErrorStorm, nvmlEventTypeXidCriticalError, nvmlPciInfo_t,
 };
-use serde::Serialize;
-
-use super::gather::{self, ProbeError, address};
-use super::gpu_health::{Failed, OpenGpu, Reading};
 use super::library::{Answer, Failure, Library, code};
 
 /// Events after which a GPU is worth a look; P-states, clocks and power sources are not.
@@ -210,7 +210,10 @@ impl Watch {
         let mut failures: Vec<Failure> = self.unregistered.get(gpu).cloned().into_iter().collect();
         let mut reading = Reading { pci_address: gpu.to_owned(), ..Reading::default() };
         match self.gpus.get(gpu)? {
-            Err(failure) => failures.push(failure.clone()),
+            Err(failure) => {
+                reading.refusal = told(failure);
+                failures.push(failure.clone());
+            }
             Ok(opened) => opened.read(&self.library, &mut reading, &mut failures),
         }
         let mut reported = BTreeSet::new();
@@ -221,16 +224,10 @@ impl Watch {
 
 /// The failure to report; `None` if the driver or the GPU does not support the call.
 fn failed(failure: &Failure) -> Option<Failed> {
-    let code = failure.code.filter(|_| !failure.is_unsupported())?;
-    Some(Failed { function: failure.function, code, meaning: failure.meaning.clone() })
+    told(failure).filter(|_| !failure.is_unsupported())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layouts_are_those_of_the_interface() {
-        assert_eq!(size_of::<nvmlEventData_t>(), 32);
-    }
+/// The failure with its code; `None` if the library has no such function.
+fn told(failure: &Failure) -> Option<Failed> {
+    Some(Failed { function: failure.function, code: failure.code?, meaning: failure.meaning.clone() })
 }

@@ -46,7 +46,7 @@ mod _native {
         Devlink, DirectoryWatch, HealthReporter, KernelLog, KernelLogEvent, UeventSocket, check_kernel_log_rules,
     };
     #[pymodule_export]
-    use super::nvml::{NvmlWatch, nvml_facts};
+    use super::nvml::{NvmlWatch, nvml_facts, nvml_interface};
     #[pymodule_export]
     use super::preference::{NaturalKey, Preference};
     #[pymodule_export]

@@ -9,12 +9,19 @@ use serde::Serialize;
 
 use super::lock;
 use crate::nvml::gather::{self, ProbeError};
+use crate::nvml::interface;
 use crate::nvml::watch::Watch;
 
 #[pyfunction]
 pub(super) fn nvml_facts(py: Python<'_>, driver_root: Option<&str>, library: Option<&str>) -> PyResult<String> {
     let facts = py.detach(|| gather::facts(driver_root.map(Path::new), library.map(Path::new)));
     json(&facts.map_err(|error| raised(py, &error))?)
+}
+
+/// For a test.
+#[pyfunction]
+pub(super) fn nvml_interface() -> String {
+    interface::described().to_string()
 }
 
 #[pyclass(frozen, module = "devherd._native")]

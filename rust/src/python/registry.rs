@@ -24,6 +24,8 @@ impl Evidence {
     #[classattr]
     const RECOVERY_UNASKED: &'static str = source::Evidence::RecoveryUnasked.as_str();
     #[classattr]
+    const RESTARTED: &'static str = source::Evidence::Restarted.as_str();
+    #[classattr]
     const SOURCE_CLEARED: &'static str = source::Evidence::SourceCleared.as_str();
     #[classattr]
     const OPERATOR: &'static str = source::Evidence::Operator.as_str();

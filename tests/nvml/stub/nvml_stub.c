@@ -18,9 +18,10 @@
  *     (version: the newest that the driver knows; 3 without it)
  *   clocks gpu=N reasons=BITS
  *   sram gpu=N exceeded=0|1 | repair gpu=N channel=0|1 cluster=0|1 | unrepairable gpu=N flag=0|1
+ *   persistence gpu=N mode=0|1 | mode gpu=N mig=0|1 (from now on, instead of that of its line)
  *   lost gpu=N                   every call on the GPU answers that it is lost, also later, until the library is initialised again
  *   fail FUNCTION CODE [gpu=N]   it answers the code (for one GPU)
- *   hang FUNCTION                it does not answer as long as the file says so
+ *   hang FUNCTION [gpu=N]        it does not answer as long as the file says so
  *   crash FUNCTION               SIGSEGV
  *
  * OLD_DRIVER leaves out what drivers before 450 did not have.
@@ -34,6 +35,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "layouts.h"
+
 #define MOST 64
 #define LINE 512
 
@@ -43,16 +46,6 @@ enum {
 };
 
 typedef struct { char lines[MOST * 8][LINE]; int count; } script_t;
-typedef struct { int gpu; const char *line; } device_t;
-typedef struct { char legacy[16]; unsigned domain, bus, device, device_id, subsystem_id; char bus_id[32]; } pci_t;
-typedef struct { unsigned long long total, free, used; } memory_t;
-typedef struct {
-    unsigned multiprocessors, copies, decoders, encoders, jpegs, flows, gpu_slices, compute_slices;
-    unsigned long long mebibytes;
-} attributes_t;
-typedef struct { device_t *device; unsigned id, profile_id, start, size; } instance_t;
-typedef struct { unsigned id, rest[9]; unsigned long long mebibytes; } profile_t;
-
 static script_t script;
 static device_t gpus[MOST], migs[MOST * 2];
 static int gpu_count, mig_count, initialised;
@@ -95,16 +88,20 @@ static unsigned long long number(const char *line, const char *key) {
     return found ? strtoull(found, NULL, 0) : 0;
 }
 
-static int told_to_hang(const char *function) {
+static int told_to_hang(const char *function, int gpu) {
     read_script();
-    for (int index = 0; index < script.count; index++)
-        if (is(script.lines[index], "hang") && is(script.lines[index] + 5, function)) return 1;
+    for (int index = 0; index < script.count; index++) {
+        const char *line = script.lines[index];
+        if (!is(line, "hang") || !is(line + 5, function)) continue;
+        const char *only = text(line, "gpu");
+        if (!only || atoi(only) == gpu) return 1;
+    }
     return 0;
 }
 
 /* What the file says about a call; 0 = answer. */
 static int fate(const char *function, int gpu) {
-    while (told_to_hang(function)) usleep(10000);
+    while (told_to_hang(function, gpu)) usleep(10000);
     if (gpu >= 0 && !initialised) return UNINITIALIZED;
     for (int index = 0; index < script.count; index++) {
         const char *line = script.lines[index];
@@ -304,8 +301,16 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(device_t *device, unsigned link, unsigne
 
 /* ---- MIG ---- */
 
+static const char *line_of(const char *word, int gpu) {
+    for (int index = 0; index < script.count; index++)
+        if (is(script.lines[index], word) && number(script.lines[index], "gpu") == (unsigned)gpu) return script.lines[index];
+    return NULL;
+}
+
 int nvmlDeviceGetMigMode(device_t *device, unsigned *current, unsigned *pending) {
     FATE(device->gpu);
+    const char *told = line_of("mode", device->gpu);
+    if (told) return *current = *pending = number(told, "mig"), SUCCESS;
     if (!text(device->line, "mig")) return NOT_SUPPORTED;
     *current = *pending = number(device->line, "mig");
     return SUCCESS;
@@ -377,36 +382,6 @@ int nvmlDeviceGetGpuInstanceProfileInfo(device_t *device, unsigned profile, prof
 /* ---- health ---- */
 
 typedef struct { unsigned long long types[MOST], told; int made; } set_t;
-typedef struct { device_t *device; unsigned long long kind, data; unsigned gpu_instance, compute_instance; } event_t;
-typedef struct {
-    unsigned id, scope;
-    long long timestamp, latency;
-    int type, returned;
-    union { double number; unsigned narrow; unsigned long long wide; } value;
-} field_t;
-typedef struct {
-    unsigned version;
-    unsigned char cluster[16];
-    int status;
-    unsigned clique;
-    unsigned char state;
-    unsigned mask;
-    unsigned char summary;
-} fabric_t;
-
-typedef struct { unsigned version; unsigned long long counts[11]; unsigned exceeded; } sram_t;
-typedef struct { unsigned version, channel, cluster; } repair_t;
-typedef struct { unsigned version, flag; } unrepairable_t;
-
-_Static_assert(sizeof(sram_t) == 0x68 && sizeof(repair_t) == 12 && sizeof(unrepairable_t) == 8, "layouts of the interface");
-_Static_assert(sizeof(event_t) == 32 && sizeof(field_t) == 40 && sizeof(fabric_t) == 40, "layouts of the interface");
-
-static const char *line_of(const char *word, int gpu) {
-    for (int index = 0; index < script.count; index++)
-        if (is(script.lines[index], word) && number(script.lines[index], "gpu") == (unsigned)gpu) return script.lines[index];
-    return NULL;
-}
-
 int nvmlDeviceGetHandleByPciBusId_v2(const char *address, device_t **device) {
     unsigned sought[4], here[4];
     if (!address || sscanf(address, "%x:%x:%x.%x", &sought[0], &sought[1], &sought[2], &sought[3]) != 4) return INVALID_ARGUMENT;
@@ -542,6 +517,14 @@ int nvmlDeviceGetCurrentClocksEventReasons(device_t *device, unsigned long long 
     return SUCCESS;
 }
 
+int nvmlDeviceGetPersistenceMode(device_t *device, unsigned *mode) {
+    FATE(device->gpu);
+    const char *told = line_of("persistence", device->gpu);
+    if (!told) return NOT_SUPPORTED;
+    *mode = number(told, "mode");
+    return SUCCESS;
+}
+
 int nvmlDeviceGetSramEccErrorStatus(device_t *device, sram_t *status) {
     FATE(device->gpu);
     if (status->version != (sizeof *status | 1u << 24)) return VERSION_MISMATCH;
@@ -563,7 +546,6 @@ int nvmlDeviceGetRepairStatus(device_t *device, repair_t *status) {
 
 int nvmlDeviceGetUnrepairableMemoryFlag_v1(device_t *device, unrepairable_t *status) {
     FATE(device->gpu);
-    if (status->version != (sizeof *status | 1u << 24)) return VERSION_MISMATCH;
     const char *told = line_of("unrepairable", device->gpu);
     if (!told) return NOT_SUPPORTED;
     status->flag = number(told, "flag");

@@ -1,45 +1,22 @@
-"""Turns NVML's readings and events into findings of source `nvml` and counts. Pure: no call of NVML."""
+"""Turns NVML's readings and events into findings of source `nvml` and evidence. Pure: no call of NVML."""
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from devherd._native import Evidence
 from devherd.health.held import Now
 from devherd.proto import health_pb2
-from devherd.reasons.xids import XID, described
+from devherd.reasons.xids import CATALOGUE, XID, described
+from devherd.sources.nvml.counts import Counters, Reading
 
-Reading = dict[str, Any]
 Event = dict[str, Any]
-
-WINDOW_SECONDS = 60.0
-"""Time over which corrected memory errors are summed."""
-_CORRECTED = ("corrected_errors", "lifetime_corrected_errors")
-_LINKS = "nvlinks"
-_CLOCK_REASONS = (
-    ("power-cap", 0x4),
-    ("hardware", 0x8),
-    ("sync-boost", 0x10),
-    ("heat", 0x20),
-    ("hardware-heat", 0x40),
-    ("power-brake", 0x80),
-)
-"""`nvmlClocksEventReason…`: reasons of lowered clocks, without idleness and settings of users."""
-
-_COUNTS = (
-    ("ecc-errors", "corrected", "lifetime_corrected_errors"),
-    ("ecc-errors", "uncorrected", "lifetime_uncorrected_errors"),
-    ("remapped-rows", "corrected", "remapped_corrected"),
-    ("remapped-rows", "uncorrected", "remapped_uncorrected"),
-    ("inactive-remapped-rows", "corrected", "inactive_remapped_corrected"),
-    ("inactive-remapped-rows", "uncorrected", "inactive_remapped_uncorrected"),
-    ("retired-pages", "", "retired_pages"),
-    ("pcie-replays", "", "pcie_replays"),
-)
-"""Name, kind, and key in a reading."""
 
 NVML = "nvml"
 SETTLE_SECONDS = 1.0
 """Time after an event until the driver's recovery action is reliable."""
+SECOND_LOOK_SECONDS = 5.0
+"""Time between the two looks in which NVML must refuse a GPU before it is lost: a reset may take the one."""
 
 _XID_EVENT = 0x8
 _STORM_EVENT = 0x200
@@ -55,6 +32,7 @@ _REPAIR = "nvmlDeviceGetRepairStatus"
 _UNREPAIRABLE = "nvmlDeviceGetUnrepairableMemoryFlag_v1"
 
 _GPU_LOST = "gpu-lost"
+_NOT_EXAMINED = "not-examined"
 _NEEDS_RESET = "needs-reset"
 _RECOVERY_ACTION = "recovery-action"
 _ECC_STORM = "ecc-storm"
@@ -72,7 +50,9 @@ _RESULTS = {
     15: (_GPU_LOST, "NVML_ERROR_GPU_IS_LOST"),
     16: (_NEEDS_RESET, "NVML_ERROR_RESET_REQUIRED"),
 }
-"""Results that are findings about the GPU; all others are errors of the caller."""
+"""Results that are findings about the GPU. Others are errors of the caller, unless they refuse one GPU of several."""
+_OF_THE_CALLER = frozenset({3, 4})
+"""NVML_ERROR_NOT_SUPPORTED and NVML_ERROR_NO_PERMISSION: a GPU that is refused with one of them may be well."""
 _ACTIONS = {
     1: "reset the GPU",
     2: "reboot the node",
@@ -84,6 +64,8 @@ _ACTIONS = {
 }
 MOST_CORRECTED_ERRORS = 60
 """Per minute, as for PCI Express: single cells and particles cause fewer than one a second."""
+IN_MIG_MODE = "in MIG mode"
+"""The value of `fabric` for a GPU in MIG mode."""
 _MOST_RETIRED_PAGES = 63
 """NVIDIA replaces a card with this number of retired pages."""
 _FLAGS = (
@@ -99,6 +81,14 @@ _TOO_HOT = 0x40
 _POWER_BRAKE = 0x80
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Since when NVML refuses a GPU while it opens others: CLOCK_MONOTONIC seconds of the first and the last look."""
+
+    first: float
+    last: float
+
+
 class Health:
     """The findings about all GPUs: states since the last look, counted events, and evidence that ends them."""
 
@@ -107,6 +97,9 @@ class Health:
         self._states: dict[str, list[health_pb2.Finding]] = {}
         self._events: dict[bytes, health_pb2.Finding] = {}
         self._evidence: dict[tuple[str, str], health_pb2.Evidence] = {}
+        self._refused: dict[str, Refused] = {}
+        self._cleared: dict[str, float] = {}
+        """By GPU: when an operator took its Xids back last."""
         self._counters = Counters(earlier.memories if earlier else ())
         for finding in earlier.findings if earlier else ():
             if finding.reason in _COUNTED:
@@ -117,9 +110,36 @@ class Health:
             self._evidence[evidence.at.pci_address, evidence.evidence] = evidence
 
     @property
-    def suspects(self) -> frozenset[str]:
-        """The PCI addresses of GPUs whose recovery only a new handle shows."""
-        return frozenset(gpu for gpu, findings in self._states.items() if _is_suspect(findings))
+    def apart(self) -> frozenset[str]:
+        """The PCI addresses of GPUs that must not stay open: only a new handle shows their recovery.
+
+        Nothing can reset a GPU that is open: one with an Xid that only a reset ends is not kept open, either.
+        """
+        suspects = {gpu for gpu, findings in self._states.items() if _is_suspect(findings)}
+        return frozenset(suspects | self._refused.keys() | self._awaiting_reset())
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether NVML has refused a GPU once: another look decides, SECOND_LOOK_SECONDS later."""
+        return any(refused.last - refused.first < SECOND_LOOK_SECONDS for refused in self._refused.values())
+
+    def _awaiting_reset(self) -> set[str]:
+        events = (event for event in self._events.values() if event.reason == XID and _needs_reset(event.value))
+        return {
+            event.at.pci_address
+            for event in events
+            if event.last_monotonic_seconds > self._ended_at(event.at.pci_address)
+        }
+
+    def _ended_at(self, gpu: str) -> float:
+        ends = (self._evidence.get((gpu, word)) for word in (Evidence.RECOVERY_NONE, Evidence.RESTARTED))
+        return max([self._cleared.get(gpu, 0.0), *(end.monotonic_seconds for end in ends if end is not None)])
+
+    def take_clears(self, of_operator: health_pb2.Findings) -> None:
+        """Note what operators have taken back: such a GPU is watched again."""
+        for end in of_operator.evidence:
+            if end.at.vendor == "nvidia" and end.reason in {"", XID}:
+                self._cleared[end.at.card] = max(end.monotonic_seconds, self._cleared.get(end.at.card, 0.0))
 
     def take_events(self, events: Iterable[Event], monotonic: float) -> None:
         """Apply events of monotonic second `monotonic`."""
@@ -142,26 +162,53 @@ class Health:
         counted.count += 1
         counted.last_monotonic_seconds = monotonic
 
-    def take_readings(self, readings: Iterable[Reading], monotonic: float) -> None:
+    def take_readings(self, readings: Collection[Reading], monotonic: float) -> None:
         """Apply readings of monotonic second `monotonic`; a GPU that could not be read keeps its last state."""
+        is_one_answered = not all(map(is_blind, readings))
         for reading in readings:
-            if is_blind(reading):
-                continue
-            gpu = reading["pci_address"]
-            was_suspect = _is_suspect(self._states.get(gpu, ()))
-            remap_failed = [one for one in self._states.get(gpu, ()) if one.reason == "row-remap-failed"]
-            states = [*states_of(reading), *self._links(reading)]
-            self._rises(reading, monotonic)
-            if reading["remap_failed"] is None:  # refused while there are MIG devices; a failure is permanent
-                states += remap_failed
-            self._states[gpu] = states
-            settled = monotonic - SETTLE_SECONDS
-            if _is_suspect(states):
-                continue
-            if reading["recovery_action"] == 0:
-                self._state(gpu, Evidence.RECOVERY_UNASKED, settled)
-            if was_suspect:
-                self._state(gpu, Evidence.RECOVERY_NONE, settled)
+            if is_refused(reading) and is_one_answered:
+                self._take_refusal(reading, monotonic)
+            if not is_blind(reading):
+                self._take_reading(reading, monotonic)
+
+    def _take_refusal(self, reading: Reading, monotonic: float) -> None:
+        """NVML opens other GPUs and not this one: after two looks that is its fault, unless the refusal is about us."""
+        gpu, refusal = reading["pci_address"], reading["refusal"]
+        others = [one for one in self._states.get(gpu, []) if one.reason not in {_GPU_LOST, _NOT_EXAMINED}]
+        if refusal["code"] in _OF_THE_CALLER or not reading["has_node"]:
+            why = refusal["meaning"] if reading["has_node"] else "its device node is not there"
+            detail = f"NVML does not open the GPU: {why}"
+            self._refused[gpu] = Refused(monotonic - SECOND_LOOK_SECONDS, monotonic)
+            self._states[gpu] = [*others, _finding(gpu, _NOT_EXAMINED, detail, refusal["function"], "")]
+            return
+        first = self._refused[gpu].first if gpu in self._refused else monotonic
+        self._refused[gpu] = Refused(first, monotonic)
+        if monotonic - first >= SECOND_LOOK_SECONDS:
+            detail = f"NVML does not open the GPU, and opens others: {refusal['meaning']}"
+            lost = _finding(gpu, _GPU_LOST, detail, refusal["function"], f"error {refusal['code']}")
+            self._states[gpu] = [*others, lost]
+
+    def _take_reading(self, reading: Reading, monotonic: float) -> None:
+        gpu = reading["pci_address"]
+        before = self._states.get(gpu, ())
+        states = [*states_of(reading), *self._links(reading)]
+        self._rises(reading, monotonic)
+        if reading["remap_failed"] is None:  # refused while there are MIG devices; a failure is permanent
+            states += [one for one in before if one.reason == "row-remap-failed"]
+        self._states[gpu] = states
+        began_again = self._counters.began_again(reading, monotonic)
+        refused = self._refused.pop(gpu, None)
+        if _is_suspect(states):
+            return
+        settled = monotonic - SETTLE_SECONDS
+        if reading["recovery_action"] == 0:
+            self._state(gpu, Evidence.RECOVERY_UNASKED, settled)
+        if _is_suspect(before):
+            self._state(gpu, Evidence.RECOVERY_NONE, settled)
+        if refused is not None and not any(one.reason == _NOT_EXAMINED for one in before):
+            self._state(gpu, Evidence.RESTARTED, refused.last)
+        elif began_again is not None:
+            self._state(gpu, Evidence.RESTARTED, began_again)
 
     def _links(self, reading: Reading) -> Iterator[health_pb2.Finding]:
         down = self._counters.links_lost(reading)
@@ -187,6 +234,7 @@ class Health:
     def forget_all_but(self, gpus: Collection[str]) -> None:
         """Drop the states of GPUs that the driver no longer has: they are not looked at."""
         self._states = {gpu: findings for gpu, findings in self._states.items() if gpu in gpus}
+        self._refused = {gpu: refused for gpu, refused in self._refused.items() if gpu in gpus}
         self._counters.forget_all_but(gpus)
 
     def message(self, now: Now, failed: str = "") -> health_pb2.Findings:
@@ -204,111 +252,32 @@ class Health:
         )
 
 
-class Counters:
-    """The counters of each GPU, by PCI address."""
-
-    def __init__(self, memories: Iterable[health_pb2.Memory] = ()) -> None:
-        """`memories`: from the last process of this boot."""
-        self._corrected: dict[str, dict[str, list[tuple[float, int]]]] = {}
-        self._failed: dict[str, int] = {}
-        self._counts: dict[str, list[health_pb2.Count]] = {}
-        self._were_up = {one.card: set(map(int, one.text.split())) for one in memories if one.variant == _LINKS}
-
-    def links_lost(self, reading: Reading) -> list[int]:
-        """The numbers of the NVLinks that were up in this boot and are down, sorted.
-
-        A card without a bridge has links that were never up: that is no fault.
-        """
-        links = {int(number): is_up for number, is_up in reading["links"].items()}
-        were_up = self._were_up.setdefault(reading["pci_address"], set())
-        were_up.update(number for number, is_up in links.items() if is_up)
-        return sorted(number for number, is_up in links.items() if not is_up and number in were_up)
-
-    def rises(self, reading: Reading, monotonic: float) -> tuple[int, int]:
-        """The rise of corrected memory errors in a minute, and of failed NVLink recoveries since the last look.
-
-        A counter that has fallen, as after a reset, starts again.
-        """
-        gpu = reading["pci_address"]
-        self._counts[gpu] = list(_counts_of(reading))
-        failed = reading["link_errors"].get("recovery-failed")
-        before = self._failed.get(gpu, failed)
-        if failed is None or before is None:
-            return self._corrected_lately(reading, monotonic), 0
-        self._failed[gpu] = failed
-        return self._corrected_lately(reading, monotonic), max(0, failed - before)
-
-    def _corrected_lately(self, reading: Reading, monotonic: float) -> int:
-        """The larger rise of the driver's and the board's counter: some GPUs have only one, and the driver's resets."""
-        gpu = reading["pci_address"]
-        return max(self._rise(gpu, counter, reading[counter], monotonic) for counter in _CORRECTED)
-
-    def _rise(self, gpu: str, counter: str, number: int | None, monotonic: float) -> int:
-        """The rise since the first successful read within the last minute."""
-        if number is None:
-            return 0
-        known = self._corrected.setdefault(gpu, {}).setdefault(counter, [])
-        if known and number < known[-1][1]:
-            known.clear()
-        known.append((monotonic, number))
-        while monotonic - known[0][0] > WINDOW_SECONDS:
-            known.pop(0)
-        return number - known[0][1]
-
-    def forget_all_but(self, gpus: Collection[str]) -> None:
-        """Drop the counters of GPUs that the driver no longer has; their links are remembered until the next boot."""
-        for gpu in self._counts.keys() - gpus:
-            for known in (self._corrected, self._failed, self._counts):
-                known.pop(gpu, None)
-
-    def counts(self) -> list[health_pb2.Count]:
-        """The counts of the last look at each GPU."""
-        return [count for gpu in sorted(self._counts) for count in self._counts[gpu]]
-
-    def memories(self) -> list[health_pb2.Memory]:
-        """For the next process: the NVLinks that were up."""
-        return [
-            health_pb2.Memory(card=gpu, variant=_LINKS, text=" ".join(map(str, sorted(links))))
-            for gpu, links in sorted(self._were_up.items())
-            if links
-        ]
-
-
-def _counts_of(reading: Reading) -> Iterator[health_pb2.Count]:
-    gpu = reading["pci_address"]
-    for name, kind, part in _COUNTS:
-        if reading[part] is not None:
-            yield health_pb2.Count(pci_address=gpu, name=name, kind=kind, number=reading[part])
-    reasons = reading["clock_reasons"]
-    for kind, bit in _CLOCK_REASONS if reasons is not None else ():
-        yield health_pb2.Count(pci_address=gpu, name="clocks-lowered", kind=kind, number=int(reasons & bit > 0))
-    up = sum(reading["links"].values())
-    for kind, number in (("up", up), ("down", len(reading["links"]) - up)):
-        if reading["links"]:
-            yield health_pb2.Count(pci_address=gpu, name="nvlinks", kind=kind, number=number)
-    for kind, number in sorted(reading["link_errors"].items()):
-        yield health_pb2.Count(pci_address=gpu, name="nvlink-errors", kind=kind, number=number)
-
-
 def is_suspect(reading: Reading) -> bool:
     """Whether a GPU needs a reset or is gone, so that only a new handle shows its recovery."""
     return _is_suspect(states_of(reading))
 
 
+def is_refused(reading: Reading) -> bool:
+    """Whether NVML does not open the GPU, for a reason that says nothing about it by itself."""
+    return reading["refusal"] is not None and reading["refusal"]["code"] not in _RESULTS
+
+
 def is_blind(reading: Reading) -> bool:
     """Whether nothing could be read, and no failure is a finding about the GPU."""
-    values = (value for name, value in reading.items() if name not in {"pci_address", "failures"})
+    values = (value for name, value in reading.items() if name not in _ABOUT_THE_LOOK)
     is_empty = all(value is None or value == {} for value in values)
-    return is_empty and bool(reading["failures"]) and not any(_results(reading))
+    has_failed = is_refused(reading) or bool(reading["failures"])
+    return is_empty and has_failed and not any(_results(reading))
+
+
+_ABOUT_THE_LOOK = frozenset({"pci_address", "failures", "refusal", "has_node"})
+"""The parts of a reading that say nothing about the GPU."""
 
 
 def troubles(reading: Reading) -> str:
     """Read errors as text, except those that are findings about the GPU."""
-    words = [
-        f"{failure['function']}: {failure['meaning']}"
-        for failure in reading["failures"]
-        if failure["code"] not in _RESULTS
-    ]
+    failures = reading["failures"] or [reading["refusal"]] * is_refused(reading)
+    words = [f"{one['function']}: {one['meaning']}" for one in failures if one["code"] not in _RESULTS]
     return ", ".join(words)
 
 
@@ -367,7 +336,10 @@ def _fabric(reading: Reading) -> Iterator[health_pb2.Finding]:
     if fabric["state"] == _FABRIC_DONE:
         value = "failed" if fabric["status"] else _FABRIC_SUMMARIES.get(fabric["summary"])
     if value:
-        yield _finding(reading["pci_address"], "fabric", f"its place in the NVLink fabric: {value}", _FABRIC, value)
+        detail = f"its place in the NVLink fabric: {value}"
+        if reading["mig_mode"]:  # which suspends the registration
+            value = IN_MIG_MODE
+        yield _finding(reading["pci_address"], "fabric", detail, _FABRIC, value)
 
 
 def _clocks(reading: Reading) -> Iterator[health_pb2.Finding]:
@@ -391,6 +363,11 @@ def _xid(event: Event) -> health_pb2.Finding:
 
 def _key_of_event(event: health_pb2.Finding) -> bytes:
     return b" ".join((event.at.SerializeToString(deterministic=True), event.reason.encode(), event.value.encode()))
+
+
+def _needs_reset(code: str) -> bool:
+    xid = CATALOGUE.get(int(code)) if code.isdecimal() else None
+    return xid is not None and xid.advice == "reset"
 
 
 def _is_suspect(findings: Iterable[health_pb2.Finding]) -> bool:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +21,11 @@ from devherd._native import DirectoryWatch, die_with_parent
 from devherd.backoff import Backoff
 from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto import health_pb2, spool_pb2
+from devherd.reasons.registry import OPERATOR
 from devherd.sources.nvml import session as nvml_answer
-from devherd.sources.nvml.findings import NVML, Reading
+from devherd.sources.nvml.apart import Apart
+from devherd.sources.nvml.counts import Reading
+from devherd.sources.nvml.findings import NVML
 from devherd.sources.nvml.session import SLICE_SECONDS, Answer, Asking, Hangs, Request, Session, Watcher, answered
 from devherd.spool import Identity, identity_of
 
@@ -56,13 +59,15 @@ class Source:
 
     def __init__(self, child: Child) -> None:
         self._child = child
+        self._apart = Apart()  # first: it forks
         self._requests = child.settings.requests_directory
         self._answer_file = child.settings.nvml_answer_file
         self._findings_file = spool.path_of(child.settings.findings_directory, NVML)
         self._answer = nvml_answer.read_answer(self._answer_file)
         self._asked: Request | None = None
         self._ask_again_at = 0.0
-        self._watcher = Watcher(spool.read_or_empty(self._findings_file, health_pb2.Findings))
+        of_operator = spool.path_of(child.settings.findings_directory, OPERATOR)
+        self._watcher = Watcher(spool.read_or_empty(self._findings_file, health_pb2.Findings), of_operator)
         self._written: Identity | None = None
         """Identity of the findings file as this process wrote it."""
         self._nodes = device_nodes()
@@ -132,12 +137,16 @@ class Source:
         self._asked = request
         self._become(self._answer.begun(request))
         begun, before = self._answer, self._watcher.session
-        session = Session(request, self._child.settings.host_root)
+        session = Session(request, self._child.settings.host_root, self._apart)
+        apart = self._watcher.apart
         slow = request["patience_seconds"], lambda: self._become(self._answer.slow())
         begin = time.monotonic()
         try:
             answer, readings = answered(
-                lambda: attempt(begun, before, session), nvml_answer.deadline_seconds(request), self._child.beat, slow
+                lambda: attempt(begun, before, session, apart),
+                nvml_answer.deadline_seconds(request),
+                self._child.beat,
+                slow,
             )
         except SystemExit:  # by SIGTERM: not a crash
             self._become(replace(self._answer, asking=None))
@@ -147,7 +156,7 @@ class Source:
         self._ask_again_at = time.monotonic() + ATTEMPTS.after(max(0, self._answer.failures - 1))
 
     def _asking(self, request: Request) -> Asking:
-        seconds = SLICE_SECONDS + nvml_answer.deadline_seconds(request)
+        seconds = SLICE_SECONDS + 1.5 * nvml_answer.deadline_seconds(request)  # half of it for those that are apart
 
         def asking(ask: Callable[[], T]) -> T:
             return answered(ask, seconds, self._child.beat)
@@ -205,15 +214,21 @@ class Source:
             self._watch.drain()
 
 
-def attempt(begun: Answer, before: Session | None, session: Session) -> tuple[Answer, list[Reading]]:
-    """Get the facts in this process while the GPUs are open for their health: each is initialised once."""
+def attempt(
+    begun: Answer, before: Session | None, session: Session, apart: Collection[str]
+) -> tuple[Answer, list[Reading]]:
+    """Get the facts in this process while the GPUs are open for their health: each is initialised once.
+
+    The facts are those of all GPUs: where some must not stay open, `apart`, the others are opened afterwards.
+    """
     if before is not None:
         before.close()
-    with contextlib.suppress(OSError):  # the facts contain the reason
-        session.open()
+    if not apart:
+        with contextlib.suppress(OSError):  # the facts contain the reason
+            session.open(apart)
     answer = nvml_answer.ask(begun)
     try:
-        readings = [] if answer.failures else session.look(())
+        readings = [] if answer.failures else session.look(apart)
     except OSError as error:
         readings = []
         log.warning("the health of the GPUs cannot be watched yet: %s", error)

@@ -9,12 +9,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from devherd import spool
 from devherd._native import NvmlWatch, nvml_facts
 from devherd.backoff import Backoff
 from devherd.health.held import Now
 from devherd.process import BEAT_PERIOD_SECONDS, is_in_container
 from devherd.proto import health_pb2
-from devherd.sources.nvml.findings import NVML, SETTLE_SECONDS, Event, Health, Reading, is_blind, is_suspect, troubles
+from devherd.sources.nvml.apart import Apart
+from devherd.sources.nvml.counts import Reading
+from devherd.sources.nvml.findings import (
+    NVML,
+    SECOND_LOOK_SECONDS,
+    SETTLE_SECONDS,
+    Event,
+    Health,
+    is_blind,
+    troubles,
+)
 
 log = logging.getLogger(__name__)
 
@@ -139,25 +150,33 @@ def _numbers(version: str) -> list[int]:
 class Session:
     """The GPUs of one request.
 
-    A sleeping GPU is not opened, because that would wake it. A GPU that is lost or needs a reset is opened for a look
-    only: nothing can reset it or unbind its driver while it is open, and only a new handle shows its recovery. With
-    `keep_open` false in the request, all GPUs are opened for a look only.
+    A sleeping GPU is not opened, because that would wake it. A GPU that is `apart` is opened by a process that ends,
+    for a look only: nothing can reset it or unbind its driver while it is open, and only a new handle shows its
+    recovery. The others stay open meanwhile. With `keep_open` false in the request, every GPU is opened for looks only.
     """
 
-    def __init__(self, request: Request, host_root: Path) -> None:
+    def __init__(self, request: Request, host_root: Path, apart: Apart) -> None:
+        self._request = request
+        self._apart = apart
         self._driver_root: str | None = request.get("driver_root")
         self._library: str | None = request.get("library")
-        self._gpus = frozenset(request.get("gpus", ()))
+        self._gpus: dict[str, dict[str, Any] | None] = dict(request.get("gpus", {}))
         self._functions = host_root / "sys/bus/pci/devices"
         self.keeps_open: bool = request.get("keep_open", True)
         """Whether GPUs stay open between two looks, so that events are received."""
         self._watch: NvmlWatch | None = None
         self._open: frozenset[str] = frozenset()
-        self._bad: frozenset[str] = frozenset()
+        """The GPUs that the library was opened for."""
+        self._refused: frozenset[str] = frozenset()
+        """Those of them that NVML did not open."""
+        self._recovered: frozenset[str] = frozenset()
+        """The GPUs that answered apart in the last look."""
+        self.unanswered: dict[str, str] = {}
+        """Why GPUs did not answer apart in the last look."""
 
-    def open(self) -> None:
-        """Open the GPUs with new handles. Raises FileNotFoundError and OSError as `nvml_facts` does."""
-        self._reopen(self._awake())
+    def open(self, apart: Collection[str]) -> None:
+        """Open the GPUs that are not `apart` with new handles. Raises FileNotFoundError, OSError as `nvml_facts`."""
+        self._reopen(self._awake() - frozenset(apart))
 
     def wait(self, milliseconds: int) -> tuple[list[Event], str]:
         """The events within `milliseconds`, and the reason if the wait failed, else empty."""
@@ -167,31 +186,33 @@ class Session:
         failure = waited["failure"]
         return waited["events"], f"{failure['function']}: {failure['meaning']}" if failure else ""
 
-    def look(self, suspects: Collection[str], *, anew: bool = False) -> list[Reading]:
-        """Read the GPUs that are awake, with new handles if there are suspects or for `anew`. Raises as `open` does."""
+    def look(self, apart: Collection[str], *, anew: bool = False) -> list[Reading]:
+        """Read the GPUs that are awake; with new handles for `anew`, and those that are `apart`. Raises as `open`."""
         awake = self._awake()
-        if anew or suspects or self._watch is None or not awake <= self._open:
-            self._reopen(awake)
+        watched = awake - frozenset(apart)
+        seconds = deadline_seconds(self._request) / 2
+        readings, self.unanswered = self._apart.look(self._request, awake - watched, seconds)
+        recovered = frozenset(one["pci_address"] for one in readings if one["refusal"] is None)
+        if anew or self._watch is None or self._refused & watched or not watched <= self._open:
+            self._reopen(watched)
+        self._recovered = recovered
         assert self._watch is not None
-        readings: list[Reading] = json.loads(self._watch.look(sorted(awake)))
-        self._bad = frozenset(reading["pci_address"] for reading in readings if is_suspect(reading))
+        seen: list[Reading] = json.loads(self._watch.look(sorted(watched)))
+        self._refused = frozenset(one["pci_address"] for one in seen if one["refusal"] is not None)
         if not self.keeps_open:
             self.close()
-        return readings
+        readings = sorted([*readings, *seen], key=lambda reading: str(reading["pci_address"]))
+        return [reading | {"has_node": self._has_node(reading["pci_address"])} for reading in readings]
 
-    @property
-    def holds_bad_ones(self) -> bool:
-        """Whether GPUs are open that were lost or needed a reset in the last look."""
-        return bool(self._bad & self._open)
-
-    def let_go_of_bad_ones(self) -> None:
-        """Open only the others: NVML cannot close single GPUs. Raises as `open` does."""
-        self._reopen(self._open - self._bad)
+    def fits(self, apart: Collection[str]) -> bool:
+        """Whether none of the GPUs that are `apart` is open, and none has recovered and is not open."""
+        held = self._open - self._refused
+        return self._watch is None or not (held & frozenset(apart) or self._recovered - frozenset(apart) - held)
 
     def close(self) -> None:
         """Close all GPUs and the library."""
         watch, self._watch = self._watch, None
-        self._open = frozenset()
+        self._open = self._refused = self._recovered = frozenset()
         if watch is not None:
             watch.close()
 
@@ -202,6 +223,11 @@ class Session:
 
     def _awake(self) -> frozenset[str]:
         return frozenset(gpu for gpu in self._gpus if _is_awake(self._functions / gpu))
+
+    def _has_node(self, gpu: str) -> bool:
+        """False if NVML cannot know the GPU: its node is not in this container."""
+        node = (self._gpus.get(gpu) or {}).get("node")
+        return node is None or Path(node).exists()
 
 
 def _is_awake(function: Path) -> bool:
@@ -285,14 +311,17 @@ class Asking(Protocol):
 class Watcher:
     """Watches the health of the GPUs of the current request."""
 
-    def __init__(self, earlier: health_pb2.Findings) -> None:
-        """`earlier`: the findings that the last process wrote."""
+    def __init__(self, earlier: health_pb2.Findings, of_operator: Path = Path("/dev/null")) -> None:
+        """`earlier`: the findings that the last process wrote; `of_operator`: the file of what operators take back."""
         self._earlier = earlier
+        self._of_operator = of_operator
         self._health: Health | None = None
         self._boot_id = ""
         self._look_at = 0.0
         self._failures = 0
         self._needs_reopening = False
+        self.apart: frozenset[str] = frozenset()
+        """The GPUs that must not stay open, as of the last look: what follows an event of theirs is still received."""
         self._logged: dict[str, str] = {}
         self.session: Session | None = None
         """The open session; None until NVML has answered the request."""
@@ -320,8 +349,9 @@ class Watcher:
         if self.session is None or self._health is None:
             return False
         now = time.monotonic()
-        if self.session.holds_bad_ones:
-            return not self._has_opened(self.session.let_go_of_bad_ones, asking, now)
+        if not self._needs_reopening and not self.session.fits(self.apart):
+            session = self.session
+            return not self._has_opened(lambda: session.open(self.apart), asking, now)
         if now >= self._look_at:
             self._look(self.session, self._health, asking, now)
             return True
@@ -345,12 +375,15 @@ class Watcher:
         if failure:
             log.warning("NVML's events cannot be received: %s; NVML is opened again", failure)
             self._fail(now)
-        return bool(events)
+        return bool(events)  # the scanner scans whenever findings are written: a MIG device may have gone or come
 
     def _look(self, session: Session, health: Health, asking: Asking, now: float) -> None:
+        health.take_clears(spool.read_or_empty(self._of_operator, health_pb2.Findings))
         anew, self._needs_reopening = self._needs_reopening, False
         readings: list[Reading] = []
-        if self._has_opened(lambda: readings.extend(session.look(health.suspects, anew=anew)), asking, now):
+        if self._has_opened(lambda: readings.extend(session.look(health.apart, anew=anew)), asking, now):
+            if not anew:  # whatever failed before has worked since the last look
+                self._failures = 0
             self._take_in(health, readings, now)
 
     def _has_opened(self, ask: Callable[[], None], asking: Asking, now: float) -> bool:
@@ -369,12 +402,14 @@ class Watcher:
 
     def _take_in(self, health: Health, readings: list[Reading], at: float) -> None:
         health.take_readings(readings, at)
-        self._look_at = at + LOOK_SECONDS
-        for reading in readings:
-            self._log(reading["pci_address"], troubles(reading))
-        blind = [reading for reading in readings if is_blind(reading)]
-        is_all_blind = bool(blind) and len(blind) == len(readings)
-        self.failed = f"no GPU can be looked at: {troubles(blind[0])}" if is_all_blind else ""
+        self.apart = health.apart
+        self._look_at = at + (SECOND_LOOK_SECONDS if health.is_unsure else LOOK_SECONDS)
+        unanswered = self.session.unanswered if self.session else {}
+        for gpu, trouble in [*((one["pci_address"], troubles(one)) for one in readings), *unanswered.items()]:
+            self._log(gpu, trouble)
+        why = [*(troubles(reading) for reading in readings if is_blind(reading)), *unanswered.values()]
+        is_all_blind = bool(why) and all(map(is_blind, readings))
+        self.failed = f"no GPU can be looked at: {why[0]}" if is_all_blind else ""
 
     def _log(self, gpu: str, trouble: str) -> None:
         if trouble and self._logged.get(gpu) != trouble:

@@ -3,6 +3,7 @@
 //! Everything works without NVML; its facts are absent then. The scan does not wait for it: process `source:nvml` reads
 //! the request from a file and writes its answer to another.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -149,12 +150,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn state(host: &Host, card: &Card) -> Option<GpuState> {
-    let gpu = card.gpu.as_ref()?;
+    let gpu = card.gpu.as_ref().filter(|gpu| !gpu.information.is_excluded)?;
+    // A simulated node has nodes of its own. Of the host's, the process opens those in its own /dev.
+    let dev = if host.is_simulated() { host.absolute("/dev") } else { PathBuf::from("/dev") };
+    let node = gpu.information.minor.map(|minor| dev.join(format!("nvidia{minor}")));
     let minor = gpu.information.minor.unwrap_or_default();
     let instances = gpu.instances.iter().flatten().map(|&instance| InstanceState {
         gpu: instance.gpu,
         compute: instance.compute,
         birth: mig::birth(host, minor, instance),
     });
-    Some(GpuState { uuid: gpu.information.uuid.clone(), instances: instances.collect() })
+    Some(GpuState { uuid: gpu.information.uuid.clone(), node, instances: instances.collect() })
 }

@@ -1,0 +1,187 @@
+"""Asks NVML about single GPUs in processes that end: nothing keeps such a GPU open, and one that hangs costs no other.
+
+A process that has loaded NVML is not fit to be forked for it, and one in the sandbox starts no program: the parent of
+those processes is forked before NVML is loaded.
+"""
+
+import contextlib
+import faulthandler
+import json
+import os
+import selectors
+import signal
+import time
+from collections.abc import Collection
+from typing import Any
+
+from devherd._native import NvmlWatch, die_with_parent, set_process_name
+from devherd.sources.nvml.counts import Reading
+
+_DIE_SECONDS = 1.0
+"""Time for a killed process to end; one that needs longer is in uninterruptible sleep."""
+_NAME = "nvml apart"
+
+
+class Apart:
+    """The process whose children ask. To be made in a process with one thread."""
+
+    def __init__(self) -> None:
+        question, self._questions = os.pipe()
+        self._answers, answer = os.pipe()
+        parent = os.getpid()
+        self._process = os.fork()
+        if self._process == 0:
+            with contextlib.suppress(BaseException):
+                os.close(self._questions)
+                os.close(self._answers)
+                _be_a_child_of(parent)
+                _Server(answer).serve(question)
+            os._exit(0)
+        os.close(question)
+        os.close(answer)
+
+    def look(
+        self, request: dict[str, Any], gpus: Collection[str], seconds: float
+    ) -> tuple[list[Reading], dict[str, str]]:
+        """The readings of these GPUs, each with a handle of its own, and why the others did not answer, by GPU."""
+        if not gpus:
+            return [], {}
+        asked = {name: request.get(name) for name in ("driver_root", "library")}
+        question = {**asked, "gpus": sorted(gpus), "seconds": seconds}
+        try:
+            os.write(self._questions, json.dumps(question).encode() + b"\n")
+            answer = _line(self._answers)
+        except (OSError, ValueError) as error:
+            return [], dict.fromkeys(gpus, f"the process that asks has ended: {error}")
+        return answer["readings"], answer["troubles"]
+
+    def close(self) -> None:
+        """End the process."""
+        os.close(self._questions)
+        os.close(self._answers)
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+
+
+def _be_a_child_of(parent: int) -> None:
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.disable()  # how one has ended is told by the other
+    set_process_name(_NAME)
+
+
+def _line(pipe: int) -> Any:
+    """The next line of a pipe, from JSON. Raises ValueError if it ends before."""
+    text = b""
+    while not text.endswith(b"\n"):
+        part = os.read(pipe, 1 << 16)
+        if not part:
+            raise ValueError("nothing comes from it any more")
+        text += part
+    return json.loads(text)
+
+
+class _Server:
+    """Answers one question after another."""
+
+    def __init__(self, answer: int) -> None:
+        self._answer = answer
+        self._stuck: dict[str, int] = {}
+        """The processes that could not be killed, by GPU."""
+
+    def serve(self, question: int) -> None:
+        """Answer until the questions end."""
+        while True:
+            answer = json.dumps(self._ask_all(_line(question))).encode() + b"\n"
+            while answer:
+                answer = answer[os.write(self._answer, answer) :]
+
+    def _ask_all(self, question: dict[str, Any]) -> dict[str, Any]:
+        readings: list[Reading] = []
+        troubles: dict[str, str] = {}
+        asking: dict[int, tuple[str, int]] = {}
+        for gpu in question["gpus"]:
+            if gpu in self._stuck and not _has_ended(self._stuck[gpu]):
+                troubles[gpu] = "NVML hangs in the kernel: a process that asked it cannot be ended"
+            else:
+                self._stuck.pop(gpu, None)
+                pipe, process = _ask(question, gpu)
+                asking[pipe] = gpu, process
+        texts = _read_all(asking, question["seconds"])
+        for pipe, (gpu, process) in asking.items():
+            os.close(pipe)
+            code = self._end(gpu, process)
+            try:
+                answer = json.loads(texts[pipe])
+                readings += answer["readings"]
+                if "error" in answer:
+                    troubles[gpu] = answer["error"]
+            except ValueError:
+                did_hang = code in {None, -signal.SIGKILL}
+                how = f"did not answer within {question['seconds']:g} s" if did_hang else "crashed"
+                troubles[gpu] = f"NVML {how}"
+        return {"readings": readings, "troubles": troubles}
+
+    def _end(self, gpu: str, process: int) -> int | None:
+        """How a process has ended; it is killed if it has not. None if it cannot be ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+        deadline = time.monotonic() + _DIE_SECONDS
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.005)
+        self._stuck[gpu] = process
+        return None
+
+
+def _has_ended(process: int) -> bool:
+    return os.waitpid(process, os.WNOHANG)[0] != 0
+
+
+def _ask(question: dict[str, Any], gpu: str) -> tuple[int, int]:
+    """A process that asks about one GPU: the pipe of its answer, and its id."""
+    pipe, answer = os.pipe()
+    parent = os.getpid()
+    process = os.fork()
+    if process == 0:
+        with contextlib.suppress(BaseException):
+            _be_a_child_of(parent)
+            os.close(pipe)
+            text = json.dumps(_answered(question, gpu)).encode()
+            while text:
+                text = text[os.write(answer, text) :]
+        os._exit(0)
+    os.close(answer)
+    return pipe, process
+
+
+def _answered(question: dict[str, Any], gpu: str) -> dict[str, Any]:
+    try:
+        watch = NvmlWatch(question["driver_root"], question["library"], [gpu])
+    except OSError as error:
+        return {"readings": [], "error": str(error)}
+    return {"readings": json.loads(watch.look([gpu]))}
+
+
+def _read_all(asking: Collection[int], seconds: float) -> dict[int, bytes]:
+    """What comes from each pipe until it ends, or until the time is over."""
+    texts = dict.fromkeys(asking, b"")
+    deadline = time.monotonic() + seconds
+    with selectors.DefaultSelector() as waiting:
+        for pipe in asking:
+            waiting.register(pipe, selectors.EVENT_READ)
+        while waiting.get_map():
+            left = deadline - time.monotonic()
+            ready = waiting.select(left) if left > 0 else []
+            if not ready:
+                break
+            for key, _ in ready:
+                part = os.read(key.fd, 1 << 16)
+                texts[key.fd] += part
+                if not part:
+                    waiting.unregister(key.fd)
+    return texts
