@@ -7,7 +7,7 @@ NOTHING = {
     "inactive_remapped_corrected": None, "inactive_remapped_uncorrected": None,
     "sram_threshold_exceeded": None, "unrepairable_memory": None, "repair_pending": None, "pcie_replays": None,
     "links": {}, "link_errors": {}, "fabric": None, "clock_reasons": None,
-    "mig_mode": None, "is_persistent": None, "energy": None, "refusal": None,
+    "mig_mode": None, "mig_mode_pending": None, "is_persistent": None, "energy": None, "refusal": None,
     "failures": [],
 }  # fmt: skip
 """Of a GPU that supports nothing."""
@@ -19,6 +19,7 @@ FINE = {
     "sram_threshold_exceeded": False, "unrepairable_memory": False, "repair_pending": False, "pcie_replays": 5,
     "links": {"0": True, "1": True}, "link_errors": {"crc": 4, "recovery-failed": 0},
     "fabric": {"state": 3, "status": 0, "summary": 1}, "clock_reasons": 0x1 | 0x4 | 0x8 | 0x20,
-    "mig_mode": False, "is_persistent": True, "energy": 5_000_000, "refusal": None, "failures": [],
+    "mig_mode": False, "mig_mode_pending": False, "is_persistent": True, "energy": 5_000_000, "refusal": None,
+    "failures": [],
 }  # fmt: skip
 """Of one that is well."""

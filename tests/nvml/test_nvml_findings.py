@@ -6,7 +6,7 @@ from nvml_readings import FINE, NOTHING
 from devherd.health.held import Now
 from devherd.proto import health_pb2
 from devherd.reasons.registry import MEANINGS
-from devherd.sources.nvml.findings import Health, is_blind, is_suspect, states_of, troubles
+from devherd.sources.nvml.findings import Health, is_blind, states_of, troubles
 
 GPU = "0000:3b:00.0"
 OTHER = "0000:5e:00.0"
@@ -328,4 +328,3 @@ def test_the_file_says_who_when_and_why_not():
         "nvml", "boot", 5000.0, "NVML hangs",
     )  # fmt: skip
     assert [finding.reason for finding in written.findings] == ["recovery-action"]
-    assert is_suspect(reading(recovery_action=1))

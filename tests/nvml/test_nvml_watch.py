@@ -91,7 +91,7 @@ def test_a_look_tells_every_field_by_its_name(stub):
                 inactive_remapped_corrected=17, inactive_remapped_uncorrected=18, uncorrected_errors=5_000_000_000,
                 corrected_errors=13, lifetime_uncorrected_errors=14, lifetime_corrected_errors=15, pcie_replays=16,
                 sram_threshold_exceeded=True, repair_pending=True, unrepairable_memory=True, fabric=fabric,
-                clock_reasons=0x41, mig_mode=True, is_persistent=True, energy=19,
+                clock_reasons=0x41, mig_mode=True, mig_mode_pending=False, is_persistent=True, energy=19,
             ),
         ]  # fmt: skip
 

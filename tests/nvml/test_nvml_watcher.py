@@ -13,6 +13,7 @@ from devherd import spool
 from devherd.config.model import Config
 from devherd.proto import health_pb2
 from devherd.sources.nvml.apart import Apart
+from devherd.sources.nvml.findings import Health
 from devherd.sources.nvml.session import LOOK_SECONDS, Session, Watcher
 from devherd_sim.node import faults
 from devherd_sim.node.nvidia import NvidiaSpec
@@ -214,6 +215,22 @@ def test_a_gpu_that_must_be_reset_is_let_go_of_between_looks(watched, apart):
     session.open(())
     made.stub.xid(0, 31)
     assert [event["pci_address"] for event in session.wait(60_000)[0]] == [made.addresses[0]]
+    session.close()
+
+
+def test_a_gpu_whose_mig_mode_is_to_change_is_let_go_of_until_it_has(watched, apart):
+    """`nvidia-smi -mig 1` beside another client leaves it pending until a reset, which needs the GPU for itself."""
+    made, _ = watched
+    made.stub.say("mode", gpu=0, mig=0, pending=1).write()
+    session, health = Session(request_of(made), made.root, apart), Health()
+    health.take_readings(session.look(()), 1.0)
+    assert health.apart == {made.addresses[0]}
+    session.open(health.apart)
+    made.stub.xid(0, 13).xid(1, 13)
+    assert [event["pci_address"] for event in session.wait(60_000)[0]] == [made.addresses[1]]
+    made.stub.forget("mode").say("mode", gpu=0, mig=1).write()
+    health.take_readings(session.look(health.apart), 2.0)
+    assert health.apart == frozenset()
     session.close()
 
 

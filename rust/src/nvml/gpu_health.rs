@@ -80,6 +80,8 @@ pub struct Reading {
     pub clock_reasons: Option<u64>,
     /// `nvmlDeviceGetMigMode`: whether it is in MIG mode.
     pub mig_mode: Option<bool>,
+    /// `nvmlDeviceGetMigMode`: whether a change of the mode has been asked for, and waits for a reset of the GPU.
+    pub mig_mode_pending: Option<bool>,
     /// `nvmlDeviceGetPersistenceMode`: whether the driver keeps it initialised when nobody has it open.
     pub is_persistent: Option<bool>,
     /// `NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION`: mJ since the driver was loaded; it begins again when the GPU does.
@@ -187,6 +189,7 @@ impl OpenGpu {
         let persistence = library.value_of::<_, c_uint>(&["nvmlDeviceGetPersistenceMode"], self.handle);
         reading.is_persistent = noted(persistence, failures).map(|mode| mode == 1);
         reading.mig_mode = modes.map(|(current, _)| current == 1);
+        reading.mig_mode_pending = modes.map(|(current, pending)| current != pending);
         reading.clock_reasons = noted(library.value_of::<_, c_ulonglong>(names, self.handle), failures);
     }
 

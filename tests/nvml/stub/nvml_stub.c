@@ -310,7 +310,9 @@ static const char *line_of(const char *word, int gpu) {
 int nvmlDeviceGetMigMode(device_t *device, unsigned *current, unsigned *pending) {
     FATE(device->gpu);
     const char *told = line_of("mode", device->gpu);
-    if (told) return *current = *pending = number(told, "mig"), SUCCESS;
+    if (told) *current = *pending = number(told, "mig");
+    if (told && text(told, "pending")) *pending = number(told, "pending");
+    if (told) return SUCCESS;
     if (!text(device->line, "mig")) return NOT_SUPPORTED;
     *current = *pending = number(device->line, "mig");
     return SUCCESS;

@@ -100,6 +100,8 @@ class Health:
         self._refused: dict[str, Refused] = {}
         self._cleared: dict[str, float] = {}
         """By GPU: when an operator took its Xids back last."""
+        self.mode_pending: set[str] = set()
+        """The GPUs whose MIG mode is to change, which waits until nobody has them open."""
         self._counters = Counters(earlier.memories if earlier else ())
         for finding in earlier.findings if earlier else ():
             if finding.reason in _COUNTED:
@@ -113,10 +115,11 @@ class Health:
     def apart(self) -> frozenset[str]:
         """The PCI addresses of GPUs that must not stay open: only a new handle shows their recovery.
 
-        Nothing can reset a GPU that is open: one with an Xid that only a reset ends is not kept open, either.
+        Nothing can reset a GPU that is open: one with an Xid that only a reset ends is not kept open, either, nor one
+        whose MIG mode is to change.
         """
         suspects = {gpu for gpu, findings in self._states.items() if _is_suspect(findings)}
-        return frozenset(suspects | self._refused.keys() | self._awaiting_reset())
+        return frozenset(suspects | self._refused.keys() | self._awaiting_reset() | self.mode_pending)
 
     @property
     def is_unsure(self) -> bool:
@@ -190,6 +193,7 @@ class Health:
 
     def _take_reading(self, reading: Reading, monotonic: float) -> None:
         gpu = reading["pci_address"]
+        (self.mode_pending.add if reading["mig_mode_pending"] else self.mode_pending.discard)(gpu)
         before = self._states.get(gpu, ())
         states = [*states_of(reading), *self._links(reading)]
         self._rises(reading, monotonic)
@@ -234,6 +238,7 @@ class Health:
     def forget_all_but(self, gpus: Collection[str]) -> None:
         """Drop the states of GPUs that the driver no longer has: they are not looked at."""
         self._states = {gpu: findings for gpu, findings in self._states.items() if gpu in gpus}
+        self.mode_pending.intersection_update(gpus)
         self._refused = {gpu: refused for gpu, refused in self._refused.items() if gpu in gpus}
         self._counters.forget_all_but(gpus)
 
@@ -250,11 +255,6 @@ class Health:
             counts=self._counters.counts(),
             memories=self._counters.memories(),
         )
-
-
-def is_suspect(reading: Reading) -> bool:
-    """Whether a GPU needs a reset or is gone, so that only a new handle shows its recovery."""
-    return _is_suspect(states_of(reading))
 
 
 def is_refused(reading: Reading) -> bool:
