@@ -1,6 +1,6 @@
 # The same targets serve developers and CI. Everything they need goes into .venv, .tools and target: nothing outside the checkout changes.
 .DEFAULT_GOAL := all
-.PHONY: all help build wheel chart proto models docs-pages docs pictures demo test test-rest test-all skew image soak cluster lint format bench tools clean
+.PHONY: all help build wheel chart proto models docs-pages docs pictures demo test test-rest test-all skew systemd image soak cluster lint format bench tools clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -90,7 +90,7 @@ test-rest: build tools ## run what `make test` leaves out
 	@tests/image_python.sh
 	@tests/arm64.sh
 
-test-all: test test-rest skew ## run every test
+test-all: test test-rest skew systemd ## run every test
 
 skew: build ## run the tests beside the kubelet's own code again with that of older Kubernetes releases
 	@for release in $(OLDER_KUBERNETES); do echo "== Kubernetes $$release =="; DEVHERD_TEST_KUBERNETES=$$release $(BIN)/pytest tests/kubelet || exit 1; done
@@ -98,6 +98,10 @@ skew: build ## run the tests beside the kubelet's own code again with that of ol
 cluster: build ## run devherd's DaemonSet in a real cluster of one node: containerd, runc, kubelet, control plane; needs root
 	@tests/tools.sh cluster
 	@DEVHERD_TEST_REAL_CLUSTER=1 $(BIN)/pytest -n 0 -v --timeout=900 tests/cluster/real
+
+systemd: build ## boot a machine with a real systemd, and install, run, upgrade and remove devherd on it; needs root
+	@tests/tools.sh systemd
+	@DEVHERD_TEST_SYSTEMD=1 $(BIN)/pytest -n 0 -v --timeout=900 tests/systemd
 
 soak: build ## play the fault matrix for long (tests/faults/soak.py names the settings) and print it
 	@PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/nvml $(BIN)/python tests/faults/soak.py

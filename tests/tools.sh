@@ -119,6 +119,22 @@ if ! [ -e "$tools/$axe/axe.min.js" ]; then
     fi
 fi
 
+# It looks for its scripts where it would have been installed.
+if [ "${1:-}" = systemd ]; then
+    fetch systemd-nspawn "systemd-container libsystemd-shared libapparmor1 libseccomp2 libmount1 libblkid1 libkmod2 libcap2" \
+        "the unit on a booted systemd"
+    if ! works debootstrap; then
+        echo "fetching debootstrap into .tools (Debian packages: debootstrap)"
+        mkdir -p "$root" "$tools/bin"
+        if command -v apt-get >/dev/null && unpack debootstrap; then
+            printf '#!/bin/sh\nexport DEBOOTSTRAP_DIR=%s\nexec %s "$@"\n' "$root/usr/share/debootstrap" "$root/usr/sbin/debootstrap" \
+                >"$tools/bin/debootstrap"
+            chmod +x "$tools/bin/debootstrap"
+        fi
+        works debootstrap || echo "tests/tools.sh: no debootstrap — it could not be fetched with apt-get — install it; until then the unit is not tested on a booted systemd" >&2
+    fi
+fi
+
 if [ "${1:-}" = cluster ]; then
     fetch runc "runc libseccomp2" "the real cluster"
     [ -x "$root/usr/lib/cni/bridge" ] || unpack containernetworking-plugins ||

@@ -1,7 +1,8 @@
 """A child of the supervisor: its arguments at the fork, and its heartbeat.
 
-Heartbeats are in anonymous shared memory that is mapped before the forks: the child stores a time, the supervisor reads
-it.
+Heartbeats are in shared memory without a path, mapped before the forks: each process stores a time. The supervisor
+reads those of the children; the exporter, which inherits the mapping, and commands, by the supervisor's descriptor,
+read all.
 """
 
 import mmap
@@ -24,20 +25,58 @@ MOST_CHILDREN = 1 << 16
 """More than a node can run. Mapped pages that are never written use no memory."""
 
 BEAT_PERIOD_SECONDS = 1.0
+_MEMORY_NAME = "devherd-heartbeats"
 SILENCE_LIMIT_SECONDS = 10.0
-"""The supervisor replaces a child whose heartbeat is older."""
+"""The supervisor replaces a child whose heartbeat is older. Of a supervisor with an older one, the exporter says so."""
 RENEW = 75
 """Exit code of a child that wants to be started again at once, in a fresh sandbox (EX_TEMPFAIL of sysexits.h)."""
 
 
-class Heartbeats:
+class Heartbeat:
+    """The heartbeats as their readers have them. The slot behind those of the children is the supervisor's."""
+
+    def __init__(self, page: mmap.mmap) -> None:
+        self._page = page
+        self.supervisor = len(page) // _SLOT.size - 1
+        """The supervisor's own slot."""
+
+    def last_beat(self, slot: int) -> float:
+        """Monotonic second of the last heartbeat, 0.0 before the first."""
+        return max(0.0, self._value(slot))
+
+    def silence_seconds(self, slot: int) -> float:
+        """Seconds since the last heartbeat, or since the start of a child without one."""
+        return time.monotonic() - abs(self._value(slot))
+
+    def _value(self, slot: int) -> float:
+        value: float = _BEAT.unpack_from(self._page, slot * _SLOT.size)[0]
+        return value
+
+
+def heartbeats_of(pid: int, descriptor: int) -> Heartbeat | None:
+    """The heartbeats of a running instance by its supervisor's process id and descriptor; None if out of reach."""
+    path = Path(f"/proc/{pid}/fd/{descriptor}")
+    try:
+        if _MEMORY_NAME not in str(path.readlink()):
+            return None  # another process has the number by now
+        with path.open("rb") as memory:
+            return Heartbeat(mmap.mmap(memory.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError):
+        return None
+
+
+class Heartbeats(Heartbeat):
     """The shared memory. The supervisor creates it once and assigns slots; children inherit the mapping."""
 
     def __init__(self, slots: int = MOST_CHILDREN) -> None:
-        self._page = mmap.mmap(-1, slots * _SLOT.size)
+        self.descriptor = os.memfd_create(_MEMORY_NAME)
+        """For `heartbeats_of`. Only the supervisor keeps it open."""
+        os.ftruncate(self.descriptor, (slots + 1) * _SLOT.size)
+        super().__init__(mmap.mmap(self.descriptor, 0))
         self._slots = slots
         self._used = 0
         self._released: list[int] = []
+        self.clear(self.supervisor)
 
     @property
     def free(self) -> int:
@@ -76,18 +115,6 @@ class Heartbeats:
         """True if the child with this slot waits for the kubelet."""
         waits: bool = _WAITS.unpack_from(self._page, slot * _SLOT.size + _BEAT.size)[0]
         return waits
-
-    def last_beat(self, slot: int) -> float:
-        """Monotonic second of the last heartbeat, 0.0 before the first."""
-        return max(0.0, self._value(slot))
-
-    def silence_seconds(self, slot: int) -> float:
-        """Seconds since the last heartbeat, or since the start of a child without one."""
-        return time.monotonic() - abs(self._value(slot))
-
-    def _value(self, slot: int) -> float:
-        value: float = _BEAT.unpack_from(self._page, slot * _SLOT.size)[0]
-        return value
 
 
 class Confined(Protocol):

@@ -182,7 +182,7 @@ fn restrict_system_calls(access: &Access) -> io::Result<Vec<String>> {
     for program in programs(access, architecture).map_err(failed)? {
         match seccompiler::apply_filter(&program) {
             Ok(()) => {}
-            Err(error) if is_unsupported(&error) => return Ok(vec!["families of sockets (no seccomp)".to_owned()]),
+            Err(error) if is_unavailable(&error) => return Ok(vec!["families of sockets (no seccomp)".to_owned()]),
             Err(error) => return Err(failed(error)),
         }
     }
@@ -231,8 +231,11 @@ fn by_all_numbers(calls: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<S
     calls
 }
 
-fn is_unsupported(error: &seccompiler::Error) -> bool {
-    matches!(error, seccompiler::Error::Seccomp(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)))
+/// Whether the kernel lacks seccomp, or a filter that is already in force refuses the call: systemd's answers `EPERM`,
+/// container runtimes' `EPERM` or `ENOSYS`. `no_new_privs` is set, so the kernel itself has no reason for `EPERM`.
+fn is_unavailable(error: &seccompiler::Error) -> bool {
+    let seccompiler::Error::Seccomp(error) = error else { return false };
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::EPERM))
 }
 
 fn failed(error: impl std::fmt::Display) -> io::Error {
@@ -336,6 +339,19 @@ mod tests {
         });
         let denied = Err(ErrorKind::PermissionDenied);
         assert!(seen.is_none_or(|seen| seen == [Ok(()), Ok(()), denied, denied]));
+    }
+
+    #[test]
+    fn a_seccomp_that_an_outer_filter_refuses_is_reported_and_lived_with() {
+        // As under systemd 252, whose group @system-service lacks the call: SystemCallErrorNumber=EPERM.
+        let thread = std::thread::spawn(|| {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+            let calls = BTreeMap::from([(libc::SYS_seccomp, Vec::new())]);
+            seccompiler::apply_filter(&filter(calls, libc::EPERM, architecture).unwrap()).unwrap();
+            restrict_system_calls(&Access::default()).unwrap()
+        });
+        assert_eq!(thread.join().unwrap(), ["families of sockets (no seccomp)"]);
     }
 
     #[test]

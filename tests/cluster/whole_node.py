@@ -94,7 +94,7 @@ class WholeNode:
             manager.bind(str(self.directory / "run/notify"))
             manager.settimeout(30)
             self.start_herd(NOTIFY_SOCKET="/run/notify")
-            assert manager.recv(100) == b"READY=1"
+            assert manager.recv(100).startswith(b"READY=1\n")
         (self.directory / "run/notify").unlink()
 
     def start_herd(self, run_dir="devherd", **environment):

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from devherd.proto.spool_pb2 import Child, Device, Edits, Mount, Node, Offer, Problem
+from devherd.spool import key_of
 
 GPU = Offer(
     name="example.com/gpu",
@@ -48,10 +49,32 @@ def test_a_scanner_that_stopped_beating_is_named(instance):
     instance.start()
     instance.put_children(SCANNER)
 
-    status, _, reasons = instance.ask("/healthz")
+    assert instance.ask("/healthz")[::2] == (503, "scanner: no heartbeat for more than 10 s\n")
 
-    assert status == 503
-    assert reasons.startswith("scanner: no heartbeat for ")
+
+def test_a_supervisor_that_hangs_is_named_though_its_process_and_its_children_live(instance):
+    """Nobody else replaces children that end: the container's runtime or the service manager has to restart it."""
+    (instance.run_dir / "supervisor-hangs").write_text("60")
+    instance.start()
+    instance.put_children(SCANNER)
+
+    reason = "supervisor: no heartbeat for more than 10 s; children that end are not replaced\n"
+    assert instance.ask("/healthz")[::2] == (503, reason)
+
+
+def test_a_resource_whose_process_gives_no_sign_of_life_is_not_ready(instance):
+    """What its state file says was true when it was written."""
+    (instance.run_dir / "scanner-hangs").write_text("60")  # its slot is the one of the process below
+    instance.put(GPU)
+    instance.put_state(GPU.name, registered=True)
+    instance.start()
+    instance.put_children(Child(name=f"resource:{key_of(GPU.name)}", heartbeat_slot=0, pid=1, state="RUNNING"))
+
+    assert instance.ask("/readyz")[::2] == (503, "example.com/gpu: its process gives no sign of life\n")
+    assert (
+        f'devherd_registration_state{{resource_name="{GPU.name}",state="child-down"}} 1.0'
+        in instance.ask("/metrics")[2]
+    )
 
 
 @pytest.mark.parametrize("years", [0, 10, -10])

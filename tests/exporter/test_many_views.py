@@ -39,9 +39,9 @@ async def test_many_different_views_at_once_are_refused_and_the_plain_page_is_ma
     application = Application(Settings(run_dir=tmp_path), Heartbeats(2), pod_resources)
     may_end = threading.Event()
 
-    def slow(settings):
+    def slow(settings, heartbeats):
         may_end.wait(20)
-        return read_instance(settings)
+        return read_instance(settings, heartbeats)
 
     with (
         mock.patch.object(application_module, "read_instance", side_effect=slow),

@@ -15,7 +15,6 @@ from devherd.exporter.status_page.resources import MOST_RESOURCES
 from devherd.exporter.status_page.view import View
 from devherd.history import Event
 from devherd.instance.read import Herd
-from devherd.process import Heartbeats
 from devherd.proto.health_pb2 import UNHEALTHY, WARN, Held, SourceState, Verdict
 from devherd.proto.spool_pb2 import (
     Address,
@@ -30,17 +29,6 @@ from devherd.proto.spool_pb2 import (
     ResourceState,
     ScanSummary,
 )
-
-
-class Beating(Heartbeats):
-    """Those of processes that are all well."""
-
-    def silence_seconds(self, slot):
-        return 0.0
-
-
-HEARTBEATS = Beating(1)
-
 
 INSTANCE = Instance(
     version="1.2.3",
@@ -81,7 +69,7 @@ class Page(HTMLParser):
 
 
 def page_of(herd, allocations=None, events=(), **view):
-    return Page(render(herd, allocations, events, HEARTBEATS, View(**view)).body)
+    return Page(render(herd, allocations, events, View(**view)).body)
 
 
 def page_called(name):
@@ -346,7 +334,7 @@ def many(number, *, facts=0):
 def test_a_page_of_ten_thousand_devices_is_small_and_has_the_unhealthy_one_first():
     """It was 500 rows long, and named a page for the rest, without a link."""
     herd = many(10_000, facts=20)
-    whole = render(herd, None, (), HEARTBEATS, View()).body
+    whole = render(herd, None, (), View()).body
     assert len(whole.encode()) < 300_000
     page = Page(whole)
     rows = [each for each in page.ids if each.startswith("example.com/gpu/")]
@@ -367,17 +355,17 @@ def test_a_page_of_ten_thousand_resources_is_small_and_has_the_unhealthy_one_fir
     children = {f"resource:{spool.key_of(name)}": Child(state="RUNNING") for name in registered}
     herd = Herd(resources, registered, ScanSummary(), children, 1, instance=INSTANCE)
 
-    body = render(herd, {}, (), HEARTBEATS, View()).body
+    body = render(herd, {}, (), View()).body
     assert len(body.encode()) < 300_000
     assert list(Page(body).of_sections)[-MOST_RESOURCES - 1 :][:2] == ["resources", "example.com/r09999"]
     assert "Showing resources 1 to 100 of 10,000." in body
     assert 'href="?skip=100"' in body
 
-    last = render(herd, {}, (), HEARTBEATS, View(skip=9_900)).body
+    last = render(herd, {}, (), View(skip=9_900)).body
     assert list(Page(last).of_sections)[-MOST_RESOURCES:] == [each.name for each in resources[9_899:9_999]]
     assert "Showing resources 9,901 to 10,000 of 10,000." in last
     assert ">Next</a>" not in last
-    assert "No more resources." in render(herd, {}, (), HEARTBEATS, View(skip=10_000)).body
+    assert "No more resources." in render(herd, {}, (), View(skip=10_000)).body
 
     few = Herd(resources[-50:], registered, ScanSummary(), children, 1, instance=INSTANCE)
     assert list(page_of(few, {}).of_sections)[-50:] == [each.name for each in few.resources]
@@ -399,7 +387,7 @@ def test_each_device_is_on_one_of_the_pages_that_follow_each_other():
     """By the links below the list, of which a reader without scripts gets there as well."""
     herd, view, seen = many(1_000, facts=20), View(resource="example.com/gpu"), []
     while view is not None:
-        page = Page(render(herd, None, (), HEARTBEATS, view).body)
+        page = Page(render(herd, None, (), view).body)
         seen += [each for each in page.ids if each.startswith("example.com/gpu/")]
         links = [dict(attributes)["href"] for tag, attributes in page.tags if tag == "a"]
         ahead = [View.of_query(link[1:]) for link in links if f"from={len(seen)}" in link]

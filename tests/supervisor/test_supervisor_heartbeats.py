@@ -1,10 +1,12 @@
 """Slots for heartbeats: one for each child, however many there are."""
 
+import os
 import tracemalloc
+from pathlib import Path
 
 from instance import until
 
-from devherd.process import Heartbeats
+from devherd.process import Heartbeats, heartbeats_of
 
 FIRST = "resource:example.com_first"
 
@@ -33,6 +35,21 @@ def test_a_slot_given_back_is_given_out_again_without_its_last_beat():
 
     assert (heartbeats.free, heartbeats.claim(), heartbeats.last_beat(slot)) == (2, slot, 0.0)
     assert heartbeats.free == 1
+
+
+def test_a_program_outside_the_instance_reads_the_heartbeats_by_the_supervisors_descriptor():
+    """`devherd status` has no other way to know that a supervisor hangs; a descriptor of something else is refused."""
+    heartbeats = Heartbeats(2)
+    slot = heartbeats.claim()
+    heartbeats.beat(slot)
+
+    seen = heartbeats_of(os.getpid(), heartbeats.descriptor)
+    assert seen is not None
+    assert (seen.supervisor, seen.last_beat(slot)) == (heartbeats.supervisor, heartbeats.last_beat(slot))
+
+    with Path(os.devnull).open() as other:
+        assert heartbeats_of(os.getpid(), other.fileno()) is None
+    assert heartbeats_of(2**22 + 1, 0) is None
 
 
 def test_resources_beyond_the_most_children_cost_nobody_else(instance):

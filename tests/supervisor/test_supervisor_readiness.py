@@ -1,9 +1,13 @@
-"""What the service manager hears of a start."""
+"""What the service manager learns of a start and of a life."""
 
+import contextlib
 import signal
 import socket
+import time
+from pathlib import Path
 
 import pytest
+from instance import until
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -17,21 +21,56 @@ def manager(request, directory, monkeypatch):
         yield listening
 
 
-def test_the_service_manager_is_told_once_when_resource_children_are_there(instance, manager):
-    """What is started after devherd finds it waiting for the kubelet; nothing is said of later ones."""
+def test_the_service_manager_learns_once_that_every_child_has_sent_a_heartbeat(instance, manager):
+    """What is started after devherd finds it waiting for the kubelet; nothing is sent about later children."""
     instance.start()
-    assert manager.recv(100) == b"READY=1"
-    instance.running("resource:example.com_first")
+    assert manager.recv(200) == b"READY=1\nSTATUS=all processes run"
+    assert {child.state for child in instance.children().values()} == {"RUNNING"}
     instance.process.send_signal(signal.SIGHUP)
     instance.process.send_signal(signal.SIGTERM)
     assert instance.ended() == 0
     manager.setblocking(False)
     with pytest.raises(BlockingIOError):
-        manager.recv(100)
+        manager.recv(200)
+
+
+def test_children_that_never_live_hold_the_service_manager_back_for_a_limited_time_and_are_named(instance, manager):
+    """The kubelet waits for the service: it must start all the same."""
+    instance.order("mute.exporter")
+    instance.start()
+    assert manager.recv(200) == b"READY=1\nSTATUS=not running: exporter; see `devherd status`"
+
+
+def test_the_watchdog_hears_from_the_loop_as_long_as_it_goes_round(instance, manager, monkeypatch):
+    """A supervisor that is stopped sends nothing more; `WatchdogSec=` of the unit then restarts the service."""
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    instance.start()
+    messages = [manager.recv(200) for _ in range(5)]
+    assert sum(message.startswith(b"READY=1") for message in messages) == 1
+    assert messages.count(b"WATCHDOG=1") == 4
+
+    instance.process.send_signal(signal.SIGSTOP)
+    until_state(instance.process.pid, "T")
+    manager.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while manager.recv(200):
+            pass
+    time.sleep(2.5)  # two beats would have come
+    with pytest.raises(BlockingIOError):
+        manager.recv(200)
+    instance.process.send_signal(signal.SIGCONT)
+    manager.settimeout(30)
+    assert manager.recv(200) == b"WATCHDOG=1"
 
 
 def test_a_service_manager_that_is_gone_is_no_reason_not_to_run(instance, directory, monkeypatch):
-    """It is said, and that is all."""
+    """It is logged once."""
     monkeypatch.setenv("NOTIFY_SOCKET", str(directory / "nobody"))
     instance.up()
-    assert "cannot tell the service manager that devherd is ready: [Errno 2]" in instance.stderr()
+    until(lambda: "cannot send READY to the service manager: [Errno 2]" in instance.stderr(), "the log names it")
+
+
+def until_state(pid, state):
+    """Wait until the kernel shows a process in this state."""
+    stat = Path(f"/proc/{pid}/stat")
+    until(lambda: stat.read_text().rpartition(")")[2].split()[0] == state, f"process {pid} is in state {state}")

@@ -1,11 +1,16 @@
 """devherd whole: whatever is killed, stopped, removed or restarted comes back by itself."""
 
+import asyncio
 import os
 import signal
+import time
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from outside import devherd, get
 
+from devherd.instance.read import read_instance
 from devherd_sim.node import faults
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
@@ -161,3 +166,32 @@ async def test_sigterm_ends_everything_and_leaves_nothing_in_the_plugin_director
     left = sorted(path.name for path in testbed.settings.plugin_directory.iterdir())
     assert left == ["foreign.sock", "kubelet.sock", "kubelet_internal_checkpoint"]
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+async def test_a_supervisor_that_hangs_is_noticed_by_whoever_asks(testbed):
+    """It replaces no child any more: probes, page, metrics and commands must not go on showing what was."""
+    await both_registered(testbed)
+    child = await testbed.child_of(CRYPTO)
+    supervisor = testbed.herd.pid
+    try:
+        os.kill(supervisor, signal.SIGSTOP)
+        os.kill(child.pid, signal.SIGKILL)
+        since = time.monotonic()
+
+        async def is_noticed() -> bool:
+            return (await get(testbed, "/healthz"))[0] == HTTPStatus.SERVICE_UNAVAILABLE
+
+        while not await is_noticed():
+            assert time.monotonic() - since < 30
+            await asyncio.sleep(0.1)
+        await testbed.until(lambda: child.name in read_instance(testbed.settings).silent, "its child is silent, too")
+
+        assert (await get(testbed, "/healthz"))[1].startswith("supervisor: no heartbeat for more than 10 s")
+        assert (await get(testbed, "/readyz"))[1] == f"{CRYPTO}: its process gives no sign of life\n"
+        shown = devherd("status", "--fail-on-problem", f"--run-dir={testbed.settings.run_dir}")
+        assert shown.returncode == 1
+        assert f"the supervisor, process {supervisor}, hangs" in shown.stdout
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    await both_registered(testbed)
+    await testbed.until(lambda: not read_instance(testbed.settings).silent, "nothing is silent any more")

@@ -69,6 +69,7 @@ def status_json(herd: Herd, allocations: Allocations | None) -> Json:
         "refusal": herd.configuration.refusal or None,
         "warnings": list(herd.configuration.warnings),
     }
+    status["silent"] = sorted(herd.silent)
     status["sources"] = [
         {
             "name": source.source,

@@ -12,7 +12,7 @@ from devherd.cli import tables
 from devherd.cli.filters import Filters, only_noted
 from devherd.cli.tables import plain, table
 from devherd.instance.files import refusal_of
-from devherd.instance.read import RUNNING, Herd
+from devherd.instance.read import RUNNING, SUPERVISOR, Herd
 from devherd.inventory import Allocations
 from devherd.proto import spool_pb2
 from devherd.spool import listed, size_of
@@ -42,6 +42,7 @@ def parts(
         yield "why: devherd explain RESOURCE DEVICE"
         yield ""
     complaints = [
+        *_about_the_supervisor(herd),
         *tables.absent_table(choice.absent(herd.resources)),
         *_about_registration(herd, named),
         *_about_the_configuration(herd),
@@ -61,7 +62,7 @@ def parts(
     others = [child for name, child in sorted(herd.children.items()) if not name.startswith("resource:")]
     if others:
         yield ""
-        yield _others(sorted(others, key=lambda child: worst_first and child.state == RUNNING))
+        yield _others(herd, sorted(others, key=lambda child: worst_first and child.state == RUNNING))
 
 
 def _of_the_scan(scan: spool_pb2.ScanSummary) -> Iterator[RenderableType]:
@@ -83,6 +84,7 @@ def has_problem(herd: Herd, resources: list[spool_pb2.Offer]) -> bool:
     return (
         any(is_in_trouble(herd, resource) for resource in resources)
         or any(child.state != RUNNING for child in herd.children.values())
+        or bool(herd.silent)
         or bool(herd.configuration.refusal)
         or bool(herd.scan and herd.scan.problems)
         or any(each.refusal for each in herd.addresses())
@@ -118,6 +120,12 @@ def _devices(herd: Herd, noted: list[spool_pb2.Offer], allocations: Allocations 
             name = tables.device_name(device)
             made.add_row(resource.name, name, tables.health(device), age, plain(held))
     return made
+
+
+def _about_the_supervisor(herd: Herd) -> Iterator[Text]:
+    if SUPERVISOR in herd.silent:
+        what = f"the supervisor, process {herd.supervisor_pid}, hangs: what else is shown may be old"
+        yield Text(plain(f"{what}, and processes that end are not replaced; end it, and start devherd again"), "red")
 
 
 def _about_registration(herd: Herd, resources: list[spool_pb2.Offer]) -> Iterator[Text]:
@@ -158,15 +166,15 @@ def _resources(herd: Herd, resources: list[spool_pb2.Offer], allocations: Alloca
             str(total),
             _allocated(resource, allocations),
             Text("yes", "green") if registration.registered else Text("no", "red"),
-            *_process(herd.child_of(resource.name)),
+            *_process(herd, herd.child_of(resource.name)),
         )
     return made
 
 
-def _others(children: list[spool_pb2.Child]) -> Table:
+def _others(herd: Herd, children: list[spool_pb2.Child]) -> Table:
     made = table("PROCESS", *_OF_A_PROCESS, dispensable=_DISPENSABLE)
     for child in children:
-        made.add_row(child.name, *_process(child))
+        made.add_row(child.name, *_process(herd, child))
     return made
 
 
@@ -174,16 +182,16 @@ _OF_A_PROCESS = ("STATE", "UPTIME", "RESTARTS", "LAST EXIT")
 _DISPENSABLE = ("UPTIME", "RESTARTS", "LAST EXIT")
 
 
-def _process(child: spool_pb2.Child | None) -> tuple[RenderableType, ...]:
+def _process(herd: Herd, child: spool_pb2.Child | None) -> tuple[RenderableType, ...]:
     """The cells of a process."""
     if child is None:
         return (Text("not started", "red"), "", "", "")
     pid = f" {child.pid}" if child.pid else ""
-    is_running = child.state == RUNNING
+    is_running, suffix = child.state == RUNNING, ", silent" if child.name in herd.silent else ""
     uptime = duration(time.time() - child.started_timestamp_seconds) if is_running else ""
     restarts = ", ".join(f"{count} by {cause}" for cause, count in sorted(child.restarts.items()) if count)
     return (
-        Text(f"{child.state}{pid}", "green" if is_running else "red"),
+        Text(f"{child.state}{pid}{suffix}", "green" if is_running and not suffix else "red"),
         uptime,
         restarts or "0",
         plain(child.last_exit),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devherd.doctor.line import Line, ill, ok, problem, warning
-from devherd.instance.read import RUNNING, Herd, read_instance
+from devherd.instance.read import RUNNING, SUPERVISOR, Herd, read_instance
 from devherd.kubelet.registration import knock
 from devherd.settings import Settings
 
@@ -86,11 +86,7 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
         yield problem(TOPIC, what, "mend the file (`devherd check-config FILE`) and reload: `devherd ctl update`")
     for address in filter(lambda address: address.refusal, herd.addresses()):
         yield problem(TOPIC, f"not serving {address.address}: {address.refusal}", address.cure)
-    for name, child in sorted(herd.children.items()):
-        if child.state != RUNNING:
-            why = f", last exit: {child.last_exit}" if child.last_exit else ""
-            cure = f"devherd ctl tail {name}; devherd ctl start {name}"
-            yield problem(TOPIC, f"{name} is {child.state}{why}", cure)
+    yield from _of_the_processes(herd)
     yield from (warning(TOPIC, trouble.text, trouble.command) for trouble in herd.source_troubles())
     for resource in herd.resources:
         registration = herd.registration(resource.name)
@@ -99,6 +95,19 @@ def _of_the_herd(herd: Herd) -> Iterator[Line]:
         for device in resource.devices:
             if device.reasons:
                 yield problem(TOPIC, ill(resource, device), f"devherd explain {resource.name} {device.id}")
+
+
+def _of_the_processes(herd: Herd) -> Iterator[Line]:
+    if SUPERVISOR in herd.silent:
+        what = f"the supervisor, process {herd.supervisor_pid}, hangs: processes that end are not replaced"
+        yield problem(TOPIC, what, "end it, and start devherd again")
+    for name, child in sorted(herd.children.items()):
+        if name in herd.silent:
+            yield problem(TOPIC, f"{name} gives no sign of life", f"devherd ctl restart {name}")
+        if child.state != RUNNING:
+            why = f", last exit: {child.last_exit}" if child.last_exit else ""
+            cure = f"devherd ctl tail {name}; devherd ctl start {name}"
+            yield problem(TOPIC, f"{name} is {child.state}{why}", cure)
 
 
 def _of_the_place(place: Place) -> Line:

@@ -135,7 +135,7 @@ class Application:
         return asset(request) if request.path in ASSETS else await self._pages[request.path](request)
 
     def _herd(self) -> Herd:
-        return read_instance(self._settings)
+        return read_instance(self._settings, self._heartbeats)
 
     async def _metrics(self, request: Request) -> Answer:
         """The metrics in the scraper's preferred format and encoding; `name[]` in the query selects samples by name."""
@@ -176,7 +176,7 @@ class Application:
         return answer if _takes_gzip(request) else _unpacked(answer)
 
     async def _alive(self, _: Request) -> Answer:
-        return _verdict(health.reasons_not_alive(read_children(self._settings), self._heartbeats))
+        return _verdict(health.reasons_not_alive(read_children(self._settings, self._heartbeats)))
 
     async def _ready(self, _: Request) -> Answer:
         return await self._probing.shared("ready", lambda: _verdict(health.reasons_not_ready(self._herd())))

@@ -3,26 +3,27 @@
 import os
 from collections.abc import Iterator
 
-from devherd.instance.read import RUNNING, Herd
-from devherd.process import Heartbeats
+from devherd.instance.read import RUNNING, SUPERVISOR, Herd
+from devherd.process import SILENCE_LIMIT_SECONDS
 
-STALE_SECONDS = 10.0
+NO_SIGN_OF_LIFE = f"no heartbeat for more than {SILENCE_LIMIT_SECONDS:.0f} s"
 
 
-def reasons_not_alive(herd: Herd, heartbeats: Heartbeats) -> Iterator[str]:
-    """Yield a reason if the supervisor is gone, and one if the scanner does not run or has no recent heartbeat."""
+def reasons_not_alive(herd: Herd) -> Iterator[str]:
+    """Yield a reason if the supervisor is gone or hangs, and one if the scanner does not run or hangs."""
     if not herd.supervisor_pid:
         yield "supervisor: children.pb is missing"
         return
     if not _is_running(herd.supervisor_pid):
         yield f"supervisor: process {herd.supervisor_pid} is gone"
+    elif SUPERVISOR in herd.silent:
+        yield f"supervisor: {NO_SIGN_OF_LIFE}; children that end are not replaced"
     scanner = herd.children.get("scanner")
     if scanner is None or scanner.state not in {RUNNING, "STARTING"}:
         yield f"scanner: {scanner.state if scanner else 'not started'}"
         return
-    silence = heartbeats.silence_seconds(scanner.heartbeat_slot)
-    if silence > STALE_SECONDS:
-        yield f"scanner: no heartbeat for {silence:.0f} s"
+    if scanner.name in herd.silent:
+        yield f"scanner: {NO_SIGN_OF_LIFE}"
 
 
 def reasons_not_ready(herd: Herd) -> Iterator[str]:

@@ -460,7 +460,7 @@ def registration_state(herd: Herd, resource_name: str, *, kubelet_listens: bool)
     if herd.registration(resource_name).registered:
         return "registered"
     child = herd.child_of(resource_name)
-    if herd.children and (child is None or child.state != RUNNING):
+    if herd.children and (child is None or child.state != RUNNING or child.name in herd.silent):
         return "child-down"
     return "not-accepted" if kubelet_listens else "kubelet-away"
 
@@ -473,7 +473,7 @@ def child_metrics(herd: Herd, heartbeats: Heartbeats) -> Iterator[Family]:
     )
     wall_clock_offset = time.time() - time.monotonic()
     for name, child in sorted(herd.children.items()):
-        up.add_metric((name,), child.state == RUNNING)
+        up.add_metric((name,), child.state == RUNNING and name not in herd.silent)
         last_beat = heartbeats.last_beat(child.heartbeat_slot)
         if last_beat:
             beats.add_metric((name,), last_beat + wall_clock_offset)

@@ -3,7 +3,7 @@
 The exporter and `devherd status` show the result.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -12,11 +12,13 @@ from devherd import spool
 from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import Json, inventory_json
 from devherd.inventory import Allocations, DeviceKey, key_of
+from devherd.process import SILENCE_LIMIT_SECONDS, Heartbeat, heartbeats_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd.spool import listed
 
 RUNNING, STOPPED = "RUNNING", "STOPPED"
+SUPERVISOR = "supervisor"
 _COUNTS = "nvml"
 """The source process that writes counts besides findings."""
 
@@ -59,6 +61,8 @@ class Herd:
     """None until the supervisor has written it."""
     standby: spool_pb2.Standby | None = None
     """The instance that waits to take over."""
+    silent: frozenset[str] = frozenset()
+    """The processes that should run and give no sign of life, the supervisor (SUPERVISOR) among them."""
     served: Sequence[spool_pb2.Address] = ()
     """The exporter's addresses as it reports them; empty until its first report."""
 
@@ -107,6 +111,8 @@ class Herd:
         child = self.child_of(resource_name)
         if self.children and (child is None or child.state != RUNNING):
             return Registration(registered=False, detail=_why_not_running(child), streams=0)
+        if child and child.name in self.silent:
+            return Registration(registered=False, detail="its process gives no sign of life", streams=0)
         state = self.states.get(resource_name)
         if state is None:
             return Registration(registered=False, detail="no status from its process yet", streams=0)
@@ -123,9 +129,14 @@ class Herd:
         return by_reason
 
 
-def read_instance(settings: Settings) -> Herd:
-    """Read the instance's files; unreadable files are skipped. Raises OSError if a directory is not readable."""
+def read_instance(settings: Settings, heartbeats: Heartbeat | None = None) -> Herd:
+    """Read the instance's files; unreadable files are skipped. Raises OSError if a directory is not readable.
+
+    A caller outside the instance has no heartbeats: they are read from the supervisor's memory, if that is allowed.
+    """
     children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
+    if heartbeats is None:
+        heartbeats = heartbeats_of(children.supervisor_pid, children.heartbeats_descriptor)
     scanner = spool.read_or_empty(settings.scanner_state_file, spool_pb2.ScannerState)
     verdicts = spool.read_or_empty(settings.verdicts_file, health_pb2.Verdicts)
     nvml = spool.read_or_empty(spool.path_of(settings.findings_directory, _COUNTS), health_pb2.Findings)
@@ -137,6 +148,7 @@ def read_instance(settings: Settings) -> Herd:
         states={state.name: state for _, state in spool.read_all(settings.state_directory, spool_pb2.ResourceState)},
         scan=_scan(settings),
         children={child.name: child for child in children.children},
+        silent=silent_processes(children.children, heartbeats) if heartbeats else frozenset(),
         supervisor_pid=children.supervisor_pid,
         scanner_counters=list(scanner.counters),
         config_reloads=children.config_reloads,
@@ -154,11 +166,19 @@ def read_instance(settings: Settings) -> Herd:
     )
 
 
-def read_children(settings: Settings) -> Herd:
+def silent_processes(children: Iterable[spool_pb2.Child], heartbeats: Heartbeat) -> frozenset[str]:
+    """The running processes whose last heartbeat is older than SILENCE_LIMIT_SECONDS."""
+    slots = {child.name: child.heartbeat_slot for child in children if child.state == RUNNING}
+    slots[SUPERVISOR] = heartbeats.supervisor
+    return frozenset(name for name, slot in slots.items() if heartbeats.silence_seconds(slot) > SILENCE_LIMIT_SECONDS)
+
+
+def read_children(settings: Settings, heartbeats: Heartbeat | None = None) -> Herd:
     """Read only the processes of the instance: enough to know whether it is alive."""
     children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
     return Herd(
         children={child.name: child for child in children.children},
+        silent=silent_processes(children.children, heartbeats) if heartbeats else frozenset(),
         supervisor_pid=children.supervisor_pid,
     )
 

@@ -1018,12 +1018,15 @@ class Children(_message.Message):
     CONFIG_RELOADS_FIELD_NUMBER: _builtins.int
     CONFIG_RELOAD_FAILURES_FIELD_NUMBER: _builtins.int
     CONFIGURATION_FIELD_NUMBER: _builtins.int
+    HEARTBEATS_DESCRIPTOR_FIELD_NUMBER: _builtins.int
     supervisor_pid: _builtins.int
     started_timestamp_seconds: _builtins.float
     config_reloads: _builtins.int
     """requests since the start"""
     config_reload_failures: _builtins.int
     """requests that left the old configuration in force"""
+    heartbeats_descriptor: _builtins.int
+    """of the supervisor's process: the memory with all heartbeats"""
     @_builtins.property
     def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___Child]: ...
     @_builtins.property
@@ -1037,10 +1040,11 @@ class Children(_message.Message):
         config_reloads: _builtins.int = ...,
         config_reload_failures: _builtins.int = ...,
         configuration: Global___Configuration | None = ...,
+        heartbeats_descriptor: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "config_reload_failures", b"config_reload_failures", "config_reloads", b"config_reloads", "configuration", b"configuration", "started_timestamp_seconds", b"started_timestamp_seconds", "supervisor_pid", b"supervisor_pid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "config_reload_failures", b"config_reload_failures", "config_reloads", b"config_reloads", "configuration", b"configuration", "heartbeats_descriptor", b"heartbeats_descriptor", "started_timestamp_seconds", b"started_timestamp_seconds", "supervisor_pid", b"supervisor_pid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,14 +2,12 @@
 
 import contextlib
 import logging
-import os
 import signal
-import socket
 import time
 from typing import Any
 
 from supervisor.medusa import asyncore_25 as asyncore
-from supervisor.states import SupervisorStates
+from supervisor.states import ProcessStates, SupervisorStates
 from supervisor.supervisord import Supervisor
 
 from devherd import spool
@@ -28,11 +26,11 @@ from devherd.supervisor.newer_driver import NewerDriver
 from devherd.supervisor.options import Options
 from devherd.supervisor.process import ChildConfig, Process
 from devherd.supervisor.programs import Program
+from devherd.supervisor.service_manager import ServiceManager
 from devherd.text import duration, revision, version
 
 log = logging.getLogger(__name__)
 
-_READY = b"READY=1"
 TICK_SECONDS = 1.0
 HEAD_START_SECONDS = 0.3
 """The other children start this much later than those of spool files, so that resources are registered first."""
@@ -72,6 +70,7 @@ class Herd(Supervisor):
         self._is_full = False
         self._refusal: AlreadyRunningError | None = None
         self._kubelet = KubeletWatch(self._settings, options.history)
+        self._service_manager = ServiceManager()
         self._newer_driver = NewerDriver(self._settings, options.history) if restarts_for_driver else None
 
     def live(self) -> None:
@@ -99,7 +98,6 @@ class Herd(Supervisor):
         self.options.poll_wakeups()
         self.options.spool_watch.renew()
         self._reconcile()
-        notify_ready()
         if any(process.config.program.per_file for process in self._processes()):
             for process in self._processes():
                 if not process.config.program.per_file:
@@ -168,10 +166,18 @@ class Herd(Supervisor):
             if self._newer_driver and self.options.mood == SupervisorStates.RUNNING and self._newer_driver.look():
                 self.options.mood = SupervisorStates.SHUTDOWN
             self._loader.tend([process.pid for process in self._readers_of_the_configuration() if process.pid])
+            self._service_manager.beat()
+        self.options.heartbeats.beat(self.options.heartbeats.supervisor)
         if self.options.mood == SupervisorStates.RUNNING and (second_has_passed or self._spool_has_changed()):
             self._reconcile()
         self._publish()
+        if not self._service_manager.is_ready:
+            self._service_manager.report(self._not_running())
         self.options.history.keep()
+
+    def _not_running(self) -> list[str]:
+        """The names of the children that have sent no heartbeat since their start."""
+        return [process.config.child_name for process in self._processes() if process.state != ProcessStates.RUNNING]
 
     def _look_after_children(self) -> None:
         now = time.monotonic()
@@ -266,6 +272,7 @@ class Herd(Supervisor):
             config_reloads=self._loader.reloads,
             config_reload_failures=self._loader.failures,
             configuration=self._configuration(),
+            heartbeats_descriptor=self.options.heartbeats.descriptor,
         )
         instance = instance_of(self._settings, self._loader.config, self.options.pid, self._started_timestamp)
         if (children, instance) == self._published:
@@ -324,20 +331,6 @@ class Herd(Supervisor):
 
     def _processes(self) -> list[Process]:
         return [process for group in self.process_groups.values() for process in group.processes.values()]
-
-
-def notify_ready() -> None:
-    """Tell the service manager once, if there is one, that the resource children of the first scan have started."""
-    address = os.environ.pop("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]  # in the abstract namespace
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        try:
-            manager.sendto(_READY, address)
-        except OSError as error:
-            log.warning("cannot tell the service manager that devherd is ready: %s", error)
 
 
 class KubeletWatch:

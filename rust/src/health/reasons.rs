@@ -192,7 +192,7 @@ pub static ELSEWHERE: &[About] = &[
         document: "https://github.com/ROCm/device-metrics-exporter",
         meanings: &[Meaning::unhealthy(EXTERNAL, "AMD's metrics exporter calls the GPU unhealthy").by_value(&[(
             "unhealthy, as all at once",
-            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all GPUs unhealthy at once"),
+            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all GPUs of the node, two or more, unhealthy at once"),
         )])],
     },
     About {
@@ -205,7 +205,7 @@ pub static ELSEWHERE: &[About] = &[
         )
         .by_value(&[(
             "unhealthy, as all at once",
-            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all interfaces unhealthy at once"),
+            Meaning::warning(EXTERNAL, "AMD's metrics exporter calls all interfaces unhealthy at once, of two network cards or more"),
         )])],
     },
     About {

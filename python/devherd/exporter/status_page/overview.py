@@ -8,7 +8,6 @@ from devherd.exporter.status_page.device import link, timestamp
 from devherd.exporter.status_page.html import MOST_ROWS, Html, element, joined, table
 from devherd.instance.files import refusal_of
 from devherd.instance.read import RUNNING, Herd
-from devherd.process import Heartbeats
 from devherd.proto import spool_pb2
 from devherd.spool import number_of_ids, size_of
 
@@ -65,9 +64,9 @@ def headline(herd: Herd) -> str:
     return f"{registered}, {number:,} of {devices(every.total)} {word}"
 
 
-def troubles(herd: Herd, heartbeats: Heartbeats) -> Sequence[Trouble]:
+def troubles(herd: Herd) -> Sequence[Trouble]:
     """All problems, first those that are bad, then warnings."""
-    found = [*_of_the_instance(herd, heartbeats), *_of_registration(herd), *_of_resources(herd), *_of_the_scan(herd)]
+    found = [*_of_the_instance(herd), *_of_registration(herd), *_of_resources(herd), *_of_the_scan(herd)]
     return sorted(found, key=lambda trouble: not trouble.is_bad)
 
 
@@ -76,13 +75,8 @@ def is_failing(child: spool_pb2.Child) -> bool:
     return child.state not in {RUNNING, "STARTING"}
 
 
-def is_silent(child: spool_pb2.Child, heartbeats: Heartbeats) -> bool:
-    """True if a process runs and its last heartbeat is too old."""
-    return child.state == RUNNING and heartbeats.silence_seconds(child.heartbeat_slot) > health.STALE_SECONDS
-
-
-def _of_the_instance(herd: Herd, heartbeats: Heartbeats) -> Iterator[Trouble]:
-    for reason in health.reasons_not_alive(herd, heartbeats):
+def _of_the_instance(herd: Herd) -> Iterator[Trouble]:
+    for reason in health.reasons_not_alive(herd):
         if not reason.startswith("scanner: ") or "scanner" not in herd.children:  # otherwise the loop below reports it
             yield Trouble(reason, PROCESSES)
     of_resources = [herd.child_of(resource.name) for resource in herd.resources]
@@ -90,8 +84,8 @@ def _of_the_instance(herd: Herd, heartbeats: Heartbeats) -> Iterator[Trouble]:
         if is_failing(child) and child not in of_resources:  # the line of its resource reports those
             last_exit = f", last exit: {child.last_exit}" if child.last_exit else ""
             yield Trouble(f"{name}: {child.state}{last_exit}", PROCESSES)
-        if is_silent(child, heartbeats):
-            yield Trouble(f"{name}: no heartbeat for more than {health.STALE_SECONDS:.0f} s", PROCESSES)
+        if name in herd.silent:
+            yield Trouble(f"{name}: {health.NO_SIGN_OF_LIFE}", PROCESSES)
     for address in herd.addresses():
         if address.refusal:
             yield Trouble(refusal_of(address), PROCESSES)
@@ -148,7 +142,7 @@ def verdict(herd: Herd, found: Sequence[Trouble]) -> Html:
     return joined(summary, element("ul", *lines, class_="troubles") if lines else "")
 
 
-def overview(herd: Herd, heartbeats: Heartbeats) -> Iterator[Html]:
+def overview(herd: Herd) -> Iterator[Html]:
     """The sections of the overview, in this order; all but that of the processes only if they have content."""
     problems = herd.scan.problems if herd.scan else ()
     if problems:
@@ -165,7 +159,7 @@ def overview(herd: Herd, heartbeats: Heartbeats) -> Iterator[Html]:
         yield _section(SOURCES, "Health sources", shown)
     if herd.scan and herd.scan.notices:
         yield _section(NOTES, "Notes", element("ul", *map(_note, herd.scan.notices)))
-    yield _processes(herd, heartbeats)
+    yield _processes(herd)
 
 
 def _word(found: Sequence[Trouble]) -> tuple[str, str]:
@@ -198,13 +192,14 @@ def _configuration(configuration: spool_pb2.Configuration) -> Html:
     return element("ul", *lines)
 
 
-def _processes(herd: Herd, heartbeats: Heartbeats) -> Html:
+def _processes(herd: Herd) -> Html:
     children = [child for _, child in sorted(herd.children.items())]
-    wrong = [child for child in children if is_failing(child) or is_silent(child, heartbeats)]
+    wrong = [child for child in children if is_failing(child) or child.name in herd.silent]
     well = len(children) - len(wrong)
     counted = f"{well} of {len(children)} running" if children else "none known"
     head = ("Process", "State", "Process id", "Started", "Restarts", "Last exit")
-    rows = (_process(child, heartbeats) for child in sorted(children, key=lambda child: child not in wrong))
+    in_order = sorted(children, key=lambda child: child not in wrong)
+    rows = (_process(child, is_silent=child.name in herd.silent) for child in in_order)
     shown = table("Processes of this instance", head, rows) if children else Html()
     line = element(
         "summary", element("h2", "Processes"), " ", element("span", counted, class_="bad" if wrong else "good")
@@ -212,9 +207,9 @@ def _processes(herd: Herd, heartbeats: Heartbeats) -> Html:
     return element("section", element("details", line, shown, open=bool(wrong)), id=PROCESSES)
 
 
-def _process(child: spool_pb2.Child, heartbeats: Heartbeats) -> Sequence[str]:
-    wrong = is_failing(child) or is_silent(child, heartbeats)
-    state = f"{child.state}, no heartbeat" if is_silent(child, heartbeats) else child.state
+def _process(child: spool_pb2.Child, *, is_silent: bool) -> Sequence[str]:
+    wrong = is_failing(child) or is_silent
+    state = f"{child.state}, no heartbeat" if is_silent else child.state
     return (
         child.name,
         element("span", state, class_="bad" if wrong else "good"),

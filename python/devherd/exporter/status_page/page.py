@@ -15,7 +15,7 @@ from devherd.exporter import health
 from devherd.exporter.server import Answer, Request
 from devherd.exporter.status_page.device import link, timestamp
 from devherd.exporter.status_page.html import Html, element, joined, table
-from devherd.exporter.status_page.overview import is_silent, overview, troubles, verdict
+from devherd.exporter.status_page.overview import overview, troubles, verdict
 from devherd.exporter.status_page.resources import sections
 from devherd.exporter.status_page.view import View
 from devherd.history import Event
@@ -71,11 +71,9 @@ class Page:
     tag: str
 
 
-def render(
-    herd: Herd, allocations: Allocations | None, events: Sequence[Event], heartbeats: Heartbeats, view: View
-) -> Page:
+def render(herd: Herd, allocations: Allocations | None, events: Sequence[Event], view: View) -> Page:
     """Render the page; `events` are the latest, newest last."""
-    found = troubles(herd, heartbeats)
+    found = troubles(herd)
     host = host_name()
     number = f"{len(found)} problem{'' if len(found) == 1 else 's'}"
     texts = {
@@ -84,7 +82,7 @@ def render(
         "host": escape(host),
         "about": _about(herd),
         "verdict": verdict(herd, found),
-        "overview": joined(*overview(herd, heartbeats)),
+        "overview": joined(*overview(herd)),
         "filter": escape(view.filter),
         "narrowed": _narrowed(view),
         "events": events_section(events),
@@ -190,7 +188,7 @@ class MadePages:
 
     def _render(self, allocations: Allocations | None, view: View) -> Page:
         latest = history.events(self._settings.run_dir, limit=MOST_EVENTS)
-        return render(read_instance(self._settings), allocations, latest, self._heartbeats, view)
+        return render(read_instance(self._settings, self._heartbeats), allocations, latest, view)
 
     def _state(self) -> Iterator[object]:
         """The state that, together with allocations and the last scan, determines the page."""
@@ -205,6 +203,6 @@ class MadePages:
         yield identity_of(settings.instance_file)
         yield identity_of(settings.served_file)
         yield history.stamp(settings.run_dir)
-        herd = read_children(settings)
-        yield list(health.reasons_not_alive(herd, self._heartbeats))
-        yield [is_silent(child, self._heartbeats) for child in herd.children.values()]
+        herd = read_children(settings, self._heartbeats)
+        yield list(health.reasons_not_alive(herd))
+        yield herd.silent

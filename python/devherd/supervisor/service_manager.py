@@ -1,0 +1,58 @@
+"""What the supervisor tells the service manager that started it: sd_notify(3) of systemd, over a datagram socket.
+
+The variables leave the environment with the object: no child may speak for the service.
+"""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Sequence
+
+log = logging.getLogger(__name__)
+
+READY_LIMIT_SECONDS = 10.0
+"""After this time the service is ready even if children still fail: what waits for it (the kubelet) must start."""
+
+
+class ServiceManager:
+    """The manager named by `NOTIFY_SOCKET`; without one nothing is sent.
+
+    If it has a watchdog (`WATCHDOG_USEC`), it ends a supervisor whose `beat` does not come.
+    """
+
+    def __init__(self) -> None:
+        address = os.environ.pop("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address  # in the abstract namespace
+        watched_pid = os.environ.pop("WATCHDOG_PID", "")
+        is_watched = bool(os.environ.pop("WATCHDOG_USEC", "")) and watched_pid in ("", str(os.getpid()))
+        self._has_watchdog = is_watched and bool(address)
+        self.is_ready = not address
+        """True once the manager knows that the service is ready, and without a manager."""
+        self._ready_by = time.monotonic() + READY_LIMIT_SECONDS
+        self._has_complained = False
+
+    def report(self, failing: Sequence[str]) -> None:
+        """Report the service as ready once no child is `failing`, or READY_LIMIT_SECONDS after the start.
+
+        `systemctl status` shows the names.
+        """
+        if failing and time.monotonic() < self._ready_by:
+            return
+        self.is_ready = True
+        status = f"not running: {', '.join(failing)}; see `devherd status`" if failing else "all processes run"
+        self._send(f"READY=1\nSTATUS={status}")
+
+    def beat(self) -> None:
+        """The supervisor's loop goes round."""
+        if self._has_watchdog:
+            self._send("WATCHDOG=1")
+
+    def _send(self, message: str) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
+            try:
+                manager.sendto(message.encode(), self._address)
+            except OSError as error:
+                if not self._has_complained:
+                    log.warning("cannot send %s to the service manager: %s", message.split("=", maxsplit=1)[0], error)
+                self._has_complained = True
