@@ -25,6 +25,7 @@ CARDS = (1, 8, 32)
 MANY_CARDS = 1024
 RESCANS = 20
 GPUS = (8, 16)
+FEW_AND_MORE_CARDS = (8, 16)
 PATHS = 1000
 AS_SHIPPED: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("fpga", (1, 8)),
@@ -53,6 +54,7 @@ def main() -> None:
                 figure(f"{cards} cards, system calls a card", f"{calls:.1f}", "<= 60", compared)
     peer = f"{PEER_MILLISECONDS} ms and {PEER_SYSTEM_CALLS} calls a card"
     print(f"  (the Go peer, as published for another 2-core machine: {peer})")
+    _first_scan_calls()
     with herds.directory() as memory:
         _rescan(SimulatedNode.create(memory / "node", NodeSpec(fpga=[FpgaSpec(cards=MANY_CARDS)])).root)
     headline(
@@ -80,6 +82,21 @@ def main() -> None:
         _time_generic(SimulatedNode.create(Path(directory) / "node", preset("generic")).root, "on a disk")
     with herds.directory() as memory:
         _time_generic(SimulatedNode.create(memory / "node", preset("generic")).root, "in memory, as /dev is")
+
+
+def _first_scan_calls() -> None:
+    """System calls that one card more costs at the first scan, which also says what is polled later."""
+    for named, of_vendors in (("its vendor alone", settings("intel_fpga")), ("all vendors on", None)):
+        first = []
+        for cards in FEW_AND_MORE_CARDS:
+            with tempfile.TemporaryDirectory() as directory:
+                root = Path(directory) / "node"
+                SimulatedNode.create(root, NodeSpec(fpga=[FpgaSpec(cards=cards, numa_nodes=2)]))
+                calls = system_calls.of_scans(root, of_vendors or Config(host_root=root).native_json())
+                first.append(calls[0] if calls else 0)
+        few, more = FEW_AND_MORE_CARDS
+        if all(first):
+            figure(f"one card more at a first scan, {named}", f"{(first[1] - first[0]) / (more - few):.1f}", "<= 60")
 
 
 def _as_shipped(section: str, cards: int) -> None:

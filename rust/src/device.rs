@@ -144,6 +144,8 @@ pub struct PciFunction {
     pub path: PathBuf,
     /// The driver that was bound to it.
     pub driver: Option<String>,
+    /// Directory of its physical function, without the host root; `None` if it is not virtual.
+    pub physical: Option<PathBuf>,
 }
 
 /// One device, as its vendor's code found it.
@@ -251,12 +253,12 @@ impl Platform {
     }
 }
 
-/// A number that a vendor found on a card, and the health source that reads it.
+/// A number or word that a vendor found on a card, and the health source that reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reading {
     /// Name of the health source.
     pub source: &'static str,
-    /// Reason of the finding if the number is beyond its limit.
+    /// Reason of the finding if it is beyond its limit.
     pub reason: &'static str,
     /// The attribute, without the host root.
     pub attribute: PathBuf,
@@ -264,7 +266,7 @@ pub struct Reading {
     pub limit: Limit,
 }
 
-/// The limit of a number.
+/// The limit of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// A bit mask or flag that must be zero.
@@ -276,6 +278,8 @@ pub enum Limit {
         /// A value that was too high counts as normal again below this one.
         well_below: i64,
     },
+    /// A word, which the source judges itself.
+    Word,
 }
 
 /// The word in `vendor` of what is said of hardware that no vendor serves.

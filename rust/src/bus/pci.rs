@@ -61,8 +61,14 @@ pub fn has_left(host: &Host, function: &Path) -> bool {
 /// The physical function of a virtual one; `None` if the function is not virtual.
 #[must_use]
 pub fn physical_function(host: &Host, function: &Path) -> Option<PathBuf> {
-    let target = directory::link(&function.join("physfn")).ok()?;
-    let physical = host.behind_link(function, &target);
+    behind_physfn(host, function, &directory::link(&function.join(PHYSICAL)).ok()?)
+}
+
+/// The link of a virtual function to its physical one.
+const PHYSICAL: &str = "physfn";
+
+fn behind_physfn(host: &Host, function: &Path, target: &Path) -> Option<PathBuf> {
+    let physical = host.behind_link(function, target);
     address_of(&physical).is_some().then_some(physical)
 }
 
@@ -125,6 +131,8 @@ pub struct Function {
     pub subsystem_id: Fact<(u16, u16)>,
     /// `numa_node`; `None` also if the kernel reports -1.
     pub numa_node: Fact<u32>,
+    /// The link `physfn` of a virtual function, as written.
+    pub physfn: Option<PathBuf>,
 }
 
 impl Function {
@@ -141,6 +149,7 @@ impl Function {
                 .fact("PCI_SUBSYS_ID", id_pair)
                 .or_else(|| pair(path, "subsystem_vendor", "subsystem_device")),
             numa_node: single(path, "numa_node", |text| attribute::numa_node(text).flatten()),
+            physfn: directory::link(&path.join(PHYSICAL)).ok(),
         }
     }
 
@@ -154,7 +163,9 @@ impl Function {
     pub fn attach(&self, host: &Host, device: &mut Device) {
         if address_of(&self.path).is_some() {
             let driver = self.driver.as_ref().map(|(driver, _)| driver.clone());
-            device.belongs_to(PciFunction { path: host.own_path(&self.path), driver });
+            let physical = self.physfn.as_deref().and_then(|target| behind_physfn(host, &self.path, target));
+            let physical = physical.map(|physical| host.own_path(physical));
+            device.belongs_to(PciFunction { path: host.own_path(&self.path), driver, physical });
         }
     }
 

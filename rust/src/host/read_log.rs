@@ -84,6 +84,8 @@ impl Drop for EndRecording {
 
 /// Called before a file is read or looked for.
 pub(super) fn note_file(path: &Path) {
+    #[cfg(test)]
+    counting::count(path);
     note(|notes| match path.parent() {
         Some(directory) if notes.is_sysfs => notes.look_at(directory, true),
         _ => notes.look_at_or_above(path),
@@ -92,11 +94,15 @@ pub(super) fn note_file(path: &Path) {
 
 /// Called before a directory is opened.
 pub(super) fn note_directory(path: &Path) {
+    #[cfg(test)]
+    counting::count(path);
     note(|notes| if notes.is_sysfs { notes.look_at(path, true) } else { notes.look_at_or_above(path) });
 }
 
 /// Called before a link is read.
 pub(super) fn note_link(path: &Path) {
+    #[cfg(test)]
+    counting::count(path);
     note(|notes| match path.parent() {
         Some(directory) if !notes.is_sysfs => notes.look_at_or_above(directory),
         Some(directory) if notes.listings.contains_key(directory) => {}
@@ -207,6 +213,35 @@ fn look_at(below: impl AsFd, path: &Path, follows: Follows) -> Seen {
         modified: (found.st_mtime, found.st_mtime_nsec),
         changed: (found.st_ctime, found.st_ctime_nsec),
     })
+}
+
+/// Counts what all threads read below one directory, for tests of how much a scan reads.
+#[cfg(test)]
+pub mod counting {
+    use std::collections::BTreeMap;
+    use std::path::{Path, PathBuf};
+    use std::sync::Mutex;
+
+    static COUNTED: Mutex<Vec<(PathBuf, BTreeMap<PathBuf, usize>)>> = Mutex::new(Vec::new());
+
+    /// How often `work` reads each file, link and directory below `root`; whatever link leads there.
+    pub fn counted(root: &Path, work: impl FnOnce()) -> BTreeMap<PathBuf, usize> {
+        COUNTED.lock().unwrap().push((root.to_path_buf(), BTreeMap::new()));
+        work();
+        let mut all = COUNTED.lock().unwrap();
+        let place = all.iter().position(|(own, _)| own == root).unwrap();
+        all.remove(place).1
+    }
+
+    pub(super) fn count(path: &Path) {
+        let mut all = COUNTED.lock().unwrap();
+        if let Some((_, counts)) = all.iter_mut().find(|(root, _)| path.starts_with(root)) {
+            let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+            let path =
+                parent.zip(path.file_name()).map_or_else(|| path.to_path_buf(), |(parent, name)| parent.join(name));
+            *counts.entry(path).or_default() += 1;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::health::sources::scan;
 use crate::host::mounts::Mounts;
+use crate::host::read_log::counting::counted;
 use crate::settings::made;
 use crate::vendors::testing;
 
@@ -183,4 +184,83 @@ fn what_other_options_ask_for_is_looked_at_though_the_host_looks_the_same() {
     assert_eq!(unmatched(&scanner.scan(&|| {})), [Path::new("/many/x*")]);
     scanner.reconfigure(&generic_settings("/many/y*"));
     assert_eq!(unmatched(&scanner.scan(&|| {})), [Path::new("/many/y*")]);
+}
+
+const BRIDGE: &str = "sys/devices/pci0000:80/0000:80:01.0";
+const CARD: &str = "sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0";
+const REGION: &str = "fpga_region/region0";
+
+/// A root with an FPGA card of the driver dfl-pci, below a bridge.
+fn root_with_a_card() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let write = |path: String, text: &str| {
+        let path = root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    for (function, class, id) in [(BRIDGE, "060400", "352A"), (CARD, "120000", "0B30")] {
+        write(format!("{function}/class"), &format!("0x{class}\n"));
+        write(format!("{function}/vendor"), "0x8086\n");
+        write(format!("{function}/device"), &format!("0x{}\n", id.to_lowercase()));
+        write(format!("{function}/numa_node"), "0\n");
+        write(format!("{function}/uevent"), &format!("DRIVER=dfl-pci\nPCI_CLASS={class}\nPCI_ID=8086:{id}\n"));
+    }
+    let engine = format!("{CARD}/{REGION}/dfl-fme.0");
+    let of_port = format!("{engine}/dfl-fme-region.1/fpga_region/region1");
+    for (path, text) in [
+        (format!("{of_port}/compat_id"), "69528db6eb31577a8c3668f9faa081f6\n"),
+        (format!("{engine}/bitstream_id"), "0x23000110010309\n"),
+        (format!("{engine}/errors/fme_errors"), "0x0\n"),
+        (format!("{engine}/dfl-fme-mgr.0/fpga_manager/fpga0/state"), "operating\n"),
+        (format!("{CARD}/{REGION}/dfl-port.0/afu_id"), "d8424dc4a4a3c413f89e433683f9040b\n"),
+        (format!("{CARD}/{REGION}/dfl-port.0/id"), "0\n"),
+        (format!("{CARD}/{REGION}/dfl-port.0/dev"), "244:0\n"),
+        ("sys/bus/pci/drivers/dfl-pci/bind".to_owned(), ""),
+    ] {
+        write(path, text);
+    }
+    for (link, target) in [
+        ("sys/bus/pci/devices/0000:80:01.0", BRIDGE.replace("sys/", "../../../")),
+        ("sys/bus/pci/devices/0000:81:00.0", CARD.replace("sys/", "../../../")),
+        (&format!("{CARD}/driver"), "../../../../bus/pci/drivers/dfl-pci".to_owned()),
+        ("sys/class/fpga_region/region0", format!("{CARD}/{REGION}").replace("sys/", "../../")),
+        ("sys/class/fpga_region/region1", of_port.replace("sys/", "../../")),
+    ] {
+        let link = root.path().join(link);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
+    root
+}
+
+#[test]
+fn a_first_scan_reads_no_file_of_a_card_twice_and_of_a_bridge_its_class_alone() {
+    let root = root_with_a_card();
+    let root = root.path().canonicalize().unwrap();
+    let mut scanner = Scanner::new(Host::simulated(&root), &made(&json!({})));
+    scanner.vendors.retain(|vendor| vendor.name() == "intel-fpga");
+    let mut found = None;
+    let mut counts = counted(&root, || found = Some(scanner.scan(&|| {})));
+    counts.retain(|path, _| path.starts_with(root.join(BRIDGE)));
+    let found = found.unwrap();
+    let device = found.devices.first().unwrap();
+    assert_eq!(
+        (&*device.id, found.problems.len(), found.driverless.len()),
+        ("dfl-port.0", 0, 0),
+        "{:?}",
+        found.problems
+    );
+    let own = |path: &str| root.join(CARD).join(path);
+    let readings: Vec<_> =
+        device.readings.iter().map(|reading| root.join(reading.attribute.strip_prefix("/").unwrap())).collect();
+    let state = own(REGION).join("dfl-fme.0/dfl-fme-mgr.0/fpga_manager/fpga0/state");
+    assert!(readings.contains(&state), "{readings:?}");
+    let (of_card, of_bridge): (Vec<_>, Vec<_>) = counts.iter().partition(|(path, _)| path.starts_with(own("")));
+    assert!(of_card.len() > 10, "{of_card:?}");
+    let twice: Vec<_> = of_card.iter().filter(|(_, reads)| **reads > 1).map(|(path, _)| path.as_path()).collect();
+    assert_eq!(twice, [own("physfn")], "once to know which card it belongs to");
+    assert_eq!(of_bridge, [(&root.join(BRIDGE).join("class"), &1)]);
+    for attribute in ["vendor", "device", "class"] {
+        assert!(!counts.contains_key(&own(attribute)), "{attribute}");
+    }
 }

@@ -1,10 +1,11 @@
 //! Hardware that no vendor makes a device of, and why: cards of served vendors without their driver, GPUs under another
 //! one, and accelerators of makers that nobody here serves.
 //!
-//! Ids are read once for each address; the driver is looked at in each scan. All of them are variables of the kernel, so
-//! nothing here can hang.
+//! Ids are read once for each address, and of a device's function that has its driver not at all; the driver is looked
+//! at in each scan. All of them are variables of the kernel, so nothing here can hang.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::bus::pci;
@@ -55,8 +56,16 @@ impl Unserved {
         addresses.retain(|address| pci::is_address(address));
         addresses.sort_unstable();
         self.functions.retain(|address, _| addresses.binary_search(address).is_ok());
+        let functions = scan.devices.iter().flat_map(|device| &device.functions);
+        let of_devices: HashSet<&OsStr> = functions.filter_map(|function| function.path.file_name()).collect();
         let mut served = None;
         for address in &addresses {
+            // A device's function with a driver is served.
+            let is_of_device = || of_devices.contains(OsStr::new(address));
+            if !self.functions.contains_key(address) && is_of_device() && bus.link(&format!("{address}/driver")).is_ok()
+            {
+                continue;
+            }
             let path = bus.path().join(address);
             let known = match self.functions.get(address) {
                 Some(known) => *known,
@@ -85,14 +94,16 @@ impl Unserved {
 
 impl Candidate {
     fn read(function: &Path) -> Option<Self> {
-        if directory::link(&function.join("physfn")).is_ok() {
-            return None;
-        }
         let number = |name: &str| Attribute::read(function.join(name)).ok()?.hexadecimal().ok();
-        let id = (u16::try_from(number("vendor")?).ok()?, u16::try_from(number("device")?).ok()?);
         let class = u16::try_from(number("class")? >> 8).ok()?;
         let hardware = ROWS.iter().flat_map(|row| row.hardware.iter().map(|hardware| (row.name, hardware)));
-        let of = hardware.into_iter().find(|(_, hardware)| hardware.is(id, class));
+        let mut hardware = hardware.filter(|(_, hardware)| hardware.classes.contains(&class)).peekable();
+        let is_of_interest = is_accelerator(class) || hardware.peek().is_some();
+        if !is_of_interest || directory::link(&function.join("physfn")).is_ok() {
+            return None;
+        }
+        let id = (u16::try_from(number("vendor")?).ok()?, u16::try_from(number("device")?).ok()?);
+        let of = hardware.find(|(_, hardware)| hardware.is(id));
         (of.is_some() || is_accelerator(class)).then_some(Self { id, class, of })
     }
 
@@ -146,9 +157,8 @@ impl Candidate {
 }
 
 impl Hardware {
-    fn is(&self, (maker, device): (u16, u16), class: u16) -> bool {
-        let is_device = self.devices.iter().any(|&(first, last)| (first..=last).contains(&device));
-        self.maker == maker && self.classes.contains(&class) && is_device
+    fn is(&self, (maker, device): (u16, u16)) -> bool {
+        self.maker == maker && self.devices.iter().any(|&(first, last)| (first..=last).contains(&device))
     }
 }
 

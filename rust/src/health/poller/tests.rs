@@ -30,7 +30,7 @@ fn device(card: &str, id: &str, readings: Vec<Reading>) -> Device {
 }
 
 fn with_function(card: &str, id: &str) -> Device {
-    let functions = vec![PciFunction { path: FUNCTION.into(), driver: None }];
+    let functions = vec![PciFunction { path: FUNCTION.into(), driver: None, physical: None }];
     Device { functions, ..device(card, id, Vec::new()) }
 }
 
@@ -428,7 +428,7 @@ fn pci_errors_are_reported_for_each_device_with_those_of_all_its_functions_and_o
         tree.write(&format!("{place}/aer_dev_fatal"), format!("TOTAL_ERR_FATAL {errors}"));
     }
     let on = |id: &str, functions: &[u8]| {
-        let function = |&number: &u8| PciFunction { path: function(number).into(), driver: None };
+        let function = |&number: &u8| PciFunction { path: function(number).into(), driver: None, physical: None };
         let functions = functions.iter().map(function).collect();
         let mut device = Device { functions, ..device("card", id, Vec::new()) };
         device.note("pci_address", id, "");

@@ -2,17 +2,16 @@
 //!
 //! <https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-fpga-manager>, `state`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::scan::UNPROGRAMMED;
-use crate::device::Device;
+use crate::device::{Device, Limit, Reading};
 use crate::health::kept_file::KeptFile;
 use crate::health::source::{
     About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::trimmed;
-use crate::host::directory::Directory;
 
 static ABOUT: About = About {
     name: "fpga-manager",
@@ -35,30 +34,18 @@ impl Source for FpgaManager {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        if device.vendor != "intel-fpga" {
-            return Vec::new();
-        }
-        let functions = device.functions.iter().map(|function| host.absolute(&function.path));
-        let subject = |manager: PathBuf| {
-            let file = manager.join("state");
-            Subject::new(host.own_path(&file).to_string_lossy(), State { file: KeptFile::new(file) })
+        let own = device.readings.iter().filter(|reading| reading.source == ABOUT.name);
+        let subject = |reading: &Reading| {
+            let file = KeptFile::new(host.absolute(&reading.attribute));
+            Subject::new(reading.attribute.to_string_lossy(), State { file })
         };
-        functions.flat_map(|function| managers(&function)).map(subject).collect()
+        own.map(subject).collect()
     }
 }
 
-/// The managers of a function: `fpga_region/region0/dfl-fme.0/dfl-fme-mgr.0/fpga_manager/fpga0`.
-fn managers(function: &Path) -> Vec<PathBuf> {
-    let regions = below(&function.join("fpga_region"), "region");
-    let engines = regions.iter().flat_map(|region| below(region, "dfl-fme."));
-    let managers = engines.flat_map(|engine| below(&engine, "dfl-fme-mgr."));
-    managers.flat_map(|manager| below(&manager.join("fpga_manager"), "fpga")).collect()
-}
-
-/// The entries of a directory with this prefix; none if the directory does not exist.
-fn below(directory: &Path, prefix: &str) -> Vec<PathBuf> {
-    let names = Directory::open(directory).and_then(|open| open.names()).unwrap_or_default();
-    names.into_iter().filter(|name| name.starts_with(prefix)).map(|name| directory.join(name)).collect()
+/// The reading of a manager, `fpga_region/region0/dfl-fme.0/dfl-fme-mgr.0/fpga_manager/fpga0/state`.
+pub fn of_manager(attribute: impl Into<PathBuf>) -> Reading {
+    Reading { source: ABOUT.name, reason: UNPROGRAMMED, attribute: attribute.into(), limit: Limit::Word }
 }
 
 #[derive(Debug)]
@@ -94,7 +81,7 @@ impl Examination for State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{FUNCTION, Tree, device};
+    use super::super::testing::{FUNCTION, Tree};
     use super::*;
 
     fn state() -> String {
@@ -105,7 +92,8 @@ mod tests {
     fn an_fpga_that_is_being_programmed_or_was_left_half_programmed_is_unprogrammed() {
         let tree = Tree::new();
         tree.write(&state(), "unknown\n");
-        let mut watching = tree.watch(&FpgaManager, &device("intel-fpga", Some("dfl-pci")));
+        let device = Device { readings: vec![of_manager(state())], ..Device::default() };
+        let mut watching = tree.watch(&FpgaManager, &device);
         assert_eq!(watching.observation(), Observation::Fine);
         for (text, is_well) in
             [("write init\n", false), ("write\n", false), ("write complete error\n", false), ("operating\n", true)]
@@ -120,13 +108,5 @@ mod tests {
         }
         tree.remove(&state());
         assert_eq!(watching.observation(), Observation::Nothing);
-    }
-
-    #[test]
-    fn a_function_without_a_manager_and_a_device_of_another_vendor_are_not_looked_at() {
-        let tree = Tree::new();
-        assert!(tree.watch(&FpgaManager, &device("intel-fpga", Some("dfl-pci"))).subjects.is_empty());
-        tree.write(&state(), "write error\n");
-        assert!(tree.watch(&FpgaManager, &device("amd", Some("amdgpu"))).subjects.is_empty());
     }
 }

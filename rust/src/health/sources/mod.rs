@@ -3,7 +3,7 @@
 mod amd_ras;
 pub mod device_dump;
 pub mod fpga_errors;
-mod fpga_manager;
+pub mod fpga_manager;
 pub mod fpga_power;
 mod node;
 mod path;
@@ -128,6 +128,7 @@ mod tests {
             fpga_errors::of_port("x"),
             fpga_errors::of_engine("x"),
             fpga_power::of_port("x"),
+            fpga_manager::of_manager("x"),
             temperature::below("x", 1, None),
             temperature::of_gpu("x", 1, None),
             temperature::alarm("x"),

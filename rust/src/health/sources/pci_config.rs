@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bus::pci;
 use crate::device::{Device, PciFunction};
 use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
@@ -48,8 +47,7 @@ impl Source for PciConfig {
 /// The physical function is looked at in place of a virtual one, whose identity always reads as all ones:
 /// <https://docs.kernel.org/PCI/pci-iov-howto.html>.
 fn subject(host: &Host, function: &PciFunction) -> Subject {
-    let path = host.absolute(&function.path);
-    let path = pci::physical_function(host, &path).unwrap_or(path);
+    let path = host.absolute(function.physical.as_ref().unwrap_or(&function.path));
     let config = path.join("config");
     let examined = Identity { power: Power::of(&path), config: KeptFile::new(&config), silent_since: None };
     Subject::new(host.own_path(config).to_string_lossy(), examined)
@@ -98,7 +96,7 @@ impl Examination for Identity {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{FUNCTION, Tree, device};
+    use super::super::testing::{FUNCTION, PHYSICAL, Tree, device, virtual_one};
     use super::*;
 
     const NOTHING: [u8; 64] = [0xff; 64];
@@ -171,15 +169,13 @@ mod tests {
     fn of_a_virtual_function_the_physical_one_is_looked_at() {
         let tree = Tree::new();
         tree.set("config", NOTHING);
-        let physical = "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.1";
-        tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
-        tree.write(&format!("{physical}/config"), IDENTITY);
-        let mut watching = tree.watch(&PciConfig, &device("amd", Some("vf")));
+        tree.write(&format!("{PHYSICAL}/config"), IDENTITY);
+        let mut watching = tree.watch(&PciConfig, &virtual_one(&tree, "amd"));
         assert_eq!(watching.observation(), Observation::Fine);
-        tree.write(&format!("{physical}/config"), NOTHING);
+        tree.write(&format!("{PHYSICAL}/config"), NOTHING);
         watching.observation();
         watching.wait(1.0);
-        assert_eq!(watching.finding().file, format!("{physical}/config"));
+        assert_eq!(watching.finding().file, format!("{PHYSICAL}/config"));
     }
 
     #[test]

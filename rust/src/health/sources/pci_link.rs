@@ -6,7 +6,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::bus::pci;
 use crate::device::Device;
 use crate::health::kept_file::{Keeping, KeptFile};
 use crate::health::power::Power;
@@ -44,8 +43,8 @@ impl Source for PciLink {
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
         // The link belongs to the physical function; virtual functions report nothing about it.
-        let functions = device.functions.iter().map(|function| host.absolute(&function.path));
-        let physical = functions.filter(|function| pci::physical_function(host, function).is_none());
+        let physical = device.functions.iter().filter(|function| function.physical.is_none());
+        let physical = physical.map(|function| host.absolute(&function.path));
         physical.map(|function| subject(host, function, STEADY.contains(&&*device.vendor))).collect()
     }
 }
@@ -216,7 +215,7 @@ fn parse_speed(text: &str) -> Option<f64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{FUNCTION, Tree, device};
+    use super::super::testing::{FUNCTION, Tree, device, virtual_one};
     use super::*;
     use crate::health::source::Action;
 
@@ -369,7 +368,6 @@ mod tests {
         let tree = Tree::new();
         let device = device("rdma", Some("mlx5_core"));
         assert_eq!(tree.watch(&PciLink, &device).observation(), Observation::Nothing);
-        tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
-        assert!(tree.watch(&PciLink, &device).subjects.is_empty());
+        assert!(tree.watch(&PciLink, &virtual_one(&tree, "rdma")).subjects.is_empty());
     }
 }

@@ -1,6 +1,5 @@
 //! Whether a PCI function could be brought into the power state that its driver asked for.
 
-use crate::bus::pci;
 use crate::device::Device;
 use crate::health::kept_file::KeptFile;
 use crate::health::source::{
@@ -28,8 +27,8 @@ impl Source for PciPower {
     }
 
     fn subjects(&self, host: &Host, device: &Device) -> Vec<Subject> {
-        let functions = device.functions.iter().map(|function| host.absolute(&function.path));
-        let physical = functions.filter(|function| pci::physical_function(host, function).is_none());
+        let physical = device.functions.iter().filter(|function| function.physical.is_none());
+        let physical = physical.map(|function| host.absolute(&function.path));
         let subject = |file: std::path::PathBuf| {
             Subject::new(host.own_path(&file).to_string_lossy(), State { file: KeptFile::shared(file) })
         };
@@ -62,7 +61,7 @@ impl Examination for State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{FUNCTION, Tree, device};
+    use super::super::testing::{FUNCTION, Tree, device, virtual_one};
     use super::*;
 
     #[test]
@@ -83,7 +82,6 @@ mod tests {
     #[test]
     fn of_a_virtual_function_it_says_nothing() {
         let tree = Tree::new();
-        tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
-        assert!(tree.watch(&PciPower, &device("rdma", Some("mlx5_core"))).subjects.is_empty());
+        assert!(tree.watch(&PciPower, &virtual_one(&tree, "rdma")).subjects.is_empty());
     }
 }

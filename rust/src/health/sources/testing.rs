@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::bus::pci;
 use crate::device::{Device, PciFunction};
 use crate::finding::Finding;
 use crate::health::kept_file::{Keeping, ReadOnce};
@@ -12,6 +13,9 @@ use crate::host::Host;
 
 /// The PCI function of most tests, without the host root.
 pub(in crate::health) const FUNCTION: &str = "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0";
+
+/// The physical function of [`virtual_one`].
+pub(in crate::health) const PHYSICAL: &str = "/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.1";
 
 /// A host tree in a temporary directory.
 pub(in crate::health) struct Tree {
@@ -102,6 +106,14 @@ impl Watching<'_> {
 
 /// A device with the function, bound to this driver.
 pub(in crate::health) fn device(vendor: &'static str, driver: Option<&str>) -> Device {
-    let function = PciFunction { path: FUNCTION.into(), driver: driver.map(str::to_owned) };
+    let function = PciFunction { path: FUNCTION.into(), driver: driver.map(str::to_owned), physical: None };
     Device { vendor: vendor.into(), functions: vec![function], ..Device::default() }
+}
+
+/// A device with the function, which is made a virtual one of another, [`PHYSICAL`].
+pub(in crate::health) fn virtual_one(tree: &Tree, vendor: &'static str) -> Device {
+    tree.link(&format!("{FUNCTION}/physfn"), "../0000:81:00.1");
+    let mut device = Device { vendor: vendor.into(), ..Device::default() };
+    pci::Function::read(&tree.path(FUNCTION)).attach(&tree.host, &mut device);
+    device
 }

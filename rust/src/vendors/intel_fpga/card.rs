@@ -10,10 +10,10 @@ use super::VENDOR;
 use super::locate::{Card, Driver, Entry, is_fme_region};
 use crate::bus::pci;
 use crate::device::{Problem, Reading};
-use crate::health::sources::{fpga_errors, fpga_power, temperature};
+use crate::health::sources::{fpga_errors, fpga_manager, fpga_power, temperature};
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
-use crate::host::directory::Directory;
+use crate::host::directory::{Directory, is_numbered};
 use crate::order::natural;
 
 /// The one filter: accelerators. Vendor and device are not compared, so that boards of other makers work.
@@ -49,7 +49,7 @@ pub(super) struct Fme {
     pub(super) interface_id: Result<InterfaceId, NoInterfaceId>,
     /// `bitstream_id` of the static region.
     pub(super) bitstream_id: Option<Attribute>,
-    /// Error registers and thermal limits.
+    /// Error registers, thermal limits and the state of its manager.
     pub(super) readings: Vec<Reading>,
 }
 
@@ -272,10 +272,22 @@ fn fme_readings(host: &Host, fme: &Directory, names: &[String]) -> Vec<Reading> 
         let masks = MASKS.iter().filter(|&&mask| names.iter().any(|name| name == mask));
         readings.extend(masks.map(|mask| fpga_errors::of_engine(host.own_path(path.join(mask)))));
     }
+    for manager in named(names, |name| is_numbered(name, "dfl-fme-mgr.")) {
+        readings.extend(manager_states(host, &fme.path().join(manager)));
+    }
     if let Some((names, path)) = below("hwmon") {
         readings.extend(names.iter().flat_map(|name| thermal_readings(host, &path.join(name))));
     }
     readings
+}
+
+/// The state of the kernel's FPGA manager below the engine's, whose driver may not be loaded.
+fn manager_states(host: &Host, engine: &Path) -> Vec<Reading> {
+    let managers = Directory::open(engine.join("fpga_manager"));
+    let names = managers.and_then(|directory| Ok((directory.names()?, directory)));
+    let Ok((names, directory)) = names else { return Vec::new() };
+    let numbered = named(&names, |name| is_numbered(name, "fpga")).into_iter();
+    numbered.map(|name| fpga_manager::of_manager(host.own_path(directory.path().join(name).join("state")))).collect()
 }
 
 /// The temperatures below the engine's hwmon devices: only the thermal one (`dfl_fme_thermal`) has any; the other has
