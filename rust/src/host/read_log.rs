@@ -225,6 +225,9 @@ pub mod counting {
     static COUNTED: Mutex<Vec<(PathBuf, BTreeMap<PathBuf, usize>)>> = Mutex::new(Vec::new());
 
     /// How often `work` reads each file, link and directory below `root`; whatever link leads there.
+    ///
+    /// # Panics
+    /// If it is called for the same root at the same time.
     pub fn counted(root: &Path, work: impl FnOnce()) -> BTreeMap<PathBuf, usize> {
         COUNTED.lock().unwrap().push((root.to_path_buf(), BTreeMap::new()));
         work();
