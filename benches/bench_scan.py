@@ -1,4 +1,4 @@
-"""One scan: of FPGA cards, of NVIDIA and of AMD GPUs, time and system calls; of 1000 generic paths, time.
+"""One scan of FPGA cards, NVIDIA and AMD GPUs: time, system calls; of 1000 generic paths: time; as shipped: CPU time.
 
 The floor reads the same attributes, or looks at the same paths, and does nothing else.
 """
@@ -6,6 +6,7 @@ The floor reads the same attributes, or looks at the same paths, and does nothin
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import herds
@@ -14,6 +15,7 @@ from measure import figure, headline, median_seconds, milliseconds
 from one_vendor import settings
 
 from devherd._native import Scanner
+from devherd.config.model import Config
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
@@ -24,6 +26,13 @@ MANY_CARDS = 1024
 RESCANS = 20
 GPUS = (8, 16)
 PATHS = 1000
+AS_SHIPPED: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("fpga", (1, 8)),
+    ("intel_gpu", (1, 8, 64)),
+    ("rdma", (1, 8, 32)),
+    ("xilinx_fpga", (1, 8, 64)),
+)
+"""Sections of a node's spec, and numbers of cards."""
 PEER_MILLISECONDS = 0.63
 PEER_SYSTEM_CALLS = 690
 # AMD's plugin at its start on a node of that shape: openat, getdents64 and read.
@@ -62,11 +71,39 @@ def main() -> None:
     for name in ("amd-8", "amd-8-cpx"):
         with tempfile.TemporaryDirectory() as directory:
             _amd(SimulatedNode.create(Path(directory) / "node", preset(name)).root, name)
+    headline("first scan and each further one, CPU time, all vendors on (simulated tree in memory)")
+    for section, numbers in AS_SHIPPED:
+        for cards in numbers:
+            _as_shipped(section, cards)
     headline(f"scan of {PATHS} generic paths (one glob, a file each)")
     with tempfile.TemporaryDirectory() as directory:
         _time_generic(SimulatedNode.create(Path(directory) / "node", preset("generic")).root, "on a disk")
     with herds.directory() as memory:
         _time_generic(SimulatedNode.create(memory / "node", preset("generic")).root, "in memory, as /dev is")
+
+
+def _as_shipped(section: str, cards: int) -> None:
+    """CPU time with every vendor on: the least of several first scans, and of the scans after the third."""
+    with herds.directory() as memory:
+        root = SimulatedNode.create(memory / "node", NodeSpec.model_validate({section: [{"cards": cards}]})).root
+        native_settings = Config(host_root=root).native_json()
+        time.sleep(0.1)  # what has just been made is looked at again
+        scanners = [Scanner(str(root), native_settings) for _ in range(RESCANS)]
+        first = min(_cpu_seconds(scanner.scan) for scanner in scanners)
+        scan = scanners[0].scan()
+        scanners[0].scan()
+        again = min(_cpu_seconds(scanners[0].scan) for _ in range(RESCANS))
+        sources = {root / path.lstrip("/") for device in scan.devices for path in device.sources.values()}
+        files = [path for path in sources if path.is_file()]
+        floor = min(_cpu_seconds(lambda: [_read(path) for path in files]) for _ in range(RESCANS))
+        against = f"{first / floor:.2f}x and {again / floor:.2f}x reading its {len(files)} attribute files in Python"
+        figure(f"{cards} of {section}", f"{milliseconds(first)}, {milliseconds(again)}", "", against)
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
 
 
 def _rescan(root: Path) -> None:

@@ -499,6 +499,8 @@ class Scanner:
         """Whether each of these devices, which the last scan could not examine, is known to be gone all the same."""
 
     def watched_directories(self) -> list[str]: ...
+    def processor_nodes(self) -> list[int]:
+        """The NUMA nodes of the host that have processors; empty where the kernel does not tell."""
 
 @final
 class UeventSocket:

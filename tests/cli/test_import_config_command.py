@@ -308,7 +308,8 @@ def test_what_of_a_device_config_is_to_be_done_elsewhere_is_told():
     assert any("enableDevicePlugin to false" in note for note in notes)
     assert any("metrics exporter" in note and "component amd-exporter" in note for note in notes)
     (off,) = import_text(device_config(devicePlugin={"enableDevicePlugin": False}), "x", None)
-    assert (off.config, [note for note in off.notes if "enableDevicePlugin" in note]) == ({}, [])
+    said = [note for note in off.notes if "enableDevicePlugin" in note]
+    assert (off.config, said) == ({}, ["spec.devicePlugin.enableDevicePlugin is false: the operator starts no plugin"])
 
 
 def test_a_device_config_with_an_argument_that_the_plugin_does_not_know_is_refused():

@@ -111,10 +111,11 @@ def test_the_smallest_numa_node_that_suffices_is_taken():
     assert packed.choose(list(numa_nodes), ["a3"], 2) == ["a3", "a0"]
 
 
-def test_numa_nodes_count_only_when_all_devices_have_some():
-    """The kubelet gets none either: it would take an unknown one as close to everything."""
-    packed = preference(resource({"a": [1], "b": [0], "c": [], "d": [1]}))
-    assert packed.choose(["a", "b", "c", "d"], [], 2) == ["a", "b"]
+def test_a_device_whose_numa_node_is_unknown_is_chosen_last():
+    """Others D5: it made the choice blind to the nodes of all."""
+    packed = preference(resource({"a": [], "b": [0], "c": [1], "d": [1]}))
+    assert packed.choose(["a", "b", "c", "d"], [], 2) == ["c", "d"]
+    assert packed.choose(["a", "b", "c", "d"], ["b"], 2) == ["b", "c"]
 
 
 def test_without_topology_the_natural_order_decides():

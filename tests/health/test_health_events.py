@@ -7,12 +7,12 @@ from health.meanings import SOURCE, finding, registered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devherd._native import Evidence
+from devherd._native import Evidence, Finding
 from devherd.health.held import Now, Seen
 from devherd.health.policy import FINE, Policy, Verdict
 from devherd.health.verdicts import earlier_in, message_of
 from devherd.proto import health_pb2
-from devherd.reasons.registry import GONE, INVENTORY
+from devherd.reasons.registry import GONE, HANGING, INVENTORY, WEDGED
 
 GPU = ("nvidia", "0000:01:00.0", "GPU-1")
 BOOT = "boot-1"
@@ -295,3 +295,18 @@ def test_times_that_have_not_come_yet_are_now():
 
     assert told(policy, 11, (BROKEN, 2_000)) == Verdict(("broken",))
     assert told(policy, 12, evidence=[(Evidence.RECOVERY_NONE, 12)]) == FINE
+
+
+@pytest.mark.parametrize(("restarted_after", "expected"), [(10, Verdict((), (WEDGED,))), (600, Verdict((WEDGED,)))])
+def test_a_gpu_of_i915_that_hung_just_before_a_restart_is_warned_of(restarted_after, expected):
+    """Its recovery, `ERROR=0`, comes within seconds, and may have come while nobody listened: a further hang counts."""
+    hang = Finding(source=WEDGED, reason=WEDGED, file="/sys/card", value=HANGING)
+    policy = Policy(3)
+    told(policy, 10, (hang, 1))
+    after = started_again(policy, 1 + restarted_after)
+
+    assert told(after, 2 + restarted_after) == expected
+    assert [bool(one.only_warned) for one in message_of(after, at(700)).verdicts[0].held] == [bool(expected.warnings)]
+    told(after, 10 + restarted_after, (hang, 9 + restarted_after))
+    assert told(after, 20 + restarted_after) == Verdict((WEDGED,))
+    assert told(after, 1_000, evidence=[(Evidence.REBOUND, 999)]) == FINE

@@ -89,6 +89,23 @@ def test_it_says_what_takes_a_finding_back_and_why_not_yet():
     ]
 
 
+def test_it_says_that_a_reset_is_not_noticed_where_nvml_does_not_report():
+    """The driver prints nothing after `nvidia-smi -r`: somebody has to say it."""
+    gpu = ("nvidia", "0000:01:00.0", "GPU-1")
+    printed = Finding(source="kernel-log", reason="recovery-action", file="/dev/kmsg", value="1")
+    policy = Policy(3)
+    alone, beside, failed = Seen(), Seen(reported={"nvml": 1.0}), Seen(reported={"nvml": 1.0}, failed={"nvml": "x"})
+    alone.happened(gpu, printed, 1.0)
+    said = []
+    for second, seen in enumerate((alone, beside, failed), 2):
+        policy.observe(seen, at(second))
+        said.append(held(policy)[0].not_yet)
+
+    nothing = "nothing of that was seen since the last event"
+    by_hand = f"{nothing}; without NVML a reset of the GPU is not noticed: after one, `devherd clear` takes it back"
+    assert said == [by_hand, nothing, by_hand]
+
+
 def test_it_says_why_a_device_is_not_looked_at():
     """Frozen, and by what."""
     policy = Policy(3)

@@ -10,13 +10,18 @@ from devherd.importers import PLUGINS, import_text
 from devherd.importers.imported import Given
 from devherd.importers.plugin import Invocation
 
+NEEDED = [("rdma-shared", "config-file"), ("sriov", "config-file")]
+"""The file in which the plugin's resources are."""
 FLAGS = [(plugin.name, flag) for plugin in PLUGINS.values() for flag in sorted(plugin.flags)]
 VARIABLES = [(plugin.name, variable) for plugin in PLUGINS.values() for variable in sorted(plugin.variables)]
 VALUES = ("true", "false", "3", "x", "{name: a, groups: []}", "info", "/x/device-plugins")
 """One of them is a value that the flag takes and that is not its default."""
 BESIDE = {"generic": ["--device", "{name: kvm, groups: []}"], "intel-gpu": ["-enable-monitoring"]}
 """What must be given as well: a domain has an effect on devices only."""
-FILES = {"sriov": {"resourceList": [{"resourceName": "a", "selectors": {"isRdma": True}}]}}
+FILES = {
+    "sriov": {"resourceList": [{"resourceName": "a", "selectors": {"isRdma": True}}]},
+    "rdma-shared": {"configList": [{"resourceName": "a", "rdmaHcaMax": 1, "devices": ["ib0"]}]},
+}
 
 
 def imported(plugin, file, words=(), environment=None):
@@ -31,15 +36,22 @@ def has_effect(plugin, name, **given):
     """Whether it changes the configuration or is named, without the plugin's file or with one."""
     for file in (None, FILES.get(plugin)):
         nothing, made = imported(plugin, file), imported(plugin, file, **given)
-        if made and (made.config != nothing.config or any(name in note for note in made.notes)):
+        if nothing and made and (made.config != nothing.config or any(name in note for note in made.notes)):
             return True
     return False
 
 
-@pytest.mark.parametrize(("plugin", "flag"), FLAGS)
+@pytest.mark.parametrize(("plugin", "flag"), [each for each in FLAGS if each not in NEEDED])
 def test_a_flag_has_its_effect_or_is_named(plugin, flag):
     """Each alone, with values of every kind."""
     assert any(has_effect(plugin, flag, words=[f"-{flag}={value}"]) for value in VALUES)
+
+
+@pytest.mark.parametrize(("plugin", "flag"), NEEDED)
+def test_a_file_that_is_not_there_is_named(plugin, flag):
+    """Users 3.3: the flags alone were no setting at all, and `every default is right`."""
+    with pytest.raises(UsageError, match=r"/x/config\.json"):
+        PLUGINS[plugin].imported(Invocation([f"-{flag}=/x/config.json"]))
 
 
 @pytest.mark.parametrize(("plugin", "variable"), VARIABLES)

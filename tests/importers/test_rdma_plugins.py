@@ -138,4 +138,4 @@ def test_a_selector_that_cannot_be_said_widens_no_rule():
     """Without it the rule would take every RDMA device of the node."""
     config = {"resourceList": [{"resourceName": "a", "selectors": {"isRdma": True, "acpiIndexes": ["101"]}}]}
 
-    assert only(json.dumps(config)).config == {}
+    assert only(json.dumps(config)).config == {"vendors": {"rdma": {"enabled": False}}}

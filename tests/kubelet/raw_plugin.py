@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class RawPlugin(DevicePluginServicer, RegistrationServicer):
         """Allocate sets the one and waits for the other."""
         self.wait.set()
         self._info = registration.PluginInfo(type="DevicePlugin", name=resource, supported_versions=versions)
-        self._lists: queue.Queue[list[str] | None] = queue.Queue()
+        self._lists: queue.Queue[list[v1beta1.Device] | None] = queue.Queue()
         self._server = grpc.server(ThreadPoolExecutor(8))
         add_DevicePluginServicer_to_server(self, self._server)
         add_RegistrationServicer_to_server(self, self._server)
@@ -50,7 +51,15 @@ class RawPlugin(DevicePluginServicer, RegistrationServicer):
 
     def send(self, *device_ids: str) -> None:
         """A list in which all are healthy."""
-        self._lists.put(list(device_ids))
+        self.send_on_nodes(dict.fromkeys(device_ids, ()))
+
+    def send_on_nodes(self, devices: Mapping[str, Sequence[int]]) -> None:
+        """A list of healthy devices with their NUMA nodes; a device without has no topology."""
+        made = [v1beta1.Device(ID=each, health="Healthy") for each in devices]
+        for device in made:
+            for node in devices[device.ID]:
+                device.topology.nodes.add(ID=node)
+        self._lists.put(made)
 
     def stop(self) -> None:
         """End streams and server."""
@@ -70,8 +79,8 @@ class RawPlugin(DevicePluginServicer, RegistrationServicer):
         return v1beta1.DevicePluginOptions(pre_start_required=self.pre_start_error is not None)
 
     def ListAndWatch(self, _request, _context):
-        while (ids := self._lists.get()) is not None:
-            yield v1beta1.ListAndWatchResponse(devices=[v1beta1.Device(ID=each, health="Healthy") for each in ids])
+        while (devices := self._lists.get()) is not None:
+            yield v1beta1.ListAndWatchResponse(devices=devices)
 
     def Allocate(self, request, _context):
         self.asked.set()

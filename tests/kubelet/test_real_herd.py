@@ -197,3 +197,26 @@ def test_the_exporter_shows_who_holds_which_device_by_the_kubelets_own_word(herd
     eventually(lambda: shown() == [whose.format(device_id) for device_id in held])
     herd_node.kubelet.ask("free", uid="train")
     eventually(lambda: shown() == [])
+
+
+def test_a_pool_without_devices_is_registered_and_fills_when_a_card_comes(herd_node):
+    """Others D8: the shared RDMA plugin registers it; operators wait for the resource, at 0 as well."""
+    pools = [
+        {"name": "rdma/none", "rdma_hca_max": 5, "selectors": {"vendors": ["1dd8"]}},
+        {"name": "rdma/mlx5", "rdma_hca_max": 5, "selectors": {"vendors": ["15b3"]}},
+    ]
+    herd_node.prepare("rdma-2", QUICK | {"vendors": {"rdma": {"mode": "shared", "pools": pools}}})
+    sysfs, away = herd_node.directory / "node/sys/class/infiniband", herd_node.directory / "infiniband"
+    sysfs.rename(away)
+    verbs = sysfs.with_name("infiniband_verbs")
+    verbs.rename(herd_node.directory / "verbs")
+    herd_node.kubelet.start()
+    herd_node.start_herd()
+    herd_node.until_capacity("rdma/none", 0, 0)
+    herd_node.until_capacity("rdma/mlx5", 0, 0)
+
+    (herd_node.directory / "verbs").rename(verbs)
+    away.rename(sysfs)
+
+    herd_node.until_capacity("rdma/mlx5", 5, 5)
+    assert herd_node.kubelet.capacity("rdma/none") == (0, 0)

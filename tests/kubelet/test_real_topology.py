@@ -1,8 +1,9 @@
 """Devices on NUMA nodes under each policy of the kubelet's topology manager."""
 
 import pytest
+from raw_plugin import RawPlugin, register
 from real_kubelet import container, pod
-from resource_child import RESOURCE, device
+from resource_child import RESOURCE, device, eventually
 
 from devherd.proto import spool_pb2
 
@@ -123,3 +124,54 @@ def test_without_a_preference_the_kubelet_does_not_ask(child_node):
     child_node.kubelet.start()
     child_node.serve(*on_two_nodes(4), preferred=spool_pb2.NONE)
     assert len(child_node.kubelet.admit(pod("a", {RESOURCE: 3})).main.device_ids[RESOURCE]) == 3
+
+
+UNKNOWN = {"0": [0], "1": [1], "somewhere": []}
+"""Devices and their NUMA nodes: a host whose firmware does not give one of them its node, `numa_node` -1."""
+
+
+def admitted_one_by_one(kubelet):
+    """The ids that pods with one device each get; the reason for a pod that is rejected."""
+    answers = [kubelet.admit(pod(uid, {RESOURCE: 1})) for uid in "abc"]
+    return [each.main.device_ids[RESOURCE][0] if each.admitted else each.reason for each in answers]
+
+
+@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
+def test_a_device_listed_without_nodes_beside_others_is_never_allocated(child_node, policy):
+    """Others D5: as Intel's plugins list it. It is healthy and allocatable, and each pod for it is rejected."""
+    kubelet = child_node.kubelet
+    kubelet.start(policy=policy, numa_nodes=[0, 1])
+    plugin = RawPlugin(kubelet.plugins / "raw.sock", resource=RESOURCE)
+    plugin.send_on_nodes(UNKNOWN)
+    assert register(kubelet.plugins, "raw.sock", RESOURCE) == ""
+    eventually(lambda: kubelet.capacity(RESOURCE) == (3, 3))
+
+    first, second, third = admitted_one_by_one(kubelet)
+
+    plugin.stop()
+    assert {first, second} == {"0", "1"}
+    assert third == "TopologyAffinityError"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_device_whose_node_is_unknown_is_allocated_whatever_the_policy(child_node, policy):
+    """Others D5: it may be on each node with processors. The first pod gets one whose node is known."""
+    child_node.kubelet.start(policy=policy, numa_nodes=[0, 1])
+    child_node.serve(*(device(each, numa=nodes) for each, nodes in UNKNOWN.items()), processor_nodes=[0, 1])
+
+    first, *others = admitted_one_by_one(child_node.kubelet)
+
+    assert {first, *others} == set(UNKNOWN)
+    assert first == "0"
+
+
+@pytest.mark.parametrize("policy", ALIGNING)
+def test_devices_are_aligned_beside_one_whose_node_is_unknown(child_node, policy):
+    """Others D5: it took the topology of the whole resource away."""
+    child_node.kubelet.start(policy=policy, numa_nodes=[0, 1])
+    child_node.serve(*(device(each, numa=nodes) for each, nodes in UNKNOWN.items()), processor_nodes=[0, 1])
+    child_node.serve(device("nic1", numa=[1]), name=NIC)
+
+    main = child_node.kubelet.admit(pod("a", {RESOURCE: 1, NIC: 1})).main
+
+    assert main.device_ids == {RESOURCE: ["1"], NIC: ["nic1"]}

@@ -12,7 +12,7 @@ from devherd.config.resolution import resolve
 from devherd.health.policy import Verdict
 from devherd.inventory import DeviceKey, Entry
 from devherd.offers import rules
-from devherd.offers.device_plugin import DevicePluginOffers, device_plugin_offers
+from devherd.offers.device_plugin import DevicePluginOffers, device_plugin_offers, resource_of
 from devherd.proto import spool_pb2
 from devherd.spool import listed, size_of
 
@@ -53,6 +53,17 @@ def built(
 
 def ids(result: DevicePluginOffers) -> dict[str, list[str]]:
     return {resource.name: [device_id for device_id, _ in listed(resource)] for resource in result.offers}
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [([[0], []], [0, 1, 2]), ([[0], [1]], []), ([[], []], []), ([[7]], [])])
+def test_nodes_with_processors_are_those_of_a_device_whose_own_are_unknown(nodes, expected):
+    """Others D5. They are read if a device needs them: an offer that does not stays as it is."""
+    offers = rules.arrange(
+        resolve(Config()), [entry(f"gpu-{n}", more={"numa_nodes": each}) for n, each in enumerate(nodes)]
+    )
+    (offer,) = device_plugin_offers(offers, lambda *_: FakeEdits(), "", lambda: [0, 1, 2]).offers
+    assert [list(device.numa_nodes) for device in offer.devices] == nodes
+    assert list(offer.processor_nodes) == list(resource_of(offer).processor_nodes) == expected
 
 
 def test_without_rules_each_device_goes_under_its_vendors_own_name():
@@ -367,3 +378,33 @@ def test_every_device_is_advertised_or_told_as_a_problem(devices, replicas):
     told = {problem.device for problem in result.problems}
     assert sorted(shown) == sorted(device for device in devices.keys() - told for _ in range(replicas))
     assert told == {device for device, name in devices.items() if name == "bad"}
+
+
+POOLED = {
+    "vendors": {
+        "rdma": {
+            "mode": "shared",
+            "pools": [{"name": "rdma/a", "rdma_hca_max": 2, "selectors": {"vendors": ["15b3"]}}],
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, {"rdma/a": []}),
+        ({"resources": [{"match": {"vendor": "rdma"}, "name": "example.com/hca"}]}, {"example.com/hca": []}),
+        ({"resources": [{"match": {"resource_name": "rdma/a"}, "advertise": False}]}, {}),
+    ],
+)
+def test_a_pool_is_offered_also_without_devices_as_the_rules_name_it(more, expected):
+    """Others D8: as k8s-rdma-shared-dev-plugin registers it."""
+    assert ids(built([], POOLED | more)) == expected
+    full = entry("0", "rdma/a", "rdma")
+    assert ids(built([full], POOLED | more)) == {name: ["0"] for name in expected}
+
+
+def test_a_pool_of_a_vendor_that_is_switched_off_is_not_offered():
+    """`enabled: false` serves nothing."""
+    assert ids(built([], {"vendors": {"rdma": POOLED["vendors"]["rdma"] | {"enabled": False}}})) == {}

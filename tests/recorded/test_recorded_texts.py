@@ -6,12 +6,17 @@ from pathlib import Path
 import pytest
 
 from devherd._native import Device, Fact, KernelLog
+from devherd.config.model import Config
+from devherd.config.resolution import resolve
 from devherd.health.held import Now
 from devherd.health.kernel_log import KernelLogSource
 from devherd.health.policy import Policy, Verdict
 from devherd.inventory import Entry
 from devherd.reasons.kernel_log_rules import compiled_from, in_force
+from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node.kernel_events import KernelLog as SimulatedLog
+from devherd_sim.node.presets import preset
+from devherd_sim.node.simulated_node import SimulatedNode
 
 RECORDED = tomllib.loads(Path(__file__).with_name("kernel_log.toml").read_text("utf-8"))["recorded"]
 
@@ -39,3 +44,25 @@ def test_what_was_recorded_of_a_device_has_this_verdict(recorded, tmp_path):
     """Each of tests/recorded/kernel_log.toml."""
     expected = Verdict(tuple(recorded.get("unhealthy", ())), tuple(recorded.get("warnings", ())))
     assert verdict_on(recorded, tmp_path) == expected
+
+
+ATTRIBUTES = tomllib.loads(Path(__file__).with_name("attributes.toml").read_text("utf-8"))["recorded"]
+
+
+@pytest.mark.parametrize("recorded", ATTRIBUTES, ids=lambda recorded: recorded["source"][:60])
+def test_what_an_attribute_was_recorded_to_say_is_this_finding(recorded, tmp_path):
+    """Each of tests/recorded/attributes.toml: of one device among those of a node."""
+    node = SimulatedNode.create(tmp_path / "node", preset(recorded["node"]))
+    pipeline = Pipeline(resolve(Config(host_root=node.root)))
+    pipeline.scan(0.0)
+    key, entry = min((key, entry) for key, entry in pipeline.inventory.entries.items() if key[0] == recorded["vendor"])
+    function = node.functions.path_of(entry.device.attributes["pci_address"])
+    file = min(function.glob(recorded["file"]))
+    if "before" in recorded:
+        file.write_text(recorded["before"] + "\n")
+    pipeline.poll(periodic=False)
+    file.write_text(recorded["after"] + "\n")
+    pipeline.poll(periodic=False)
+
+    found = [(f"{one.finding.source}: {one.finding.reason}", one.action) for one in pipeline.policy.held_against(key)]
+    assert found == ([(recorded["finding"], recorded["action"])] if "finding" in recorded else [])

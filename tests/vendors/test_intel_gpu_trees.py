@@ -116,17 +116,24 @@ def test_a_layout_makes_these_resources(case: str, tmp_path: Path) -> None:
     assert scan.unseen == []
 
 
+def test_a_card_without_a_drm_directory_is_a_problem(tmp_path: Path) -> None:
+    """Others D6: Intel's plugin, which ends its scan there, says so."""
+    write_tree(f"{CARD}/vendor = 0x8086", tmp_path)
+    scan = scanner(tmp_path).scan()
+    assert scan.devices == []
+    assert [problem.path for problem in scan.problems] == [f"/{CARD}/drm"]
+
+
 @pytest.mark.parametrize(
     "tree",
     [
         "sys/",
         "sys/class/drm/card0/",
-        f"{CARD}/vendor = 0x8086",
         "sys/class/drm/non_gpu_card/device/vendor = 0x8086\nsys/class/drm/non_gpu_card/device/drm/card0/",
     ],
 )
 def test_what_is_no_card_is_nothing(tree: str, tmp_path: Path) -> None:
-    """No sysfs, no device, no DRM directory, another name: no device and no problem (intel.md 2.7)."""
+    """No sysfs, no device, another name: no device and no problem (intel.md 2.7)."""
     write_tree(f"{tree}\ndev/dri/card0 char 226:0", tmp_path)
     scan = scanner(tmp_path, monitoring="single").scan()
     assert (scan.devices, scan.problems, scan.unseen) == ([], [], [])

@@ -119,8 +119,10 @@ def _check(imported: "Imported", source: str) -> None:
 
 def _text(imported: "Imported") -> str:
     comments = [f"devherd's configuration for what {imported.plugin} did", *imported.notes]
-    if not imported.config:
+    if not imported.config and imported.serves_the_same:
         comments.append("every default is right: no setting is needed")
+    elif not imported.config:
+        comments.append("there is no setting for the rest: devherd has its defaults")
     return "".join(f"# {comment}\n" for comment in comments) + _body(imported)
 
 

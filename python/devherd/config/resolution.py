@@ -26,6 +26,7 @@ def resolve(config: model.Config) -> resolved.Config:
         vendors=_vendors(config.vendors),
         mps_root=config.vendors.nvidia.mps_root,
         device_info_dir=_device_info_dir(config.vendors),
+        pools=[pool.name for pool in config.vendors.rdma.pools if config.vendors.rdma.enabled],
         native=config.native_json(),
         warnings=[placed(config, warning) for warning in warnings_of(config)],
     )

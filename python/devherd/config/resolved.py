@@ -47,6 +47,8 @@ class Config(sections.Config):
     """The directory of the MPS control daemon; None if it is not configured."""
     device_info_dir: Path | None = None
     """The directory of device-info files for Multus, as a path on the host; None if no device has one."""
+    pools: list[str] = field(default_factory=list)
+    """The resources that are offered whether they have devices or not: the pools of RDMA devices."""
     native: str = "{}"
     warnings: list[str] = field(default_factory=list)
     """A line for each valid setting that has no effect on any node: place, problem, cure."""

@@ -33,11 +33,11 @@ class Snapshot:
     @cached_property
     def device_list(self) -> v1beta1.ListAndWatchResponse:
         """The complete list for the kubelet, in natural order."""
-        with_topology = has_topology(self.resource)
+        possible = possible_nodes(self.resource)
         response = v1beta1.ListAndWatchResponse()
         for device_id, device in self.devices.items():
             each = response.devices.add(ID=device_id, health=UNHEALTHY if device.reasons else HEALTHY)
-            for node in device.numa_nodes if with_topology else ():
+            for node in device.numa_nodes or possible:
                 each.topology.nodes.add(ID=node)
         return response
 
@@ -95,13 +95,14 @@ def devices_by_id(resource: spool_pb2.Resource) -> dict[str, spool_pb2.ListedDev
     return dict(pairs)
 
 
-def has_topology(resource: spool_pb2.Resource) -> bool:
-    """True if the NUMA nodes of every device are known.
+def possible_nodes(resource: spool_pb2.Resource) -> list[int]:
+    """The NUMA nodes of a device whose own are unknown: each that it may be on.
 
-    The topology manager never matches a device without one against a resource that has some, so the list has NUMA nodes
-    for all devices or for none.
+    The topology manager never allocates a device without nodes beside devices that have some. If no device has any, it
+    does not align the resource, and the answer is empty.
     """
-    return all(device.numa_nodes for device in resource.devices)
+    known = {node for device in resource.devices for node in device.numa_nodes}
+    return sorted(known.union(resource.processor_nodes)) if known else []
 
 
 def preference(resource: spool_pb2.Resource) -> Preference:

@@ -344,6 +344,7 @@ class Policy:
                     if not is_same_boot:
                         one.since = one.last_monotonic = now.monotonic
                         one.damped = one.doubted_until = 0.0
+                    one.was_there |= _may_have_recovered(one, now)
                     self._held.setdefault(key, {})[one.place] = one
         self._judge(now)
 
@@ -359,6 +360,16 @@ def _event_ends(held: Held, now: Now, *, is_seen: bool) -> bool:
     if not is_seen:
         held.seen_count = 0  # the source does not count it, or has been started again: whatever it counts next is new
     return held.is_over and not is_seen
+
+
+_RESET_SECONDS = 60.0
+"""For how long a GPU under i915 may hang until its reset has helped; it takes a few seconds."""
+
+
+def _may_have_recovered(held: Held, now: Now) -> bool:
+    """True of a GPU under i915 that hung shortly before this process started: nobody may have seen its recovery."""
+    is_recent = now.monotonic - held.last_monotonic < _RESET_SECONDS
+    return is_recent and (held.finding.source, held.finding.value) == (registry.WEDGED, registry.HANGING)
 
 
 def _was_held_long_enough(held: Held, now: Now) -> bool:

@@ -20,7 +20,7 @@ from devherd.health.held import (
 )
 from devherd.health.policy import Earlier, Policy
 from devherd.proto import health_pb2
-from devherd.reasons.registry import MEANINGS, Action, meaning_of
+from devherd.reasons.registry import HANGING, MEANINGS, NVML, Action, meaning_of
 
 if TYPE_CHECKING:
     from devherd.inventory import DeviceKey
@@ -52,10 +52,13 @@ def way_back(held: Held, recover_after: int) -> str:
     return f"{_SHOWN[Evidence.SOURCE_CLEARED]} or {_SHOWN[Evidence.OPERATOR]}{at_least}"
 
 
-def not_yet(held: Held, recover_after: int, not_looked: str, now: Now, lets_go_after: float = 0.0) -> str:
+def not_yet(
+    held: Held, recover_after: int, not_looked: str, now: Now, lets_go_after: float = 0.0, *, sees_resets: bool = True
+) -> str:
     """Why the finding has not ended, or does not count yet; empty if it has ended.
 
     `lets_go_after`: the silence in seconds after which its source, which cannot look, no longer counts; 0: it does.
+    `sees_resets`: whether NVML reports, which notices that a GPU has been reset; its driver prints nothing then.
     """
     if held.is_over:
         return ""
@@ -66,7 +69,12 @@ def not_yet(held: Held, recover_after: int, not_looked: str, now: Now, lets_go_a
         way_out = "" if held.meaning.is_event else "; `devherd clear` takes it back"
         return f"not looked at: {not_looked}{silence}{way_out}"
     quiet_for = max(0.0, now.monotonic - held.last_monotonic)
-    return _what_is_missing(held, recover_after, quiet_for) or _held_on(held, quiet_for)
+    missing = _what_is_missing(held, recover_after, quiet_for)
+    is_ended_by_a_reset = Evidence.RECOVERY_NONE in held.meaning.evidence and not held.is_taken_back
+    return (missing + _RESET * (is_ended_by_a_reset and not sees_resets)) or _held_on(held, quiet_for)
+
+
+_RESET = "; without NVML a reset of the GPU is not noticed: after one, `devherd clear` takes it back"
 
 
 def _what_is_missing(held: Held, recover_after: int, quiet_for: float) -> str:
@@ -90,6 +98,8 @@ def only_warned(held: Held, now: Now) -> str:
     """Why a finding whose reason makes devices Unhealthy is only a warning; empty for any other finding."""
     if held.meaning.action != "unhealthy" or held.action == "unhealthy":
         return ""
+    if held.was_there and held.finding.value == HANGING:
+        return "it hung shortly before devherd started again, which may have missed its recovery; a further hang counts"
     if held.was_there:
         return "already set at the first look at the device; a further bit makes it Unhealthy"
     seconds = max(0.0, held.doubted_until - now.monotonic)
@@ -274,6 +284,7 @@ def _state_of(held: Held) -> object:
 def _message_of(held: Held, policy: Policy, key: "DeviceKey", now: Now) -> health_pb2.Held:
     finding, seen, recover_after = held.finding, policy.seen, policy.recover_after
     not_looked, lets_go_after = seen.why_not_looked(key, finding.source), seen.lets_go_after.get(finding.source, 0.0)
+    sees_resets = key[0] != "nvidia" or (NVML in seen.reported and NVML not in seen.failed)
     return health_pb2.Held(
         source=finding.source,
         reason=finding.reason,
@@ -290,7 +301,7 @@ def _message_of(held: Held, policy: Policy, key: "DeviceKey", now: Now) -> healt
         is_over=held.is_over,
         was_there=held.was_there,
         taken_back_by=way_back(held, recover_after),
-        not_yet=not_yet(held, recover_after, not_looked, now, lets_go_after),
+        not_yet=not_yet(held, recover_after, not_looked, now, lets_go_after, sees_resets=sees_resets),
         since_monotonic_seconds=held.since,
         is_waiting=held.is_waiting,
         is_taken_back=held.is_taken_back,

@@ -1,6 +1,7 @@
 """AMD's plugins: the GPU plugin with its DeviceConfig and chart, and the plugin for Xilinx FPGAs."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,16 +17,13 @@ _EXPORTER = (
 )
 
 
+_PLUGINS = PurePosixPath("/var/lib/kubelet/device-plugins")
 _OF_THE_CHART = frozenset({"dp", "lbl", "labeller", "nfd", "node_selector_enabled", "node_selector"})
 _OF_KUBERNETES = frozenset({"imagePullSecrets", "securityContext", "tolerations", "nameOverride", "fullnameOverride"})
 _XILINX_VARIABLES = frozenset({"U30NameConvention", "U30AllocUnit", "DeviceNameCustomize", "VirtualDev", "VirtualNum"})
 _VIRTUAL = "such a device gives every card of the node to a pod; see `sharing` of a rule"
-_XILINX_REASONS = {
-    "-log-level": LOG_REASON,
-    "DeviceNameCustomize": "names are those of `name` in a rule, for each entry of NameCustomize.json",
-    "VirtualDev": _VIRTUAL,
-    "VirtualNum": _VIRTUAL,
-}
+_CUSTOM_NAMES = "names are those of `name` in a rule, for each entry of NameCustomize.json"
+_XILINX_REASONS = {"-log-level": LOG_REASON} | dict.fromkeys(("VirtualDev", "VirtualNum"), _VIRTUAL)
 
 
 def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored: bool) -> Imported:  # noqa: ARG001 - no file
@@ -44,23 +42,56 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
     return imported
 
 
-def _started_for(item: Mapping[str, Any]) -> Iterator[Invocation | File]:
+def _started_for(item: Mapping[str, Any]) -> Iterator[Invocation]:
     """What the operator starts for a DeviceConfig, as `SetDevicePluginAsDesired` of ROCm/gpu-operator does."""
     spec = section(item, "spec")
     plugin, driver = section(spec, "devicePlugin"), section(spec, "driver")
     arguments = dict(section(plugin, "devicePluginArguments"))
     if str(driver.get("driverType", "")).endswith("-passthrough"):
         arguments = {"resource_naming_strategy": "mixed"} | arguments
-    notes = []
-    if plugin.get("enableDevicePlugin", True):
-        notes.append("set spec.devicePlugin.enableDevicePlugin to false, or the operator starts its plugin again")
-    if directory := plugin.get("kubeletSocketPath"):
-        notes.append(
-            f"kubeletSocketPath {directory} is left out: start devherd with `--kubelet-dir"
-            f" {PurePosixPath(str(directory)).parent}`, the directory that `device-plugins` is in"
-        )
+    is_on = plugin.get("enableDevicePlugin") is not False
+    off = [] if is_on else ["spec.devicePlugin.enableDevicePlugin is false: the operator starts no plugin"]
     words = ["-pulse=30", *(f"-{name}={value}" for name, value in arguments.items())]
-    yield Invocation(words, notes=tuple(notes))
+    yield Invocation(words, notes=tuple(_notes_on(spec, plugin, is_on=is_on)), differences=tuple(off))
+
+
+def _notes_on(spec: Mapping[str, Any], plugin: Mapping[str, Any], *, is_on: bool) -> Iterator[str]:
+    """What a DeviceConfig has beside the arguments of the plugin."""
+    if is_on:
+        yield "set spec.devicePlugin.enableDevicePlugin to false, or the operator starts its plugin again"
+    directory = PurePosixPath(str(plugin.get("kubeletSocketPath") or _PLUGINS))
+    if directory != _PLUGINS:
+        yield (
+            f"kubeletSocketPath {directory} is left out: start devherd with `--kubelet-dir {directory.parent}`,"
+            " the directory that `device-plugins` is in"
+        )
+    labeller = ", ".join(key for key in plugin if "odeLabeller" in key)
+    if labeller:
+        yield f"{labeller} left out: the operator goes on with the labeller; {LABELS}"
+    read = {"enableDevicePlugin", "devicePluginArguments", "kubeletSocketPath"}
+    if pods := ", ".join(key for key in plugin if key not in read and "odeLabeller" not in key):
+        yield f"devicePlugin.{pods} left out: settings of the plugin's pods; see devherd's own manifests"
+    if "selector" in spec:
+        yield "selector is left out: it chooses the nodes of the plugin's pods, as `nodeSelector` does for devherd's"
+    if others := ", ".join(key for key in spec if key not in {"devicePlugin", "selector"}):
+        yield f"{others} left out: parts of the operator beside the plugin, which goes on with them"
+
+
+def _is_operator_values(content: Mapping[str, Any]) -> bool:
+    return "spec" in section(content, "deviceConfig") or {"kmm", "installdefaultNFDRule"} <= content.keys()
+
+
+def _started_by_operator(values: Mapping[str, Any]) -> Iterator[Invocation | File]:
+    """What the operator starts for the DeviceConfig that its chart makes."""
+    for part in _started_for(section(values, "deviceConfig")):
+        notes = []
+        if "spec" not in section(values, "deviceConfig"):
+            notes.append(
+                "no deviceConfig is given: import the DeviceConfig, too (`kubectl get deviceconfigs -A -o yaml`)"
+            )
+        if others := ", ".join(key for key in values if key != "deviceConfig"):
+            notes.append(f"{others} left out: settings of the operator and of other charts")
+        yield replace(part, notes=part.notes + tuple(notes))
 
 
 def _is_values(content: Mapping[str, Any]) -> bool:
@@ -82,7 +113,10 @@ AMD = Plugin(
     _translate,
     _FLAGS,
     kinds={"amd.com/DeviceConfig": _started_for},
-    charts=(Chart("amd-gpu", _is_values, _started_by_chart),),
+    charts=(
+        Chart("gpu-operator-charts", _is_operator_values, _started_by_operator),
+        Chart("amd-gpu", _is_values, _started_by_chart),
+    ),
 )
 
 
@@ -98,7 +132,10 @@ def _translate_xilinx(invocation: Invocation, file: Mapping[str, Any] | None, *,
     if given.take("U30AllocUnit", "").lower() == "device":
         options["u30_alloc_unit"] = "device"
     if given.take("DeviceNameCustomize", "").lower() == "true":
-        imported.note(f"DeviceNameCustomize is left out: {_XILINX_REASONS['DeviceNameCustomize']}")
+        imported.note_difference(f"DeviceNameCustomize is left out: {_CUSTOM_NAMES}")
+    if given.take("VirtualDev", "").lower() == "true":
+        imported.note_difference(f"VirtualDev, VirtualNum are left out: {_VIRTUAL}")
+        given.take("VirtualNum")
     imported.put("vendors.xilinx_fpga", options)
     imported.note_left_out(given.left(), _XILINX_REASONS, "it has no counterpart")
     return imported

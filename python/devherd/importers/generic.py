@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from devherd.errors import UsageError
-from devherd.importers.imported import Given, Imported, flags
+from devherd.importers.imported import Given, Imported, flags, without_file
 from devherd.importers.plugin import Invocation, Plugin
 
 _FLAGS = frozenset({"config", "device", "domain", "listen", "log-level", "plugin-directory", "version"})
@@ -27,10 +27,13 @@ def _translate(invocation: Invocation, file: Mapping[str, Any] | None, *, with_i
     if "device" in given:
         content["devices"] = [_device(text) for text in given["device"]]
         content.pop("device", None)
-    imported = _from_settings(Given(content), invocation.version)
     if "config" in given and file is None:
+        if "device" not in given:
+            raise without_file("generic", content["config"])
+        imported = _from_settings(Given(content), invocation.version)
         imported.note(f"--config {content['config']} is not read: import it in one stream with these flags")
-    return imported
+        return imported
+    return _from_settings(Given(content), invocation.version)
 
 
 def _from_settings(given: Given, version: tuple[int, ...] | None) -> Imported:

@@ -31,6 +31,8 @@ class Imported:
     notes: list[str] = field(default_factory=list)
     name: str = ""
     """The origin of the settings: a key of a ConfigMap, a workload."""
+    serves_the_same: bool = True
+    """Whether devherd serves with it what the plugin served; a note says what is different."""
 
     def put(self, section: str, options: dict[str, Any]) -> None:
         """Put options into a section, for example `vendors.nvidia`; without options, no section is made."""
@@ -45,6 +47,11 @@ class Imported:
         """Add a note for the user, if it is new."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def note_difference(self, text: str) -> None:
+        """Add a note on devices that are not served as before."""
+        self.note(text)
+        self.serves_the_same = False
 
     def note_left_out(self, names: Iterable[str], reasons: Mapping[str, str], otherwise: str) -> None:
         """Add a note on settings that are left out, one a reason: the setting's own, its section's, or `otherwise`."""
@@ -125,6 +132,15 @@ def flags(words: Sequence[str], switches: Collection[str], known: Collection[str
             value = "true" if name in switches else rest.pop(0)
         values.setdefault(name, []).append(value)
     return values
+
+
+def without_file(plugin: str, path: str) -> UsageError:
+    """The error for a plugin whose resources are in a file that is not given."""
+    return UsageError(
+        f"the resources of {plugin} are not in what is imported",
+        f"they are in its file {path}",
+        "give the file, or its ConfigMap and the DaemonSet in one stream: `kubectl get daemonset,configmap -o yaml`",
+    )
 
 
 def truth(text: str, name: str) -> bool:

@@ -15,12 +15,17 @@ _ANNOTATION = (
     "the mode is not read from the node's annotation `fpga.intel.com/device-plugin-mode`; give such nodes a"
     " configuration of their own"
 )
+INTELS_OPERATOR = "deviceplugin.intel.com"
+"""The API group of the objects for which Intel's operator starts plugins."""
+_NOT_SERVED = {
+    "-wsl": "GPUs under WSL are not served",
+    "-resource-manager": "fractions of a GPU are not served; the plugin has no such flag from release 0.34 on",
+}
 _REASONS = {f"-{name}": LOG_REASON for name in LOG_FLAGS} | {
     "-health-management": _HEALTH,
     "-temp-limit": _HEALTH,
     "-gpu-temp-limit": _HEALTH,
     "-memory-temp-limit": _HEALTH,
-    "-resource-manager": "fractions of a GPU are not served; the plugin has no such flag from release 0.34 on",
     "-debug": LOG_REASON,
     "-node-name": _ANNOTATION,
     "-kubeconfig": _ANNOTATION,
@@ -76,8 +81,8 @@ def _gpu(invocation: Invocation, file: Mapping[str, Any] | None, *, with_ignored
         )
     if prefix := given.take("-prefix"):
         imported.config["host_root"] = prefix
-    if truth(given.take("-wsl", "false"), "-wsl"):
-        imported.note("-wsl is left out: GPUs under WSL are not served")
+    for flag in (flag for flag in _NOT_SERVED if truth(given.take(flag, "false"), flag)):
+        imported.note_difference(f"{flag} is left out: {_NOT_SERVED[flag]}")
     imported.note_left_out(given.left(), _REASONS, "it has no counterpart")
     return imported
 
@@ -159,13 +164,13 @@ FPGA = Plugin(
     _fpga,
     _FPGA_FLAGS,
     frozenset({"NODE_NAME"}),
-    kinds={"deviceplugin.intel.com/FpgaDevicePlugin": _started_by({"mode": "mode", "logLevel": "v"})},
+    kinds={f"{INTELS_OPERATOR}/FpgaDevicePlugin": _started_by({"mode": "mode", "logLevel": "v"})},
 )
 GPU = Plugin(
     "intel-gpu",
     lambda name: "intel" in name and "gpu" in name and "plugin" in name,
     _gpu,
     _GPU_FLAGS,
-    kinds={"deviceplugin.intel.com/GpuDevicePlugin": _gpu_object},
+    kinds={f"{INTELS_OPERATOR}/GpuDevicePlugin": _gpu_object},
     charts=(Chart("intel-device-plugins-gpu", _is_values, _started_by_chart),),
 )

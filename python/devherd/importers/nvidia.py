@@ -205,7 +205,7 @@ def _note_what_is_no_option(
     variables = invocation.variables()
     for name, is_given in (("--config-file", "config-file" in given), ("CONFIG_FILE", "CONFIG_FILE" in variables)):
         if is_given and not has_file:
-            imported.note(f"the file of {name} is not read: import it in one stream with this")
+            imported.note_difference(f"the file of {name} is not read: import it in one stream with this")
     for flag, variable in _WITHOUT_COUNTERPART.items():
         if flag in given:
             imported.note(f"--{flag} is left out: {_REASONS[flag]}")

@@ -8,7 +8,7 @@ import yaml
 from devherd.config import yaml_file
 from devherd.config.yaml_file import fault_of
 from devherd.errors import UsageError
-from devherd.importers.imported import Given, listed, not_keys
+from devherd.importers.imported import LABELS, Given, listed, not_keys
 from devherd.importers.manifest import section
 from devherd.importers.plugin import File, Invocation
 
@@ -34,6 +34,8 @@ _OF_KUBERNETES = frozenset(
 _OTHERS = frozenset({"config", "devicePlugin", "gfd", "nfd", "mps", "cdi"})
 _OWN_SECTIONS = frozenset({"driver", "toolkit", "mig", "dcgmExporter", "dcgm", "migManager", "operator", "validator"})
 _OF_THE_PLUGIN = frozenset({"enabled", "args", "env", "config", "mps", "repository", "image", "version"})
+_READ_SECTIONS = frozenset({"devicePlugin", "mig", "driver", "hostPaths", "cdi", "toolkit", "gds", "gdrcopy"})
+_OF_VIRTUAL_MACHINES = ("sandboxDevicePlugin", "kataSandboxDevicePlugin")
 _DRIVER_DIRECTORY = "/run/nvidia/driver"
 _TOOLKIT_DIRECTORY = "/usr/local/nvidia"
 
@@ -141,11 +143,24 @@ def from_operator_values(spec: Mapping[str, Any]) -> Iterator[Invocation | File]
     given = {str(each.get("name")): text(each.get("value", "")) for each in variables}
     others = sorted(plugin.keys() - _OF_THE_PLUGIN)
     notes = [f"devicePlugin.{key} is left out: a setting of the plugin's pods" for key in others]
-    if plugin.get("enabled") is False:
-        notes.append("devicePlugin.enabled is false: the operator starts no plugin")
+    off = ["devicePlugin.enabled is false: the operator starts no plugin"] if plugin.get("enabled") is False else []
     words = [str(word) for word in listed("devicePlugin.args", plugin.get("args"))]
-    yield Invocation(words, environment | given, notes=tuple(notes))
+    notes += _of_other_parts(spec)
+    yield Invocation(words, environment | given, notes=tuple(notes), differences=tuple(off))
     yield from files
+
+
+def _of_other_parts(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Notes on the sections that are not the plugin's, nor about the host: the operator's other parts."""
+    given = [key for key, value in spec.items() if key not in _READ_SECTIONS and value is not None]
+    if "gfd" in given and _is_enabled(spec, "gfd", default=True):
+        yield f"gfd is left out: {LABELS}"
+    if machines := ", ".join(
+        key for key in given if key in _OF_VIRTUAL_MACHINES and _is_enabled(spec, key, default=True)
+    ):
+        yield f"{machines} left out: these plugins serve GPUs to virtual machines, and the operator goes on with them"
+    if rest := ", ".join(key for key in given if key != "gfd" and key not in _OF_VIRTUAL_MACHINES):
+        yield f"{rest} left out: parts of the operator beside the plugin, which goes on with them"
 
 
 def _is_enabled(spec: Mapping[str, Any], key: str, *, default: bool) -> bool:

@@ -28,6 +28,8 @@ class Invocation:
     workload: str = ""
     notes: tuple[str, ...] = ()
     """Notes for the user about its origin."""
+    differences: tuple[str, ...] = ()
+    """Notes for the user on devices that devherd does not serve as it does, or that it does not serve itself."""
 
     @property
     def program(self) -> str:
@@ -135,6 +137,8 @@ class Plugin:
         """The translation, with a note for each variable whose value is not in the manifest."""
         imported = self.translate(invocation, file, with_ignored=with_ignored)
         imported.notes += invocation.notes
+        for difference in invocation.differences:
+            imported.note_difference(difference)
         for name in sorted(self.variables & invocation.valueless()):
             if not any(name in note for note in imported.notes):
                 imported.note(f"{name} is left out: the manifest takes its value from somewhere else (valueFrom)")

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from devherd.errors import UsageError
-from devherd.importers.imported import LOG_FLAGS, LOG_REASON, LOG_SWITCHES, Given, Imported, flags, not_keys, truth
+from devherd.importers.imported import (
+    LOG_FLAGS,
+    LOG_REASON,
+    LOG_SWITCHES,
+    Given,
+    Imported,
+    flags,
+    not_keys,
+    truth,
+    without_file,
+)
 from devherd.importers.plugin import Invocation, Plugin
 
 _SHARED_FLAGS = frozenset({"config-file", "use-cdi", "version", "v"})
@@ -48,14 +58,14 @@ def _translate_shared(invocation: Invocation, file: Mapping[str, Any] | None, *,
     imported = Imported("rdma-shared")
     words = {f"-{name}": each[-1] for name, each in flags(invocation.flag_words, _SWITCHES, _SHARED_FLAGS).items()}
     given, content = Given(words), Given(file or {})
-    if (path := given.take("-config-file")) and file is None:
-        imported.note(f"-config-file {path} is not read: import it in one stream with these flags")
+    path = given.take("-config-file", "/k8s-rdma-shared-dev-plugin/config.json")
+    if file is None:
+        raise without_file("rdma-shared", path)
     if truth(given.take("-use-cdi", "false"), "-use-cdi"):
         imported.note("-use-cdi is left out: RDMA devices are given as device nodes")
     entries = content.items("configList")
     pools = [_pool(entry, number, imported) for number, entry in enumerate(entries)]
-    if pools:
-        imported.put("vendors.rdma", {"mode": "shared", "pools": pools})
+    imported.put("vendors.rdma", {"mode": "shared", "pools": pools} if pools else {"enabled": False})
     imported.note_left_out([*given.left(), *content.left()], _SHARED_REASONS, "the plugin does not know it")
     return imported
 
@@ -155,14 +165,15 @@ def _translate_sriov(invocation: Invocation, file: Mapping[str, Any] | None, *, 
     found = flags(invocation.flag_words, LOG_SWITCHES | {"use-cdi"}, _SRIOV_FLAGS)
     given, content = Given({f"-{name}": each[-1] for name, each in found.items()}), Given(file or {})
     prefix = given.take("-resource-prefix", "intel.com")
-    if (path := given.take("-config-file")) and file is None:
-        imported.note(f"-config-file {path} is not read: import it in one stream with these flags")
+    path = given.take("-config-file", "/etc/pcidp/config.json")
+    if file is None:
+        raise without_file("sriov", path)
     if truth(given.take("-use-cdi", "false"), "-use-cdi"):
         imported.note("-use-cdi is left out: RDMA devices are given as device nodes")
     entries = content.items("resourceList")
     rules = [rule for number, entry in enumerate(entries) for rule in _rules(entry, number, prefix, imported)]
+    imported.put("vendors.rdma", {"mode": "sriov"} if rules else {"enabled": False})
     if rules:
-        imported.put("vendors.rdma", {"mode": "sriov"})
         imported.config["resources"] = [*rules, {"match": {"vendor": "rdma"}, "advertise": False}]
     imported.note_left_out([*given.left(), *content.left()], _SRIOV_REASONS, "the plugin does not know it")
     return imported
@@ -181,9 +192,9 @@ def _rules(entry: Any, number: int, prefix: str, imported: Imported) -> Iterator
         if not isinstance(selector, Mapping):
             raise not_keys(f"resourceList[{number}].selectors[{place}]", selector)
         if not _is_rdma(selector):
-            imported.note(f"{name} is left out: {_NOT_SERVED}")
+            imported.note_difference(f"{name} is left out: {_NOT_SERVED}")
         elif unknown := sorted(key for key in WITHOUT_FACT & selector.keys() if selector[key]):
-            imported.note(
+            imported.note_difference(
                 f"{name} is left out: no fact of a device corresponds to {', '.join(unknown)}; write a rule for"
                 " it, with `physfn`, the PCI address of the physical function"
             )

@@ -1,7 +1,7 @@
 """The contents of a text, and their plugins: files, flags, manifests, or values of a chart with subcharts."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from devherd.importers import manifest
 from devherd.importers.amd import AMD, XILINX
 from devherd.importers.generic import GENERIC
 from devherd.importers.imported import Imported
-from devherd.importers.intel import FPGA, GPU
+from devherd.importers.intel import FPGA, GPU, INTELS_OPERATOR
 from devherd.importers.nvidia import NVIDIA
 from devherd.importers.plugin import Chart, File, Invocation, Plugin, split
 from devherd.importers.rdma import RDMA_SHARED, SRIOV
@@ -29,10 +29,9 @@ COMPANIONS = frozenset(
 
 
 _READ = {chart.name: (plugin, chart) for plugin in PLUGINS.values() for chart in plugin.charts}
-_NOT_READ = frozenset(
-    {"gpu-operator-charts", "intel-device-plugins-operator", "network-operator", "sriov-network-operator"}
-)
+_NOT_READ = frozenset({"intel-device-plugins-operator", "network-operator", "sriov-network-operator"})
 """Charts of plugins and their operators whose values import-config does not know."""
+_OTHERS_OF_INTEL = re.compile(r"intel-(dlb|dsa|iaa|npu|qat|sgx)-plugin")
 _RENDER = "render the chart: `helm template CHART --values FILE | devherd import-config -`"
 _Part = Invocation | File
 _Owned = tuple[Plugin, _Part]
@@ -57,7 +56,11 @@ def import_text(text: str, source: str, plugin: str | None, *, with_ignored: boo
     if not owned:
         raise _nothing_found(documents, source, plugin)
     plugins = {owner.name: owner for owner, _ in owned}.values()
-    return [each for owner in plugins for each in _translated(owner, owned, with_ignored=with_ignored)]
+    found = [each for owner in plugins for each in _translated(owner, owned, with_ignored=with_ignored)]
+    for other in sorted(set(_not_served(_objects(documents)))):
+        for imported in found:
+            imported.note(f"{other} is left out: its devices are not served by devherd")
+    return found
 
 
 def plugin_of(text: str) -> str:
@@ -84,7 +87,7 @@ def _translated(plugin: Plugin, owned: list[_Owned], *, with_ignored: bool) -> I
 
 def _is_command_line(text: str) -> bool:
     """Whether it begins with a flag or a known program; the rest of it may not be YAML then."""
-    first = next(iter(text.split()), "")
+    first = next(iter(text.split()), "").strip("\"'")
     if re.match(r"--?[a-z]", first):
         return True
     program = Invocation([first])
@@ -182,14 +185,12 @@ def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> Usa
     what = f"{source} is not recognised as a configuration of another plugin"
     if any(map(manifest.is_kustomization, documents)):
         return UsageError(what, "a kustomization holds no settings", "render it: kubectl kustomize DIRECTORY")
-    objects = [item for each in documents if manifest.is_manifest(each) for item in manifest.objects(each)]
-    containers = [part for item in objects for part in manifest.parts(item) if isinstance(part, Invocation)]
-    containers += [part for each in documents if manifest.is_patch(each) for part in manifest.patched(each)]
-    companions = sorted({name for each in containers for name in each.names if name in COMPANIONS})
-    if companions:
-        return UsageError(what, f"{', '.join(companions)} advertises no devices", "give the manifest of the plugin")
-    if hint := umbrella_hint(documents):
-        return UsageError(what, *hint)
+    objects = _objects(documents)
+    if not_served := ", ".join(sorted(set(_not_served(objects)))):
+        reason = f"devices of {not_served} are not served by devherd"
+        return UsageError(what, reason, "leave these to Intel's own plugin and operator")
+    if reason_and_cure := _of_companions(documents, objects) or umbrella_hint(documents):
+        return UsageError(what, *reason_and_cure)
     if plugin:
         return UsageError(what, f"nothing in it belongs to {plugin}", "name its plugin with --plugin")
     if all(document in (None, "") for document in documents):
@@ -198,6 +199,28 @@ def _nothing_found(documents: list[Any], source: str, plugin: str | None) -> Usa
     return UsageError(
         what, f"known are configurations, flag lists and manifests of {known}", "name its plugin with --plugin"
     )
+
+
+def _of_companions(documents: list[Any], objects: list[Mapping[str, Any]]) -> tuple[str, str] | None:
+    containers = [part for item in objects for part in manifest.parts(item) if isinstance(part, Invocation)]
+    containers += [part for each in documents if manifest.is_patch(each) for part in manifest.patched(each)]
+    companions = sorted({name for each in containers for name in each.names if name in COMPANIONS})
+    return (f"{', '.join(companions)} advertises no devices", "give the manifest of the plugin") if companions else None
+
+
+def _objects(documents: list[Any]) -> list[Mapping[str, Any]]:
+    return [item for each in documents if manifest.is_manifest(each) for item in manifest.objects(each)]
+
+
+def _not_served(objects: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The objects of Intel's operator, and the workloads of its plugins, for other devices than GPUs and FPGAs."""
+    known = {kind for plugin in PLUGINS.values() for kind in plugin.kinds}
+    for item in objects:
+        if manifest.kind_of(item).startswith(f"{INTELS_OPERATOR}/") and manifest.kind_of(item) not in known:
+            yield str(item["kind"])
+        for part in manifest.parts(item):
+            if isinstance(part, Invocation) and any(map(_OTHERS_OF_INTEL.search, part.names)):
+                yield f"{item['kind']} {part.workload or part.container}"
 
 
 def is_umbrella(content: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 They contain everything for the answer to Allocate: `device_plugin.allocation` only merges.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -54,11 +54,18 @@ class DevicePluginOffers:
         return replace(self, offers=judged)
 
 
-def device_plugin_offers(offers: Offers, edits_of: EditsOf, mps_root: str) -> DevicePluginOffers:
-    """The offers as messages, without regard to health."""
+def device_plugin_offers(
+    offers: Offers, edits_of: EditsOf, mps_root: str, processor_nodes: Callable[[], Collection[int]] = tuple
+) -> DevicePluginOffers:
+    """The offers as messages, without regard to health.
+
+    `processor_nodes` is called if an offer has devices with known NUMA nodes and others.
+    """
     result = DevicePluginOffers(problems=list(offers.problems), rules=offers.rules)
     for offer in offers.offers:
-        made = _message(offer, edits_of, mps_root, result)
+        known = [bool(offered.entry.device.numa_nodes) for offered in offer.devices]
+        nodes = processor_nodes() if any(known) and not all(known) else ()
+        made = _message(offer, edits_of, mps_root, nodes, result)
         for position, device in enumerate(made.devices):
             result.places[device.vendor, device.card, device.id] = len(result.offers), position
         result.offers.append(made)
@@ -71,6 +78,7 @@ def resource_of(offer: spool_pb2.Offer) -> spool_pb2.Resource:
         name=offer.name,
         preferred=offer.preferred,
         fail_requests_greater_than_one=offer.fail_requests_greater_than_one,
+        processor_nodes=offer.processor_nodes,
     )
     for device in offer.devices:
         resource.devices.add(
@@ -87,16 +95,19 @@ def resource_of(offer: spool_pb2.Offer) -> spool_pb2.Resource:
     return resource
 
 
-def _message(offer: Offer, edits_of: EditsOf, mps_root: str, result: DevicePluginOffers) -> spool_pb2.Offer:
+def _message(
+    offer: Offer, edits_of: EditsOf, mps_root: str, processor_nodes: Collection[int], result: DevicePluginOffers
+) -> spool_pb2.Offer:
     message = spool_pb2.Offer(
         name=offer.name,
         vendor=offer.vendor,
         front_end=FRONT_END,
         preferred=_PREFERENCES[offer.preferred],
         fail_requests_greater_than_one=offer.fail_requests_greater_than_one,
+        processor_nodes=processor_nodes,
     )
     unique = _unique(offer, result)
-    kept = _fitting(unique)
+    kept = _fitting(unique, len(processor_nodes))
     for offered, shares, replicas in kept:
         edits = _edits(offer, offered.entry, edits_of, result)
         if offered.by_mps:
@@ -141,12 +152,16 @@ def _unique(offer: Offer, result: DevicePluginOffers) -> list[Offered]:
     return unique
 
 
-def _fitting(devices: list[Offered]) -> list[tuple[Offered, list[str], int]]:
-    """The devices that fit into one message, each with its shares and its number of replicas, 0 for none."""
+def _fitting(devices: list[Offered], possible_nodes: int) -> list[tuple[Offered, list[str], int]]:
+    """The devices that fit into one message, each with its shares and its number of replicas, 0 for none.
+
+    A device whose NUMA nodes are unknown has `possible_nodes`, and those of others.
+    """
+    possible_nodes += len({node for offered in devices for node in offered.entry.device.numa_nodes})
     kept: list[tuple[Offered, list[str], int]] = []
     size = 0
     for offered in devices:
-        numa_nodes = len(offered.entry.device.numa_nodes)
+        numa_nodes = len(offered.entry.device.numa_nodes) or possible_nodes
         for number, device_id in enumerate(offered.ids):
             # Tags and lengths (8), the id, "Unhealthy" (9), and up to 14 bytes for each NUMA node.
             size += 17 + len(device_id.encode()) + 14 * numa_nodes

@@ -7,9 +7,8 @@ The front ends decide how containers get devices: `device_plugin` is the kubelet
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from devherd._native import vendors
+from devherd._native import Device, vendors
 from devherd.config.resolved import Config, facts_of, selects
 from devherd.config.sections import ResourceRule, Sharing, VendorOptions
 from devherd.inventory import DeviceKey, Entry
@@ -17,22 +16,20 @@ from devherd.proto import spool_pb2
 from devherd.spool import ids_of
 from devherd.text import resource_name_refusal
 
-if TYPE_CHECKING:
-    from devherd._native import Device
-
 UNSHARED = Sharing()
 MOST_BEFORE_VOLTA = 16
 """Limit of MPS clients of a GPU of compute capability below 7.0, <https://docs.nvidia.com/deploy/mps/>; the vendor's
 plugin also applies it to 7.0. The configuration checks the limit of newer GPUs."""
 MPS_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 
+_RDMA = "rdma"
 _VERSION = re.compile(r"(\d+)\.\d+")
 _DEFAULT_RULE = ResourceRule()
 _DEFAULT_OPTIONS = VendorOptions()
 _ROWS = {row.name: row for row in vendors()}
 
 
-def feasible_sharing(sharing: Sharing, device: "Device") -> tuple[Sharing, str | None]:
+def feasible_sharing(sharing: Sharing, device: Device) -> tuple[Sharing, str | None]:
     """How a device can be shared, and a message if that differs from the configuration."""
     if sharing.strategy != "mps":
         return sharing, None
@@ -118,6 +115,8 @@ def arrange(config: Config, entries: Iterable[Entry]) -> Offers:
         result.rules[entry.key] = _describe(number, entry)
         if rule.advertise:
             _advertise(config, rule, entry, by_name, result)
+    for pool in config.pools:
+        _add_empty(config, pool, by_name)
     result.offers = [by_name[name] for name in sorted(by_name)]
     return result
 
@@ -149,6 +148,16 @@ def _advertise(config: Config, rule: ResourceRule, entry: Entry, by_name: dict[s
         offer.preferred = rule.preferred or _vendors_preference(config, entry.vendor, shared=replicas > 0)
     offer.fail_requests_greater_than_one |= shared.refuses_more_than_one
     offer.devices.append(Offered(entry, replicas, by_mps=shared.strategy == "mps"))
+
+
+def _add_empty(config: Config, pool: str, by_name: dict[str, Offer]) -> None:
+    """Add the offer of a pool without devices, under the name that a device of it would have."""
+    entry = Entry(Device(vendor=_RDMA, card=pool, id="0", resource_name=pool), pool)
+    _, rule = _rule_for(config.resources, entry)
+    shared, _ = feasible_sharing(rule.sharing, entry.device)
+    name = _name(rule, shared, entry)
+    if rule.advertise and name not in by_name and resource_name_refusal(name) is None:
+        by_name[name] = Offer(name, _RDMA, preferred=rule.preferred or _vendors_preference(config, _RDMA, shared=False))
 
 
 def _name(rule: ResourceRule, shared: Sharing, entry: Entry) -> str:

@@ -80,6 +80,7 @@ class Offer(_message.Message):
     DEVICES_FIELD_NUMBER: _builtins.int
     PREFERRED_FIELD_NUMBER: _builtins.int
     FAIL_REQUESTS_GREATER_THAN_ONE_FIELD_NUMBER: _builtins.int
+    PROCESSOR_NODES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     vendor: _builtins.str
     """the vendor of its first device"""
@@ -91,6 +92,10 @@ class Offer(_message.Message):
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]:
         """natural order of id"""
 
+    @_builtins.property
+    def processor_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """NUMA nodes with processors, if those of some devices alone are known"""
+
     def __init__(
         self,
         *,
@@ -100,10 +105,11 @@ class Offer(_message.Message):
         devices: _abc.Iterable[Global___Device] | None = ...,
         preferred: Global___Preference.ValueType = ...,
         fail_requests_greater_than_one: _builtins.bool = ...,
+        processor_nodes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "fail_requests_greater_than_one", b"fail_requests_greater_than_one", "front_end", b"front_end", "name", b"name", "preferred", b"preferred", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "fail_requests_greater_than_one", b"fail_requests_greater_than_one", "front_end", b"front_end", "name", b"name", "preferred", b"preferred", "processor_nodes", b"processor_nodes", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -245,6 +251,7 @@ class Resource(_message.Message):
     PREFERRED_FIELD_NUMBER: _builtins.int
     FAIL_REQUESTS_GREATER_THAN_ONE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    PROCESSOR_NODES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     preferred: Global___Preference.ValueType
     fail_requests_greater_than_one: _builtins.bool
@@ -254,6 +261,10 @@ class Resource(_message.Message):
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedDevice]:
         """natural order of id"""
 
+    @_builtins.property
+    def processor_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """as of Offer"""
+
     def __init__(
         self,
         *,
@@ -262,10 +273,11 @@ class Resource(_message.Message):
         preferred: Global___Preference.ValueType = ...,
         fail_requests_greater_than_one: _builtins.bool = ...,
         version: _builtins.int = ...,
+        processor_nodes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "fail_requests_greater_than_one", b"fail_requests_greater_than_one", "name", b"name", "preferred", b"preferred", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "fail_requests_greater_than_one", b"fail_requests_greater_than_one", "name", b"name", "preferred", b"preferred", "processor_nodes", b"processor_nodes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

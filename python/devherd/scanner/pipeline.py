@@ -74,10 +74,13 @@ class NodeOffers:
         }
 
 
-def node_offers(config: Config, entries: Collection[Entry], edits_of: EditsOf) -> NodeOffers:
+def node_offers(
+    config: Config, entries: Collection[Entry], edits_of: EditsOf, processor_nodes: Callable[[], Collection[int]]
+) -> NodeOffers:
     """Apply the rules of `config`; `edits_of` returns a container's edits for a device and a resource name."""
     offers = rules.arrange(config, entries)
-    return NodeOffers(config, entries, offers, device_plugin_offers(offers, edits_of, config.mps_root or ""))
+    made = device_plugin_offers(offers, edits_of, config.mps_root or "", processor_nodes)
+    return NodeOffers(config, entries, offers, made)
 
 
 class Pipeline:
@@ -267,8 +270,10 @@ class Pipeline:
         return self._node_offers().config_warnings
 
     def _node_offers(self) -> NodeOffers:
+        entries = self.inventory.entries.values()
         return self._offered.of(
-            self.known, lambda: node_offers(self.config, self.inventory.entries.values(), self._edits_of)
+            self.known,
+            lambda: node_offers(self.config, entries, self._edits_of, self._native.processor_nodes),
         )
 
     @property

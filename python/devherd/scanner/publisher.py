@@ -157,7 +157,7 @@ class Publisher:
         for key, offer in wanted.items():
             waiting = self._handover.held_back(key, _devices_of(offer) - self._home.get(key, set()))
             there = _without(offer, waiting)
-            if there.devices or key in self._resources:
+            if not waiting or there.devices or key in self._resources:
                 self._write(key, there)
                 settled.offers.append(there)
             complete &= not waiting

@@ -178,12 +178,15 @@ class Round:
         """
         self._reserve.tend()
         try:
-            self._publish()
+            try:
+                self._publish()
+            except OSError as error:
+                if error.errno != errno.ENOSPC or not self._reserve.give_up():
+                    raise
+                self._publish()
         except OSError as error:
-            if error.errno != errno.ENOSPC or not self._reserve.give_up():
-                self._log_unwritable(error)
-                return False
-            return self.publish()  # into the reserve's room
+            self._log_unwritable(error)
+            return False
         finally:
             self._change_log.write()
         self._unwritable = None

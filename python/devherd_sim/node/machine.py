@@ -18,7 +18,7 @@ def machine_entries(numa_nodes: int, modules: Iterable[str]) -> list[Entry]:
     """The entries of the machine without its devices."""
     count = max(numa_nodes, 1)
     return [
-        *attributes("sys/devices/system/node", {"online": _range(count), "possible": _range(count)}),
+        *attributes("sys/devices/system/node", dict.fromkeys(("online", "possible", "has_cpu"), _range(count))),
         *attributes("sys/devices/system/cpu", {"online": _range(count * CPUS_PER_NODE)}),
         *(entry for node in range(count) for entry in _numa_node(node, count)),
         *(File.line(f"sys/module/{module}/initstate", "live") for module in sorted(modules)),

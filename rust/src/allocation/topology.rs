@@ -10,6 +10,9 @@ pub const MOST_CARDS: usize = 256;
 /// Larger distances are cut to this, so that no sum of them overflows.
 pub const MOST_DISTANT: u32 = 1 << 24;
 
+/// A number that no NUMA node has.
+const NOWHERE: i64 = -1;
+
 /// A device of a resource, as in the spool.
 #[derive(Debug, Clone, Default)]
 pub struct Device {
@@ -67,9 +70,14 @@ impl Topology {
     ) -> Self {
         devices.sort_by(|left, right| natural(&left.id, &right.id));
         devices.dedup_by(|left, right| left.id == right.id);
-        // A device without nodes would count as close to everything, so nodes are used for all devices or for none.
-        let with_nodes = devices.iter().all(|device| !device.numa_nodes.is_empty());
-        let numa_nodes = |device: &Device| device.numa_nodes.iter().copied().filter(|_| with_nodes).collect();
+        // A device without nodes would count as close to everything: it counts as on every node and on one more, so that
+        // others are preferred.
+        let known: BTreeSet<i64> = devices.iter().flat_map(|device| &device.numa_nodes).copied().collect();
+        let anywhere: BTreeSet<i64> = known.iter().copied().chain((!known.is_empty()).then_some(NOWHERE)).collect();
+        let numa_nodes = |device: &Device| match &device.numa_nodes[..] {
+            [] => anywhere.clone(),
+            nodes => nodes.iter().copied().collect(),
+        };
         let (mut cards, mut physical, mut nodes) = (Numbers::default(), Numbers::default(), Numbers::default());
         let places: Vec<Place> = devices
             .iter()
@@ -196,12 +204,16 @@ fn distances(devices: &[Device], places: &[Place], count: usize) -> Vec<Vec<u64>
 }
 
 /// The distance that one of the cards lists for the other, the larger if they disagree. Cards that do not list each
-/// other are farther apart than any listed pair; then NUMA nodes decide.
+/// other are farther apart than any listed pair; then NUMA nodes decide. A card whose nodes are unknown is as close to
+/// all as those of one node are: of equal sets, the one that leaves it behind is better.
 fn distance(left: &Card, right: &Card, unnamed: u64) -> u64 {
     let named = left.named.get(right.name).max(right.named.get(left.name));
     match named {
         Some(&distance) => u64::from(distance),
-        None if left.name != right.name => unnamed + 1 + u64::from(left.numa_nodes.is_disjoint(&right.numa_nodes)),
+        None if left.name != right.name => {
+            let are_known = !left.numa_nodes.is_empty() && !right.numa_nodes.is_empty();
+            unnamed + 1 + u64::from(are_known && left.numa_nodes.is_disjoint(&right.numa_nodes))
+        }
         None if left.physical.len() == 1 => 0, // replicas of one device: nothing is closer than itself
         None => unnamed,
     }

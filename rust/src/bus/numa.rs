@@ -50,6 +50,30 @@ impl NumaNodes {
     }
 }
 
+/// The NUMA nodes that have processors, by <https://docs.kernel.org/admin-guide/abi-stable.html> (`has_cpu`; on hosts
+/// without it, `online`); empty if neither can be read. Nodes with memory alone, of which a host may have dozens, are no
+/// place for a container.
+#[must_use]
+pub fn processor_nodes(host: &Host) -> Vec<u32> {
+    let directory = host.sys("devices/system/node");
+    let list = |name: &str| numbers(Attribute::read(directory.join(name)).ok()?.text());
+    list("has_cpu").or_else(|| list("online")).unwrap_or_default()
+}
+
+/// The numbers of a list as the kernel writes it: `0-1,3`.
+fn numbers(text: &str) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        numbers.extend((first..=last).take(MOST_NODES));
+    }
+    Some(numbers)
+}
+
+/// No kernel has more: `MAX_NUMNODES` with the largest `CONFIG_NODES_SHIFT`.
+const MOST_NODES: usize = 1024;
+
 fn numa_node(attribute: &Attribute) -> Result<Option<NumaNode>, AttributeError> {
     Ok(attribute.numa_node()?.map(|node| NumaNode { node, source: attribute.path().to_path_buf() }))
 }
@@ -107,6 +131,28 @@ mod tests {
         let (_root, host) = host(Some("1\n"));
         assert_eq!(NumaNodes::default().of(&host, &host.sys("dev/char"), "1:3"), Ok(None));
         assert_eq!(NumaNodes::default().of(&host, &host.sys("dev/block"), "188:0"), Ok(None));
+    }
+
+    #[test]
+    fn processors_are_on_the_nodes_that_the_kernel_lists() {
+        let (root, host) = host(None);
+        assert_eq!(processor_nodes(&host), [0; 0]);
+        let nodes = root.path().join("sys/devices/system/node");
+        create_dir_all(&nodes).unwrap();
+        write(nodes.join("online"), "0-3\n").unwrap();
+        assert_eq!(processor_nodes(&host), [0, 1, 2, 3]);
+        write(nodes.join("has_cpu"), "0-1,3\n").unwrap();
+        assert_eq!(processor_nodes(&host), [0, 1, 3]);
+    }
+
+    #[test]
+    fn a_list_of_numbers_is_read_as_the_kernel_writes_it_or_not_at_all() {
+        for (text, expected) in
+            [("0", Some(vec![0])), ("2-3,7", Some(vec![2, 3, 7])), ("", None), ("a-b", None), ("1,", None)]
+        {
+            assert_eq!(numbers(text), expected, "{text}");
+        }
+        assert_eq!(numbers("0-4294967295").unwrap().len(), MOST_NODES);
     }
 
     #[test]

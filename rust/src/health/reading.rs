@@ -8,6 +8,10 @@ use crate::device::{Device, Limit, Reading};
 use crate::host::Host;
 use crate::host::attribute::{Cause, decimal, hexadecimal, trimmed};
 
+/// The largest number that is a measurement where a limit is: 200 °C. Firmware that has no number, or lost its sensor,
+/// gives all ones: 65 535 °C.
+const LARGEST: i128 = 200_000;
+
 /// How a source judges its readings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadPolicy {
@@ -65,6 +69,9 @@ impl Examination for Examined {
         match self.file.read(context.keeping) {
             Ok((text, _)) => match (number(&text), self.limit) {
                 (Some(number), Limit::Zero) if number != 0 => seen(trimmed(&text), format!("{name} is not zero")),
+                (Some(number), Limit::Below { .. }) if number > LARGEST => {
+                    Observation::NotLooked(format!("{name} is {number}, which no sensor measures"))
+                }
                 (Some(number), Limit::Below { limit, well_below }) => {
                     self.was_too_much = is_too_much(number, (limit, well_below), self.was_too_much);
                     match self.was_too_much {

@@ -293,6 +293,10 @@ impl Scanner {
         let directories = py.detach(|| lock(&self.0).watched_directories());
         directories.into_iter().map(|path| path.to_string_lossy().into_owned()).collect()
     }
+
+    fn processor_nodes(&self) -> Vec<u32> {
+        lock(&self.0).processor_nodes()
+    }
 }
 
 impl Scanner {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::bus::numa;
 use crate::bus::pci;
 use crate::device::{Device, Found, NotExamined, Platform, Problem};
 use crate::edits::{Edits, Way};
@@ -230,6 +231,12 @@ impl Scanner {
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.host.is_simulated()
+    }
+
+    /// The NUMA nodes of the host that have processors; empty if the kernel does not list them.
+    #[must_use]
+    pub fn processor_nodes(&self) -> Vec<u32> {
+        numa::processor_nodes(&self.host)
     }
 
     /// Existing directories whose entries come and go with devices: /dev, the directories of the nodes found last, and

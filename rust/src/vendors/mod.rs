@@ -1,6 +1,7 @@
 //! One folder a vendor. To add one: implement [`Vendor`], declare its module here, give it a row in [`table`].
 
 pub mod amd;
+mod card_cache;
 pub mod generic;
 mod gpus;
 pub mod intel_fpga;

@@ -211,6 +211,19 @@ fn packed_opens_the_fewest_numa_nodes_then_the_fewest_cards() {
     assert_eq!(preference.choose(&ids(&all), &["card1-0::0"], 2), ["card1-0::0", "card1-1::0"]);
 }
 
+/// Others D5: one such device made the choice blind to the nodes of all.
+#[test]
+fn a_device_whose_numa_node_is_unknown_is_chosen_last() {
+    let mut all = devices(&[(1, 1), (1, 1), (1, 1), (1, 1), (1, 1)]);
+    all[0].numa_nodes.clear();
+    for kind in KINDS {
+        let preference = Preference::new(kind, all.clone());
+        assert_eq!(preference.choose(&ids(&all), &[], 1), ["card1-0::0"], "{kind:?}");
+        assert_eq!(preference.choose(&ids(&all), &[], 2), ["card1-0::0", "card2-0::0"], "{kind:?}");
+        assert_eq!(preference.choose(&ids(&all), &[], 5).len(), 5, "{kind:?}");
+    }
+}
+
 #[test]
 fn packed_fills_the_fullest_card_and_device_first() {
     let all = devices(&[(2, 4)]);

@@ -108,6 +108,18 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_no_sensor_measures_says_nothing() {
+        let tree = Tree::new();
+        let mut watching = tree.watch(&Temperature::OF_CARD, &device(below(sensor(), 90_000, None)));
+        for all_ones in ["65535000\n", "4294967295", "255000", "200001"] {
+            tree.write(&sensor(), all_ones);
+            assert!(matches!(watching.observation(), Observation::NotLooked(_)), "{all_ones}");
+        }
+        tree.write(&sensor(), "200000\n");
+        assert_eq!(watching.finding().value, "200000");
+    }
+
+    #[test]
     fn a_gpu_that_is_too_hot_is_warned_of() {
         let tree = Tree::new();
         let mut watching = tree.watch(&Temperature::OF_GPU, &device(of_gpu(sensor(), 90_000, None)));

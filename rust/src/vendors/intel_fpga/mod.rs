@@ -6,38 +6,41 @@
 //! ```text
 //! locate      class directories ─► cards, each with its entries       (reads links, touches no hardware)
 //! card        a card ─► facts: ports, FMEs, PCI functions             (behind the fence)
-//! card_cache  healthy cards, reused while no file shows a change
 //! advertise   facts and mode ─► devices and problems                  (reads the number of each node)
 //! mod         options, and a device and mode ─► container edits
 //! ```
 
 mod advertise;
 mod card;
-mod card_cache;
 mod locate;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use super::Vendor;
+use super::card_cache::{CardCache, Located};
 use super::per_card::per_card;
-use crate::device::{Device, Found, Platform};
+use crate::device::{Device, Found, Platform, Problem};
 use crate::edits::{Edits, Hook, Way, cdi_name};
 use crate::fence::Fence;
 use crate::host::Host;
+use crate::host::attribute::Attribute;
 use crate::order::natural;
 use advertise::{FME, PORT};
-use card_cache::CardCache;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "intel-fpga";
+
+/// What was located, and the devices and problems of each card.
+type Cache = CardCache<Vec<Arc<locate::Card>>, locate::Card, (Vec<Arc<Device>>, Vec<Problem>)>;
 
 /// Scans for Intel FPGA cards.
 #[derive(Debug)]
 pub struct IntelFpga {
     mode: IntelFpgaMode,
-    cache: Arc<CardCache>,
+    cache: Arc<Cache>,
 }
 
 impl IntelFpga {
@@ -55,14 +58,24 @@ impl Vendor for IntelFpga {
 
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
-        let cards = self.cache.cards(host, &mut found, |found| locate::cards(host, found));
+        let cards = self.cache.located(host, || {
+            let cards = locate::cards(host, &mut found).into_iter().map(Arc::new).collect();
+            (cards, found.problems.is_empty() && found.unseen.is_empty())
+        });
+        self.cache.forget_others(cards.iter().map(AsRef::as_ref));
         let place = |card: &locate::Card| (card.key.clone(), host.own_path(&card.entries[0].path));
         let cards = cards.into_iter().map(|card| (place(&card), card)).collect();
         let (behind_fence, mode, cache) = (host.clone(), self.mode, Arc::clone(&self.cache));
         let work = move |card: Arc<locate::Card>| {
-            let look =
-                |card: &locate::Card| advertise::devices(&behind_fence, card::Facts::read(&behind_fence, card), mode);
-            cache.devices(&behind_fence, card, look)
+            let look = |card: &locate::Card| {
+                let facts = card::Facts::read(&behind_fence, card);
+                let (devices, problems) = advertise::devices(&behind_fence, facts, mode);
+                let is_well = problems.is_empty() && devices.iter().all(|device| device.findings.is_empty());
+                ((devices.into_iter().map(Arc::new).collect(), problems), is_well)
+            };
+            let is_current =
+                |(devices, _): &(Vec<Arc<Device>>, _)| devices.iter().all(|device| has_loaded(&behind_fence, device));
+            cache.examined(&behind_fence, card, look, is_current)
         };
         for (devices, problems) in per_card(VENDOR, &mut found, fence, cards, work) {
             found.devices.extend(devices);
@@ -79,6 +92,19 @@ impl Vendor for IntelFpga {
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
         container_edits(device, self.mode, way)
     }
+}
+
+impl Located for locate::Card {
+    fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+/// Whether a port still has the function that it had: ports are programmed while their driver stays.
+fn has_loaded(host: &Host, device: &Device) -> bool {
+    let Some(known) = device.attributes.get("afu_id") else { return true };
+    let loaded = Attribute::read(host.absolute(Path::new(&known.source))).and_then(|attribute| attribute.uuid());
+    loaded.is_ok_and(|loaded| known.value.as_text() == Some(&loaded))
 }
 
 /// Options of the Intel FPGA vendor.
@@ -131,5 +157,23 @@ fn programmed(device: &Device, ports: Edits, way: Way) -> Edits {
     match way {
         Way::DevicePlugin => ports.and(hook.by_cdi(name)),
         Way::Cdi => ports.and(hook).by_cdi(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_loaded_in_a_port_is_read_each_time() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |text: &str| std::fs::write(root.path().join("afu_id"), text).unwrap();
+        let (host, mut device) = (Host::new(root.path()), Device::default());
+        let loaded = "d8424dc4a4a3c413f89e433683f9040b";
+        device.note("afu_id", loaded, "/afu_id");
+        for (text, expected) in [(loaded, true), ("f7df405cbd7acf7222f144b0b93acd18", false), ("garbage", false)] {
+            write(text);
+            assert_eq!(has_loaded(&host, &device), expected, "{text}");
+        }
     }
 }

@@ -63,7 +63,7 @@ impl Facts {
         let virtual_functions = pci::virtual_functions(&card.device).map_err(problem)?;
         let names = match drm_nodes(&card.device.join("drm")) {
             Ok(names) => names,
-            Err(error) if error.cause == Cause::System(Errno::NOENT) => return Ok(None),
+            Err(error) if error.cause == Cause::System(Errno::NOENT) && !card.is_listed(host) => return Ok(None),
             Err(error) => return Err(problem(error)),
         };
         let monitored = options.monitoring != IntelGpuMonitoring::Off;
@@ -86,7 +86,8 @@ fn maker(host: &Host, card: &Card, function: &pci::Function) -> Result<Option<u1
     }
     match Attribute::read(card.device.join("vendor")).and_then(|vendor| vendor.hexadecimal()) {
         Ok(vendor) => Ok(u16::try_from(vendor).ok()),
-        Err(error) if error.is_absent() && card.address.is_none() => Ok(None),
+        // A card on no bus, or one that has just been removed.
+        Err(error) if error.is_absent() && (card.is_on_no_bus() || !card.is_listed(host)) => Ok(None),
         Err(error) => Err(Problem::new(VENDOR, host.own_path(error.path), format!("unknown vendor: {}", error.cause))),
     }
 }

@@ -27,6 +27,18 @@ impl Card {
     pub(super) fn key(&self) -> &str {
         self.address.as_deref().unwrap_or(&self.name)
     }
+
+    /// Whether the class entry leads to a directory that is not below a PCI function.
+    pub(super) fn is_on_no_bus(&self) -> bool {
+        self.address.is_none() && self.device.parent().is_some_and(|entry| Directory::open(entry).is_ok())
+    }
+
+    /// Whether the class still lists it: the kernel removes the entry before the card.
+    pub(super) fn is_listed(&self, host: &Host) -> bool {
+        Directory::open(class_directory(host))
+            .and_then(|class| class.names())
+            .is_ok_and(|names| names.contains(&self.name))
+    }
 }
 
 /// `/sys/class/drm`.

@@ -5,6 +5,8 @@
 //! pool is as healthy as its nodes: a container with a missing node cannot start, but the failure of one card is no
 //! reason to withhold the others.
 
+use std::sync::Arc;
+
 use super::card::{Facts, Interface, word_of};
 use super::{RdmaPool, RdmaSelectors, VENDOR};
 use crate::bus::pci::VIRTUAL_FUNCTIONS;
@@ -27,7 +29,7 @@ pub(super) fn device(host: &Host, facts: &Facts, shares: u32) -> Device {
 
 /// `0000:3b:00.1`. RDMA devices that are parts of a function (subfunctions) are left out, as in
 /// sriov-network-device-plugin.
-pub(super) fn functions(host: &Host, cards: &[Facts]) -> Vec<Device> {
+pub(super) fn functions(host: &Host, cards: &[Arc<Facts>]) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
     for facts in cards.iter().filter(|facts| facts.hca.device == facts.hca.function) {
         let mut device = Device { id: facts.hca.address.clone(), ..whole_device(host, facts) };
@@ -114,10 +116,11 @@ fn distinct(words: &[String]) -> String {
 
 /// Adds the ids of every pool. A pool without devices is a problem, unless a device that could not be examined may be
 /// in it: then it stays as it was.
-pub(super) fn add_pools(host: &Host, pools: &[RdmaPool], cards: &[Facts], found: &mut Found) {
+pub(super) fn add_pools(host: &Host, pools: &[RdmaPool], cards: &[Arc<Facts>], found: &mut Found) {
     let unseen = found.unseen.first().cloned();
     for pool in pools {
-        let members: Vec<&Facts> = cards.iter().filter(|facts| is_member(&pool.selectors, facts)).collect();
+        let members: Vec<&Facts> =
+            cards.iter().map(AsRef::as_ref).filter(|facts| is_member(&pool.selectors, facts)).collect();
         if !members.is_empty() {
             let whole = whole_pool(host, pool, &members);
             let ids = (0..pool.rdma_hca_max).map(|number| number.to_string());
@@ -125,7 +128,7 @@ pub(super) fn add_pools(host: &Host, pools: &[RdmaPool], cards: &[Facts], found:
         } else if let Some(unseen) = &unseen {
             found.unseen.push(NotExamined { card: Some(pool.name.clone()), ..unseen.clone() });
         } else {
-            let error = format!("no RDMA device matches the selectors; {} is not advertised", pool.name);
+            let error = format!("no RDMA device matches the selectors; {} is advertised without devices", pool.name);
             found.problems.push(Problem::new(VENDOR, &pool.name, error));
         }
     }

@@ -5,6 +5,7 @@
 //! documentation: ABI/testing/sysfs-bus-pci (`physfn`, `virtfnN`), ABI/testing/sysfs-class-net (`phys_port_name`).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::locate::Hca;
 use crate::bus::pci;
@@ -19,7 +20,7 @@ const NODE_TYPE: &str = "node_type";
 /// The facts of an RDMA device.
 #[derive(Debug)]
 pub(super) struct Facts {
-    pub(super) hca: Hca,
+    pub(super) hca: Arc<Hca>,
     pub(super) function: pci::Function,
     /// The physical function, if this is a virtual one.
     pub(super) origin: Option<Origin>,
@@ -41,7 +42,7 @@ pub(super) struct Interface {
 }
 
 /// The ports of a device, in order.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Ports {
     pub(super) path: PathBuf,
     /// `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
@@ -53,7 +54,7 @@ pub(super) struct Ports {
 }
 
 impl Facts {
-    pub(super) fn read(host: &Host, hca: Hca) -> Self {
+    pub(super) fn read(host: &Host, hca: Arc<Hca>) -> Self {
         let attribute = |name| Attribute::read(hca.path.join(name)).ok().map(|attribute| (name, attribute));
         Self {
             function: pci::Function::read(&hca.function),
@@ -64,6 +65,12 @@ impl Facts {
             virtual_functions: pci::virtual_functions(&hca.function).unwrap_or_default(),
             hca,
         }
+    }
+
+    /// Whether its ports are as they were: their state, and the keys that a subnet manager sets, change while the
+    /// kernel's objects stay.
+    pub(super) fn is_current(&self) -> bool {
+        Ports::read(self.ports.path.clone()) == self.ports
     }
 
     /// `1: CA`.

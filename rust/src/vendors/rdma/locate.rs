@@ -18,7 +18,7 @@ use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::{Directory, exists, is_numbered};
 
 /// One RDMA device.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Hca {
     /// `mlx5_0`.
     pub(super) name: String,
@@ -50,13 +50,19 @@ pub(super) fn devices(host: &Host, found: &mut Found) -> Vec<Hca> {
         }
     };
     let connection_manager = connection_manager(host);
-    let devices = names.into_iter().filter_map(|name| {
+    let mut devices = Vec::new();
+    for name in names {
         let mut companions = verbs.remove(&name).unwrap_or_default();
         companions.extend(mads.remove(&name).unwrap_or_default());
         companions.extend(connection_manager.clone());
-        device(host, name, companions)
-    });
-    let devices = devices.collect();
+        match device(host, &name, companions) {
+            Ok(device) => devices.extend(device),
+            Err(error) => {
+                found.problems.push(Problem::new(VENDOR, host.own_path(error.path), error.cause).of(&name));
+                found.unseen.push(NotExamined { vendor: VENDOR, card: Some(name), finding: None });
+            }
+        }
+    }
     found.unseen.extend(moved(host, &verbs));
     devices
 }
@@ -71,12 +77,18 @@ fn classes(host: &Host, problems: &mut Vec<Problem>) -> Result<(Vec<String>, ByD
     ))
 }
 
-fn device(host: &Host, name: String, companions: Vec<Companion>) -> Option<Hca> {
-    let path = behind_entry(host, &class_directory(host), &name);
-    let function = pci::function_of(&path)?.to_path_buf();
-    let address = pci::address_of(&function)?.to_owned();
+/// A device of the class; `None` if it is not on PCI, or has just been removed.
+fn device(host: &Host, name: &str, companions: Vec<Companion>) -> Result<Option<Hca>, AttributeError> {
+    let class = class_directory(host);
+    let path = behind_entry(host, &class, name);
+    let function =
+        pci::function_of(&path).and_then(|path| Some((path.to_path_buf(), pci::address_of(path)?.to_owned())));
+    let Some((function, address)) = function else {
+        let is_listed = || names_in(&class).is_ok_and(|names| names.iter().any(|one| one == name));
+        return Directory::open(path).map(|_| None).or_else(|error| if is_listed() { Err(error) } else { Ok(None) });
+    };
     let device = path.parent().and_then(Path::parent).unwrap_or(&function).to_path_buf();
-    Some(Hca { name, path, device, function, address, companions })
+    Ok(Some(Hca { name: name.to_owned(), path, device, function, address, companions }))
 }
 
 /// The devices that have gone into a container's network namespace: they leave this class, which lists those of one
@@ -135,7 +147,7 @@ fn of_class(
 
 /// Entries of a class directory; empty while its module is not loaded.
 fn names_in(class: &Path) -> Result<Vec<String>, AttributeError> {
-    match Directory::open(class).and_then(|directory| directory.names()) {
+    match Directory::open(class).and_then(|directory| directory.names_of_links()) {
         Err(error) if error.cause == Cause::System(Errno::NOENT) => Ok(Vec::new()),
         read => read,
     }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::card_cache::{CardCache, Located};
 use super::per_card::per_card;
 use super::{VIRTUAL_FUNCTIONS_INSTEAD, Vendor};
 use crate::bus::pci::VIRTUAL_FUNCTIONS;
@@ -27,23 +28,28 @@ use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
 use card::Facts;
+use locate::Hca;
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "rdma";
 /// The PCI class of network controllers: other functions are another kind of card.
 const NETWORK: u32 = 0x02;
 
+/// What was located, and the facts of each device.
+type Cache = CardCache<Vec<Arc<Hca>>, Hca, Arc<Facts>>;
+
 /// Scans for RDMA devices.
 #[derive(Debug)]
 pub struct Rdma {
     options: RdmaOptions,
+    cache: Arc<Cache>,
 }
 
 impl Rdma {
     /// A scan with these options.
     #[must_use]
     pub fn new(options: RdmaOptions) -> Self {
-        Self { options }
+        Self { options, cache: Arc::default() }
     }
 }
 
@@ -67,6 +73,10 @@ impl Vendor for Rdma {
         found
     }
 
+    fn forget(&self) {
+        self.cache.forget();
+    }
+
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, resource_name: &str) -> Edits {
         container_edits(device, self.options.mode, way, resource_name)
     }
@@ -79,11 +89,19 @@ impl Vendor for Rdma {
 
 impl Rdma {
     /// The network cards that have all required nodes, in the order of their names.
-    fn cards(&self, host: &Host, fence: &Fence, found: &mut Found) -> Vec<Facts> {
-        let hcas = locate::devices(host, found);
+    fn cards(&self, host: &Host, fence: &Fence, found: &mut Found) -> Vec<Arc<Facts>> {
+        let hcas = self.cache.located(host, || {
+            let hcas = locate::devices(host, found).into_iter().map(Arc::new).collect();
+            (hcas, found.problems.is_empty() && found.unseen.is_empty())
+        });
+        self.cache.forget_others(hcas.iter().map(AsRef::as_ref));
         let cards = hcas.into_iter().map(|hca| ((hca.address.clone(), host.own_path(&hca.path)), hca)).collect();
-        let behind_fence = host.clone();
-        let mut cards = per_card(VENDOR, found, fence, cards, move |hca| Facts::read(&behind_fence, hca));
+        let (behind_fence, cache) = (host.clone(), Arc::clone(&self.cache));
+        let work = move |hca: Arc<Hca>| {
+            let look = |_: &Hca| (Arc::new(Facts::read(&behind_fence, Arc::clone(&hca))), true);
+            cache.examined(&behind_fence, Arc::clone(&hca), look, |facts| facts.is_current())
+        };
+        let mut cards = per_card(VENDOR, found, fence, cards, work);
         cards.retain(|facts| {
             let is_network = facts.function.class.as_ref().is_none_or(|(class, _)| class >> 16 == NETWORK);
             let lack = is_network.then(|| locate::lacking_node(host, self.options.mode, facts)).flatten();
@@ -93,6 +111,12 @@ impl Rdma {
         });
         cards.sort_by(|left, right| natural(&left.hca.name, &right.hca.name));
         cards
+    }
+}
+
+impl Located for Hca {
+    fn key(&self) -> &str {
+        &self.name
     }
 }
 

@@ -2,6 +2,7 @@
 //! whose devices share a serial number and go to one container together.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::card::{Facts, NoShell, Shell};
@@ -14,12 +15,26 @@ use crate::host::attribute::Attribute;
 use crate::order::natural;
 
 /// A device, and its card if it is one of several there.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Advertised {
-    pub(super) device: Device,
+    pub(super) device: Arc<Device>,
     pub(super) problems: Vec<Problem>,
     /// The serial number of the U30 card.
     u30_serial_number: Option<String>,
+}
+
+impl Advertised {
+    pub(super) fn is_well(&self) -> bool {
+        self.problems.is_empty() && self.device.findings.is_empty()
+    }
+
+    /// Whether the card still has the shell that it had: a card may be flashed while its kernel objects stay.
+    pub(super) fn has_its_shell(&self, host: &Host) -> bool {
+        ["vbnv", "timestamp"].into_iter().filter_map(|name| self.device.attributes.get(name)).all(|known| {
+            let read = Attribute::read(host.absolute(Path::new(&known.source)));
+            read.is_ok_and(|now| known.value.as_text() == Some(now.text()))
+        })
+    }
 }
 
 /// The device of these facts.
@@ -46,7 +61,7 @@ pub(super) fn advertise(host: &Host, mut facts: Facts, convention: U30NameConven
     if let Err(missing) = named {
         problems.push(blame(host, &mut device, missing));
     }
-    Advertised { u30_serial_number: u30_serial_number(&facts), device, problems }
+    Advertised { u30_serial_number: u30_serial_number(&facts), device: device.into(), problems }
 }
 
 /// Sets the resource name from the shell; there is no substitute.
@@ -152,11 +167,11 @@ pub(super) fn instance_of(address: &str) -> Option<u64> {
 /// Adds one device for each U30 card, with the id of its first device, and every other device as it is.
 pub(super) fn add_cards(mut advertised: Vec<Advertised>, found: &mut Found) {
     advertised.sort_by(|left, right| natural(&left.device.id, &right.device.id));
-    let mut cards: BTreeMap<String, Vec<Device>> = BTreeMap::new();
+    let mut cards: BTreeMap<String, Vec<Arc<Device>>> = BTreeMap::new();
     for Advertised { device, u30_serial_number, .. } in advertised {
         match u30_serial_number {
             Some(serial_number) => cards.entry(serial_number).or_default().push(device),
-            None => found.devices.push(device.into()),
+            None => found.devices.push(device),
         }
     }
     let unseen = found.unseen.first().map(|unseen| unseen.finding.clone());
@@ -167,16 +182,18 @@ pub(super) fn add_cards(mut advertised: Vec<Advertised>, found: &mut Found) {
                 let (card, finding) = (Some(alone.card.clone()), finding.clone());
                 found.unseen.push(NotExamined { vendor: VENDOR, card, finding });
             }
-            _ => found.devices.extend(devices.into_iter().reduce(together).map(Arc::new)),
+            _ => found.devices.extend(
+                devices.into_iter().reduce(|card, device| together(Arc::unwrap_or_clone(card), &device).into()),
+            ),
         }
     }
 }
 
-fn together(mut card: Device, device: Device) -> Device {
-    card.paths.extend(device.paths);
-    card.findings.extend(device.findings);
-    device.functions.into_iter().for_each(|function| card.belongs_to(function));
-    card.numa_nodes.extend(device.numa_nodes);
+fn together(mut card: Device, device: &Device) -> Device {
+    card.paths.extend(device.paths.iter().cloned());
+    card.findings.extend(device.findings.iter().cloned());
+    device.functions.iter().cloned().for_each(|function| card.belongs_to(function));
+    card.numa_nodes.extend(&device.numa_nodes);
     card.numa_nodes.sort_unstable();
     card.numa_nodes.dedup();
     card
@@ -227,7 +244,7 @@ mod tests {
 
     fn advertised(id: &str, serial_number: Option<&str>) -> Advertised {
         let device = Device { id: id.to_owned(), card: id.to_owned(), ..Device::default() };
-        Advertised { device, problems: Vec::new(), u30_serial_number: serial_number.map(str::to_owned) }
+        Advertised { device: device.into(), problems: Vec::new(), u30_serial_number: serial_number.map(str::to_owned) }
     }
 
     fn added(advertised: Vec<Advertised>, unseen: Vec<NotExamined>) -> (Vec<String>, Vec<Option<String>>) {

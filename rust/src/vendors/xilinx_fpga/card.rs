@@ -8,7 +8,7 @@ use crate::bus::pci;
 use crate::device::Problem;
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError};
-use crate::host::directory::{Directory, is_numbered};
+use crate::host::directory::{Directory, exists, is_numbered};
 
 /// PCI vendor ids: Xilinx, Advantech, AWS, Arista.
 const MAKERS: [u16; 4] = [0x10ee, 0x13fe, 0x1d0f, 0x3475];
@@ -46,6 +46,15 @@ pub(super) enum NoShell {
     Unreadable(AttributeError),
 }
 
+/// The reason why a pair is no device.
+#[derive(Debug, Clone)]
+pub(super) enum NoCard {
+    /// It has a management function alone.
+    NeverFlashed(Problem),
+    /// The file with its maker's PCI id cannot be used.
+    OfUnknownMaker(Problem),
+}
+
 /// A device node.
 #[derive(Debug)]
 pub(super) struct CardNode {
@@ -59,28 +68,29 @@ impl Facts {
     /// Reads a pair; `None` for functions of another maker.
     ///
     /// # Errors
-    /// When the pair has no user function.
-    pub(super) fn read(host: &Host, pair: Pair) -> Result<Option<Self>, Problem> {
-        let Some(user) = pair.user else { return never_flashed(host, pair.management).map_or(Ok(None), Err) };
+    /// When the pair has no user function, or when its maker is unknown.
+    pub(super) fn read(host: &Host, pair: &Pair) -> Result<Option<Self>, NoCard> {
+        let management = pair.management.clone();
+        let Some(user) = &pair.user else { return never_flashed(host, management) };
         let function = pci::Function::read(&user.path);
-        if !is_of_a_maker(&function) {
+        if !is_of_a_maker(host, user, &function)? {
             return Ok(None);
         }
         let directory = Directory::open(&user.path);
         let names = directory.as_ref().map_or(Vec::new(), |directory| directory.names().unwrap_or_default());
         let mut problems = Vec::new();
-        let user_node = user_node(&user);
+        let user_node = user_node(user);
         let has_user_node = user_node.is_some();
-        let management_node = pair.management.as_ref().and_then(|place| {
+        let management_node = management.as_ref().and_then(|place| {
             management_node(place).map_err(|error| problems.push(problem(host, &error).of(&user.address))).ok()
         });
-        let nodes = management_node.into_iter().chain(user_node).chain(dma_node(&user, &names)).collect();
+        let nodes = management_node.into_iter().chain(user_node).chain(dma_node(user, &names)).collect();
         Ok(Some(Self {
-            shell: Shell::read(&user, &names),
-            serial_number: serial_number(&user, &names),
+            shell: Shell::read(user, &names),
+            serial_number: serial_number(user, &names),
             logic_uuids: Attribute::read(user.path.join("logic_uuids")).ok(),
-            management: pair.management,
-            place: user,
+            management,
+            place: user.clone(),
             function,
             nodes,
             has_user_node,
@@ -109,15 +119,26 @@ fn described(path: PathBuf) -> Result<Attribute, NoShell> {
     }
 }
 
-fn is_of_a_maker(function: &pci::Function) -> bool {
-    function.id.as_ref().is_some_and(|((vendor, _), _)| MAKERS.contains(vendor))
+/// Whether a function with the marks of XRT is of one of [`MAKERS`]; false also if it has just been removed.
+fn is_of_a_maker(host: &Host, place: &Place, function: &pci::Function) -> Result<bool, NoCard> {
+    if let Some(((maker, _), _)) = &function.id {
+        return Ok(MAKERS.contains(maker));
+    }
+    match Attribute::read(place.path.join("vendor")).and_then(|vendor| vendor.hexadecimal()) {
+        Ok(maker) => Ok(u16::try_from(maker).is_ok_and(|maker| MAKERS.contains(&maker))),
+        Err(_) if !exists(&place.path) => Ok(false),
+        Err(error) => Err(NoCard::OfUnknownMaker(problem(host, &error).of(&place.address))),
+    }
 }
 
-fn never_flashed(host: &Host, management: Option<Place>) -> Option<Problem> {
-    let place = management.filter(|place| is_of_a_maker(&pci::Function::read(&place.path)))?;
+fn never_flashed(host: &Host, management: Option<Place>) -> Result<Option<Facts>, NoCard> {
+    let Some(place) = management else { return Ok(None) };
+    if !is_of_a_maker(host, &place, &pci::Function::read(&place.path))? {
+        return Ok(None);
+    }
     let error =
         "the card has a management function and no user function: flash a shell (xbmgmt), and load the driver xocl";
-    Some(Problem::new(VENDOR, host.own_path(place.path), error).of(place.address))
+    Err(NoCard::NeverFlashed(Problem::new(VENDOR, host.own_path(place.path), error).of(place.address)))
 }
 
 /// `<function>/drm/renderD128`.

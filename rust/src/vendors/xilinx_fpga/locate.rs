@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -20,28 +21,35 @@ use crate::health::sources::scan;
 use crate::host::Host;
 use crate::host::attribute::{Attribute, AttributeError, Cause};
 use crate::host::directory::Directory;
+use crate::vendors::card_cache::Located;
 
 /// The PCI functions of a host.
 #[derive(Debug, Default)]
 pub(super) struct Cards {
     /// Pairs of any maker.
-    pub(super) pairs: Vec<Pair>,
+    pub(super) pairs: Vec<Arc<Pair>>,
     /// All PCI functions of any device: full addresses, by address without the function.
     slots: BTreeMap<String, Vec<String>>,
 }
 
 /// The functions of one device of a card: those with equal domain, bus and device number.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Pair {
     pub(super) user: Option<Place>,
     pub(super) management: Option<Place>,
 }
 
 /// One PCI function.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Place {
     pub(super) address: String,
     pub(super) path: PathBuf,
+}
+
+impl Located for Pair {
+    fn key(&self) -> &str {
+        self.place().map(|place| place.address.as_str()).unwrap_or_default()
+    }
 }
 
 impl Pair {
@@ -80,7 +88,7 @@ fn marked(host: &Host, bus: &Path) -> Result<Cards, AttributeError> {
     let directory = Directory::open(bus)?;
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     let mut slots: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for address in directory.names()?.into_iter().filter(|name| pci::is_address(name)) {
+    for address in directory.names_of_links()?.into_iter().filter(|name| pci::is_address(name)) {
         let card = slot_of(&address).to_owned();
         slots.entry(card.clone()).or_default().push(address.clone());
         let is_user = directory.has(&format!("{address}/user_pf"));
@@ -96,7 +104,7 @@ fn marked(host: &Host, bus: &Path) -> Result<Cards, AttributeError> {
             pair.management = place;
         }
     }
-    Ok(Cards { pairs: pairs.into_values().collect(), slots })
+    Ok(Cards { pairs: pairs.into_values().map(Arc::new).collect(), slots })
 }
 
 /// The target of an entry of the bus.
@@ -155,7 +163,7 @@ mod tests {
 
     fn lost(pairs: Vec<Pair>, slots: &[&str], known: &mut KnownFunctions) -> Vec<String> {
         let slots = slots.iter().map(|slot| ((*slot).to_owned(), vec![format!("{slot}.0")])).collect();
-        let cards = Cards { pairs, slots };
+        let cards = Cards { pairs: pairs.into_iter().map(Arc::new).collect(), slots };
         lost_cards(&Host::new("/"), &cards, known).into_iter().filter_map(|one| one.card).collect()
     }
 

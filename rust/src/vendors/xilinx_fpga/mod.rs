@@ -13,27 +13,33 @@ mod card;
 mod locate;
 mod transcoder;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Deserialize;
 
 use super::Vendor;
+use super::card_cache::CardCache;
 use super::per_card::per_card;
 use crate::device::{Device, Found, NotExamined, Platform};
 use crate::edits::{self, Edits, Way};
 use crate::fence::Fence;
 use crate::host::Host;
 use crate::order::natural;
-use advertise::advertise;
-use card::Facts;
+use advertise::{Advertised, advertise};
+use card::{Facts, NoCard};
 
 /// The word in `vendor` of JSON, metrics and problems.
 pub(super) const VENDOR: &str = "xilinx-fpga";
+
+/// The answer of a card: `None` if it is another maker's.
+type Answer = Result<Option<Advertised>, NoCard>;
+type Cache = CardCache<Arc<locate::Cards>, locate::Pair, Answer>;
 
 /// Scans for Xilinx FPGA cards under XRT.
 #[derive(Debug)]
 pub struct XilinxFpga {
     options: XilinxFpgaOptions,
+    cache: Arc<Cache>,
     /// The user functions of earlier scans.
     known: Mutex<locate::KnownFunctions>,
 }
@@ -42,7 +48,7 @@ impl XilinxFpga {
     /// A scan with these options.
     #[must_use]
     pub fn new(options: XilinxFpgaOptions) -> Self {
-        Self { options, known: Mutex::default() }
+        Self { options, cache: Arc::default(), known: Mutex::default() }
     }
 }
 
@@ -53,7 +59,12 @@ impl Vendor for XilinxFpga {
 
     fn scan(&self, host: &Host, fence: &Fence) -> Found {
         let mut found = Found::default();
-        let located = locate::cards(host, &mut found).unwrap_or_default();
+        let located = self.cache.located(host, || {
+            let cards = locate::cards(host, &mut found);
+            let is_well = cards.is_some();
+            (Arc::new(cards.unwrap_or_default()), is_well)
+        });
+        self.cache.forget_others(located.pairs.iter().map(AsRef::as_ref));
         let mut guesses = Vec::new();
         if found.unseen.is_empty() {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,11 +73,20 @@ impl Vendor for XilinxFpga {
             (found.unseen, guesses) = lost.partition(is_known);
         }
         let place = |pair: &locate::Pair| pair.place().map(|place| (place.address.clone(), host.own_path(&place.path)));
-        let cards = located.pairs.into_iter().filter_map(|pair| Some((place(&pair)?, pair))).collect();
+        let cards = located.pairs.iter().filter_map(|pair| Some((place(pair)?, Arc::clone(pair)))).collect();
         let (behind_fence, convention) = (host.clone(), self.options.u30_name_convention);
-        let work = move |pair| {
-            let facts = Facts::read(&behind_fence, pair)?;
-            Ok(facts.map(|facts| advertise(&behind_fence, facts, convention)))
+        let cache = Arc::clone(&self.cache);
+        let work = move |pair: Arc<locate::Pair>| {
+            let look = |pair: &locate::Pair| {
+                let facts = Facts::read(&behind_fence, pair);
+                let advertised = facts.map(|facts| facts.map(|facts| advertise(&behind_fence, facts, convention)));
+                let is_well = advertised.as_ref().is_ok_and(|one| one.as_ref().is_some_and(Advertised::is_well));
+                (advertised, is_well)
+            };
+            let is_current = |answer: &Answer| {
+                answer.as_ref().is_ok_and(|one| one.as_ref().is_some_and(|one| one.has_its_shell(&behind_fence)))
+            };
+            cache.examined(&behind_fence, pair, look, is_current)
         };
         let mut advertised = Vec::new();
         for answer in per_card(VENDOR, &mut found, fence, cards, work) {
@@ -76,17 +96,25 @@ impl Vendor for XilinxFpga {
                     advertised.push(one);
                 }
                 Ok(None) => {}
-                Err(problem) => found.problems.push(problem),
+                Err(NoCard::NeverFlashed(problem)) => found.problems.push(problem),
+                Err(NoCard::OfUnknownMaker(problem)) => {
+                    found.unseen.push(NotExamined { vendor: VENDOR, card: problem.device.clone(), finding: None });
+                    found.problems.push(problem);
+                }
             }
         }
         match self.options.u30_alloc_unit {
             U30AllocUnit::Card => advertise::add_cards(advertised, &mut found),
-            U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device.into())),
+            U30AllocUnit::Device => found.devices.extend(advertised.into_iter().map(|one| one.device)),
         }
         found.unseen.append(&mut guesses); // cards that may never have existed: no reason to leave half a card out
         transcoder::add(host, fence, &mut found);
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
+    }
+
+    fn forget(&self) {
+        self.cache.forget();
     }
 
     fn edits(&self, device: &Device, _platform: &Platform, way: Way, _resource_name: &str) -> Edits {
