@@ -211,10 +211,9 @@ async def disk_full_in_the_run_directory(trial: Trial) -> None:
     faults.inject(trial.node, "fpga-errors", PORT)
     await trial.until_logged("is full: the reserve of 256 KiB is in use")
     await unhealthy(trial)
-    for name in ALL:
+    for name in (CRYPTO, GPU):
         await trial.kubelet.until_allocatable(name, len(DEVICES[name]), within=30)
-    for name in (CODEC, GPU):
-        demand(await trial.kubelet.allocate(name, 1, pod="probe"), f"{name} cannot be allocated")
+    demand(await trial.kubelet.allocate(GPU, 1, pod="probe"), f"{GPU} cannot be allocated")
     trial.kubelet.free("probe")
     await asyncio.sleep(trial.random.uniform(0, 2))
     filler.unlink()
