@@ -117,6 +117,7 @@ ROWS = [
     Row("amd-ras", "ecc", AMD, fault("ras"), stage=0),
     # before GPUs are in other trouble
     Row("scan", "node-missing", GPU, no_gpu_has_its_node, gpus_have_their_nodes, value=MADE_BY_THE_RUNTIME, stage=0),
+    Row("fabric-manager", "fabric", GPU, **of_fault("fabric-manager", at="-"), stage=0, of_all=True),
     # before a GPU loses its driver, and the exporter with it knowledge of it
     Row("amd-exporter", "external", AMD, every_amd_gpu_is_ill, every_amd_gpu_is_well, value=ALL_AT_ONCE, of_all=True),
     # a card's driver and attributes

@@ -69,7 +69,7 @@ class Row:
     stage: int = 1
     """What happens in one stage happens at once."""
     of_all: bool = False
-    """It is about every device of the resource."""
+    """It is about every device of the resource, shared or not."""
 
     @property
     def meaning(self) -> Meaning:
@@ -222,8 +222,11 @@ class Bed:
         return {of for row, device in pairs if row.meaning.action == "unhealthy" for of in self._of(row, device)}
 
     def _of(self, row: Row, device: Device) -> list[tuple[str, str]]:
-        same = [each for each in self.devices[row.resource] if row.of_all or each == device or _is_share(each, device)]
-        return [(each.resource, each.id) for each in same]
+        if row.of_all:
+            of = [*self.devices[row.resource], *(self.devices[SHARED] if row.resource == GPU else [])]
+        else:
+            of = [each for each in self.devices[row.resource] if each == device or _is_share(each, device)]
+        return [(each.resource, each.id) for each in of]
 
     def _wrong(self, standing, over) -> list[str]:
         """Findings that are not shown, and others that still are."""

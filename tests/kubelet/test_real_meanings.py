@@ -22,7 +22,7 @@ from devherd_sim.node.xilinx_fpga import XilinxFpgaSpec
 MPS_ROOT = "/run/nvidia/mps"
 NODE = NodeSpec(
     fpga=[FpgaSpec(cards=20, afu_ids=[AFU_IDS[0]])],
-    nvidia=NvidiaSpec(gpus=25),
+    nvidia=NvidiaSpec(gpus=25, model="a100", nvlink="switch"),
     amd=[AmdSpec(cards=9)],
     intel_gpu=[IntelGpuSpec(cards=10)],
     xilinx_fpga=[XilinxFpgaSpec(cards=3)],

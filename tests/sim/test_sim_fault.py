@@ -67,6 +67,7 @@ CASES = [
     Case("rdma-counter", "rdma-2", "rnr_nak_retry_err 4"),
     Case("afu", "fpga-1", "f" * 32),
     Case("file", "fpga-1"),
+    Case("fabric-manager", "nvidia-8-nvswitch"),
     Case("nvml", "nvidia-1", "field id=230 value=1"),
     Case("amd-exporter", "amd-1"),
     Case("xpumd", "intel-gpu-sriov", "warning"),
@@ -74,6 +75,7 @@ CASES = [
 TOLD_TO_ITS_SOURCE_ALONE = {"gpu-reset"}
 """By a socket that the source opens: tests/health/test_amd_kfd.py."""
 PLACES = {
+    "fabric-manager": "-",
     "flash": "0000:01:00.1",
     "fpga-errors": "dfl-port.0",
     "afu": "dfl-port.0",

@@ -1,14 +1,17 @@
 """NVIDIA GPUs under NVIDIA's driver: PCI functions, procfs, device nodes, user-space files, and NVML's answer."""
 
 import json
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from devherd.config.host import NVML_ANSWER
+from devherd.errors import UsageError
 from devherd_sim.node import pci
 from devherd_sim.node.entry import DeviceNode, Entry, File, Symlink
 from devherd_sim.node.intel_fpga import Numbers
@@ -64,6 +67,8 @@ _DRM_MAJOR = 226
 _NVIDIA = 0x10DE
 _PLX_SWITCH = pci.Function(path="", vendor=0x10B5, device=0x8796, pci_class=pci.BRIDGE_CLASS, driver="pcieport")
 _SWITCH_LINKS = 18
+_SWITCHES = "proc/driver/nvidia-nvswitch/devices"
+_FABRIC_MANAGER = "proc/2939"
 # NVLinks between pairs of GPUs of a DGX-1 with V100, smaller number first: a hybrid cube mesh, six links per GPU.
 _CUBE_MESH = {
     (0, 1): 1,
@@ -104,7 +109,7 @@ class NvidiaSpec(BaseModel):
     nvml: bool = False
     """Whether NVML answers. If not, facts that only NVML has are unknown."""
     nvlink: Literal["none", "direct", "switch"] = "none"
-    """8 GPUs with direct links make the cube mesh of a DGX-1, others pairs."""
+    """8 GPUs with direct links make the cube mesh of a DGX-1, others pairs; beside switches the fabric manager runs."""
     mig: list[list[_Profile] | None] = []
     """The MIG devices of each GPU; null or no entry: not in MIG mode."""
     uninitialised: list[_Number] = []
@@ -142,6 +147,7 @@ def entries(spec: NvidiaSpec | None, slots: Slots, numbers: Numbers) -> list[Ent
         *_driver(),
         *user_space_entries(DRIVER_VERSION),
         *_bridges(gpus),
+        *(_switches() if spec.nvlink == "switch" else []),
         *(entry for gpu in gpus for entry in _gpu(gpu, numbers)),
         *([nvml_answer(_facts(spec, gpus))] if spec.nvml else []),
     ]
@@ -234,6 +240,24 @@ def _driver() -> list[Entry]:
         File.line("proc/driver/nvidia/params", params),
         *(DeviceNode(f"dev/{name}", "char", *number) for name, number in control.items()),
     ]
+
+
+def _switches() -> list[Entry]:
+    """The six NVSwitches of a baseboard, and of the host's processes the fabric manager and one of the kernel's own."""
+    return [
+        *(File.line(f"{_SWITCHES}/0000:f{number}:00.0/information", "BIOS Version: N/A") for number in range(6)),
+        File.line("proc/2/comm", "kthreadd"),
+        File.line(f"{_FABRIC_MANAGER}/comm", "nv-fabricmanage"),
+        File.line(f"{_FABRIC_MANAGER}/stat", "2939 (nv-fabricmanage) S 1 2939 2939 0 -1"),
+    ]
+
+
+def stop_fabric_manager(root: Path) -> None:
+    """Remove its process. Raises UsageError when it does not run."""
+    process = root / _FABRIC_MANAGER
+    if not process.exists():
+        raise UsageError("no fabric manager runs", f"no process {process}", "choose a node with `nvlink: switch`")
+    shutil.rmtree(process)
 
 
 def _gpu(gpu: Gpu, numbers: Numbers) -> list[Entry]:

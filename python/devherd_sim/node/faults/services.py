@@ -1,4 +1,4 @@
-"""Faults that user-space programs report: NVIDIA's library and the vendors' monitors."""
+"""Faults of user-space programs and that they report: NVIDIA's library and daemon, the vendors' monitors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from devherd.reasons import registry
 from devherd.reasons.registry import AMD_EXPORTER, XPUMD
 from devherd_sim.node import nvml_script
 from devherd_sim.node.faults.fault import FUNCTION, Act, Fault, Scope
+from devherd_sim.node.nvidia import stop_fabric_manager
 from devherd_sim.node.simulated_node import SimulatedNode
 
 _DIRECTORY = ".devherd-monitors"
@@ -71,6 +72,7 @@ MONITORS: Mapping[str, Monitor] = MappingProxyType(
 )
 
 
+HOST = "- for the host"
 GPU_OR_LIBRARY = "PCI address of a GPU, or - for the library"
 
 
@@ -84,6 +86,14 @@ def _nvml_again(node: SimulatedNode, _at: str, _value: str) -> None:
 
 def _of_nvml(node: SimulatedNode, at: str) -> Path:
     return nvml_script.statements_about(node.root, at)
+
+
+def _fabric_manager(node: SimulatedNode, _at: str, _value: str) -> None:
+    stop_fabric_manager(node.root)
+
+
+def _processes(node: SimulatedNode, _at: str) -> Path:
+    return node.root / "proc"
 
 
 def _monitor(monitor: Monitor) -> Act:
@@ -110,6 +120,12 @@ FAULTS = {
         inject=_nvml,
         undo=_nvml_again,
         scope=_of_nvml,
+    ),
+    "fabric-manager": Fault(
+        summary="NVIDIA's fabric manager ends, on a node of NVIDIA's GPUs with `nvlink: switch`",
+        at=HOST,
+        inject=_fabric_manager,
+        scope=_processes,
     ),
     **{
         monitor.name: Fault(

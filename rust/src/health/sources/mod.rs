@@ -2,6 +2,7 @@
 
 mod amd_ras;
 pub mod device_dump;
+mod fabric_manager;
 pub mod fpga_errors;
 pub mod fpga_manager;
 pub mod fpga_power;
@@ -45,6 +46,7 @@ pub static ALL: &[&dyn Source] = &[
     &fpga_errors::FpgaErrors,
     &fpga_manager::FpgaManager,
     &fpga_power::FpgaPower,
+    &fabric_manager::FabricManager,
     &rdma_port::RdmaPort,
     &rdma_rate::RdmaRate,
     &rdma_link::RdmaLink::DOWNED,
@@ -96,6 +98,7 @@ mod tests {
             "device-dump",
             "driver-unbound",
             "ecc",
+            "fabric",
             "firmware",
             "fme-error",
             "link-degraded",
