@@ -112,12 +112,13 @@ class Terminal:
             self.until_registered()
 
     def until_registered(self):
-        """Wait until the kubelet has every resource of the instance that was started."""
+        """Wait until the kubelet has every resource of the instance that was started, and its pages are served."""
         until = time.monotonic() + PATIENCE_S
         while True:
             code, output = self.type("devherd status --output json 2> /dev/null")
-            resources = json.loads(output)["resources"] if code == 0 else []
-            if resources and all(resource["registered"] for resource in resources):
+            status = json.loads(output) if code == 0 else {"resources": [], "http": []}
+            is_served = any(address["is_served"] for address in status["http"])  # the exporter starts a little later
+            if status["resources"] and is_served and all(each["registered"] for each in status["resources"]):
                 return
             assert time.monotonic() < until, self.type("devherd status; cat /tmp/*.log")[1]
             time.sleep(0.1)

@@ -105,9 +105,9 @@ class Instance:
         state.counters.extend(counters)
         spool.write(path, state)
 
-    def put_scan(self, *problems, duration_seconds=0.004, timestamp_seconds=1_700_000_000.5):
+    def put_scan(self, *problems, duration_seconds=0.004, timestamp_seconds=1_700_000_000.5, **times):
         summary = spool_pb2.ScanSummary(
-            timestamp_seconds=timestamp_seconds, duration_seconds=duration_seconds, problems=problems
+            timestamp_seconds=timestamp_seconds, duration_seconds=duration_seconds, problems=problems, **times
         )
         spool.write(self.run_dir / "scan.pb", summary)
 

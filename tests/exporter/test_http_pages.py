@@ -1,6 +1,7 @@
 """The other pages: alive, ready, inventory, status page, and what is not there."""
 
 import json
+import re
 import socket
 import time
 
@@ -112,6 +113,18 @@ def test_ready_is_when_the_kubelet_has_every_resource(instance):
 
     instance.put_state(GPU.name, registered=True)
     assert instance.ask("/readyz")[::2] == (200, "ok\n")
+
+
+def test_a_scan_that_is_overdue_is_said_by_the_readiness_probe(instance):
+    """What is shown is old: the run directory is full, or the scanner waits for something that does not end."""
+    instance.put_scan(monotonic_seconds=time.monotonic() - 100, period_seconds=5)
+    instance.start()
+    reason = "scanner: the last scan was 1 min 4. s ago: changes of devices are not seen\n"
+    status, _, body = instance.ask("/readyz")
+    assert (status, bool(re.fullmatch(reason, body))) == (503, True), body
+
+    instance.put_scan(monotonic_seconds=time.monotonic() - 100, period_seconds=30)
+    assert instance.ask("/readyz")[0] == 200
 
 
 def test_a_host_without_devices_is_ready(instance):

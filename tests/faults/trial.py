@@ -37,7 +37,7 @@ HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]
 
 LEFT_IN_THE_RUN_DIRECTORY = {
     "allocatable", "config.json", "counts.pb", "devices.pb", "config-warnings.pb", "facts", "findings", "history",
-    "http", "instance.pb", "lock", "logs", "offers", "offers.pb", "requests", "scan.pb", "scanner.pb",
+    "http", "instance.pb", "lock", "logs", "offers", "offers.pb", "requests", "reserve", "scan.pb", "scanner.pb",
     "standby.pb", "state", "supervisord.conf", "verdicts.pb",
 }  # fmt: skip
 PATIENCE_SECONDS = 40.0

@@ -43,6 +43,7 @@ def parts(
         yield ""
     complaints = [
         *_about_the_supervisor(herd),
+        *([Text(plain(overdue), "red")] if (overdue := herd.overdue_scan()) else []),
         *tables.absent_table(choice.absent(herd.resources)),
         *_about_registration(herd, named),
         *_about_the_configuration(herd),
@@ -85,6 +86,7 @@ def has_problem(herd: Herd, resources: list[spool_pb2.Offer]) -> bool:
         any(is_in_trouble(herd, resource) for resource in resources)
         or any(child.state != RUNNING for child in herd.children.values())
         or bool(herd.silent)
+        or bool(herd.overdue_scan())
         or bool(herd.configuration.refusal)
         or bool(herd.scan and herd.scan.problems)
         or any(each.refusal for each in herd.addresses())

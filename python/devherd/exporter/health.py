@@ -30,6 +30,8 @@ def reasons_not_ready(herd: Herd) -> Iterator[str]:
     """Yield a reason for each resource that is not registered with the kubelet, or one if no scan has finished."""
     if herd.scan is None and not herd.resources:
         yield "scanner: no scan has finished yet"
+    if overdue := herd.overdue_scan():
+        yield f"scanner: {overdue}"
     for resource in herd.resources:
         registration = herd.registration(resource.name)
         if not registration.registered:

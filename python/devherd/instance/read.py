@@ -3,6 +3,7 @@
 The exporter and `devherd status` show the result.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,9 +17,12 @@ from devherd.process import SILENCE_LIMIT_SECONDS, Heartbeat, heartbeats_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd.spool import listed
+from devherd.text import duration
 
 RUNNING, STOPPED = "RUNNING", "STOPPED"
 SUPERVISOR = "supervisor"
+LATE_SCAN_SECONDS, LATE_SCAN_PERIODS = 30.0, 5
+"""A scan is overdue after the longer of these times."""
 _COUNTS = "nvml"
 """The source process that writes counts besides findings."""
 
@@ -75,6 +79,14 @@ class Herd:
         cure = "devherd ctl start exporter" if exporter.state == STOPPED else "devherd ctl tail exporter"
         refusal = f"its process is {exporter.state}"
         return [spool_pb2.Address(address=each, refusal=refusal, cure=cure) for each in configured]
+
+    def overdue_scan(self) -> str | None:
+        """How long ago the last scan was, if the next should long be over; None if all is well, or nothing is known."""
+        if self.scan is None or not self.scan.monotonic_seconds:
+            return None
+        age = time.monotonic() - self.scan.monotonic_seconds
+        is_overdue = age > max(LATE_SCAN_SECONDS, LATE_SCAN_PERIODS * self.scan.period_seconds)
+        return f"the last scan was {duration(age)} ago: changes of devices are not seen" if is_overdue else None
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None if `children.pb` lists none."""

@@ -654,9 +654,15 @@ class ScanSummary(_message.Message):
     DURATION_SECONDS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
+    MONOTONIC_SECONDS_FIELD_NUMBER: _builtins.int
+    PERIOD_SECONDS_FIELD_NUMBER: _builtins.int
     timestamp_seconds: _builtins.float
     """wall clock"""
     duration_seconds: _builtins.float
+    monotonic_seconds: _builtins.float
+    """of the scan's end"""
+    period_seconds: _builtins.float
+    """until the next scan at the latest"""
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___Problem]: ...
     @_builtins.property
@@ -670,10 +676,12 @@ class ScanSummary(_message.Message):
         duration_seconds: _builtins.float = ...,
         problems: _abc.Iterable[Global___Problem] | None = ...,
         notices: _abc.Iterable[Global___Problem] | None = ...,
+        monotonic_seconds: _builtins.float = ...,
+        period_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_seconds", b"duration_seconds", "notices", b"notices", "problems", b"problems", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_seconds", b"duration_seconds", "monotonic_seconds", b"monotonic_seconds", "notices", b"notices", "period_seconds", b"period_seconds", "problems", b"problems", "timestamp_seconds", b"timestamp_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

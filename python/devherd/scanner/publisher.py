@@ -1,9 +1,12 @@
 """Offers → files: one for all readers, one for each resource child. Only what changed is written.
 
 A device that moves to another resource is listed there only after the child of its old resource has sent a list
-without it.
+without it. A reserve of room is given up when the run directory is full, so that a device that fails then still reaches
+the kubelet.
 """
 
+import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -15,6 +18,8 @@ from devherd.inventory import DeviceKey, key_of
 from devherd.offers.device_plugin import resource_of
 from devherd.proto import spool_pb2
 from devherd.spool import Identity, identity_of
+
+log = logging.getLogger(__name__)
 
 Acknowledged = Callable[[str, int | None], bool]
 """Takes a resource's key and a version: True if the kubelet can get no list older than it; None: no list at all."""
@@ -208,3 +213,58 @@ def _without(offer: spool_pb2.Offer, leaving: set[DeviceKey]) -> spool_pb2.Offer
     del rest.devices[:]
     rest.devices.extend(device for device in offer.devices if key_of(device) not in leaving)
     return rest
+
+
+RESERVE_BYTES = 256 * 1024
+"""The files of some hundred devices, each beside its successor."""
+_SCARCE_BYTES = 32 * 1024
+"""With less room than this the next file of a source may not fit."""
+
+
+class Reserve:
+    """A file of RESERVE_BYTES in the run directory. While it is not there, that is a problem of the node."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / "reserve"
+        self.problem: spool_pb2.Problem | None = None
+
+    def tend(self) -> None:
+        """Keep the reserve, and give it up if little other room is left: sources write into the directory, too."""
+        try:
+            place = os.statvfs(self._path.parent)
+            room, is_there = place.f_bfree * place.f_frsize, self._path.exists()
+            if is_there and room < _SCARCE_BYTES:
+                self.give_up()
+            elif not is_there and room > 2 * RESERVE_BYTES:
+                self._make()
+                is_there = True
+        except OSError as error:
+            log.debug("cannot keep %s: %s", self._path, error)
+            return
+        if is_there and self.problem:
+            log.info("there is room again in %s", self._path.parent)
+        self.problem = None if self._path.exists() else self._lacking()
+
+    def give_up(self) -> bool:
+        """Make its room free; False if that was done before."""
+        try:
+            self._path.unlink()
+        except OSError:
+            return False
+        directory = self._path.parent
+        log.error("%s is full: the reserve of %d KiB is in use; make room there", directory, RESERVE_BYTES // 1024)
+        self.problem = self._lacking()
+        return True
+
+    def _lacking(self) -> spool_pb2.Problem:
+        error = (
+            "the run directory is full: when its last room is used up, devices that fail stay allocatable — make room"
+        )
+        return spool_pb2.Problem(vendor="devherd", path=str(self._path.parent), error=error)
+
+    def _make(self) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+        finally:
+            os.close(descriptor)

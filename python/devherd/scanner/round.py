@@ -1,5 +1,6 @@
 """One round of the scanner: scan or poll, compare with the spool, write what changed, count."""
 
+import errno
 import logging
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ from devherd.scanner.change_log import ChangeLog
 from devherd.scanner.core import notice_messages, now, problem_messages
 from devherd.scanner.host_events import ANYTHING, HostChanges, KernelLogReader
 from devherd.scanner.pipeline import Pipeline
-from devherd.scanner.publisher import Acknowledgements, Publisher
+from devherd.scanner.publisher import Acknowledgements, Publisher, Reserve
 from devherd.scanner.side_files import DeviceInfo
 from devherd.settings import Settings
 from devherd.spool import listed
@@ -63,6 +64,7 @@ class Round:
         self._config_warnings = ConfigWarnings(settings.config_warnings_file)
         self._health = _health_of(self._publisher.published)
         history = History(settings.history_directory, "scanner", SCANNER_FILE_BYTES)
+        self._reserve = Reserve(settings.run_dir)
         self._published: object = None
         self._unwritable: str | None = None
         self._problems: list[spool_pb2.Problem] = []
@@ -122,7 +124,8 @@ class Round:
             self._problems_for = self.pipeline.known
         if scan.changed or scan.duration_seconds > LONG_SCAN_SECONDS:
             log.debug("%s", _summary_of(scan))
-        self._summary.timestamp_seconds = time.time()
+        self._summary.timestamp_seconds, self._summary.monotonic_seconds = time.time(), time.monotonic()
+        self._summary.period_seconds = self.pipeline.config.scan.period
         self._summary.duration_seconds = scan.duration_seconds
         self.kernel_log.open()
         self._kernel_log_problems = self._unless_irrelevant(self.kernel_log.problems())
@@ -173,44 +176,49 @@ class Round:
 
         A spool that cannot be written (disk full) is logged and tried again with the next publication.
         """
+        self._reserve.tend()
         try:
-            return self._publish()
-        finally:
-            self._change_log.write()
-
-    def _publish(self) -> bool:
-        fingerprint = self.pipeline.fingerprint()
-        try:
-            # First: a scanner that is killed between the two must not forget a device that is offered.
-            self._devices_file.write(self.pipeline.inventory)
-            self._beat()
-            self._verdicts_file.write(
-                self.pipeline.policy, now(self.pipeline.config), self._remembered(), at_once=self._has_new_records
-            )
-            self._has_new_records = False
-            self._beat()
-            if fingerprint != self._published or not (self._publisher.is_intact() and self._device_info.is_intact()):
-                made = self.pipeline.offers()
-                self._beat()
-                unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.offers)
-                complete = self._publisher.publish(made.offers)
-                self._beat()
-                self._count_health_changes(made.offers)
-                self._published = fingerprint if complete else None
-                self._change_log.published(made.offers, self.pipeline.policy.held_against, is_complete=complete)
-                self._advertising_problems = made.problems + unwritten
-            self._change_log.found_sources(source_states(self.pipeline.policy.seen), time.monotonic())
-            self._count_xids()
-            self._write_counts()
-            self._write_summary()
-            self._config_warnings.publish(self.pipeline.config_warnings())
-            if time.monotonic() >= self._keep_counters_at:
-                self.keep_counters()
+            try:
+                self._publish()
+            except OSError as error:
+                if error.errno != errno.ENOSPC or not self._reserve.give_up():
+                    raise
+                self._publish()
         except OSError as error:
             self._log_unwritable(error)
             return False
+        finally:
+            self._change_log.write()
         self._unwritable = None
         return self._published is not None
+
+    def _publish(self) -> None:
+        fingerprint = self.pipeline.fingerprint()
+        # First: a scanner that is killed between the two must not forget a device that is offered.
+        self._devices_file.write(self.pipeline.inventory)
+        self._beat()
+        self._verdicts_file.write(
+            self.pipeline.policy, now(self.pipeline.config), self._remembered(), at_once=self._has_new_records
+        )
+        self._has_new_records = False
+        self._beat()
+        if fingerprint != self._published or not (self._publisher.is_intact() and self._device_info.is_intact()):
+            made = self.pipeline.offers()
+            self._beat()
+            unwritten = self._device_info.publish(self.pipeline.config.device_info_directory, made.offers)
+            complete = self._publisher.publish(made.offers)
+            self._beat()
+            self._count_health_changes(made.offers)
+            self._published = fingerprint if complete else None
+            self._change_log.published(made.offers, self.pipeline.policy.held_against, is_complete=complete)
+            self._advertising_problems = made.problems + unwritten
+        self._change_log.found_sources(source_states(self.pipeline.policy.seen), time.monotonic())
+        self._count_xids()
+        self._write_counts()
+        self._write_summary()
+        self._config_warnings.publish(self.pipeline.config_warnings())
+        if time.monotonic() >= self._keep_counters_at:
+            self.keep_counters()
 
     def _remembered(self) -> Remembered:
         source = self._kernel_log_source
@@ -235,6 +243,7 @@ class Round:
             *self.pipeline.problems,
             *self._advertising_problems,
             *self._kernel_log_problems,
+            *([self._reserve.problem] if self._reserve.problem else []),
         ]
         if problems != list(self._summary.problems):
             self._change_log.found_problems(problems)

@@ -122,6 +122,8 @@ def _of_resources(herd: Herd) -> Iterator[Trouble]:
 def _of_the_scan(herd: Herd) -> Iterator[Trouble]:
     if herd.scan is None and not herd.resources:
         yield Trouble("no scan has finished yet", PROCESSES, is_bad=False)
+    if overdue := herd.overdue_scan():
+        yield Trouble(overdue, PROCESSES)
     problems = len(herd.scan.problems) if herd.scan else 0
     if problems:
         yield Trouble(f"{problems} problem{'' if problems == 1 else 's'} of the last scan", PROBLEMS, is_bad=False)
