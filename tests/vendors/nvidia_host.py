@@ -85,6 +85,24 @@ def card(address: str, minor: int, *more: str, uuid: str | None = None, model: s
     ]
 
 
+def vgpu(uuid: str, gpu: str, kind: str = "NVIDIA A40-48Q", group: int = 21) -> list[Entry]:
+    """A mediated device of a function, by its directory in sysfs, under the VFIO driver of NVIDIA's vGPU manager.
+
+    drivers/vfio/mdev/mdev_sysfs.c of Linux, and the README of NVIDIA/kubevirt-gpu-device-plugin, v1.6.0.
+    """
+    of_type = f"{gpu}/mdev_supported_types/nvidia-{kind.rpartition('-')[2]}"
+    mdev = f"{gpu}/{uuid}"
+    return [
+        File.line(f"{of_type}/name", kind),
+        link(f"{mdev}/mdev_type", of_type),
+        link(f"{mdev}/driver", "sys/bus/mdev/drivers/nvidia-vgpu-vfio"),
+        link(f"{mdev}/iommu_group", f"sys/kernel/iommu_groups/{group}"),
+        named_link("sys/bus/mdev/devices", mdev),
+        DeviceNode(f"dev/vfio/{group}", "char", 511, group),
+        DeviceNode("dev/vfio/vfio", "char", 10, 196),
+    ]
+
+
 def planted(root: Path, *trees: str | list[Entry]) -> Path:
     """A host of these trees, one upon another."""
     for tree in trees:

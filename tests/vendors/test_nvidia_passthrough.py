@@ -137,3 +137,21 @@ def test_health_of_a_gpu_for_virtual_machines_is_its_own(tmp_path: Path):
     watched.scan(1.0)
     reasons = {key[2]: watched.policy.verdict(key).reasons for key in watched.inventory.entries}
     assert reasons[OTHER] != ()
+
+
+def test_rules_give_gpus_and_nvswitches_the_names_of_nvidias_sandbox_plugin(tmp_path: Path):
+    """NVIDIA/sandbox-device-plugin, v0.0.5 (commit edb816e5aeae), cmd/main.go: `pgpu` and `nvswitch` by default."""
+    switch = given(OTHER, 9, device="22a3", pci_class="068000")
+    root = planted(tmp_path, given(GPU, 7), switch, names_of_products())
+    rules = [
+        {"match": {"vendor": "nvidia", "device_id": device}, "name": name}
+        for device, name in (("0x2330", "nvidia.com/pgpu"), ("0x22a3", "nvidia.com/nvswitch"))
+    ]
+    options = {"host_root": root, "vendors": {"nvidia": {"passthrough": True}}, "resources": rules}
+
+    made = scan_once(resolve(Config.model_validate(options))).offers
+
+    assert {one.name: [device.id for device in one.devices] for one in made} == {
+        "nvidia.com/pgpu": [GPU],
+        "nvidia.com/nvswitch": [OTHER],
+    }

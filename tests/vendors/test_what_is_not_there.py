@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nvidia_host import vgpu
 from remembered import earlier, remembered
 
 from devherd.config.host import NVML_ANSWER
@@ -20,11 +21,13 @@ from devherd.health.policy import FINE
 from devherd.inventory import DeviceKey
 from devherd.scanner.pipeline import Pipeline
 from devherd_sim.node.amd import AmdSpec
+from devherd_sim.node.entry import Entry
 from devherd_sim.node.intel_gpu import IntelGpuSpec
 from devherd_sim.node.nvidia import NvidiaSpec
 from devherd_sim.node.rdma import RdmaSpec
 from devherd_sim.node.simulated_node import SimulatedNode
 from devherd_sim.node.spec import FpgaSpec, NodeSpec
+from devherd_sim.node.tree import write_tree
 from devherd_sim.node.xilinx_fpga import XilinxFpgaSpec
 
 ONE = {
@@ -43,7 +46,7 @@ TWO = {
     "rdma": NodeSpec(rdma=[RdmaSpec(cards=2)]),
     "xilinx-fpga": NodeSpec(xilinx_fpga=[XilinxFpgaSpec(cards=2)]),
 }
-PLACES = ("sys/bus/pci", "sys/class", "sys/devices", "sys/module", "proc/driver")
+PLACES = ("sys/bus/mdev", "sys/bus/pci", "sys/class", "sys/devices", "sys/module", "proc/driver")
 """Where the vendors look; what is below /dev tells whether a node is there, and is not damaged."""
 
 
@@ -136,6 +139,14 @@ class Parts:
     told_by: str = ""
     """The path that says which parts there are, and is not damaged where no node goes with them: a glob."""
     vendors: dict[str, Any] = field(default_factory=dict)
+    also: Callable[[SimulatedNode], list[Entry]] = lambda _: []
+    """What the host has besides."""
+
+    def host(self, directory: str) -> SimulatedNode:
+        """The host with the parts."""
+        node = SimulatedNode.create(Path(directory) / "node", self.before)
+        write_tree(self.also(node), node.root)
+        return node
 
     def leave(self, node: SimulatedNode) -> None:
         """The parts go."""
@@ -154,7 +165,28 @@ def a_gpu_leaves_its_driver(node: SimulatedNode) -> None:
     node.functions.pull_out(node.nvidia.addresses()[0])
 
 
+def two_vgpus(node: SimulatedNode) -> list[Entry]:
+    """Two of the first GPU."""
+    gpu = str((node.root / "sys/bus/pci/devices" / node.nvidia.addresses()[0]).resolve().relative_to(node.root))
+    return [entry for number, uuid in enumerate(VGPUS, 21) for entry in vgpu(uuid, gpu, group=number)]
+
+
+def a_vgpu_is_removed(node: SimulatedNode) -> None:
+    """By its `remove`: the bus has it no more, nor does its GPU; another group has its number, and so its node."""
+    of_bus = node.root / "sys/bus/mdev/devices" / VGPUS[1]
+    shutil.rmtree(of_bus.resolve())
+    of_bus.unlink()
+
+
+VGPUS = ("aa618089-8b16-4d01-a136-25a0f3c73123", "bb618089-8b16-4d01-a136-25a0f3c73123")
 PARTS = {
+    "vGPUs": Parts(
+        NodeSpec(nvidia=NvidiaSpec(gpus=1)),
+        a_vgpu_is_removed,
+        "sys/bus/mdev/devices",
+        {"nvidia": {"passthrough": True}},
+        also=two_vgpus,
+    ),
     "GPUs that the driver still lists": Parts(
         NodeSpec(nvidia=NvidiaSpec(gpus=2)), a_gpu_leaves_its_driver, "sys/bus/pci/devices"
     ),
@@ -195,7 +227,7 @@ def parts_that_go(kind: str) -> tuple[frozenset[DeviceKey], tuple[str, ...]]:
     """The devices that are there before and not after, and every path that may be damaged then."""
     parts = PARTS[kind]
     with tempfile.TemporaryDirectory() as directory:
-        node = SimulatedNode.create(Path(directory) / "node", parts.before)
+        node = parts.host(directory)
         before = set(scanned(node, parts.vendors).inventory.entries)
         answer = node.root / NVML_ANSWER
         answered = answer.read_text() if answer.exists() else None
@@ -226,7 +258,7 @@ def test_a_part_that_is_not_there_is_never_healthy_whatever_else_cannot_be_read(
     @given(st.lists(st.tuples(st.sampled_from(damageable), st.sampled_from(["loop", "directory"]))), st.booleans())
     def look(damaged: list[tuple[str, str]], restarts: bool) -> None:
         with tempfile.TemporaryDirectory() as directory:
-            node = SimulatedNode.create(Path(directory) / "node", parts.before)
+            node = parts.host(directory)
             pipeline = scanned(node, parts.vendors)
             parts.leave(node)
             for path, how in damaged:

@@ -58,13 +58,17 @@ pub(super) fn of_maker(host: &Host, maker: u64) -> Vec<String> {
 /// An attribute that only devices for virtual machines have.
 pub(super) const IOMMU_GROUP: &str = "iommu_group";
 
-/// What the container of a virtual machine gets: the nodes, and the addresses in the variable that KubeVirt reads. `None`
-/// of a device for containers.
+/// The attribute of a mediated device: its UUID.
+pub(super) const MDEV_UUID: &str = "mdev_uuid";
+
+/// What the container of a virtual machine gets: the nodes, and the addresses or the UUID in the variable that KubeVirt
+/// reads. `None` of a device for containers.
 pub(super) fn for_virtual_machine(device: &Device, resource_name: &str) -> Option<Edits> {
     device.attributes.get(IOMMU_GROUP)?;
-    let name = format!("PCI_RESOURCE_{}", in_capitals(resource_name));
-    let addresses = device.text("pci_address").unwrap_or_default();
-    Some(Edits { envs: [(name, addresses)].into(), ..Edits::of_nodes(&device.paths, "mrw") })
+    let by_uuid = device.text(MDEV_UUID).map(|uuid| ("MDEV_PCI_RESOURCE", uuid));
+    let (prefix, value) = by_uuid.unwrap_or_else(|| ("PCI_RESOURCE", device.text("pci_address").unwrap_or_default()));
+    let name = format!("{prefix}_{}", in_capitals(resource_name));
+    Some(Edits { envs: [(name, value)].into(), ..Edits::of_nodes(&device.paths, "mrw") })
 }
 
 /// `AMD_COM_GPU`, as KubeVirt's `ResourceNameToEnvVar` makes it, which keeps hyphens.

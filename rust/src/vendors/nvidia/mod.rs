@@ -15,6 +15,7 @@
 //! installation   nodes, libraries and files for all devices, with the roles of paths
 //! edits, cdi     a device and the installation ─► container edits
 //! passthrough    GPUs for virtual machines
+//! mediated       vGPUs for virtual machines
 //! vgpu           what a virtual GPU says of its host
 //! tegra, wsl     two platforms that have one device and no procfs
 //! ```
@@ -31,6 +32,7 @@ mod driver_files;
 mod edits;
 mod installation;
 mod libraries;
+mod mediated;
 mod mig;
 mod nodes;
 mod nvml_facts;
@@ -159,6 +161,7 @@ impl Vendor for Nvidia {
         }
         if self.options.passthrough {
             passthrough::add(host, fence, &self.names, &mut found);
+            mediated::add(host, fence, &mut found);
         }
         found.devices.sort_by(|left, right| natural(&left.id, &right.id));
         found
@@ -173,10 +176,11 @@ impl Vendor for Nvidia {
 
     fn is_gone(&self, host: &Host, device: &Device) -> bool {
         advertise::instance_of(device).is_some_and(|(minor, instance)| mig::is_gone(host, minor, instance))
+            || mediated::is_gone(host, device)
     }
 
     fn left_out(&self, device: &Device) -> Option<&'static str> {
-        advertise::left_out(device, self.options.mig_strategy)
+        mediated::left_out(device).or_else(|| advertise::left_out(device, self.options.mig_strategy))
     }
 
     fn watched_directories(&self, host: &Host) -> Vec<PathBuf> {
@@ -219,7 +223,7 @@ pub struct NvidiaOptions {
     pub imex_channel_ids: Vec<u32>,
     /// Whether a missing IMEX channel makes devices unusable.
     pub imex_required: bool,
-    /// Whether GPUs under a VFIO driver are offered to virtual machines.
+    /// Whether GPUs under a VFIO driver, and vGPUs, are offered to virtual machines.
     pub passthrough: bool,
     /// Whether process `source:nvml` keeps the GPUs open.
     pub keep_open: bool,

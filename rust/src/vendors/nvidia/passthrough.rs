@@ -80,10 +80,7 @@ impl Given {
         self.function.describe(host, &mut device);
         device.note(IOMMU_GROUP, self.group.clone(), host.own_path(self.function.path.join("iommu_group")));
         let group = all.iter().filter(|one| one.group == self.group);
-        let files = group.filter_map(|one| one.node.as_ref()).map(|name| format!("/dev/vfio/devices/{name}"));
-        let of_group = ["/dev/vfio/vfio".to_owned(), format!("/dev/vfio/{}", self.group)];
-        let nodes = files.filter(|_| by_file).chain(of_group).chain(by_file.then(|| "/dev/iommu".to_owned()));
-        device.paths.extend(nodes.map(|path| HostPath::node(path, None)));
+        device.paths.extend(nodes(&self.group, group.filter_map(|one| one.node.as_ref()), by_file));
         device
     }
 
@@ -94,12 +91,22 @@ impl Given {
     }
 }
 
-fn vfio_node(function: &Path) -> Option<String> {
-    let names = Directory::open(function.join("vfio-dev")).and_then(|open| open.names()).ok()?;
+/// The nodes of an IOMMU group whose devices have these names below /dev/vfio/devices. `by_file`: the kernel also gives
+/// devices by /dev/iommu.
+pub(super) fn nodes<'n>(group: &str, names: impl Iterator<Item = &'n String>, by_file: bool) -> Vec<HostPath> {
+    let files = names.filter(|_| by_file).map(|name| format!("/dev/vfio/devices/{name}"));
+    let of_group = ["/dev/vfio/vfio".to_owned(), format!("/dev/vfio/{group}")];
+    let paths = files.chain(of_group).chain(by_file.then(|| "/dev/iommu".to_owned()));
+    paths.map(|path| HostPath::node(path, None)).collect()
+}
+
+/// The name of a device's node below /dev/vfio/devices.
+pub(super) fn vfio_node(device: &Path) -> Option<String> {
+    let names = Directory::open(device.join("vfio-dev")).and_then(|open| open.names()).ok()?;
     names.into_iter().find(|name| name.starts_with("vfio"))
 }
 
-fn file_name(path: &Path) -> String {
+pub(super) fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
