@@ -22,7 +22,16 @@ CONTAINERFILE = ROOT / "deploy" / "Containerfile"
 
 WHEEL = "devherd-1-any.whl"
 STAND_INS = {
-    "usr/bin/apt-get": 'echo "apt-get $*" >&2',
+    "usr/bin/apt-get": """
+        echo "apt-get $*" >&2
+        for package; do
+            case "$package" in
+            libdrm-common) mkdir -p /usr/share/libdrm; echo "$package" > /usr/share/libdrm/amdgpu.ids ;;
+            pci.ids) mkdir -p /usr/share/misc; echo "$package" > /usr/share/misc/pci.ids ;;
+            esac
+            mkdir -p "/usr/share/doc/$package"; echo licence > "/usr/share/doc/$package/copyright"
+        done
+    """,
     "usr/bin/rustup": 'echo "rustup $*" >&2',
     "usr/bin/pip": """
         echo "pip $*" >&2
@@ -164,6 +173,21 @@ def test_each_layer_is_one_copy_and_has_what_its_step_names(built):
     assert image.file(MATERIALS) == b"Package: base-files\n"
     with pytest.raises(KeyError):
         image.file("tmp/slim.sh")
+
+
+@pytest.mark.parametrize(
+    ("package", "path", "source"),
+    [
+        ("libdrm-common", "usr/share/libdrm/amdgpu.ids", "amd/product_names.rs"),
+        ("pci.ids", "usr/share/misc/pci.ids", "nvidia/passthrough.rs"),
+    ],
+)
+def test_the_image_has_the_names_of_devices_for_hosts_without_them(built, package, path, source):
+    """Where they are looked for after the host, with their licence. Whose a file is says `dpkg --contents`."""
+    image, _ = built
+    assert image.file(path) == f"{package}\n".encode()
+    assert image.file(f"usr/share/doc/{package}/copyright") == b"licence\n"
+    assert f'"/{path}"' in (ROOT / "rust/src/vendors" / source).read_text("utf-8")
 
 
 def test_two_builds_of_one_commit_are_the_same_image(built, builder, tmp_path):

@@ -63,7 +63,8 @@ def rights_of(manifests):
 )
 def test_a_pod_of_the_chart_is_that_of_kustomize_with_the_same_components(helm, kubectl, tmp_path, components):
     """Volumes, environment, rights in the container and at the API server, nodes, probes, strategy: all of it."""
-    by_helm = helm.manifests({"components": list(components)})
+    pause = {"kubernetes": {"nvidia_pause": True}} if "nvidia-pause" in components else {}
+    by_helm = helm.manifests({"components": list(components), "config": pause})
     by_kustomize = with_components(kubectl, tmp_path, *components)
 
     assert pod_of(by_helm) == pod_of(by_kustomize)

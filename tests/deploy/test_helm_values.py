@@ -74,6 +74,18 @@ OF_OTHERS = {"#/$defs/Config", "#/definitions/affinity", "#/definitions/resource
             "components: node-condition is without events — the token by which it asks the API server comes with ",
         ),
         (
+            {"components": ["nvidia-pause"]},
+            "components: nvidia-pause is without its option — the GPUs would stay open while NVIDIA's managers ",
+        ),
+        (
+            {"config": {"kubernetes": {"nvidia_pause": True}}},
+            "config: kubernetes.nvidia_pause is true without the component nvidia-pause — the right to watch ",
+        ),
+        (
+            {"pools": [{"name": "a", "components": ["nvidia-pause"], "configs": {"b": {}}}]},
+            "components: nvidia-pause is without its option — ",
+        ),
+        (
             {
                 "pools": [
                     {"name": "a", "nodeSelector": {"nvidia.com/gpu.deploy.client": "true"}},
@@ -118,6 +130,21 @@ def test_wrong_values_are_refused_with_their_place_and_what_is_wrong(helm, value
     with pytest.raises(ValueError, match=r".") as refusal:
         helm.manifests(values)
     assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"config": {"kubernetes": {"nvidia_pause": True}}},
+        {"configs": {"a": {}, "b": {"kubernetes": {"nvidia_pause": True}}}, "configDefault": "a"},
+        {"components": ["nvidia-pause", "config-by-label"]},
+    ],
+    ids=["its own configuration", "one of several", "a ConfigMap of the user's own"],
+)
+def test_the_component_nvidia_pause_goes_with_its_option_wherever_that_is(helm, values):
+    """Of a ConfigMap of the user's own nothing is known here."""
+    manifests = helm.manifests({"components": ["nvidia-pause"]} | values)
+    assert len(of_kind("DaemonSet", manifests)) == 1
 
 
 @pytest.mark.parametrize("value", sorted(VALUES.keys() - set(SCHEMA["required"])))

@@ -93,6 +93,22 @@ def test_a_cluster_policy_becomes_what_the_operator_would_start():
     assert "devicePlugin.tolerations is left out: a setting of the plugin's pods" in found.notes
 
 
+@pytest.mark.parametrize(
+    ("spec", "is_named"),
+    [
+        ({}, True),
+        ({"driver": {"enabled": False}}, True),
+        ({"migManager": {"enabled": False}}, True),
+        ({"driver": {"enabled": False}, "migManager": {"enabled": False}}, False),
+    ],
+    ids=["both", "MIG manager", "driver", "neither"],
+)
+def test_the_component_for_the_operators_managers_is_named_where_one_is_on(spec, is_named):
+    """Else the first upgrade of the driver waits for devherd's pod. Both are on unless they are switched off."""
+    policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "spec": spec}
+    assert any("the component nvidia-operator" in note for note in only(policy).notes) == is_named
+
+
 def test_values_of_the_operators_chart_have_a_configuration_for_each_of_theirs():
     """`devicePlugin.config.data`, by name; the policy's settings go with each."""
     values = {

@@ -3,6 +3,11 @@
 import pytest
 from labelled import below, labelled, labels_of
 
+from devherd._native import Device, Fact
+from devherd.inventory import Entry
+from devherd.node_labels.node import Node
+from devherd.node_labels.others import amd_labels
+
 PARTITION = "compute-memory-partition"
 
 
@@ -75,6 +80,25 @@ def test_the_family_is_counted_once_a_gpu(tmp_path):
         "beta.amd.com/gpu.family": "AI",
         "beta.amd.com/gpu.family.AI": "8",
     }
+
+
+@pytest.mark.parametrize(
+    ("version", "family"),
+    [
+        ("70000", "KV"),
+        ("90500", "AI"),
+        ("100303", "VGH"),
+        ("110003", "GC_11_0_1"),
+        ("110503", "GC_11_5_0"),
+        ("100306", None),
+        ("120001", None),
+    ],
+)
+def test_a_family_has_the_word_of_amds_labeller_and_none_where_that_has_none(version, family):
+    """Kaveri, MI350, Van Gogh, Phoenix, Krackan; two families with one number; Navi 48. Sources: `_FAMILIES`."""
+    facts = {"gfx_target_version": Fact("text", version, "/sys")}
+    gpu = Entry(Device(vendor="amd", card="0000:03:00.0", id="it", facts=facts), "amd.com/gpu")
+    assert amd_labels(Node([gpu])).values.get("amd.com/gpu.family") == family
 
 
 def test_a_gpu_without_a_name_of_its_own_has_that_of_libdrms_list(tmp_path):

@@ -64,6 +64,21 @@ def test_a_gpu_that_loses_its_driver_is_unhealthy_until_it_has_it_back(tmp_path:
     assert health(watched, 30_001.0) == {lost: [], other: []}
 
 
+@pytest.mark.parametrize(
+    ("passthrough", "cure"),
+    [(False, "bind nvidia to it again"), (True, "bind nvidia to it again, or vfio-pci for virtual machines")],
+)
+def test_a_gpu_that_loses_its_driver_is_told_of_vfio_pci_where_virtual_machines_are_served(tmp_path, passthrough, cure):
+    """By `vendors.nvidia.passthrough`: there nvidia may have been unbound to give the GPU away."""
+    node = simulated(tmp_path, gpus=1)
+    [lost] = node.nvidia.addresses()
+    looking = scanner(node.root, passthrough=passthrough)
+    looking.scan()
+    faults.inject(node, "unbind", lost)
+    [part] = looking.scan().unseen
+    assert part.finding.detail == f"no driver is bound to this GPU; {cure}"
+
+
 def test_a_scanner_that_starts_while_a_driver_is_away_knows_what_it_is_missing(tmp_path: Path):
     """What the spool remembers is `driver-unbound`, not gone."""
     node = simulated(tmp_path, gpus=2)

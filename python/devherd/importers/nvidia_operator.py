@@ -36,6 +36,13 @@ _OWN_SECTIONS = frozenset({"driver", "toolkit", "mig", "dcgmExporter", "dcgm", "
 _OF_THE_PLUGIN = frozenset({"enabled", "args", "env", "config", "mps", "repository", "image", "version"})
 _READ_SECTIONS = frozenset({"devicePlugin", "mig", "driver", "hostPaths", "cdi", "toolkit", "gds", "gdrcopy"})
 _OF_VIRTUAL_MACHINES = ("sandboxDevicePlugin", "kataSandboxDevicePlugin")
+_MANAGERS = ("driver", "migManager")
+"""The parts of the operator that need the GPUs for themselves now and then."""
+_BESIDE_MANAGERS = (
+    "the operator manages the nodes' driver or MIG devices: deploy devherd with the component nvidia-operator, "
+    "by which its pod leaves a node meanwhile, or nvidia-pause with `kubernetes: {nvidia_pause: true}`, "
+    "by which it stays for other devices"
+)
 _DRIVER_DIRECTORY = "/run/nvidia/driver"
 _TOOLKIT_DIRECTORY = "/usr/local/nvidia"
 
@@ -145,6 +152,8 @@ def from_operator_values(spec: Mapping[str, Any]) -> Iterator[Invocation | File]
     notes = [f"devicePlugin.{key} is left out: a setting of the plugin's pods" for key in others]
     off = ["devicePlugin.enabled is false: the operator starts no plugin"] if plugin.get("enabled") is False else []
     words = [str(word) for word in listed("devicePlugin.args", plugin.get("args"))]
+    if any(_is_enabled(spec, key, default=True) for key in _MANAGERS):
+        notes.append(_BESIDE_MANAGERS)
     notes += _of_other_parts(spec)
     yield Invocation(words, environment | given, notes=tuple(notes), differences=tuple(off))
     yield from files

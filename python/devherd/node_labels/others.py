@@ -13,9 +13,10 @@ _BETA = "beta.amd.com/gpu"
 _MEBIBYTE = 1 << 20
 _COUNTED = ("device-id", "product-name", "vram", "simd-count", "cu-count", "family")
 _FAMILIES = {
-    **dict.fromkeys((70001,), "CI"),
+    70000: "KV",
+    70001: "CI",
     **dict.fromkeys((80002, 80003), "VI"),
-    **dict.fromkeys((80001,), "CZ"),
+    80001: "CZ",
     **dict.fromkeys((90000, 90004, 90006, 90008, 90010, 90400, 90401, 90402, 90500), "AI"),
     **dict.fromkeys((90002, 90012), "RV"),
     **dict.fromkeys((100100, 100101, 100102, 100103, 100300, 100301, 100302, 100304), "NV"),
@@ -23,11 +24,15 @@ _FAMILIES = {
     100305: "YC",
     **dict.fromkeys((110000, 110001, 110002), "GC_11_0_0"),
     110003: "GC_11_0_1",
-    **dict.fromkeys((110500, 110501, 110502), "GC_11_5_0"),
+    **dict.fromkeys((110500, 110501, 110502, 110503), "GC_11_5_0"),
 }
-"""Family by `gfx_target_version`: Linux, `kgd2kfd_probe` of amdkfd/kfd_device.c gives that for an IP version, and
-`amdgpu_discovery_set_ip_blocks` of amdgpu/amdgpu_discovery.c the family; the words are those of AMD's node labeller,
-which knows no later ones. 100306 is two families.
+"""Family by `gfx_target_version`.
+
+Linux, `kgd2kfd_probe` of amdkfd/kfd_device.c gives that for a chip, or for the IP version of its GC; the family
+`amdgpu_discovery_set_ip_blocks` of amdgpu/amdgpu_discovery.c for an IP version, and for older chips
+`amdgpu_device_ip_early_init` of amdgpu/amdgpu_device.c. The words are those of AMD's node labeller,
+`FamilyIDtoString` of internal/pkg/amdgpu/amdgpu.go in ROCm/k8s-device-plugin, which has none for GC 12. 100306 is two
+families.
 """
 _VERSIONS = {"driver-version": "driver_version", "driver-src-version": "driver_src_version"}
 _DISPLAY = ("0300", "0380")

@@ -244,8 +244,12 @@ fn other_accelerators(
         {
             return None;
         }
-        let driver = directory::link(&device.join("driver")).map(|target| file_name(&target));
-        let under = driver.map_or_else(|_| "without a driver".to_owned(), |driver| format!("driven by {driver}"));
+        let under = match directory::link(&device.join("driver")) {
+            Ok(driver) => format!("driven by {}", file_name(driver)),
+            Err(_) if function.is_some() => "without a driver".to_owned(),
+            // rocket has one device for all cores, to which no driver is bound: drivers/accel/rocket/rocket_drv.c of Linux.
+            Err(_) => format!("({})", file_name(&device)),
+        };
         let problem = accelerator(&host.own_path(class.path().join(&name)), &under);
         Some(match function {
             Some(function) => problem.of(file_name(&function)),

@@ -71,7 +71,7 @@ pub struct Hardware {
 pub const DISPLAY: u16 = 0x03;
 /// See [`DISPLAY`].
 pub const ACCELERATOR: u16 = 0x12;
-/// Class of co-processors, which QAT is one of: <https://admin.pci-ids.ucw.cz/read/PD/0b>.
+/// Class of co-processors, which QAT is one of: `PCI_CLASS_PROCESSOR_CO` in `include/linux/pci_ids.h` of Linux.
 pub const CO_PROCESSOR: u16 = 0x0b40;
 
 /// Every device of a maker.

@@ -43,6 +43,22 @@
 {{- end }}
 {{- end }}
 
+{{/* The component gives what the option needs. Configurations of the user's own ConfigMap are not seen here. */}}
+{{- define "devherd.checkPause" -}}
+{{- $component := has "nvidia-pause" .components }}
+{{- $option := false }}
+{{- range concat (list .config) (values .configs) }}
+{{- $kubernetes := (. | default dict).kubernetes }}
+{{- if kindIs "map" $kubernetes }}{{ if $kubernetes.nvidia_pause }}{{ $option = true }}{{ end }}{{ end }}
+{{- end }}
+{{- if and $option (not $component) }}
+{{- fail "config: kubernetes.nvidia_pause is true without the component nvidia-pause — the right to watch the node's labels comes with that one — add nvidia-pause to components" }}
+{{- end }}
+{{- if and $component (not $option) (or .configs (not (has "config-by-label" .components))) }}
+{{- fail "components: nvidia-pause is without its option — the GPUs would stay open while NVIDIA's managers have them paused — set config: {kubernetes: {nvidia_pause: true}}" }}
+{{- end }}
+{{- end }}
+
 {{/* A variable of the container comes before the configuration's key: what is set there would have no effect. */}}
 {{- define "devherd.checkEnvironment" -}}
 {{- $configurations := concat (list .pool.config) (values .pool.configs) }}

@@ -75,7 +75,7 @@ impl KnownGpus {
     }
 
     /// Reports the GPUs that the driver does not list; forgets those that have left the bus.
-    pub(super) fn report_unlisted(&mut self, host: &Host, listed: &[Card], found: &mut Found) {
+    pub(super) fn report_unlisted(&mut self, host: &Host, listed: &[Card], passthrough: bool, found: &mut Found) {
         // Once: a scanner that starts while GPUs are without their driver must not take them for removed.
         if !self.has_looked {
             self.has_looked = true;
@@ -84,13 +84,13 @@ impl KnownGpus {
             self.excluded.extend(there.map(|address| (address, false)).collect::<Vec<_>>());
         }
         self.excluded.retain(|address, _| {
-            listed.iter().any(|card| card.address() == address) || is_still_there(host, address, found)
+            listed.iter().any(|card| card.address() == address) || is_still_there(host, address, passthrough, found)
         });
     }
 }
 
 /// Whether the GPU is still on the bus. The reason why the driver does not list it becomes a problem or a finding.
-fn is_still_there(host: &Host, address: &str, found: &mut Found) -> bool {
+fn is_still_there(host: &Host, address: &str, passthrough: bool, found: &mut Found) -> bool {
     let function = host.sys("bus/pci/devices").join(address);
     if !directory::exists(&function) {
         return false;
@@ -110,9 +110,10 @@ fn is_still_there(host: &Host, address: &str, found: &mut Found) -> bool {
         // Another driver has it, for example to pass it to a virtual machine: it left on purpose.
         Ok(_) => {}
         Err(error) if error.cause == Cause::System(Errno::NOENT) => {
-            let detail = "no driver is bound to this GPU; bind nvidia to it again";
+            let instead = if passthrough { ", or vfio-pci for virtual machines" } else { "" };
+            let detail = format!("no driver is bound to this GPU; bind nvidia to it again{instead}");
             let link = host.own_path(function.join("driver"));
-            found.unseen.push(unseen(Some(scan::finding(scan::DRIVER_UNBOUND, link, detail).reading("absent"))));
+            found.unseen.push(unseen(Some(scan::finding(scan::DRIVER_UNBOUND, link, &detail).reading("absent"))));
         }
         Err(_) => found.unseen.push(unseen(None)),
     }

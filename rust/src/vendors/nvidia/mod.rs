@@ -155,7 +155,7 @@ impl Vendor for Nvidia {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cards) = card::read_all(host, fence, &self.host_drivers, &mut found) {
             self.advertise(host, &cards, &mut seen, &mut found);
-            seen.report_unlisted(host, &cards, &mut found);
+            seen.report_unlisted(host, &cards, self.options.passthrough, &mut found);
         } else {
             found.requests.extend(self.nvml.last_request());
         }
