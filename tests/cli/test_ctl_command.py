@@ -18,6 +18,7 @@ CONF = """
 nodaemon=true
 logfile={directory}/log
 pidfile={directory}/pid
+childlogdir={directory}
 [unix_http_server]
 file={directory}/supervisor.sock
 [rpcinterface:supervisor]

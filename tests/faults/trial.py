@@ -37,8 +37,8 @@ HELD = [(CRYPTO, 1, "train"), (GPU, 2, "render")]
 
 LEFT_IN_THE_RUN_DIRECTORY = {
     "allocatable", "config.json", "counts.pb", "devices.pb", "config-warnings.pb", "facts", "findings", "history",
-    "http", "instance.pb", "lock", "logs", "offers", "offers.pb", "requests", "reserve", "scan.pb", "scanner.pb",
-    "standby.pb", "state", "supervisord.conf", "verdicts.pb",
+    "http", "instance.pb", "kubernetes", "lock", "logs", "offers", "offers.pb", "requests", "reserve", "scan.pb",
+    "scanner.pb", "standby.pb", "state", "supervisord.conf", "verdicts.pb",
 }  # fmt: skip
 PATIENCE_SECONDS = 40.0
 _LOOK_SECONDS = 0.01

@@ -81,11 +81,11 @@ def test_devices_without_a_numa_node_are_told_without_topology(child_node):
     assert child_node.kubelet.ask("hints", pod=pod("a", {RESOURCE: 1}))["main"][RESOURCE] is None
 
 
-def test_a_list_with_and_without_numa_nodes_is_told_wholly_without(child_node):
-    """Under `restricted` the topology manager would refuse pods while devices of no node are free."""
+def test_a_device_of_an_unknown_numa_node_is_listed_on_the_nodes_of_the_others(child_node):
+    """Listed on none, it would be allocatable and yet refused to every pod (test_real_topology.py)."""
     child_node.kubelet.start(policy="single-numa-node", numa_nodes=[0, 1])
     child_node.serve(device("0", numa=[0]), device("1"))
-    assert child_node.kubelet.devices(RESOURCE) == {"0": None, "1": None}
+    assert child_node.kubelet.devices(RESOURCE) == {"0": [0], "1": [0]}
     assert child_node.kubelet.admit(pod("a", {RESOURCE: 2})).admitted
 
 
