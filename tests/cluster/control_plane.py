@@ -11,7 +11,7 @@ _TOKEN = "a-token"
 _DEVHERDS_TOKEN = "devherds-token"
 _SERVER = "https://127.0.0.1:6443"
 _ETCD = "http://127.0.0.1:2379"
-_PODS = "/api/v1/namespaces/default/pods"
+PODS = "/api/v1/namespaces/default/pods"
 
 
 class ControlPlane:
@@ -95,15 +95,15 @@ class ControlPlane:
 
     def create(self, name, limits):
         """Have a pod."""
-        self._ask(_PODS, "POST", pod(name, limits))
+        self._ask(PODS, "POST", pod(name, limits))
 
     def delete(self, name):
         """Have it no more; it is gone when its containers are."""
-        self._ask(f"{_PODS}/{name}", "DELETE")
+        self._ask(f"{PODS}/{name}", "DELETE")
 
     def pod(self, name):
         """What the API server says of a pod."""
-        return self.get(f"{_PODS}/{name}")
+        return self.get(f"{PODS}/{name}")
 
     def until_running(self, name):
         """Wait until a pod runs: its containers, as name, id and how often each was started again."""

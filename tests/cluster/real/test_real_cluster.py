@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from figures import Watched, note, timed
+from figures import PodsAllTheTime, Watched, note, timed
 from real_cluster import pod_spec
 
 FPGA = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
@@ -142,6 +142,36 @@ def test_the_containers_of_users_live_through_a_roll_out(cluster, pod):
     cluster.until_allocatable_in_status(FPGA, 4)
     assert cluster.control_plane.until_running(name) == before
     cluster.deploy(QUICK)
+
+
+def test_no_pod_is_refused_over_ten_roll_outs(cluster):
+    """One comes each tenth of a second, and the kubelet never has fewer devices than before."""
+    shared = {"resources": [{"match": {"vendor": "intel-fpga"}, "sharing": {"replicas": 16}}]}
+    cluster.deploy(QUICK | shared)
+    cluster.until_allocatable_in_status(FPGA, 64)
+    with Watched(cluster, FPGA) as watched, PodsAllTheTime(cluster, pod_spec({FPGA: 1})) as pods:
+        for _ in range(10):
+            cluster.kubectl("-n", "devherd", "rollout", "restart", "daemonset/devherd")
+            cluster.until_rolled_out()
+    note("ten roll-outs: pods admitted, refused", f"{pods.admitted}, {len(pods.refused)}")
+    note("ten roll-outs: fewest devices that the kubelet had", str(watched.fewest))
+    assert pods.refused == []
+    assert watched.fewest == 64
+    assert pods.admitted > 100
+    cluster.deploy(QUICK)
+    cluster.until_allocatable_in_status(FPGA, 4)
+
+
+def test_devherd_registers_at_a_kubelets_directory_that_is_made_anew(cluster, pod):
+    """As `kubeadm reset` and `join` do: its pod had the old one, where nobody listens; its container starts again."""
+    _, _, restarts = cluster.devherds_pod()
+    cluster.kubelet.stop()
+    cluster.run("rm", "-rf", "/var/lib/kubelet/device-plugins")
+    cluster.start_kubelet()
+    cluster.eventually(lambda: cluster.devherds_pod()[2] > restarts, "devherd's container is started again", 60)
+    cluster.until_rolled_out()
+    cluster.until_allocatable_in_status(FPGA, 4)
+    assert NO_DRIVER in cluster.opening(pod({FPGA: 1}), f"/dev/{ports(cluster, 'pod-0')[0]}")
 
 
 def failed_probes(cluster, pod):
