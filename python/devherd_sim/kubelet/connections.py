@@ -52,6 +52,10 @@ class Endpoint:
         self.socket = socket
         self.options = api.DevicePluginOptions()
         self.lists_seen = ListsSeen(time.monotonic())
+        self.called_at = time.monotonic()
+        """Monotonic time in seconds when Register was called, or the socket found."""
+        self.is_dialled = False
+        """True from the connection on; GetDevicePluginOptions follows."""
         self.dialled_seconds = 0.0
         """Seconds that the connection and GetDevicePluginOptions took."""
         self.stopped_at: float | None = None
@@ -67,6 +71,7 @@ class Endpoint:
             await asyncio.wait_for(self._channel.channel_ready(), patience)
         except TimeoutError as error:
             raise PluginError("failed to dial device plugin: context deadline exceeded") from error
+        self.is_dialled = True
         left = None if seconds_left is None else seconds_left - (time.monotonic() - started)
         self.options = await _answer(
             self._plugin.GetDevicePluginOptions(api.Empty(), timeout=left), "failed to get device plugin options: "
@@ -165,6 +170,10 @@ class Connections:
     ) -> None:
         self.endpoints: dict[str, Endpoint] = {}
         """The newest endpoint of each resource, including one that the kubelet has dropped."""
+        self.connecting: list[Endpoint] = []
+        """Plugins that are being dialled, or asked for their options."""
+        self.live: list[Endpoint] = []
+        """Plugins whose ListAndWatch is open, oldest first: several of one resource if an older one goes on."""
         self._clients: dict[str, Endpoint] = {}
         self._devices = devices
         self._events = events
@@ -178,16 +187,21 @@ class Connections:
 
     async def connect(self, resource: str, socket: str, seconds_left: float | None) -> None:
         """Dial a plugin and start reading its lists. Raises PluginError, and drops the client, if that fails."""
+        self._record_same_socket(resource, socket)
         endpoint = Endpoint(resource, socket)
         self._clients[resource] = endpoint
+        self.connecting.append(endpoint)
         try:
             await endpoint.connect(seconds_left)
         except BaseException:  # also cancellation, when the plugin hangs up: no state may remain
             self._clients.pop(resource, None)
             await endpoint.close()
             raise
+        finally:
+            self.connecting.remove(endpoint)
         self.endpoints[resource] = endpoint
         self._end_grace(resource)
+        self.live.append(endpoint)
         stream = asyncio.create_task(self._listen(endpoint))
         self._streams.add(stream)
         stream.add_done_callback(self._streams.discard)
@@ -213,7 +227,9 @@ class Connections:
         for stream in streams:
             stream.cancel()
         await asyncio.gather(*streams, return_exceptions=True)
+        self.live.clear()
         for endpoint in [*self.endpoints.values(), *self._clients.values()]:
+            endpoint.stopped_at = endpoint.stopped_at or time.monotonic()
             await endpoint.close()
 
     async def _listen(self, endpoint: Endpoint) -> None:
@@ -225,6 +241,8 @@ class Connections:
                 known = self._record_problems(endpoint.resource, devices, known)
         except PluginError as error:
             ended = str(error)
+        finally:
+            self.live.remove(endpoint)
         self._events.record("stream-ended", endpoint.resource, error=ended, socket=endpoint.socket)
         await self.let_go(endpoint.resource)
 
@@ -234,12 +252,17 @@ class Connections:
         self._events.record("list", resource, healthy=len(known.healthy), unhealthy=len(known.unhealthy))
         self._changed()
 
+    def _record_same_socket(self, resource: str, socket: str) -> None:
+        if any((live.resource, live.socket) == (resource, socket) for live in self.live):
+            problem = f"registered again at {socket} while its ListAndWatch there is open"
+            self._events.record("doubtful", resource, problem=problem, check="same-socket-again")
+
     def _record_problems(self, resource: str, devices: Sequence[api.Device], known: set[str]) -> set[str]:
         """Record the problems that the previous list did not have. Returns all problems of this list."""
-        found = {problem for _, problem in problems(devices, self._numa_nodes)}
-        for problem in sorted(found - known):
-            self._events.record("doubtful", resource, problem=problem)
-        return found
+        found = {text: check for check, text in problems(devices, self._numa_nodes)}
+        for problem in sorted(found.keys() - known):
+            self._events.record("doubtful", resource, problem=problem, check=found[problem])
+        return set(found)
 
     def _begin_grace(self, resource: str) -> None:
         self._end_grace(resource)
