@@ -11,25 +11,18 @@ import grpc
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub
 from devherd_sim.kubelet.events import Events
+from devherd_sim.kubelet.go_words import CLOSING, text
 from devherd_sim.kubelet.ledger import Devices
 from devherd_sim.kubelet.plugin_findings import ListsSeen, problems
-
-
-def text(error: grpc.aio.AioRpcError) -> str:
-    """Format an error like gRPC-Go: `rpc error: code = FailedPrecondition desc = device busy`."""
-    words = error.code().name.replace("CANCELLED", "CANCELED").split("_")
-    code = "OK" if words == ["OK"] else "".join(word.capitalize() for word in words)
-    return f"rpc error: code = {code} desc = {error.details()}"
-
-
-CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
-
 
 DIAL_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
 MESSAGE_LIMIT = 4_194_304  # bytes of one received message: gRPC-Go's default
+METADATA_LIMIT = 16_777_216  # bytes of a message's headers, and so of an error's text: likewise
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    ("grpc.max_metadata_size", METADATA_LIMIT),
+    ("grpc.absolute_max_metadata_size", METADATA_LIMIT),
     ("grpc.default_authority", "localhost"),
     ("grpc.use_local_subchannel_pool", 1),  # connections to the same socket are not shared
     ("grpc.initial_reconnect_backoff_ms", 100),

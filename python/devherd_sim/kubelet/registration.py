@@ -21,6 +21,7 @@ from devherd.proto.deviceplugin_v1beta1_pb2_grpc import RegistrationServicer
 from devherd.text import is_resource_name
 from devherd_sim.kubelet.connections import Connections, PluginError
 from devherd_sim.kubelet.events import Events
+from devherd_sim.kubelet.go_words import quoted
 
 VERSION = "v1beta1"
 
@@ -116,10 +117,11 @@ def _refusal(request: api.RegisterRequest) -> str | None:
     """The reason to refuse a request for its content; None if it is valid."""
     if request.version != VERSION:
         return (
-            f'requested API version "{request.version}" is not supported by kubelet. Supported version is ["{VERSION}"]'
+            f"requested API version {quoted(request.version)} is not supported by kubelet."
+            f' Supported version is ["{VERSION}"]'
         )
     if not is_resource_name(request.resource_name):
-        return f'the ResourceName "{request.resource_name}" is invalid'
+        return f"the ResourceName {quoted(request.resource_name)} is invalid"
     return None
 
 
