@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 START_SECONDS = 30.0
-OPTIONS = ("topology_policy", "numa_nodes", "grace_period")
+OPTIONS = ("kubernetes", "topology_policy", "numa_nodes", "grace_period")
 """The options of the marker, which are those of `devherd sim kubelet`."""
 REFUSAL = "refused by devherd_kubelet.refuse"
 
@@ -161,14 +161,29 @@ class Kubelet:
 def devherd_kubelet(request: pytest.FixtureRequest) -> Iterator[Kubelet]:
     """A kubelet's device manager that a device plugin may register with; it ends with the test.
 
-    The marker `devherd_kubelet` has its options: `topology_policy`, `numa_nodes` and `grace_period`.
+    The marker `devherd_kubelet` has its options: `kubernetes`, `topology_policy`, `numa_nodes` and `grace_period`. The
+    ini option `devherd_kubernetes` lists releases: each test is then run with each, where the marker names none.
     """
+    releases = {"kubernetes": request.param} if hasattr(request, "param") else {}
     directory = Path(tempfile.mkdtemp(prefix="kubelet-"))  # the path of a socket is limited; tmp_path may be too long
     try:
-        with _running(directory, _options(request.node)) as kubelet:
+        with _running(directory, releases | _options(request.node)) as kubelet:
             yield kubelet
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the ini option."""
+    parser.addini("devherd_kubernetes", "releases that the fixture devherd_kubelet is tested with", "args")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test of the fixture with every release of the ini option, but where a marker chooses one."""
+    releases = metafunc.config.getini("devherd_kubernetes")
+    chosen = any("kubernetes" in marker.kwargs for marker in metafunc.definition.iter_markers("devherd_kubelet"))
+    if releases and not chosen and "devherd_kubelet" in metafunc.fixturenames:
+        metafunc.parametrize("devherd_kubelet", releases, indirect=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,10 +9,13 @@ from test_kubelet_check import GoodPlugin, found
 from devherd.errors import DevherdError
 from devherd_sim.kubelet import connections, reports
 
+both_rules = pytest.mark.parametrize("kubernetes", ["1.36", "1.37"])
 
-async def test_two_plugins_of_one_resource_are_found(kubelet_dir):
-    """Both have ListAndWatch open: the end of either takes the resource away."""
-    async with running(kubelet_dir) as kubelet:
+
+@both_rules
+async def test_two_plugins_of_one_resource_are_found(kubelet_dir, kubernetes):
+    """Both have ListAndWatch open."""
+    async with running(kubelet_dir, kubernetes=kubernetes) as kubelet:
         older = await GoodPlugin(kubelet, "a", endpoint="older.sock").up()
         newer = await GoodPlugin(kubelet, "a", endpoint="newer.sock").up()
         said = "2 sockets have ListAndWatch open: newer.sock, older.sock"
@@ -24,8 +27,8 @@ async def test_two_plugins_of_one_resource_are_found(kubelet_dir):
 
 
 async def test_a_second_register_at_one_socket_is_found(kubelet_dir):
-    """While its stream is open; it is said when it happens, too."""
-    async with running(kubelet_dir) as kubelet:
+    """While its stream is open, which up to 1.36 has two streams; it is said when it happens, too."""
+    async with running(kubelet_dir, kubernetes="1.36") as kubelet:
         plugin = await GoodPlugin(kubelet, "a").up()
         mark = kubelet.events.mark()
         await plugin.register()
@@ -36,6 +39,25 @@ async def test_a_second_register_at_one_socket_is_found(kubelet_dir):
         await plugin.stop()
 
 
+async def test_a_second_register_at_one_socket_that_is_refused_is_found(kubelet_dir):
+    """Since 1.37; the plugin's end is not noticed afterwards, which `check` and `wait` say."""
+    async with running(kubelet_dir, kubernetes="1.37") as kubelet:
+        plugin = await GoodPlugin(kubelet, "a").up()
+        with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
+            await plugin.register()
+        said = f"registered again at {plugin.socket} while its ListAndWatch there is open"
+        refused = ("register-refused", f"device plugin already connected: {plugin.socket}")
+        assert await found(kubelet) == [refused, ("same-socket-again", said)]
+        await plugin.stop()
+        await kubelet.events.wait("stream-ended", RESOURCE)
+        unnoticed = (
+            f"ListAndWatch of {plugin.socket} has ended, and the kubelet has not noticed it;"
+            " 1 of 1 devices are allocatable"
+        )
+        assert reports.why_not(kubelet, RESOURCE)[0] == unnoticed
+        assert (await found(kubelet))[-1] == ("gone", f"{unnoticed}: pods are sent to it")
+
+
 async def test_a_second_register_after_a_restart_is_found(kubelet_dir):
     """By a plugin that takes each event of the directory for a new kubelet, and cannot wait for its first call."""
 
@@ -44,7 +66,7 @@ async def test_a_second_register_after_a_restart_is_found(kubelet_dir):
             await super()._again()
             await self.register()
 
-    async with running(kubelet_dir) as kubelet:
+    async with running(kubelet_dir, kubernetes="1.36") as kubelet:
         plugin = await Twice(kubelet, "a").up()
         said = f"registered again at {plugin.socket} while its ListAndWatch there is open"
         assert await found(kubelet, restart=True) == [("same-socket-again", said)]
@@ -107,8 +129,8 @@ async def test_the_same_devices_in_another_order_are_the_same_list(kubelet_dir):
 
 
 async def test_a_stream_that_the_kubelet_has_dropped_is_named(kubelet_dir):
-    """The newer plugin's end takes the resource, and the older one goes on without a use."""
-    async with running(kubelet_dir) as kubelet:
+    """Up to 1.36 the newer plugin's end takes the resource, and the older one goes on without a use."""
+    async with running(kubelet_dir, kubernetes="1.36") as kubelet:
         older = await GoodPlugin(kubelet, "a", endpoint="older.sock").up()
         newer = await GoodPlugin(kubelet, "a", endpoint="newer.sock").up()
         newer.end_stream()

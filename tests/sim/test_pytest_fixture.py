@@ -70,7 +70,7 @@ class TestMarkersAreJoined:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("nodes=2", "marker devherd_kubelet: `nodes`; its options are topology_policy, numa_nodes, "),
+        ("nodes=2", "marker devherd_kubelet: `nodes`; its options are kubernetes, topology_policy, numa_nodes, "),
         ("2", "marker devherd_kubelet: values without a name; its options are "),
         ("topology_policy='strict'", "the embedded kubelet did not start: devherd: bad value of --topology-policy"),
     ],
@@ -82,3 +82,32 @@ def test_a_wrong_option_fails_the_test_with_the_right_ones(tmp_path, words, said
     command = [sys.executable, "-m", "pytest", "--strict-markers", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run([*command, tmp_path], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, said in done.stdout) == (1, True), done.stdout
+
+
+RELEASES = """
+import pytest
+
+def test_any(devherd_kubelet):
+    print(f"any {devherd_kubelet.status()['kubernetes']}")
+
+@pytest.mark.devherd_kubelet(kubernetes="1.36")
+def test_one(devherd_kubelet):
+    print(f"one {devherd_kubelet.status()['kubernetes']}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("ini", "said"),
+    [
+        ("[pytest]\n", ["any 1.37", "one 1.36"]),
+        ("[pytest]\ndevherd_kubernetes = 1.36 1.37\n", ["any 1.36", "any 1.37", "one 1.36"]),
+    ],
+)
+def test_a_list_of_releases_runs_each_test_with_each(tmp_path, ini, said):
+    """But for the tests whose marker chooses one; without a list it is the newest."""
+    (tmp_path / "pytest.ini").write_text(ini)
+    (tmp_path / "test_it.py").write_text(RELEASES)
+    command = [sys.executable, "-m", "pytest", "-sq", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = subprocess.run([*command, tmp_path], cwd=tmp_path, capture_output=True, text=True, check=False)
+    words = done.stdout.replace(".", " ").replace("1 3", "1.3").split("\n")
+    assert (done.returncode, sorted(each.strip() for each in words if each.strip()[:3] in {"any", "one"})) == (0, said)

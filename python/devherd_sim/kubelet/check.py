@@ -139,6 +139,8 @@ class Checker:
                 f"; ListAndWatch of {', '.join(ghosts)} is open, and the kubelet asks it nothing" if ghosts else ""
             )
             return [("gone", f"not connected: {ended[-1]}{of_ghosts}")] if ended else []
+        if endpoint not in self._kubelet.live_plugins(resource):
+            return [("gone", f"{state(self._kubelet, resource)}: pods are sent to it")]
         self._slow = []
         if endpoint.dialled_seconds > SLOW_SECONDS:
             self._slow.append(f"the connection and GetDevicePluginOptions took {endpoint.dialled_seconds:.1f} s")

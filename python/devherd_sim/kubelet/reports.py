@@ -17,6 +17,7 @@ def status_report(kubelet: EmbeddedKubelet) -> dict[str, Any]:
     absent = [(name, last) for name in known_resources(kubelet) if name not in there and (last := _last(kubelet, name))]
     return {
         "kubelet_dir": str(kubelet.paths.kubelet_dir),
+        "kubernetes": kubelet.kubernetes,
         "running": kubelet.running,
         "resources": [resource_report(kubelet, name) for name in there],
         "refused": [
@@ -117,6 +118,10 @@ def state(kubelet: EmbeddedKubelet, name: str) -> str:
     plugin = connected(kubelet, name)
     if plugin is None:
         return _absence(kubelet, name)
+    if plugin not in kubelet.live_plugins(name):
+        return (
+            f"ListAndWatch of {plugin.socket} has ended, and the kubelet has not noticed it; {_counts(kubelet, name)}"
+        )
     if plugin.lists_seen.first_after is None:
         return f"registered {_ago(plugin.lists_seen.connected_at)}, no list yet"
     return _counts(kubelet, name)
