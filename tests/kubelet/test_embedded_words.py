@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from embedded_node import EmbeddedNode
+from harness_program import KUBERNETES
 from raw_plugin import register
 from real_node import RealNode
 from resource_child import eventually
@@ -20,7 +21,7 @@ def nodes(directory, harness):
     """The real device manager and the embedded one, started."""
     real = RealNode(harness, directory / "r", directory / "real.log")
     real.kubelet.directory.mkdir()
-    embedded = EmbeddedNode(directory / "e")
+    embedded = EmbeddedNode(directory / "e", "1.36" if KUBERNETES < (1, 37) else "1.37")
     for node in (real, embedded):
         node.start("none", 1)
     yield real, embedded
