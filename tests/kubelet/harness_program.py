@@ -1,6 +1,7 @@
 """The harness: of the Kubernetes release of its go.mod, or of an older one."""
 
 import os
+import re
 from pathlib import Path
 
 from go_program import GoProgram
@@ -9,6 +10,11 @@ RELEASE = os.environ.get("DEVHERD_TEST_KUBERNETES", "")
 """The older minor release whose kubelet the tests run beside, such as "1.34"; empty for the one of go.mod."""
 
 _SOURCES = Path(__file__).with_name("harness")
+_GO_MOD = (_SOURCES / "go.mod").read_text()
+NEWEST = re.search(r"k8s\.io/kubernetes v(\d+\.\d+)", _GO_MOD)[1]
+"""The minor release of go.mod."""
+KUBERNETES = tuple(int(number) for number in (RELEASE or NEWEST).split("."))
+"""The minor release that the tests run beside, as numbers: (1, 37). For what releases do differently."""
 
 
 def harness_program(release: str) -> GoProgram:

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	cadvisor "github.com/google/cadvisor/info/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -102,12 +101,12 @@ func (k *kubelet) start(options startOptions) error {
 // build makes the managers as the kubelet's container manager does: the topology manager first, which is the device
 // manager's store of affinities and asks it for hints.
 func (k *kubelet) build(options startOptions) error {
-	nodes := make([]cadvisor.Node, len(options.NumaNodes))
+	nodes := make([]numaNode, len(options.NumaNodes))
 	for index, id := range options.NumaNodes {
 		nodes[index].Id = id
 	}
 	var err error
-	k.topology, err = topologymanager.NewManager(nodes, options.Policy, options.Scope, options.PolicyOptions)
+	k.topology, err = newTopologyManager(nodes, options)
 	if err != nil {
 		return err
 	}
