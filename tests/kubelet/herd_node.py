@@ -10,7 +10,9 @@ import pytest
 from real_kubelet import RealKubelet
 from resource_child import eventually
 
+from devherd import spool
 from devherd.instance.files import read_standby
+from devherd.proto import spool_pb2
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -87,6 +89,12 @@ class HerdNode:
         except pytest.fail.Exception:
             node = self.kubelet.ask("capacity")
             pytest.fail(f"{name} is not {(capacity, allocatable)} in {node}; the herd says\n{self.log[-2000:]}")
+
+    def is_registered(self, name):
+        """Whether the devherd started last, which serves, says that the kubelet has this resource."""
+        supervisor = spool.read_or_empty(self.directory / "run/children.pb", spool_pb2.Children).supervisor_pid
+        state = spool.path_of(self.directory / "run/state", spool.key_of(name))
+        return supervisor == self._herd.pid and spool.read_or_empty(state, spool_pb2.ResourceState).registered
 
     @property
     def log(self):

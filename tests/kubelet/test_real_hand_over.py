@@ -14,6 +14,7 @@ from devherd.process import YIELD
 from devherd.proto import spool_pb2
 
 REGISTERED = "registered example.com/gpu with the kubelet"
+COUNT = int(os.environ.get("DEVHERD_TEST_HAND_OVERS", "10"))
 TAKEN = "took over from the process before, without a gap"
 DEVICES = [device(str(number)) for number in range(8)]
 PREFERRED = [spool_pb2.NONE, spool_pb2.ALIGNED]
@@ -43,11 +44,11 @@ def hand_over(node):
 
 
 def test_no_pod_is_refused_while_one_process_hands_over_to_another(child_node):
-    """Ten times, each beside pods that come and go; then the end of the last one is noticed at once."""
+    """Ten times, beside pods that come and go; then the end of the last one is noticed at once."""
     child_node.kubelet.start()
     child_node.serve(*DEVICES)
     with AdmissionStorm(child_node.kubelet, RESOURCE) as storm:
-        for _ in range(10):
+        for _ in range(COUNT):
             hand_over(child_node)
     assert (storm.refusals, storm.lowest) == ([], len(DEVICES))
     child_node.end(signal.SIGKILL)
@@ -131,13 +132,36 @@ def test_a_resource_that_the_next_instance_does_not_have_ends_with_an_empty_list
 
 
 def test_no_pod_is_refused_in_roll_outs_and_the_end_of_the_last_devherd_is_noticed(herd_node):
-    """Five, each beside pods that come and go. Without one that stands by, all devices are gone with devherd."""
+    """Beside pods that come and go. Without one that stands by, all devices are gone with devherd."""
     resource = "example.com/toy"
     herd_node.start(config={"simulated": [{"name": resource, "count": 8}]})
     herd_node.until_capacity(resource, 8, 8)
     with AdmissionStorm(herd_node.kubelet, resource) as storm:
-        for _ in range(5):
+        for _ in range(COUNT):
             herd_node.roll_out()
+    print(f"{storm.admitted} pods, {storm.looks} looks: {storm.refusals}, least {storm.lowest}")
     assert (storm.refusals, storm.lowest) == ([], 8)
+    herd_node.stop_herd(signal.SIGKILL)
+    herd_node.until_capacity(resource, 8, 0)
+
+
+@pytest.mark.parametrize("victim", ["old", "new"])
+def test_a_devherd_that_is_killed_in_the_middle_of_a_roll_out_costs_no_more_than_its_own_restart(herd_node, victim):
+    """At whichever step: a container that is killed is started again, and stands by or takes over."""
+    resource = "example.com/toy"
+    herd_node.start(config={"simulated": [{"name": resource, "count": 8}]})
+    for delay in (0.0, 0.05, 0.1, 0.2, 0.3, 0.5):
+        herd_node.until_capacity(resource, 8, 8)
+        old = herd_node.stand_by()
+        old.send_signal(signal.SIGTERM)
+        time.sleep(delay)
+        if victim == "old":
+            old.kill()
+        else:
+            herd_node.stop_herd(signal.SIGKILL)
+            herd_node.start_herd("--take-over")
+        old.wait(30)
+        eventually(lambda: herd_node.is_registered(resource))
+        herd_node.until_capacity(resource, 8, 8)
     herd_node.stop_herd(signal.SIGKILL)
     herd_node.until_capacity(resource, 8, 0)

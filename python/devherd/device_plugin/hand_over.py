@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 FIND_SECONDS = 1.0
 RELEASE_SECONDS = 5.0
 """Limit for the end of the predecessor; one that hangs is no longer waited for."""
-CLOSE_SECONDS = 0.1
+CLOSE_SECONDS = 0.5
 """In this time the kubelet has handled the end of a stream, and from 1.37 on has closed the connection."""
 _LOOK_SECONDS = 0.005
 _MOST_DESCRIPTORS = 4096
@@ -101,7 +101,8 @@ class OtherProcess:
     async def stop(self) -> None:
         """Close the connection, and remove the sockets that it has left, as it does if it is killed."""
         self._writer.close()
-        for path in self._sockets if self._reader.at_eof() else ():
+        sockets, self._sockets = self._sockets, []
+        for path in sockets if self._reader.at_eof() else ():
             path.unlink(missing_ok=True)
 
 
@@ -115,11 +116,16 @@ async def yielding(
         with suppress(OSError):
             if await reader.readline() == _RELEASE:
                 answer = _OPEN if await release() else _CLOSED
-                path.unlink(missing_ok=True)  # nothing is left once it is answered
+                close()  # before the answer: the next process may soon hand over, too, by the same path
                 writer.write(answer)
                 await writer.drain()
                 has_ended()
         writer.close()
+
+    def close() -> None:
+        if server.is_serving():
+            server.close()
+            path.unlink(missing_ok=True)
 
     path = hand_over_socket(directory, resource_name)
     path.unlink(missing_ok=True)  # of a process that was killed
@@ -127,8 +133,7 @@ async def yielding(
     try:
         yield
     finally:
-        server.close()
-        path.unlink(missing_ok=True)
+        close()
 
 
 class Connections:
