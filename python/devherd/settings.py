@@ -134,6 +134,11 @@ class Settings:
         return self.kubelet_dir / "pod-resources" / "kubelet.sock"
 
     @property
+    def kubelet_directories(self) -> tuple[Path, ...]:
+        """What a pod has bound of the kubelet: its directory as a whole, or these of it."""
+        return self.kubelet_dir, *self.socket_directories, self.pod_resources_socket.parent
+
+    @property
     def offers_directory(self) -> Path:
         """The resources of each front end, one directory each, written by the scanner."""
         return self.run_dir / "offers"
