@@ -527,6 +527,7 @@ class KernelLogEvent:
         uuid: str,
         gpu_instance: int | None,
         compute_instance: int | None,
+        link: int | None,
         xid: str,
         value: str,
         text: str,
@@ -543,6 +544,8 @@ class KernelLogEvent:
     def gpu_instance(self) -> int | None: ...
     @property
     def compute_instance(self) -> int | None: ...
+    @property
+    def link(self) -> int | None: ...
     @property
     def xid(self) -> str: ...
     @property

@@ -336,6 +336,8 @@ class Remembered:
     """The kernel log has been read up to here."""
     waiting: Sequence["KernelLogEvent"] = ()
     """Events of the kernel log about devices that no scan has found yet."""
+    at_unknown_links: Sequence["KernelLogEvent"] = ()
+    """Events of the kernel log at a switch's link of which no scan has found yet where it leads."""
     uuids: Mapping[str, str] = field(default_factory=dict)
     """The UUID of each GPU in the NVIDIA driver's log, by PCI address."""
     memories: Sequence[Memory] = ()

@@ -193,6 +193,7 @@ def _remembered_in(verdicts: health_pb2.Verdicts) -> Remembered:
     return Remembered(
         kernel_log=KernelLogPosition(at.next_record, at.lag_seconds) if verdicts.HasField("kernel_log") else None,
         waiting=[_event_of(event) for event in verdicts.waiting],
+        at_unknown_links=[_event_of(event) for event in verdicts.at_unknown_links],
         uuids=dict(verdicts.kernel_log_uuids),
         memories=[((one.card, one.source, one.file, one.variant), one.text) for one in verdicts.memories],
     )
@@ -205,6 +206,7 @@ def _event_of(message: health_pb2.KernelLogEvent) -> KernelLogEvent:
         uuid=message.uuid,
         gpu_instance=message.gpu_instance if message.HasField("gpu_instance") else None,
         compute_instance=message.compute_instance if message.HasField("compute_instance") else None,
+        link=message.link if message.HasField("link") else None,
         xid=message.xid,
         value=message.value,
         text=message.text,
@@ -213,22 +215,27 @@ def _event_of(message: health_pb2.KernelLogEvent) -> KernelLogEvent:
     )
 
 
+def _event_message(event: KernelLogEvent) -> health_pb2.KernelLogEvent:
+    return health_pb2.KernelLogEvent(
+        rule=event.rule,
+        pci_address=event.pci_address,
+        uuid=event.uuid,
+        gpu_instance=event.gpu_instance,
+        compute_instance=event.compute_instance,
+        link=event.link,
+        xid=event.xid,
+        value=event.value,
+        text=event.text,
+        monotonic_seconds=event.monotonic,
+        times=event.times,
+    )
+
+
 def _remember(message: health_pb2.Verdicts, remembered: Remembered) -> None:
     if remembered.kernel_log is not None:
         message.kernel_log.next_record, message.kernel_log.lag_seconds = remembered.kernel_log
-    for event in remembered.waiting:
-        message.waiting.add(
-            rule=event.rule,
-            pci_address=event.pci_address,
-            uuid=event.uuid,
-            gpu_instance=event.gpu_instance,
-            compute_instance=event.compute_instance,
-            xid=event.xid,
-            value=event.value,
-            text=event.text,
-            monotonic_seconds=event.monotonic,
-            times=event.times,
-        )
+    message.waiting.extend(map(_event_message, remembered.waiting))
+    message.at_unknown_links.extend(map(_event_message, remembered.at_unknown_links))
     message.kernel_log_uuids.update(remembered.uuids)
     for (card, source, file, variant), text in remembered.memories:
         message.memories.add(card=card, source=source, file=file, variant=variant, text=text)
