@@ -161,6 +161,7 @@ class Herd(Supervisor):
         """Do the work of every round and, once a second, the periodic checks."""
         second_has_passed = time.monotonic() - self._last_tick >= TICK_SECONDS
         if second_has_passed:
+            self.options.orphans.sweep()
             self._look_after_children()
             self._look_after_directories()
             if self._newer_driver and self.options.mood == SupervisorStates.RUNNING and self._newer_driver.look():
