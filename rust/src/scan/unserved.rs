@@ -4,7 +4,7 @@
 //! Ids are read once for each address, and of a device's function that has its driver not at all; the driver is looked
 //! at in each scan. All of them are variables of the kernel, so nothing here can hang.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,8 @@ use super::Scan;
 
 /// The driver of Linux for NVIDIA's GPUs. Nobody binds it to a GPU for containers or virtual machines.
 const NOUVEAU: &str = "nouveau";
+/// NVIDIA's PCI vendor id.
+const NVIDIA: u64 = 0x10de;
 
 /// Remembers what the functions of the bus are.
 #[derive(Debug, Default)]
@@ -85,6 +87,7 @@ impl Unserved {
                 }
             }
         }
+        said.notices.extend(vgpus(host, &listed, scan));
         said.notices.extend(other_accelerators(host, scan, &mut served, &self.functions));
         said
     }
@@ -218,6 +221,30 @@ impl Served {
 /// `0000:3b:00` of `0000:3b:00.0`.
 fn slot(address: &str) -> Option<String> {
     pci::is_address(address).then(|| address.rsplit_once('.').map(|(slot, _)| slot.to_owned())).flatten()
+}
+
+/// The vGPUs of each of NVIDIA's GPUs that no device is made of.
+fn vgpus(host: &Host, listed: &Functions, scan: &Scan) -> Vec<Problem> {
+    const VENDOR: &str = "nvidia";
+    let Some(bus) = scan.vendors.contains(&VENDOR).then(|| Directory::open(host.sys("bus/mdev/devices"))) else {
+        return Vec::new();
+    };
+    let Ok((names, bus)) = bus.and_then(|bus| Ok((bus.names()?, bus))) else { return Vec::new() };
+    let served: HashSet<&str> = scan.devices.iter().map(|device| device.id.as_str()).collect();
+    let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+    for uuid in names.iter().filter(|uuid| !served.contains(uuid.as_str())) {
+        let Ok(target) = bus.link(uuid) else { continue };
+        let function = pci::function_of(&target).and_then(pci::address_of);
+        if let Some(address) = function.filter(|address| listed.maker(address) == Some(NVIDIA)) {
+            *numbers.entry(address.to_owned()).or_default() += 1;
+        }
+    }
+    let problem = |(address, number): (String, usize)| {
+        let them = if number == 1 { "1 vGPU is".to_owned() } else { format!("{number} vGPUs are") };
+        let error = format!("{them} not offered: `vendors.nvidia.passthrough` offers vGPUs to virtual machines");
+        Problem::new(VENDOR, host.own_path(listed.bus().path().join(address)), error)
+    };
+    numbers.into_iter().map(problem).collect()
 }
 
 /// Accelerators below /sys/class/accel whose PCI class says nothing, or that are no PCI functions:
