@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from devherd._native import Evidence
 from devherd.inventory import DeviceKey
-from devherd.reasons.registry import MEANINGS, Action, Meaning
+from devherd.reasons.registry import HANGING, MEANINGS, Action, Meaning
 
 if TYPE_CHECKING:
     from devherd._native import Finding, KernelLogEvent
 
+MISSED_SECONDS = 600.0
+"""What may be over and does not happen again for so long is over."""
 ANY_SOURCE = ""
 """In `Seen.not_looked`: no source has looked at the device."""
 
@@ -176,6 +178,11 @@ class Held:
     def _undoubted(self) -> Action:
         is_softened = self.was_there and self.meaning.action == "unhealthy"
         return "warn" if is_softened else self.meaning.action
+
+    @property
+    def may_be_over(self) -> bool:
+        """True of a GPU under i915 that hung before this process started, which may have missed the recovery."""
+        return self.was_there and self.finding.value == HANGING
 
     @property
     def hold(self) -> float:

@@ -8,6 +8,7 @@ from devherd import spool
 from devherd._native import Evidence, Finding, KernelLogEvent, health_sources
 from devherd.health.held import (
     ANY_SOURCE,
+    MISSED_SECONDS,
     NOTHING,
     Held,
     KernelLogPosition,
@@ -20,7 +21,7 @@ from devherd.health.held import (
 )
 from devherd.health.policy import Earlier, Policy
 from devherd.proto import health_pb2
-from devherd.reasons.registry import HANGING, MEANINGS, NVML, Action, meaning_of
+from devherd.reasons.registry import MEANINGS, NVML, Action, meaning_of
 
 if TYPE_CHECKING:
     from devherd.inventory import DeviceKey
@@ -43,9 +44,12 @@ def way_back(held: Held, recover_after: int) -> str:
     meaning, hold = held.meaning, held.hold
     at_least = f", {hold:g} s after it was last seen at the earliest" if hold else ""
     if not meaning.is_event:
-        return ("1 good look" if recover_after == 1 else f"{recover_after} good looks in a row") + at_least
+        looks = "1 good look" if recover_after == 1 else f"{recover_after} good looks in a row"
+        return looks + at_least + (f" or {_SHOWN[Evidence.OPERATOR]}" if meaning.is_relative else "")
     if meaning.quiet_seconds is not None:
         return f"{max(meaning.quiet_seconds, hold):g} s without another event"
+    if held.may_be_over:
+        at_least += f", or {MISSED_SECONDS:g} s without another event"
     if meaning.evidence:
         *others, last = (shown for evidence, shown in _SHOWN.items() if evidence in meaning.evidence)
         return (f"{', '.join(others)} or {last}" if others else last) + at_least
@@ -98,7 +102,7 @@ def only_warned(held: Held, now: Now) -> str:
     """Why a finding whose reason makes devices Unhealthy is only a warning; empty for any other finding."""
     if held.meaning.action != "unhealthy" or held.action == "unhealthy":
         return ""
-    if held.was_there and held.finding.value == HANGING:
+    if held.may_be_over:
         return "it hung shortly before devherd started again, which may have missed its recovery; a further hang counts"
     if held.was_there:
         return "already set at the first look at the device; a further bit makes it Unhealthy"

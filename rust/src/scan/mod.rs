@@ -223,6 +223,11 @@ impl Scanner {
         self.poller.new_counts()
     }
 
+    /// See [`Poller::forget_best`].
+    pub fn forget_best(&mut self, card: &str, reason: &str) {
+        self.poller.forget_best(card, reason);
+    }
+
     /// Takes over what an earlier process knew.
     pub fn recall(&mut self, memories: Memories) {
         self.poller.recall(memories);
