@@ -1,5 +1,5 @@
 #!/bin/sh
-# Moves the tests' Go modules to a Kubernetes release: `tests/move_to_kubernetes.sh v1.36.3`. It rewrites go.mod and go.sum.
+# Moves the tests' Go modules to a Kubernetes release: `tests/move_to_kubernetes.sh v1.37.2`. It rewrites go.mod and go.sum.
 # With the name of an older minor release before it, `tests/move_to_kubernetes.sh 1.34 v1.34.9`, it rewrites
 # kubelet/harness/releases/v1.34.mod and .sum, by which the harness is built of that one.
 #
@@ -28,14 +28,25 @@ go_mod() { # MODULE
     echo ")"
 }
 
-if [ -n "$older" ]; then
+# Writes the harness's go.mod (or releases/v1.X.mod) and its .sum. Tidied is a copy with those files alone that are built of the
+# release: `go mod tidy` knows no build tags, and what a file for another release imports would raise the versions of this one.
+move_harness() { # NAME [TAG]
+    copy=$(mktemp -d)
+    trap 'rm -rf "$copy"' EXIT
+    go_mod kubelet/harness >"$copy/go.mod"
     cd kubelet/harness
-    go_mod kubelet/harness >"releases/v$older.mod"
-    rm -f "releases/v$older.sum"
-    exec go mod tidy -modfile="releases/v$older.mod"
+    cp $(go list -e -tags "${2:-}" -f '{{join .GoFiles " "}}') "$copy"
+    (cd "$copy" && go mod tidy)
+    cp "$copy/go.mod" "$1.mod"
+    cp "$copy/go.sum" "$1.sum"
+}
+
+if [ -n "$older" ]; then
+    move_harness "releases/v$older" "kubernetes_$(echo "$older" | tr . _)"
+    exit
 fi
-for module in kubelet/harness cluster/programs; do
-    go_mod "$module" >"$module/go.mod.new"
-    mv "$module/go.mod.new" "$module/go.mod"
-    (cd "$module" && go mod tidy)
-done
+(move_harness go)
+go_mod cluster/programs >cluster/programs/go.mod.new
+mv cluster/programs/go.mod.new cluster/programs/go.mod
+cd cluster/programs
+go mod tidy

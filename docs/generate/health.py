@@ -33,14 +33,14 @@ held against a device, and why it is not taken back yet.
 `health.sources` switches sources off, which then read nothing: `health: {sources: {rdma-errors: false}}`. What the
 scan and operators say cannot be switched off.
 
-A *look* is a poll, each `health.poll`: memory of the kernel that can make a device Unhealthy is read each time, what
-only warns there, configuration space, device registers, drivers and nodes each tenth, the card's firmware each
-thirtieth, and all of it at once for what an event names. Cards take turns at what is not read each time, so that no
-poll reads all of it. An attribute that has never been there is looked for at each sixtieth poll: one that a driver
-brings is read at once, since an event tells of the driver, and one of which no event tells a minute later at most, with
-the default of a second. What has been found in order is read each time until it is
-taken back. What stands is taken back by good looks, what happened by what the table says. A vendor's monitor looks
-when it answers: several polls between two answers are one look.
+A *look* is a poll, each `health.poll`: a second by default. Each source below says how often it reads: each poll what
+can make a device Unhealthy and is one small file, each tenth what may wake or block, what only warns, and what an event
+reports, less often what keeps the card's firmware busy; and at once what an event or a record of the kernel log names.
+Cards take turns at what is not read each time, so that no poll reads all of it. An attribute that has never been there
+is looked for at each sixtieth poll: one that a driver brings is read at once, since an event tells of the driver, and
+one of which no event tells a minute later at most, with the default of a second. What has been found in order is read
+each time until it is taken back. What stands is taken back by good looks, what happened by what the table says. A
+vendor's monitor looks when it answers: several polls between two answers are one look.
 """
 
 AFTER_SOURCES = """\
@@ -77,7 +77,8 @@ def _sources(looks_at: Mapping[str, str], notes: Mapping[str, str]) -> Iterator[
     for name in sorted({source for source, _ in MEANINGS}):
         source = sources[name]
         yield f"### `{name}`\n"
-        yield f"Looks at {looks_at.get(name, UNKNOWN)}. Read: {source.reads}. Documented: {source.document}.\n"
+        read = f"{source.reads}, {source.pace}" if source.pace else source.reads
+        yield f"Looks at {looks_at.get(name, UNKNOWN)}. Read: {read}. Documented: {source.document}.\n"
         yield _reasons({reason: meaning for (of, reason), meaning in MEANINGS.items() if of == name}, name)
         if name in notes:
             yield notes[name]
@@ -123,6 +124,8 @@ def _effect(rule: Rule) -> str:
         return f"shows `{rule.evidence}`" + (f" for every device of {rule.vendor}" if rule.vendor else "")
     if rule.takes_back:
         return f"takes {', '.join(f'`{reason}`' for reason in rule.takes_back)} back"
+    if rule.looks:
+        return "has the card looked at"
     return "is counted" if "(?P<xid>" in rule.pattern else "tells the UUID of an address"
 
 

@@ -187,6 +187,9 @@ class HealthSource:
     @property
     def reads(self) -> str: ...
     @property
+    def pace(self) -> str:
+        """How often it looks if nothing calls it, for people; empty if it is none of the scan core."""
+    @property
     def is_of_scan_core(self) -> bool:
         """Whether the scan core looks itself; for all others a process or module in Python does."""
     @property
@@ -471,6 +474,8 @@ class Scanner:
 
     def leave_alone(self, sources: set[str]) -> None:
         """Look at nothing for these sources until others are given: what they last said stays."""
+    def reads_kernel_log(self, is_logged: bool) -> None:
+        """Whether the kernel log is read, and calls for a look: what it reports is polled less often then."""
     def new_memories(self) -> list[tuple[tuple[str, str, str, str], str]] | None:
         """What a later process has to know of what was seen in this boot, by card, source, file and variant: sorted.
 

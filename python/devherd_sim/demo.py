@@ -37,7 +37,6 @@ CONFIG = {
         {"match": {"afu_id": AFU_IDS[0], "driver": "dfl"}, "name": "example.com/compression"},
         {"match": {"afu_id": AFU_IDS[1]}, "name": "example.com/crypto"},
     ],
-    "health": {"poll": "250ms", "recover_after": 3},
 }
 RESOURCE = "example.com/compression"
 GPU = "amd.com/gpu"
@@ -120,7 +119,7 @@ class Demo:
             lambda: faults.inject(self._testbed.node, "fpga-errors", PORT),
             lambda: self._kubelet.until_allocatable(RESOURCE, 0, within=WITHIN_SECONDS),
             lambda: f"the kubelet sees {PORT} Unhealthy: {', '.join(self._reasons())}",
-            "port error to Unhealthy at the kubelet (registers are read each 2.5 s)",
+            "port error to Unhealthy at the kubelet (registers are read each second)",
         )
 
     async def _recover(self) -> None:
@@ -129,7 +128,7 @@ class Demo:
             lambda: faults.clear(self._testbed.node, "fpga-errors", PORT),
             lambda: self._kubelet.until_allocatable(RESOURCE, 1, within=WITHIN_SECONDS),
             lambda: f"the kubelet sees {PORT} Healthy again",
-            "cleared to Healthy (the next read of the registers, and 2 polls of 250 ms)",
+            "cleared to Healthy (three good polls, one a second)",
         )
 
     async def _lose_a_gpu(self) -> None:

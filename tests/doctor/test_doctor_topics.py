@@ -1,9 +1,11 @@
 """What the doctor says of each topic: of hosts as they may be, without any of them."""
 
+import asyncio
 import os
 import re
 import shutil
 import socket
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import grpc
 import pytest
 import scratch
 from certificates import Authority
+from not_tested import not_tested
 
 from devherd.config.web import Tls, Web
 from devherd.doctor import environment, examination, kubelet, notifications, running, runtime, web
@@ -24,6 +27,8 @@ from devherd.doctor.web import Certificate, WebFiles
 from devherd.instance.read import Herd
 from devherd.proto.spool_pb2 import Address, Child, Configuration, Device, Edits, Offer, Problem
 from devherd.settings import Settings
+from devherd_sim.node.presets import preset
+from devherd_sim.testbed import Testbed
 
 
 def troubles(lines) -> list[tuple[str, str]]:
@@ -318,6 +323,47 @@ def test_the_directory_for_what_outlives_a_boot_is_examined_where_there_is_one(t
     assert run.room_bytes > 0
     assert (lasting.option, lasting.refusal) == ("--state-dir", f"{tmp_path}/file is not a directory")
     assert len(running.look(Settings(run_dir=tmp_path / "run")).places) == 1
+
+
+UNSHARED = ("unshare", "--user", "--map-root-user", "--mount")
+
+
+@pytest.fixture
+def bed():
+    """A node whose labels go to a file; its path is short enough for sockets."""
+    tried = subprocess.run([*UNSHARED, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        not_tested(tried.stderr)
+    path = scratch.directory()
+    yield Testbed(path, preset("fpga-opae-2"), {"node_labels": {"write": "feature_file"}})
+    shutil.rmtree(path)
+
+
+async def test_what_the_mounts_of_the_running_instance_forbid_is_named(bed):
+    """Defect: it looked with its own mounts, in which everything can be written; a unit's sandbox is another matter."""
+    kubelet, features = bed.settings.kubelet_dir, bed.node.root / "etc/kubernetes/node-feature-discovery/features.d"
+    pod = bed.directory / "pod resources"
+    features.mkdir(parents=True)
+    pod.mkdir()
+    made = f"""
+        mount --bind {features} {features} && mount -o remount,ro,bind {features}
+        mount --bind '{pod}' {kubelet}/pod-resources
+        exec "$@"
+    """
+    bed.command = (*UNSHARED, "sh", "-ec", made, "sh", *bed.command)
+    async with bed:
+        await bed.until(bed.runs, "all processes run")
+        assert [what for _, what in troubles(running.judge(running.look(bed.settings)))] == [
+            f"{features} is read-only for the instance that runs"
+        ]
+        pod.rmdir()
+        assert [what for _, what in troubles(running.judge(running.look(bed.settings)))] == [
+            f"{features} is read-only for the instance that runs",
+            f"{kubelet}/pod-resources was removed on the host; the instance that runs sees the old one",
+        ]
+        assert await asyncio.wait_for(bed.herd.wait(), 20) == 1
+    assert f"devherd: removed on the host: {kubelet}/pod-resources — " in bed.log
+    assert running.look(bed.settings).removed == ()
 
 
 DAY = 86_400.0

@@ -7,8 +7,9 @@ import signal
 import sys
 from dataclasses import replace
 
+from host_faults import MOUNTS
 from matrix import row
-from trial import ALL, CODEC, CONFIG, CRYPTO, GPU, Trial
+from trial import ALL, CODEC, CONFIG, CRYPTO, GPU, Trial, demand
 
 CHECKPOINT = "kubelet_internal_checkpoint"
 AGAIN = "every resource registers again"
@@ -119,6 +120,40 @@ async def plugin_directory_removed_under_a_running_kubelet(trial: Trial) -> None
     await trial.kubelet.stop()
     make_plugin_directory(trial, checkpoint)
     await trial.kubelet.start()
+    trial.mended()
+
+
+async def bind_kubelet_directories(trial: Trial) -> None:
+    """The herd sees the kubelet's directories as a pod does: each bound by itself, from its start on."""
+    kubelet, pod = trial.inside.kubelet_dir, trial.directory / "pod"
+    bound = ("device-plugins", "pod-resources")
+    for name in bound:
+        (pod / name).mkdir(parents=True)
+    mounts = " && ".join(f"mount --bind {kubelet / name} {pod / name}" for name in bound)
+    script = f'{mounts} && mount --rbind {pod} {kubelet} && exec "$@"'
+    trial.command = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", *trial.command)
+
+
+@row(
+    "the instance says so and ends with 1, to be started again as a pod's container is; every resource registers again",
+    prepare=bind_kubelet_directories,
+    needs=MOUNTS,
+    registers=ALL,
+    replaces=None,
+    in_a_row=3,
+)
+async def kubelet_directories_of_a_pod_made_again(trial: Trial) -> None:
+    """In a pod: what is bound of the kubelet's directory is removed with the kubelet down, which makes it again."""
+    await trial.kubelet.stop(clean=True)
+    checkpoint = remove_plugin_directory(trial)
+    shutil.rmtree(trial.settings.pod_resources_socket.parent)
+    await asyncio.sleep(trial.random.uniform(0, 1.5))
+    make_plugin_directory(trial, checkpoint)
+    await trial.kubelet.start()
+    code = await asyncio.wait_for(trial.herd.wait(), 20)
+    demand(code == 1, f"it ended with {code}")
+    demand(f"devherd: removed on the host: {trial.settings.plugin_directory}" in trial.log_since, trial.log_since)
+    await trial.start_herd()
     trial.mended()
 
 

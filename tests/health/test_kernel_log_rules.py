@@ -141,6 +141,21 @@ FORMS = [
         {"pci_address": "0000:03:00.0"},
     ),
     (
+        "nvidia 0000:3b:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer, (Receiver ID)",
+        "pci-uncorrectable-error",
+        {"pci_address": "0000:3b:00.0"},
+    ),
+    (
+        "pcieport 0000:3a:01.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Data Link Layer, (Requester ID)",
+        "pci-uncorrectable-error",
+        {"pci_address": "0000:3a:01.0"},
+    ),
+    (
+        "mlx5_core 0000:3b:00.0: AER: aer_uncor_severity: 0x00462030",
+        "pci-uncorrectable-error-of-firmware",
+        {"pci_address": "0000:3b:00.0"},
+    ),
+    (
         "pci 0000:3b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint",
         "pci-added",
         {"pci_address": "0000:3b:00.0"},
@@ -158,6 +173,7 @@ SILENT = [
     "amdgpu 0000:0d:00.0: amdgpu: GPU reset begin!",
     "amdgpu 0000:0d:00.0: amdgpu: GPU reset succeeded, trying to resume",
     "mlx5_core 0000:5e:00.0: poll_health:825: device's health compromised - reached miss count",
+    "pcieport 0000:00:1c.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
     "nvidia 0000:3b:00.0: enabling device (0000 -> 0002)",
 ]
 
@@ -280,3 +296,10 @@ def test_a_rule_of_the_user_s_own_is_tried_after_the_shipped_ones(tmp_path, log)
         ("mine", NOTHING | {"pci_address": "0000:3b:00.0", "value": "device"}),
         ("nvidia-xid", NOTHING | GPU | {"xid": "79"}),
     ]
+
+
+def test_a_rule_of_the_user_s_own_is_tried_before_those_that_only_look_at_the_card(tmp_path, log):
+    """They take no record away from anybody."""
+    mine = ("mine", "PCIe Bus Error", r"^\S+ (?P<bdf>\S+): .*PCIe Bus Error: severity=Uncorrect")
+    log.write("nvidia 0000:3b:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer")
+    assert said(tmp_path, ((), [mine])) == [("mine", NOTHING | {"pci_address": "0000:3b:00.0"})]

@@ -3,10 +3,9 @@
 import os
 import re
 import signal
-import time
 
 import pytest
-from harness_program import RELEASE
+from harness_program import KUBERNETES
 from raw_plugin import RawPlugin, register
 from real_kubelet import container, pod
 from resource_child import RESOURCE, device, eventually
@@ -116,7 +115,7 @@ def test_a_failing_device_is_given_to_nobody_and_its_holder_is_told(child_node):
     assert kubelet.ask("run", pod=pod("a", {RESOURCE: 1}))["main"]["devices"][0]["host_path"] == f"/dev/{held}"
 
 
-@pytest.mark.skipif(RELEASE != "", reason="the kubelet's ResourceHealthStatus is on from Kubernetes 1.36")
+@pytest.mark.skipif(KUBERNETES < (1, 36), reason="the kubelet's ResourceHealthStatus is on from Kubernetes 1.36")
 def test_the_status_of_a_pod_is_written_anew_when_its_device_fails(child_node):
     """At once, and not when the kubelet looks at the pod for another reason."""
     child_node.kubelet.start()
@@ -160,17 +159,11 @@ def test_a_device_that_cannot_be_had_is_named_in_the_pods_status(child_node, dev
     """The kubelet believes another list here: a second plugin streams it, and Allocate goes to devherd, the newest."""
     kubelet = child_node.kubelet
     kubelet.start()
-    child_node.serve(device("0"), device("1", "fme-error", "port-error"))
     other = RawPlugin(kubelet.plugins / "other.sock")
     assert register(kubelet.plugins, "other.sock", RESOURCE) == ""
-    assert register(kubelet.plugins, child_node.state().endpoint, RESOURCE) == ""
-
-    def believed():
-        other.send(device_id)  # once more: devherd's second list may have come after it
-        time.sleep(0.05)
-        return kubelet.capacity(RESOURCE) == (1, 1)
-
-    eventually(believed)
+    child_node.serve(device("0"), device("1", "fme-error", "port-error"))
+    other.send(device_id)
+    child_node.until_capacity(1, 1)
     rejected = kubelet.admit(pod("a", {RESOURCE: 1}))
     assert rejected.message == f"Allocate failed due to {words}, which is unexpected"
     other.stop()

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from harness_program import KUBERNETES
 from raw_plugin import RawPlugin, register
 from real_kubelet import pod
 from resource_child import RESOURCE, device, eventually
@@ -18,14 +19,18 @@ def rival(child_node):
 
 
 def test_devherd_takes_a_resource_over_from_a_plugin_that_is_removed_afterwards(child_node, rival):
-    """Up to 1.36 the kubelet cuts devherd's stream when the old one's ends; devherd registers anew."""
+    """Up to 1.36 the kubelet cuts devherd's stream when the old one's ends; devherd registers anew. 1.37 keeps it."""
     assert register(child_node.kubelet.plugins, "rival.sock", RESOURCE) == ""
     rival.send("theirs")
     child_node.until_capacity(1, 1)
     child_node.serve(device("0"), device("1"))
     first = child_node.state().endpoint
     rival.stop()
-    eventually(lambda: child_node.state().registered and child_node.state().endpoint != first)
+    if KUBERNETES < (1, 37):
+        eventually(lambda: child_node.state().registered and child_node.state().endpoint != first)
+    else:
+        eventually(lambda: "Device plugin disconnected" in child_node.kubelet.log.read_text())
+        assert child_node.state().endpoint == first
     child_node.until_capacity(2, 2)
     assert child_node.kubelet.admit(pod("a", {RESOURCE: 2})).main.paths == ["/dev/0", "/dev/1"]
 

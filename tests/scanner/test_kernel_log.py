@@ -376,3 +376,26 @@ def test_where_no_device_has_an_address_nobody_misses_the_log(tmp_path):
     node = Node(tmp_path, "generic")
     (node.node.root / "dev/kmsg").unlink()
     assert node.start().problems() == []
+
+
+@pytest.mark.parametrize("end", ["card", "port above"])
+def test_an_uncorrectable_pci_error_in_the_log_has_the_counters_read_at_once(node, end):
+    """The kernel prints it of the end that has it; a regular look at the counters may be ten seconds away."""
+    function = node.node.functions.path_of(node.addresses[0])
+    counting = function if end == "card" else function.parent
+    counter = counting / "aer_dev_fatal"
+    counter.write_text("TOTAL_ERR_FATAL 0\n")
+    node.start()
+    node.round.poll(periodic=True)
+    counter.write_text("TOTAL_ERR_FATAL 1\n")
+    for _ in range(2):
+        node.round.poll(periodic=True)
+    node.hear()
+    assert node.words() == {}
+
+    node.log.write(
+        f"pcieport {counting.name}: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer"
+    )
+    node.hear()
+    [words] = node.words().values()
+    assert words == ["pci-aer"]

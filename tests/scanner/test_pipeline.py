@@ -212,14 +212,15 @@ def test_an_error_of_a_device_that_was_fine_makes_it_unhealthy_whenever_the_devi
 
 
 def test_a_look_that_was_not_due_is_no_good_look(tmp_path):
-    """Registers are read at each tenth poll. A device recovers after three good reads of them, one with each poll."""
-    node = SimulatedNode.create(tmp_path, preset("fpga-opae-2"))
+    """Sensors are read at each tenth poll. A device recovers after three good reads of them, one with each poll."""
+    node = SimulatedNode.create(tmp_path, preset("fpga-1"))
     pipeline = Pipeline(resolve(Config(host_root=tmp_path)))
     pipeline.scan(0.0)
     pipeline.poll(periodic=True)
-    faults.inject(node, "fpga-errors", "intel-fpga-port.0")
+    card = min(each.name for each in (tmp_path / "sys/bus/pci/drivers/dfl-pci").glob("*:*:*.*"))
+    faults.inject(node, "temperature", card)
     pipeline.poll(periodic=False)
-    faults.clear(node, "fpga-errors", "intel-fpga-port.0")
+    faults.clear(node, "temperature", card)
     polls = 0
     while pipeline.policy.verdicts():
         pipeline.poll(periodic=True)

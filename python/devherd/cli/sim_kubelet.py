@@ -1,12 +1,13 @@
 """Run the device manager of a kubelet in its own directory, without a cluster, or send a request to a running one.
 
 It accepts registrations from any device plugin, connects to it, follows its ListAndWatch, and allocates devices through
-GetPreferredAllocation, Allocate and PreStartContainer, with the checks and messages of Kubernetes 1.36. It also finds
-plugins in plugins_registry, aligns devices to NUMA nodes by a policy, keeps a kubelet's checkpoint and serves
+GetPreferredAllocation, Allocate and PreStartContainer, with the checks and messages of Kubernetes 1.37 or 1.36. It also
+finds plugins in plugins_registry, aligns devices to NUMA nodes by a policy, keeps a kubelet's checkpoint and serves
 PodResources. Without an action it runs in the foreground until SIGTERM or SIGINT and prints what happens.
 
   devherd sim kubelet --kubelet-dir /tmp/kubelet                        # a plugin may register now
   devherd sim kubelet --topology-policy restricted --numa-nodes 2 --kubelet-dir /tmp/kubelet
+  devherd sim kubelet --kubernetes 1.36 --kubelet-dir /tmp/kubelet      # the rules of registration up to 1.36
   devherd sim kubelet wait example.com/gpu --allocatable 4 --kubelet-dir /tmp/kubelet
   devherd sim kubelet check --kubelet-dir /tmp/kubelet                  # what is amiss with the plugins
   devherd sim kubelet status --kubelet-dir /tmp/kubelet                 # what it has registered
@@ -349,11 +350,18 @@ ACTIONS = {
 
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+RELEASES = ("1.36", "1.37")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the node, and the actions with their arguments."""
     node = parser.add_argument_group("the node, without an action")
+    node.add_argument(
+        "--kubernetes",
+        choices=RELEASES,
+        default=RELEASES[-1],
+        help="the release whose rules of registration it has; 1.36: those up to it; default: the newest",
+    )
     node.add_argument("--topology-policy", choices=POLICIES, default="none", help="default: none")
     node.add_argument("--numa-nodes", metavar="N", type=int, default=1, help="nodes 0 to N-1; default: 1")
     node.add_argument(
@@ -412,6 +420,7 @@ def _node(arguments: argparse.Namespace) -> dict[str, Any]:
             f"a grace period of {arguments.grace_period} s", "it must not be negative", "give 0 or more seconds"
         )
     return {
+        "kubernetes": arguments.kubernetes,
         "topology_policy": arguments.topology_policy,
         "numa_nodes": arguments.numa_nodes,
         "grace_seconds": arguments.grace_period,

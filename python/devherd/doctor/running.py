@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from devherd import spool
+from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.doctor.line import Line, ill, ok, problem, warning
 from devherd.instance.read import RUNNING, SUPERVISOR, Herd, read_instance
 from devherd.kubelet.registration import knock
+from devherd.mounts import mount_at, mounts_of
+from devherd.process import heartbeats_of, is_in_container
+from devherd.proto import spool_pb2
 from devherd.settings import Settings
 
 TOPIC = "instance"
@@ -46,6 +51,10 @@ class Instance:
     places: tuple[Place, ...] = ()
     taken: tuple[str, ...] = ()
     """Configured addresses on which a program listens."""
+    read_only: tuple[Path, ...] = ()
+    """The directories that it must write, and that its own mounts forbid: the unit's sandbox, or the pod's."""
+    removed: tuple[Path, ...] = ()
+    """The kubelet's directories that were bound into its mounts, and were removed since on the host."""
 
 
 def look(settings: Settings) -> Instance:
@@ -54,12 +63,15 @@ def look(settings: Settings) -> Instance:
         herd = read_instance(settings)
     except OSError:
         herd = Herd()
+    read_only, removed = _behind_its_mounts(settings, herd)
     return Instance(
         settings=settings,
         is_running=knock(settings.control_socket) is None,
         herd=herd,
         places=tuple(_places(settings)),
         taken=tuple(address for address in settings.listen_addresses if _is_taken(address)),
+        read_only=read_only,
+        removed=removed,
     )
 
 
@@ -78,6 +90,13 @@ def judge(found: Instance) -> Iterator[Line]:
     which = f": devherd {instance.version}, process {instance.pid}" if instance else ""
     yield ok(TOPIC, f"an instance runs in {run_dir}{which}")
     yield from _of_the_herd(found.herd)
+    for path in found.read_only:
+        of_the_unit = f"`ReadWritePaths=-{path}` in `systemctl edit devherd`, and a restart"
+        cure = "mount it writable in the pod" if is_in_container() else of_the_unit
+        yield problem(TOPIC, f"{path} is read-only for the instance that runs", cure)
+    for path in found.removed:
+        cure = "restart it, or the kubelet: then devherd ends by itself, to be started again"
+        yield problem(TOPIC, f"{path} was removed on the host; the instance that runs sees the old one", cure)
 
 
 def _of_the_herd(herd: Herd) -> Iterator[Line]:
@@ -142,6 +161,38 @@ def _place(path: Path, option: str, needs_bytes: int) -> Place:
         return Place(path, option, needs_bytes)
     files = room.f_favail if room.f_files else None
     return Place(path, option, needs_bytes, room_bytes=room.f_bavail * room.f_frsize, room_files=files)
+
+
+def _behind_its_mounts(settings: Settings, herd: Herd) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """What a running instance cannot write, and what of the kubelet is gone, by the mounts of its main process."""
+    children = spool.read_or_empty(settings.children_file, spool_pb2.Children)
+    if heartbeats_of(children.supervisor_pid, children.heartbeats_descriptor) is None:
+        return (), ()  # it has ended, is in another PID namespace, or is not this user's
+    try:
+        mounts = mounts_of(children.supervisor_pid)
+    except OSError:
+        return (), ()
+    needed = [settings.run_dir, *filter(None, [settings.lasting_directory]), *_written(settings, herd)]
+    seen = {path: mount_at(path.resolve(), mounts) for path in [*needed, *settings.kubelet_directories]}
+    read_only = [path for path in needed if (mount := seen[path]) and not mount.is_writable]
+    removed = [path for path in settings.kubelet_directories if (mount := seen[path]) and mount.is_removed]
+    return tuple(dict.fromkeys(read_only)), tuple(removed)
+
+
+def _written(settings: Settings, herd: Herd) -> Iterator[Path]:
+    """Where it writes for others: kubelet, container runtime, CNI plugins, Node Feature Discovery, its callers."""
+    yield settings.socket_directory
+    yield from settings.listen_directories
+    try:
+        config: Config = read_resolved(settings.resolved_config_file)
+    except ResolvedFileError:
+        return
+    if any(device.edits.cdi_devices for resource in herd.resources for device in resource.devices):
+        yield config.cdi_directory
+    if config.device_info_directory:
+        yield config.device_info_directory
+    if config.node_labels.write == "feature_file":
+        yield config.feature_file.parent
 
 
 def _is_taken(address: str) -> bool:

@@ -26,6 +26,8 @@ class Matched:
     seen: Seen = field(default_factory=Seen)
     xids: list[tuple["DeviceKey", str, int]] = field(default_factory=list)
     """Every Xid: its device, its code and how often it was printed."""
+    to_look_at: set[str] = field(default_factory=set)
+    """The addresses of PCI functions whose counters will say what has happened."""
 
 
 MOST_WAITING = 128
@@ -91,6 +93,9 @@ class KernelLogSource:
                 self._uuids[event.pci_address] = event.uuid
             if (rule := rules.get(event.rule)) is None:
                 continue  # the rule is no longer in the configuration
+            if rule.looks:
+                matched.to_look_at.add(event.pci_address)
+                continue
             keys = self._devices(event, rule)
             text = self._text_with_gpu(event)
             for key in keys:

@@ -22,6 +22,7 @@ class Rule:
     evidence: str = ""
     takes_back: tuple[str, ...] = ()
     optional: bool = False
+    looks: bool = False
 
 
 @cache
@@ -32,7 +33,7 @@ def shipped() -> tuple[Rule, ...]:
 
 
 def in_force(optional: Collection[str], own: Iterable[tuple[str, str, str]]) -> dict[str, Rule]:
-    """Rules by name, in the order in which they are tried: shipped ones first, then the user's own.
+    """Rules by name, in the order in which they are tried: shipped ones, the user's own, those that only look.
 
     `optional` has the names of shipped rules that are off by default; each of `own` is name, contains, pattern.
     """
@@ -40,7 +41,7 @@ def in_force(optional: Collection[str], own: Iterable[tuple[str, str, str]]) -> 
     theirs = [
         Rule(name=name, contains=contains, pattern=pattern, reason="kernel-log") for name, contains, pattern in own
     ]
-    return {rule.name: rule for rule in [*ours, *theirs]}
+    return {rule.name: rule for rule in sorted([*ours, *theirs], key=lambda rule: rule.looks)}
 
 
 def compiled_from(rules: Iterable[Rule]) -> list[tuple[str, str, str]]:

@@ -64,15 +64,17 @@ class HostChanges:
     """Entries of watched directories were created or removed."""
     lost: bool = False
     """Events were lost: anything may have changed."""
+    named: Sequence[str] = ()
+    """Sysfs paths of PCI functions that the kernel log names, without the host root."""
 
     def __bool__(self) -> bool:
         """Whether there is a reason to look."""
-        return bool(self.events) or self.paths or self.lost
+        return bool(self.events) or self.paths or self.lost or bool(self.named)
 
     @property
     def places(self) -> Sequence[str]:
-        """The sysfs paths of the uevents, sorted."""
-        return sorted({f"/sys{event['DEVPATH']}" for event in self.events})
+        """The sysfs paths of the uevents and those that are named, sorted."""
+        return sorted({*(f"/sys{event['DEVPATH']}" for event in self.events), *self.named})
 
     @property
     def nodes(self) -> bool:

@@ -217,6 +217,10 @@ class Pipeline:
         if changes.events:
             self.note(host.seen_in_uevents(changes.events, self.inventory.entries.values(), clock))
 
+    def reads_kernel_log(self, is_logged: bool) -> None:
+        """Whether the kernel log is read: what it reports is polled less often then."""
+        self._native.reads_kernel_log(is_logged)
+
     def note(self, seen: Seen) -> None:
         """Apply kernel events and evidence from between two polls."""
         self.policy.note(seen, now(self.config))

@@ -139,6 +139,7 @@ class Round:
     def poll(self, *, periodic: bool, changes: HostChanges = ANYTHING) -> None:
         """Poll the health of the known devices."""
         began = time.perf_counter()
+        self.pipeline.reads_kernel_log(self.kernel_log.readable is not None)
         self.pipeline.poll(periodic=periodic, changes=changes)
         self.counters.observe(counters.POLL_DURATION, time.perf_counter() - began)
         self._count_findings()
@@ -168,8 +169,16 @@ class Round:
             )
             self.pipeline.note(result.seen)
             self._xids += result.xids
+            if result.to_look_at:
+                self.poll(periodic=False, changes=HostChanges(named=self._functions_at(result.to_look_at)))
         self._records_matched_for = inventory.version
         return records.more
+
+    def _functions_at(self, addresses: Iterable[str]) -> list[str]:
+        """The sysfs paths of PCI functions, without the host root."""
+        root = self.pipeline.config.host_root.resolve()
+        found = [(root / "sys/bus/pci/devices" / address).resolve() for address in sorted(addresses)]
+        return [f"/{path.relative_to(root)}" for path in found if path.is_relative_to(root)]
 
     def publish(self) -> bool:
         """Bring the spool up to date; False if it must be called again because a device waits for its move.

@@ -12,14 +12,12 @@ from supervisor.supervisord import Supervisor
 
 from devherd import spool
 from devherd.config.resolved import Config
-from devherd.errors import AlreadyRunningError, UsageError
-from devherd.history import History
+from devherd.errors import AlreadyRunningError, DevherdError, UsageError
 from devherd.instance.files import instance_of
-from devherd.kubelet.endpoint import Identity, identity
-from devherd.kubelet.registration import knock, may_listen
+from devherd.kubernetes.access import notice_of_labels
 from devherd.proto import spool_pb2
-from devherd.settings import Settings
 from devherd.supervisor import control, sandbox, signals
+from devherd.supervisor.kubelet_watch import KubeletWatch
 from devherd.supervisor.loader import Load, Loader
 from devherd.supervisor.lock import Locks
 from devherd.supervisor.newer_driver import NewerDriver
@@ -27,7 +25,7 @@ from devherd.supervisor.options import Options
 from devherd.supervisor.process import ChildConfig, Process
 from devherd.supervisor.programs import Program
 from devherd.supervisor.service_manager import ServiceManager
-from devherd.text import duration, revision, version
+from devherd.text import revision, version
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +66,16 @@ class Herd(Supervisor):
         self._unwritable = False
         self._unreachable = False
         self._is_full = False
-        self._refusal: AlreadyRunningError | None = None
+        self._refusal: DevherdError | None = None
         self._kubelet = KubeletWatch(self._settings, options.history)
         self._service_manager = ServiceManager()
         self._newer_driver = NewerDriver(self._settings, options.history) if restarts_for_driver else None
 
     def live(self) -> None:
-        """Run until the end is requested. Raises AlreadyRunningError if another instance has the kubelet directory."""
+        """Run until the end is requested. Raises the DevherdError for which it has ended by itself.
+
+        That another instance has the kubelet directory, or that this one sees a kubelet directory that was removed.
+        """
         self.options.poller.rest = self._rest
         self._log_start()
         sandbox.log_missing()
@@ -191,6 +192,10 @@ class Herd(Supervisor):
                 process.make_directories()
         awaits = self.options.heartbeats.awaits_the_kubelet
         self._kubelet.look(is_awaited=any(process.pid and awaits(process.slot) for process in self._processes()))
+        *_, serving = sorted(self.process_groups.values())
+        is_served = any(process.pid and not awaits(process.slot) for process in serving.processes.values())
+        if lost := self._kubelet.lost(is_served=is_served):
+            self._end_for(lost)
 
     def _look_after_directories(self) -> None:
         self.options.spool_watch.renew()
@@ -201,7 +206,11 @@ class Herd(Supervisor):
         try:
             self._locks.renew()
         except AlreadyRunningError as refusal:
-            self._refusal = refusal
+            self._end_for(refusal)
+
+    def _end_for(self, reason: DevherdError) -> None:
+        if self.options.mood == SupervisorStates.RUNNING:
+            self._refusal = reason
             self.options.mood = SupervisorStates.SHUTDOWN
 
     def _open_control_socket_again(self) -> None:
@@ -226,7 +235,10 @@ class Herd(Supervisor):
         self.options.spool_watch.changed = False
         for program in self.options.programs.children:
             if program.wanted:
-                self._have(program, {program.name} if program.wanted(self._loader.config, self._settings) else set())
+                self._have(
+                    program,
+                    {program.name or program.group} if program.wanted(self._loader.config, self._settings) else set(),
+                )
             elif program.per_file:
                 directory = program.per_file(self._settings)
                 try:
@@ -301,6 +313,8 @@ class Herd(Supervisor):
         self.options.history.note("process", text)
         for warning in self._loader.config.warnings:
             log.warning("%s", warning)
+        if notice := notice_of_labels(self._loader.config, settings):
+            log.warning("%s", notice)
 
     def _configuration(self) -> spool_pb2.Configuration:
         config = self._loader.config
@@ -332,41 +346,3 @@ class Herd(Supervisor):
 
     def _processes(self) -> list[Process]:
         return [process for group in self.process_groups.values() for process in group.processes.values()]
-
-
-class KubeletWatch:
-    """Logs when the kubelet goes away, comes back or was restarted. `look` is called once a second."""
-
-    def __init__(self, settings: Settings, history: History) -> None:
-        self._settings = settings
-        self._history = history
-        self._since: float | None = None
-        self._socket: Identity | None = identity(settings.kubelet_socket)
-
-    def look(self, *, is_awaited: bool) -> None:
-        """Log changes; `is_awaited` is True if a resource's process waits for the kubelet.
-
-        If no process waits, the kubelet may still be away: the process that waited may have been stopped or restarted.
-        """
-        now = time.monotonic()
-        before, self._socket = self._socket, identity(self._settings.kubelet_socket) or self._socket
-        if is_awaited and self._since is None:
-            self._since = now
-            self._log(logging.WARNING, f"the kubelet is away: {self._why()}; resources wait for it")
-        elif not is_awaited and self._since is not None and may_listen(self._settings):
-            away, self._since = duration(now - self._since), None
-            self._log(logging.INFO, f"the kubelet is back after {away}")
-        elif self._since is None and before not in (None, self._socket):
-            self._log(logging.INFO, "the kubelet was restarted; resources register again")
-
-    def _why(self) -> str:
-        directory = self._settings.socket_directory
-        if not directory.is_dir():
-            return f"{directory} does not exist"
-        is_found, own = self._settings.registration == "plugins_registry", self._settings.kubelet_socket
-        refusal = knock(own) if not is_found or own.parent.is_dir() else None
-        return refusal or (f"it does not look into {directory}" if is_found else "it did not accept registrations")
-
-    def _log(self, level: int, what: str) -> None:
-        log.log(level, "%s", what)
-        self._history.note("kubelet", what)

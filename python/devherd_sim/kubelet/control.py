@@ -26,6 +26,7 @@ def status_report(kubelet: EmbeddedKubelet) -> dict[str, Any]:
     refused = {name: _last_error(kubelet, name) for name in known_resources(kubelet) if name not in there}
     return {
         "kubelet_dir": str(kubelet.paths.kubelet_dir),
+        "kubernetes": kubelet.kubernetes,
         "resources": [resource_report(kubelet, name) for name in there],
         "refused": [{"name": name, "last_error": error} for name, error in refused.items() if error],
         "allocations": [held_report(allocation) for allocation in kubelet.allocations()],

@@ -68,7 +68,8 @@ async def _run(kubelet: EmbeddedKubelet, print_line: Callable[[str], None]) -> N
     await kubelet.start()
     try:
         await control.open()
-        print_line(f"a plugin may register at {kubelet.paths.kubelet_socket}")
+        socket, release = kubelet.paths.kubelet_socket, kubelet.kubernetes
+        print_line(f"a plugin may register at {socket}, by the rules of Kubernetes {release}")
         await stopped.wait()
     finally:
         await control.close()

@@ -6,7 +6,8 @@
     allocation = await kubelet.allocate("example.com/gpu", 2, pod="train")
     await kubelet.restart()
 
-Its behaviour and messages follow Kubernetes 1.36. Its checkpoint keeps its state for the next process.
+Its behaviour and messages follow Kubernetes 1.37, or 1.36 and those before it. Its checkpoint keeps its state for the
+next process.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from devherd.proto.podresources_v1_pb2_grpc import add_PodResourcesListerService
 from devherd.settings import Settings
 from devherd_sim.kubelet import admission, registration
 from devherd_sim.kubelet.admission import Admission
+from devherd_sim.kubelet.clients import NEWEST, Release
 from devherd_sim.kubelet.connections import GRACE_SECONDS, Endpoint
 from devherd_sim.kubelet.events import Event
 from devherd_sim.kubelet.ledger import Devices
@@ -43,9 +45,13 @@ class EmbeddedKubelet:
         topology_policy: Policy = "none",
         numa_nodes: int = 1,
         grace_seconds: float = GRACE_SECONDS,
+        kubernetes: Release = NEWEST,
     ) -> None:
         self.paths = Settings(kubelet_dir=kubelet_dir)
-        self._node = Node(self.paths.plugin_directory, Topology(topology_policy, numa_nodes), grace_seconds)
+        self.kubernetes = kubernetes
+        """The release whose rules of registration it has."""
+        topology = Topology(topology_policy, numa_nodes)
+        self._node = Node(self.paths.plugin_directory, topology, grace_seconds, kubernetes)
         self._admission = Admission(self._node)
         self._registration: Registration | None = None
         self._watcher: PluginWatcher | None = None
@@ -109,7 +115,7 @@ class EmbeddedKubelet:
         return {device_id: "Healthy" if device_id in known.healthy else "Unhealthy" for device_id in sorted(ids)}
 
     def plugin(self, resource: str) -> Endpoint | None:
-        """The newest plugin of a resource since the start, even if the kubelet has dropped it; None without one."""
+        """The plugin that Allocate goes to, even if the kubelet has dropped it; None without one since the start."""
         return self._node.endpoint(resource)
 
     @property

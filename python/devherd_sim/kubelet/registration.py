@@ -143,7 +143,7 @@ def clean(directory: Path) -> list[str]:
 
     Other files and subdirectories stay. Raises OSError when something cannot be removed; a kubelet exits then.
     """
-    directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     sockets = [path for path in directory.iterdir() if _is_socket(path)]
     for path in sockets:
         path.unlink(missing_ok=True)

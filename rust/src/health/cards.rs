@@ -230,7 +230,9 @@ impl Card {
     /// Indexes of the subjects that are due.
     pub(super) fn due(&self, moment: Moment) -> Vec<usize> {
         // A hanging subject is due, so that its hang is reported again.
-        self.places(|watched| watched.due(self.place_in_line).is_none_or(|(round, _)| moment.round >= round))
+        self.places(|watched| {
+            watched.due(self.place_in_line, moment.is_logged).is_none_or(|(round, _)| moment.round >= round)
+        })
     }
 
     /// Indexes of subjects without a finding that must stay so before an awaited finding ends; all subjects after a
@@ -282,11 +284,11 @@ impl Card {
     }
 
     /// The result of the last looks. Fails immediately while a subject is being looked at.
-    pub(super) fn last_result(&self) -> Result<LastResult, Busy> {
+    pub(super) fn last_result(&self, is_logged: bool) -> Result<LastResult, Busy> {
         let sooner = |so_far: &mut Option<u64>, due: u64| *so_far = Some(so_far.map_or(due, |one| one.min(due)));
         let mut last_result = LastResult { looks: self.looks()?, each_round: Vec::new(), next: None, later: None };
         for (place, watched) in self.watched.iter().enumerate() {
-            let (due, is_each_round) = watched.due(self.place_in_line).ok_or(Busy)?;
+            let (due, is_each_round) = watched.due(self.place_in_line, is_logged).ok_or(Busy)?;
             if is_each_round {
                 last_result.each_round.push(place);
                 sooner(&mut last_result.next, due);

@@ -94,6 +94,8 @@ pub struct Poller {
     /// Whether the cards or the excluded sources have changed since counts were last asked for.
     counts_others: bool,
     rounds: Rounds,
+    /// See [`Poller::reads_kernel_log`].
+    is_logged: bool,
 }
 
 impl Poller {
@@ -111,12 +113,20 @@ impl Poller {
             is_news: false,
             counts_others: false,
             rounds: Rounds::default(),
+            is_logged: false,
         }
     }
 
     /// Lets these sources read nothing, and all others, from the next `watch` on.
     pub fn switch_off(&mut self, off: &BTreeSet<String>) {
         self.sources = sources::ALL.iter().copied().filter(|source| !off.contains(source.about().name)).collect();
+    }
+
+    /// Whether somebody reads the kernel log, and has looked at what it reports: it is then looked at less often.
+    pub fn reads_kernel_log(&mut self, is_logged: bool) {
+        if std::mem::replace(&mut self.is_logged, is_logged) != is_logged {
+            self.cards.iter_mut().for_each(|polled| polled.last_result = None);
+        }
     }
 
     /// Watches these devices from now on, and no others. Files still needed stay open, and counts go on.
@@ -151,7 +161,7 @@ impl Poller {
         if matches!(reason, PollReason::Regular(_)) {
             self.rounds.go_on(now);
         }
-        let moment = Moment { round: self.rounds.now(), now };
+        let moment = Moment { round: self.rounds.now(), is_logged: self.is_logged, now };
         let reason = if std::mem::take(&mut self.is_news) { &PollReason::Anything } else { reason };
         let wanted: Vec<_> = self.cards.iter().map(|polled| self.wanted(polled, reason, moment)).collect();
         let looked_at: Vec<_> = wanted.iter().map(Option::is_some).collect();
@@ -159,7 +169,7 @@ impl Poller {
         let key = |wanted: &Wanted| wanted.card.key.clone();
         let look = move |wanted: Wanted| {
             let is_other = wanted.card.look(&wanted.places, moment);
-            if is_other || !wanted.is_routine { wanted.card.last_result().map(Some) } else { Ok(None) }
+            if is_other || !wanted.is_routine { wanted.card.last_result(moment.is_logged).map(Some) } else { Ok(None) }
         };
         let wanted = wanted.into_iter().flatten().collect();
         let mut outcomes = self.fence.each_within(deadline, wanted, key, look, beat).into_iter();
@@ -324,7 +334,7 @@ impl Polled {
         let last_result = match self.last_result.take() {
             Some(last_result) => last_result,
             // A look that still runs was given up.
-            None => match self.card.last_result() {
+            None => match self.card.last_result(moment.is_logged) {
                 Ok(last_result) => last_result,
                 Err(Busy) => return self.card.overdue(deadline),
             },

@@ -3,7 +3,7 @@
 //!
 //! The codes of an Xid have meanings of their own: `python/devherd/reasons/xids.py`.
 
-use super::source::{About, Action, Class, Evidence, Meaning};
+use super::source::{About, Action, Class, Evidence, Meaning, Pace};
 
 const EVENTS: Class = Class::Elsewhere("events");
 const SERVICE: Class = Class::Elsewhere("a service, in a process of its own");
@@ -61,6 +61,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: "kernel-log",
         reads: EVENTS,
+        pace: Pace::Elsewhere,
         document: "https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg",
         meanings: &[
             Meaning::warning(XID, "the NVIDIA driver prints an Xid").until_quiet_for(XID_SECONDS),
@@ -97,12 +98,14 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: "inventory",
         reads: Class::Elsewhere("none"),
+        pace: Pace::Elsewhere,
         document: "README.md",
         meanings: &[Meaning::unhealthy("gone", "no scan finds the device any more").undamped()],
     },
     About {
         name: "cdi",
         reads: Class::Elsewhere("filesystem"),
+        pace: Pace::Elsewhere,
         document: "https://github.com/cncf-tags/container-device-interface",
         meanings: &[Meaning::unhealthy("cdi-unwritable", "the CDI spec that names the device cannot be written")
             .undamped()],
@@ -110,18 +113,21 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: "cordon",
         reads: Class::Elsewhere("none"),
+        pace: Pace::Elsewhere,
         document: "README.md",
         meanings: &[Meaning::unhealthy("cordoned", "an operator has cordoned the device").undamped()],
     },
     About {
         name: EXTERNAL,
         reads: Class::Elsewhere("a program, in a process of its own"),
+        pace: Pace::Elsewhere,
         document: "docs/health-programs.md",
         meanings: &[Meaning::unhealthy(EXTERNAL, "a program or file of the operator's says so")],
     },
     About {
         name: "nvml",
         reads: Class::Elsewhere("a library, in a process of its own"),
+        pace: Pace::Elsewhere,
         document: "https://docs.nvidia.com/deploy/nvml-api/",
         meanings: &[
             Meaning::warning(XID, "NVML tells of an Xid").until_quiet_for(XID_SECONDS),
@@ -193,6 +199,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: "amd-exporter",
         reads: SERVICE,
+        pace: Pace::Elsewhere,
         document: "https://github.com/ROCm/device-metrics-exporter",
         meanings: &[Meaning::unhealthy(EXTERNAL, "AMD's metrics exporter calls the GPU unhealthy").by_value(&[(
             "unhealthy, as all at once",
@@ -202,6 +209,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: "amd-nic-exporter",
         reads: SERVICE,
+        pace: Pace::Elsewhere,
         document: "https://github.com/ROCm/device-metrics-exporter",
         meanings: &[Meaning::unhealthy(
             EXTERNAL,
@@ -215,6 +223,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: "amd-kfd",
         reads: Class::Elsewhere("events, in a process of its own"),
+        pace: Pace::Elsewhere,
         document: "https://docs.kernel.org/gpu/amdgpu/index.html",
         meanings: &[Meaning::unhealthy(
             GPU_RESET,
@@ -226,6 +235,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: "xpumd",
         reads: SERVICE,
+        pace: Pace::Elsewhere,
         document: "https://github.com/intel/xpumanager",
         meanings: &[Meaning::unhealthy(EXTERNAL, "xpumd calls a domain of the GPU critical or failed")
             .by_value(&[("warning", Meaning::warning(EXTERNAL, "xpumd warns of a domain of the GPU"))])],
@@ -233,6 +243,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: PCI_RECOVERY,
         reads: EVENTS,
+        pace: Pace::Elsewhere,
         document: "https://docs.kernel.org/PCI/pci-error-recovery.html",
         meanings: &[Meaning::unhealthy(
             PCI_RECOVERY,
@@ -252,6 +263,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: WEDGED,
         reads: EVENTS,
+        pace: Pace::Elsewhere,
         document: "https://docs.kernel.org/gpu/drm-uapi.html",
         meanings: &[Meaning::unhealthy(WEDGED, "a uevent of the DRM device has WEDGED, with something that may help")
             .until(STARTED_ANEW)
@@ -277,6 +289,7 @@ pub static ELSEWHERE: &[About] = &[
         reads: Class::Elsewhere(
             "generic netlink: events, and each 30 s a dump; those of devherd's own network namespace",
         ),
+        pace: Pace::Elsewhere,
         document: "https://docs.kernel.org/networking/devlink/devlink-health.html",
         meanings: &[Meaning::unhealthy(
             FIRMWARE,
@@ -290,6 +303,7 @@ pub static ELSEWHERE: &[About] = &[
     About {
         name: "mps",
         reads: Class::Elsewhere("filesystem"),
+        pace: Pace::Elsewhere,
         document: "https://docs.nvidia.com/deploy/mps/",
         meanings: &[Meaning::unhealthy(
             "mps-daemon",

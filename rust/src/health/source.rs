@@ -50,6 +50,49 @@ impl Class {
     }
 }
 
+/// How often a source looks at what is there, in rounds of regular polls. An event makes it look at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// What can make a device Unhealthy, if it is a small file that answers at once.
+    Each,
+    /// The same, if the kernel log reports it, too: each tenth while that is read.
+    EachUnlessLogged,
+    /// What may wake a device or wait for it, what only warns, and what an event reports.
+    Tenth,
+    /// What keeps the card's firmware busy.
+    Thirtieth,
+    /// What keeps it busy and only warns.
+    Sixtieth,
+    /// No regular poll.
+    Elsewhere,
+}
+
+impl Pace {
+    /// Rounds from one look to the next.
+    pub(super) const fn rounds(self, is_logged: bool) -> u64 {
+        match self {
+            Self::EachUnlessLogged if is_logged => 10,
+            Self::Each | Self::EachUnlessLogged | Self::Elsewhere => 1,
+            Self::Tenth => 10,
+            Self::Thirtieth => 30,
+            Self::Sixtieth => 60,
+        }
+    }
+
+    /// The words that users see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Each => "each poll",
+            Self::EachUnlessLogged => "each poll, or each tenth while the kernel log is read",
+            Self::Tenth => "each tenth poll",
+            Self::Thirtieth => "each thirtieth poll",
+            Self::Sixtieth => "each sixtieth poll",
+            Self::Elsewhere => "",
+        }
+    }
+}
+
 /// What a finding does to a device unless the configuration says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -258,6 +301,8 @@ pub struct About {
     pub name: &'static str,
     /// The kind of read it makes.
     pub reads: Class,
+    /// How often it looks.
+    pub pace: Pace,
     /// Where the data that it reads is documented.
     pub document: &'static str,
     /// Every reason that it can give.
@@ -265,6 +310,13 @@ pub struct About {
 }
 
 impl About {
+    /// Whether its files stay open before those of others: they are read often, and can make a device Unhealthy.
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        let is_often = self.pace.rounds(true) <= Pace::Tenth.rounds(true);
+        is_often && self.meanings.iter().any(|meaning| meaning.action == Action::Unhealthy)
+    }
+
     /// A finding of this source, for one of its registered reasons.
     #[must_use]
     pub fn finding(&'static self, reason: &'static str) -> Finding {
@@ -315,11 +367,6 @@ pub trait Examination: Debug + Send {
     /// Number of descriptors that it keeps open at most.
     fn most_open(&self) -> u64 {
         0
-    }
-
-    /// Whether it is worth a look in each poll, if the class of its reads allows that.
-    fn is_urgent(&self) -> bool {
-        true
     }
 
     /// Whether it has counted something, so that it must be kept while nobody looks.

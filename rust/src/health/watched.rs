@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::kept_file::Keeping;
-use super::source::{About, Class, Count, Examination, LookContext, Observation, Subject};
+use super::source::{About, Count, Examination, LookContext, Observation, Subject};
 use crate::host::Host;
 
 /// When a look is made.
@@ -15,6 +15,8 @@ use crate::host::Host;
 pub(super) struct Moment {
     /// The round of regular polls: see [`Rounds`].
     pub(super) round: u64,
+    /// Whether the kernel log is read, which reports what it can before a regular look would see it.
+    pub(super) is_logged: bool,
     pub(super) now: Instant,
 }
 
@@ -32,7 +34,7 @@ pub(super) struct Watched {
     pub(super) file: String,
     variant: String,
     pub(super) most_open: u64,
-    /// Whether its files are kept open before those of others: it is looked at more often.
+    /// See [`About::is_urgent`].
     pub(super) is_urgent: bool,
     /// Whether it has counts.
     pub(super) is_counting: bool,
@@ -63,7 +65,7 @@ pub(super) struct News {
 
 impl Watched {
     pub(super) fn new(source: &'static About, subject: Subject) -> Self {
-        let (most_open, is_urgent) = (subject.examination.most_open(), subject.examination.is_urgent());
+        let (most_open, is_urgent) = (subject.examination.most_open(), source.is_urgent());
         let is_counting = subject.examination.is_counting();
         let Subject { file, variant, examination } = subject;
         let state = State { examination, last: None, was_there: false, reported_memory: None };
@@ -91,10 +93,10 @@ impl Watched {
 
     /// The round in which a card at this position looks at it next, and whether it does so in each round; `None` while
     /// it is being looked at.
-    pub(super) fn due(&self, place_in_line: u64) -> Option<(u64, bool)> {
+    pub(super) fn due(&self, place_in_line: u64, is_logged: bool) -> Option<(u64, bool)> {
         let state = self.try_lock()?;
         let Some((observation, last)) = &state.last else { return Some((0, false)) };
-        let period = period(self.source.reads, observation, state.examination.is_urgent(), state.was_there);
+        let period = period(self.source.pace.rounds(is_logged), observation, state.was_there);
         Some((next_turn(last.round, period, place_in_line), period == EACH))
     }
 
@@ -167,26 +169,19 @@ impl Watched {
     }
 }
 
-/// Rounds between two looks at what may wake a device or wait for it, and at what an event reports: a node or a driver
-/// that goes.
+/// Rounds between two looks for an attribute that is absent, at least.
 const SELDOM: u64 = 10;
-
-/// Rounds between two looks at what keeps the card's firmware busy.
-const VERY_SELDOM: u64 = 30;
 
 /// Rounds between two looks for an attribute that has never existed: it comes with a driver, which an event reports.
 const RARELY: u64 = 60;
 
-/// Most rounds from one look to the next.
-fn period(reads: Class, observation: &Observation, is_urgent: bool, was_there: bool) -> u64 {
-    match (reads, observation) {
-        (_, Observation::Unsure(_)) => EACH,
-        (Class::Firmware, _) if !is_urgent => 2 * VERY_SELDOM,
-        (_, Observation::Nothing) if !was_there => RARELY,
-        (Class::Firmware, _) => VERY_SELDOM,
-        (Class::ConfigSpace | Class::DeviceRegisters | Class::Filesystem, _) | (_, Observation::Nothing) => SELDOM,
-        _ if !is_urgent => SELDOM,
-        (Class::KernelMemory | Class::None | Class::Elsewhere(_), _) => EACH,
+/// Most rounds from one look to the next; `pace` is that of the source.
+fn period(pace: u64, observation: &Observation, was_there: bool) -> u64 {
+    match observation {
+        Observation::Unsure(_) => EACH,
+        Observation::Nothing if !was_there => RARELY,
+        Observation::Nothing => pace.max(SELDOM),
+        Observation::Fine | Observation::Seen(_) | Observation::NotLooked(_) => pace,
     }
 }
 
@@ -230,28 +225,29 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::health::source::Pace;
 
     #[test]
-    fn what_may_wake_or_block_is_read_seldom_and_what_was_never_there_rarely() {
-        for (reads, observation, was_there, expected) in [
-            (Class::KernelMemory, Observation::Fine, true, 1),
-            (Class::KernelMemory, Observation::Nothing, true, 10),
-            (Class::KernelMemory, Observation::Nothing, false, 60),
-            (Class::ConfigSpace, Observation::Fine, true, 10),
-            (Class::ConfigSpace, Observation::Unsure(String::new()), true, 1),
-            (Class::ConfigSpace, Observation::NotLooked(String::new()), true, 10),
-            (Class::Filesystem, Observation::Fine, true, 10),
-            (Class::DeviceRegisters, Observation::Fine, true, 10),
-            (Class::DeviceRegisters, Observation::Nothing, false, 60),
-            (Class::Firmware, Observation::Fine, true, 30),
-            (Class::Firmware, Observation::Nothing, true, 30),
-            (Class::Firmware, Observation::Nothing, false, 60),
+    fn each_source_has_its_pace_and_what_is_absent_is_looked_for_seldom() {
+        let not_looked = Observation::NotLooked(String::new());
+        for (pace, observation, was_there, expected) in [
+            (Pace::Each, Observation::Fine, true, 1),
+            (Pace::Each, Observation::Nothing, true, 10),
+            (Pace::Each, Observation::Nothing, false, 60),
+            (Pace::EachUnlessLogged, Observation::Fine, true, 1),
+            (Pace::Tenth, Observation::Fine, true, 10),
+            (Pace::Tenth, Observation::Unsure(String::new()), true, 1),
+            (Pace::Tenth, not_looked, true, 10),
+            (Pace::Tenth, Observation::Nothing, false, 60),
+            (Pace::Thirtieth, Observation::Fine, true, 30),
+            (Pace::Thirtieth, Observation::Nothing, true, 30),
+            (Pace::Thirtieth, Observation::Nothing, false, 60),
+            (Pace::Sixtieth, Observation::Fine, true, 60),
         ] {
-            assert_eq!(period(reads, &observation, true, was_there), expected, "{reads:?} {observation:?} {was_there}");
-            assert!(period(reads, &observation, false, was_there) >= expected);
+            let period = period(pace.rounds(false), &observation, was_there);
+            assert_eq!(period, expected, "{pace:?} {observation:?} {was_there}");
         }
-        assert_eq!(period(Class::KernelMemory, &Observation::Fine, false, true), 10);
-        assert_eq!(period(Class::Firmware, &Observation::Fine, false, true), 60);
+        assert_eq!(period(Pace::EachUnlessLogged.rounds(true), &Observation::Fine, true), 10);
     }
 
     #[test]

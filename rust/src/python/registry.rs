@@ -126,6 +126,11 @@ impl HealthSource {
     }
 
     #[getter]
+    fn pace(&self) -> &'static str {
+        self.0.pace.as_str()
+    }
+
+    #[getter]
     fn is_of_scan_core(&self) -> bool {
         !matches!(self.0.reads, Class::Elsewhere(_))
     }

@@ -248,6 +248,10 @@ impl Scanner {
         lock(&self.0).leave_alone(sources);
     }
 
+    fn reads_kernel_log(&self, is_logged: bool) {
+        lock(&self.0).reads_kernel_log(is_logged);
+    }
+
     fn new_memories(&self) -> Option<Vec<(Place, String)>> {
         Some(lock(&self.0).new_memories()?.into_iter().collect())
     }

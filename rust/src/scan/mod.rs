@@ -213,6 +213,11 @@ impl Scanner {
         self.poller.leave_alone(sources);
     }
 
+    /// See [`Poller::reads_kernel_log`].
+    pub fn reads_kernel_log(&mut self, is_logged: bool) {
+        self.poller.reads_kernel_log(is_logged);
+    }
+
     /// What a later process must know about this boot; `None` if unchanged since the last call.
     pub fn new_memories(&mut self) -> Option<Memories> {
         self.poller.new_memories()

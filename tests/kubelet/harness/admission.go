@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
-	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
 
 // admission is what became of a pod. Reason and Message are those of the pod's status when it was rejected.
@@ -50,13 +49,13 @@ func (k *kubelet) admit(spec podSpec) (*admission, error) {
 	k.syncLoop.Lock()
 	defer k.syncLoop.Unlock()
 	k.addPod(pod)
-	result := k.topology.Admit(&lifecycle.PodAdmitAttributes{Pod: pod})
+	result := k.admitPod(pod)
 	if !result.Admit {
 		k.removePod(pod.UID)
 		return &admission{Reason: result.Reason, Message: result.Message}, nil
 	}
 	for _, container := range allContainers(pod) {
-		k.topology.AddContainer(pod, container, containerID(pod, container))
+		k.addContainer(pod, container)
 	}
 	return &admission{Admitted: true, Containers: k.startContainers(pod)}, nil
 }
@@ -88,12 +87,12 @@ func (k *kubelet) free(uid string) error {
 		return fmt.Errorf("no pod %q", uid)
 	}
 	for _, container := range allContainers(pod) {
-		if err := k.topology.RemoveContainer(containerID(pod, container)); err != nil {
+		if err := k.removeContainer(pod, container); err != nil {
 			return err
 		}
 	}
 	k.removePod(pod.UID)
-	k.devices.UpdateAllocatedDevices()
+	k.freeDevices()
 	return nil
 }
 

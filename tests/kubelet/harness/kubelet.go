@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
+	"unsafe"
 
-	cadvisor "github.com/google/cadvisor/info/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -102,12 +104,12 @@ func (k *kubelet) start(options startOptions) error {
 // build makes the managers as the kubelet's container manager does: the topology manager first, which is the device
 // manager's store of affinities and asks it for hints.
 func (k *kubelet) build(options startOptions) error {
-	nodes := make([]cadvisor.Node, len(options.NumaNodes))
+	nodes := make([]numaNode, len(options.NumaNodes))
 	for index, id := range options.NumaNodes {
 		nodes[index].Id = id
 	}
 	var err error
-	k.topology, err = topologymanager.NewManager(nodes, options.Policy, options.Scope, options.PolicyOptions)
+	k.topology, err = newTopologyManager(nodes, options)
 	if err != nil {
 		return err
 	}
@@ -151,4 +153,21 @@ func containers(list []runtimeContainer) (containermap.ContainerMap, sets.Set[st
 		}
 	}
 	return known, running
+}
+
+// gracePasses makes the plugin of a resource one that ended before the grace period, which is five minutes and a constant.
+// What it changes is private to the device manager, whose own tests do the same.
+func (k *kubelet) gracePasses(resource string) error {
+	endpoints := reflect.ValueOf(k.devices).Elem().FieldByName("endpoints")
+	info := endpoints.MapIndex(reflect.ValueOf(resource))
+	if !info.IsValid() {
+		return fmt.Errorf("no plugin of %q has registered", resource)
+	}
+	field := info.FieldByName("e").Elem().Elem().FieldByName("stopTime")
+	stopTime := (*time.Time)(unsafe.Pointer(field.UnsafeAddr()))
+	if stopTime.IsZero() {
+		return fmt.Errorf("the plugin of %q has not ended", resource)
+	}
+	*stopTime = stopTime.Add(-time.Hour)
+	return nil
 }

@@ -25,7 +25,7 @@ type hint struct {
 }
 
 func (k *kubelet) capacity() nodeResources {
-	capacity, allocatable, deleted := k.devices.GetCapacity()
+	capacity, allocatable, deleted := k.deviceCapacity()
 	return nodeResources{Capacity: amounts(capacity), Allocatable: amounts(allocatable), Deleted: deleted}
 }
 
@@ -40,7 +40,7 @@ func amounts(list v1.ResourceList) map[string]int64 {
 // allocatableDevices are the healthy devices of each resource with their NUMA nodes; null for one without topology.
 func (k *kubelet) allocatableDevices() map[string]map[string][]int64 {
 	healthy := map[string]map[string][]int64{}
-	for resource, devices := range k.devices.GetAllocatableDevices() {
+	for resource, devices := range k.healthyDevices() {
 		healthy[resource] = map[string][]int64{}
 		for id, device := range devices {
 			var nodes []int64
@@ -87,7 +87,7 @@ func (k *kubelet) podHealth(uid string) (map[string]map[string]map[string]string
 	for _, container := range pod.Spec.Containers {
 		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{Name: container.Name})
 	}
-	k.devices.UpdateAllocatedResourcesStatus(pod, &status)
+	k.addHealth(pod, &status)
 	health := map[string]map[string]map[string]string{}
 	for _, container := range status.ContainerStatuses {
 		health[container.Name] = map[string]map[string]string{}
@@ -113,7 +113,7 @@ func (k *kubelet) hints(spec podSpec) (map[string]map[string][]hint, error) {
 	told := map[string]map[string][]hint{}
 	for _, container := range allContainers(pod) {
 		told[container.Name] = map[string][]hint{}
-		for resource, list := range k.devices.GetTopologyHints(pod, container) {
+		for resource, list := range k.hintsOf(pod, container) {
 			told[container.Name][resource] = plainHints(list)
 		}
 	}

@@ -63,14 +63,8 @@ func (k *kubelet) GetPodByName(namespace, name string) (*v1.Pod, bool) {
 // podResourcesDevices is the container manager's way from the device manager to the API.
 type podResourcesDevices struct{ manager *devicemanager.ManagerImpl }
 
-func (d podResourcesDevices) UpdateAllocatedDevices() { d.manager.UpdateAllocatedDevices() }
-
 func (d podResourcesDevices) GetDevices(podUID, containerName string) []*api.ContainerDevices {
 	return containerDevices(d.manager.GetDevices(podUID, containerName))
-}
-
-func (d podResourcesDevices) GetAllocatableDevices() []*api.ContainerDevices {
-	return containerDevices(d.manager.GetAllocatableDevices())
 }
 
 //go:linkname containerDevices k8s.io/kubernetes/pkg/kubelet/cm.containerDevicesFromResourceDeviceInstances
@@ -79,14 +73,4 @@ func containerDevices(devices devicemanager.ResourceDeviceInstances) []*api.Cont
 // noOtherResources are those of a kubelet without CPU manager, memory manager and DRA drivers.
 type noOtherResources struct{}
 
-func (noOtherResources) GetCPUs(string, string) []int64 { return []int64{} }
-func (noOtherResources) GetAllocatableCPUs() []int64    { return []int64{} }
-func (noOtherResources) GetMemory(string, string) []*api.ContainerMemory {
-	return []*api.ContainerMemory{}
-}
-func (noOtherResources) GetAllocatableMemory() []*api.ContainerMemory {
-	return []*api.ContainerMemory{}
-}
-func (noOtherResources) GetDynamicResources(*v1.Pod, *v1.Container) []*api.DynamicResource {
-	return []*api.DynamicResource{}
-}
+func (noOtherResources) GetAllocatableCPUs() []int64 { return []int64{} }

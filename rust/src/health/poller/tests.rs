@@ -11,14 +11,15 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::{HostPath, PciFunction, Reading};
-use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Pace, Subject};
 use crate::health::sources::testing::{FUNCTION, Tree};
-use crate::health::sources::{fpga_errors, scan};
+use crate::health::sources::{fpga_errors, scan, temperature};
 
 /// One moment, for polls of which only the number counts.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 const PORT: &str = "/sys/port";
+const ALARM: &str = "/sys/alarm";
 const ENGINE: &str = "/sys/engine";
 
 fn poller(tree: &Tree) -> Poller {
@@ -155,40 +156,63 @@ fn a_source_that_is_left_alone_looks_at_nothing_and_goes_on_afterwards() {
 }
 
 #[test]
-fn memory_of_the_kernel_is_read_each_poll_and_registers_of_a_device_each_tenth() {
+fn an_error_register_of_an_fpga_is_read_each_poll_and_a_sensor_each_tenth() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
     tree.write(PORT, "0x0");
-    tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 0");
-    poller.watch(&[Device { readings: vec![fpga_errors::of_port(PORT)], ..with_function("card", "port.0") }]);
+    tree.write(ALARM, "0");
+    let readings = vec![fpga_errors::of_port(PORT), temperature::alarm(ALARM)];
+    poller.watch(&[device("card", "port.0", readings)]);
     assert_eq!(regular(&mut poller, &[]), []);
     tree.write(PORT, "0x1");
-    tree.set("aer_dev_fatal", "TOTAL_ERR_FATAL 1");
+    tree.write(ALARM, "1");
     for _ in 0..9 {
-        assert_eq!(reasons(&regular(&mut poller, &[])), [("port.0", vec!["pci-aer"])]);
+        assert_eq!(reasons(&regular(&mut poller, &[])), [("port.0", vec!["port-error"])]);
     }
-    assert_eq!(reasons(&regular(&mut poller, &[])), [("port.0", vec!["port-error", "pci-aer"])]);
+    assert_eq!(reasons(&regular(&mut poller, &[])), [("port.0", vec!["port-error", "temperature"])]);
+}
+
+#[test]
+fn fatal_pci_errors_are_read_each_poll_or_each_tenth_while_the_kernel_log_is_read() {
+    let tree = Tree::new();
+    let mut poller = poller(&tree);
+    poller.watch(&[with_function("card", "port.0")]);
+    let mut errors = 0;
+    let mut polls_until_seen = |poller: &mut Poller| {
+        tree.set("aer_dev_fatal", format!("TOTAL_ERR_FATAL {errors}"));
+        polled(poller);
+        let known = poller.poll_at(*BEGAN, &PollReason::Regular(HashMap::new()), &|| {});
+        errors += 1;
+        tree.set("aer_dev_fatal", format!("TOTAL_ERR_FATAL {errors}"));
+        1 + (0..).take_while(|_| regular(poller, &[]) == known).take(100).count()
+    };
+    assert_eq!(polls_until_seen(&mut poller), 1);
+    poller.reads_kernel_log(true);
+    let sometimes = polls_until_seen(&mut poller);
+    assert!((2..=10).contains(&sometimes), "{sometimes}");
+    poller.reads_kernel_log(false);
+    assert_eq!(polls_until_seen(&mut poller), 1);
 }
 
 #[test]
 fn what_is_not_looked_at_is_as_it_was_and_good_looks_that_are_awaited_are_taken_at_each_poll() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
-    tree.write(PORT, "0x1");
-    tree.write(ENGINE, "0x0");
-    poller.watch(&[device("card", "port.0", vec![fpga_errors::of_port(PORT), fpga_errors::of_engine(ENGINE)])]);
-    let is_found = [("port.0", vec!["port-error"])];
+    tree.write(ALARM, "1");
+    tree.write(ENGINE, "0");
+    poller.watch(&[device("card", "port.0", vec![temperature::alarm(ALARM), temperature::alarm(ENGINE)])]);
+    let is_found = [("port.0", vec!["temperature"])];
     assert_eq!(reasons(&regular(&mut poller, &[])), is_found);
-    tree.write(PORT, "0x0");
+    tree.write(ALARM, "0");
     for _ in 0..9 {
-        assert_eq!(reasons(&regular(&mut poller, &["fpga-errors"])), is_found, "it is not looked at yet");
+        assert_eq!(reasons(&regular(&mut poller, &["temperature"])), is_found, "it is not looked at yet");
     }
-    assert_eq!(regular(&mut poller, &["fpga-errors"]), []);
+    assert_eq!(regular(&mut poller, &["temperature"]), []);
     // After one good look each poll looks again, so that good looks can be counted, and no look is counted that was not
     // made.
-    tree.write(PORT, "0x2");
-    assert_eq!(regular(&mut poller, &["temperature"]), []);
-    assert_eq!(reasons(&regular(&mut poller, &["fpga-errors"])), is_found);
+    tree.write(ALARM, "1");
+    assert_eq!(regular(&mut poller, &["fpga-errors"]), []);
+    assert_eq!(reasons(&regular(&mut poller, &["temperature"])), is_found);
 }
 
 #[test]
@@ -242,11 +266,11 @@ fn where_nodes_come_or_go_all_nodes_are_looked_at() {
 fn other_devices_than_before_are_all_looked_at() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
-    tree.write(PORT, "0x0");
-    let watched = [device("card", "port.0", vec![fpga_errors::of_port(PORT)])];
+    tree.write(ALARM, "0");
+    let watched = [device("card", "port.0", vec![temperature::alarm(ALARM)])];
     poller.watch(&watched);
     assert_eq!(regular(&mut poller, &[]), []);
-    tree.write(PORT, "0x1");
+    tree.write(ALARM, "1");
     assert_eq!(regular(&mut poller, &[]), []);
     poller.watch(&watched);
     assert_eq!(regular(&mut poller, &[]).len(), 1);
@@ -314,14 +338,14 @@ proptest! {
         // What is read in each poll, and what in every tenth.
         let manager = format!("{FUNCTION}/fpga_region/region0/dfl-fme.0/dfl-fme-mgr.0/fpga_manager/fpga0/state");
         let programming = (manager.as_str(), ("operating", "write error"), "unprogrammed", 1);
-        let files = [programming, (PORT, ("0x0", "0x1"), "port-error", 10)];
+        let files = [programming, (ALARM, ("0", "1"), "temperature", 10)];
         tree.write(&manager.replace("state", "name"), "");
         for ((file, texts, ..), change) in files.iter().zip(first) {
             make(&tree, file, *texts, change);
         }
         let is_there_at_first = first.map(|change| !matches!(change, Change::Gone));
         let of_an_fpga = |card, id| Device { vendor: "intel-fpga".into(), ..with_function(card, id) };
-        let with_register = Device { readings: vec![fpga_errors::of_port(PORT)], ..of_an_fpga("card", "port.0") };
+        let with_register = Device { readings: vec![temperature::alarm(ALARM)], ..of_an_fpga("card", "port.0") };
         let others = (0..before_it).map(|number| device(&format!("before{number}"), "port", vec![fpga_errors::of_port(ENGINE)]));
         let devices: Vec<_> = others.chain([with_register, of_an_fpga("other", "port.1")]).collect();
         let mut cheap = poller(&tree);
@@ -363,14 +387,14 @@ proptest! {
 fn cards_take_turns_at_what_is_looked_at_seldom_so_that_no_poll_looks_at_all() {
     let tree = Tree::new();
     let mut poller = poller(&tree);
-    let register = |card: usize| format!("/sys/card{card}/errors");
-    let device = |card| device(&format!("card{card}"), "port", vec![fpga_errors::of_port(register(card))]);
-    (0..100).for_each(|card| tree.write(&register(card), "0x0"));
+    let register = |card: usize| format!("/sys/card{card}/temp1_alarm");
+    let device = |card| device(&format!("card{card}"), "port", vec![temperature::alarm(register(card))]);
+    (0..100).for_each(|card| tree.write(&register(card), "0"));
     poller.watch(&(0..100).map(device).collect::<Vec<_>>());
     assert_eq!(regular(&mut poller, &[]), []);
     // After an event, which looks at everything at once, each card keeps its turn.
     polled(&mut poller);
-    (0..100).for_each(|card| tree.write(&register(card), "0x1"));
+    (0..100).for_each(|card| tree.write(&register(card), "1"));
     let found: Vec<_> = (0..10).map(|_| regular(&mut poller, &[]).len()).collect();
     assert_eq!(found, [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
 }

@@ -13,7 +13,7 @@ use crate::finding::Finding;
 use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
 use crate::health::source::{
-    About, Class, Count, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    About, Class, Count, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, decimal};
@@ -35,6 +35,7 @@ const KINDS: [(&str, &str); 3] = [("ue", UNCORRECTED), ("ce", "corrected"), ("de
 static ERRORS: About = About {
     name: "amd-ras",
     reads: Class::Firmware,
+    pace: Pace::Sixtieth,
     document: DOCUMENT,
     meanings: &[Meaning::warning(
         ECC,
@@ -46,6 +47,7 @@ static ERRORS: About = About {
 static PAGES: About = About {
     name: "amd-bad-pages",
     reads: Class::Firmware,
+    pace: Pace::Sixtieth,
     document: DOCUMENT,
     meanings: &[Meaning::unhealthy(ECC, "ras/gpu_vram_bad_pages has a page that could not be reserved (F)")],
 };
@@ -135,10 +137,6 @@ impl Examination for Blocks {
             0 => Observation::Fine,
             events => Observation::Seen(self.finding(context, events)),
         }
-    }
-
-    fn is_urgent(&self) -> bool {
-        false
     }
 
     fn has_counted(&self) -> bool {
@@ -246,10 +244,6 @@ impl Examination for Pages {
 
     fn most_open(&self) -> u64 {
         1
-    }
-
-    fn is_urgent(&self) -> bool {
-        false
     }
 
     fn close(&mut self) {

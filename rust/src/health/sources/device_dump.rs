@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::device::Device;
 use crate::finding::Finding;
-use crate::health::source::{About, Class, Meaning, Source, Subject};
+use crate::health::source::{About, Class, Meaning, Pace, Source, Subject};
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, Cause};
 use crate::host::directory::{self, Directory};
@@ -23,6 +23,7 @@ const DEVICE_DUMP: &str = "device-dump";
 static ABOUT: About = About {
     name: DEVICE_DUMP,
     reads: Class::KernelMemory,
+    pace: Pace::Each,
     document: "https://docs.kernel.org/gpu/amdgpu/debugging.html",
     meanings: &[Meaning::warning(
         DEVICE_DUMP,

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use crate::device::Device;
 use crate::health::source::{
-    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::hexadecimal;
@@ -29,6 +29,7 @@ const FABRIC: &str = "fabric";
 static ABOUT: About = About {
     name: "fabric-manager",
     reads: Class::KernelMemory,
+    pace: Pace::Tenth,
     document: "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
     meanings: &[Meaning::unhealthy(
         FABRIC,
@@ -100,11 +101,6 @@ impl Examination for Running {
         let detail = "NVIDIA's fabric manager does not run on this host, and without it CUDA programs end with error 802 \
             (system not yet initialized): start the service nvidia-fabricmanager, in the driver's version";
         Observation::Seen(ABOUT.finding(FABRIC).at(context.file).reading("absent").because(detail))
-    }
-
-    /// It counts only after half a minute.
-    fn is_urgent(&self) -> bool {
-        false
     }
 }
 

@@ -8,13 +8,14 @@ use std::path::PathBuf;
 use super::scan::{FME_ERROR, PORT_ERROR};
 use crate::device::{Device, Limit, Reading};
 use crate::health::reading::{self, ReadPolicy};
-use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Source, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject};
 use crate::host::Host;
 use crate::host::attribute::Attribute;
 
 static ABOUT: About = About {
     name: "fpga-errors",
     reads: Class::DeviceRegisters,
+    pace: Pace::Each,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-fme",
     meanings: &[
         Meaning::unhealthy(PORT_ERROR, "an error register of a port has a bit set, or is no number").only_when_new(),

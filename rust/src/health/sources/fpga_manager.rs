@@ -8,7 +8,7 @@ use super::scan::UNPROGRAMMED;
 use crate::device::{Device, Limit, Reading};
 use crate::health::kept_file::KeptFile;
 use crate::health::source::{
-    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::trimmed;
@@ -16,6 +16,7 @@ use crate::host::attribute::trimmed;
 static ABOUT: About = About {
     name: "fpga-manager",
     reads: Class::KernelMemory,
+    pace: Pace::Each,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-fpga-manager",
     meanings: &[Meaning::unhealthy(
         UNPROGRAMMED,

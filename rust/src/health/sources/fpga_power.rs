@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::device::{Device, Limit, Reading};
 use crate::health::reading::{self, ReadPolicy};
-use crate::health::source::{About, Class, Meaning, Source, Subject};
+use crate::health::source::{About, Class, Meaning, Pace, Source, Subject};
 use crate::host::Host;
 
 const POWER_THROTTLED: &str = "power-throttled";
@@ -19,6 +19,7 @@ const AP1: i64 = 1;
 static ABOUT: About = About {
     name: "fpga-power",
     reads: Class::DeviceRegisters,
+    pace: Pace::Tenth,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-platform-dfl-port",
     meanings: &[Meaning::warning(POWER_THROTTLED, "power_state of a port is 1 (AP1) or more: its clocks are lowered")],
 };

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use crate::device::{Device, HostPath};
-use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Source, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject};
 use crate::host::Host;
 use crate::host::resolve::{self, Place};
 
 static ABOUT: About = About {
     name: "node",
     reads: Class::Filesystem,
+    pace: Pace::Tenth,
     document: "https://www.kernel.org/doc/Documentation/admin-guide/devices.txt",
     meanings: &[Meaning::unhealthy(
         super::scan::NODE_MISSING,

@@ -3,13 +3,14 @@
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Source, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject};
 use crate::host::Host;
 use crate::host::resolve::followed;
 
 static ABOUT: About = About {
     name: "path",
     reads: Class::Filesystem,
+    pace: Pace::Tenth,
     document: "README.md, generic",
     meanings: &[Meaning::unhealthy(super::scan::NODE_MISSING, "a required file, directory or socket is absent")],
 };

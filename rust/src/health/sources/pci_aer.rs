@@ -10,8 +10,7 @@ use crate::bus::pci;
 use crate::device::Device;
 use crate::health::kept_file::KeptFile;
 use crate::health::source::{
-    About, Action, Class, Count, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
-    is_failure,
+    About, Class, Count, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read, is_failure,
 };
 use crate::host::Host;
 
@@ -33,6 +32,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 static FATAL: About = About {
     name: "pci-aer-fatal",
     reads: Class::KernelMemory,
+    pace: Pace::EachUnlessLogged,
     document: DOCUMENT,
     meanings: &[Meaning::unhealthy(
         PCI_AER,
@@ -44,6 +44,7 @@ static FATAL: About = About {
 static NONFATAL: About = About {
     name: "pci-aer-nonfatal",
     reads: Class::KernelMemory,
+    pace: Pace::Tenth,
     document: DOCUMENT,
     meanings: &[Meaning::warning(
         PCI_AER,
@@ -55,6 +56,7 @@ static NONFATAL: About = About {
 static CORRECTABLE: About = About {
     name: "pci-aer-correctable",
     reads: Class::KernelMemory,
+    pace: Pace::Tenth,
     document: DOCUMENT,
     meanings: &[Meaning::ignored(PCI_AER, "aer_dev_correctable of the function or of the port above it has risen")
         .until_quiet_for(QUIET)],
@@ -63,6 +65,7 @@ static CORRECTABLE: About = About {
 static CORRECTABLE_RATE: About = About {
     name: "pci-aer-correctable-rate",
     reads: Class::KernelMemory,
+    pace: Pace::Tenth,
     document: DOCUMENT,
     meanings: &[
         Meaning::warning(PCI_AER, "aer_dev_correctable has risen by more than 60 in a minute").until_quiet_for(QUIET)
@@ -211,10 +214,6 @@ impl Examination for Counter {
         self.file.most_open()
     }
 
-    fn is_urgent(&self) -> bool {
-        self.about.meanings.iter().any(|meaning| meaning.action == Action::Unhealthy)
-    }
-
     fn has_counted(&self) -> bool {
         self.last.is_some()
     }
@@ -264,7 +263,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::health::source::Clears;
+    use crate::health::source::{Action, Clears};
     use crate::health::sources::testing::{FUNCTION, Tree, device};
 
     /// The number of events after each of these contents; `None` makes the counter absent.

@@ -6,7 +6,7 @@ use crate::device::{Device, PciFunction};
 use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
 use crate::health::source::{
-    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read, is_failure,
+    About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read, is_failure,
 };
 use crate::host::Host;
 
@@ -15,6 +15,7 @@ const OFF_BUS: &str = "off-bus";
 static ABOUT: About = About {
     name: "pci-config",
     reads: Class::ConfigSpace,
+    pace: Pace::Tenth,
     document: "https://docs.kernel.org/PCI/sysfs-pci.html",
     meanings: &[Meaning::unhealthy(
         OFF_BUS,

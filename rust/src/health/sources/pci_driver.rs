@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Source, Subject};
+use crate::health::source::{About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject};
 use crate::host::Host;
 use crate::host::attribute::{Attribute, Cause};
 use crate::host::directory;
@@ -13,6 +13,7 @@ use crate::host::directory;
 static ABOUT: About = About {
     name: "pci-driver",
     reads: Class::KernelMemory,
+    pace: Pace::Tenth, // an event reports a driver that goes, and a link cannot be kept open
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
     meanings: &[Meaning::unhealthy(
         super::scan::DRIVER_UNBOUND,
@@ -52,11 +53,6 @@ impl Examination for Bound {
         }
         let detail = "no driver is bound to this PCI function; see the kernel log, and bind it again";
         Observation::Seen(ABOUT.finding(super::scan::DRIVER_UNBOUND).at(context.file).reading("absent").because(detail))
-    }
-
-    /// An event reports a driver that goes, and a link cannot be kept open.
-    fn is_urgent(&self) -> bool {
-        false
     }
 }
 

@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::health::kept_file::{Keeping, KeptFile};
 use crate::health::power::Power;
 use crate::health::source::{
-    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read, is_failure,
+    About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read, is_failure,
 };
 use crate::host::Host;
 use crate::host::attribute::{Attribute, Cause, trimmed};
@@ -24,6 +24,7 @@ const STEADY: [&str; 3] = ["intel-fpga", "xilinx-fpga", "rdma"];
 static ABOUT: About = About {
     name: "pci-link",
     reads: Class::ConfigSpace,
+    pace: Pace::Tenth,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
     meanings: &[Meaning::warning(
         LINK_DEGRADED,

@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::health::kept_file::KeptFile;
 use crate::health::source::{
-    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::trimmed;
@@ -13,6 +13,7 @@ const POWER_STATE: &str = "power-state";
 static ABOUT: About = About {
     name: "pci-power",
     reads: Class::KernelMemory,
+    pace: Pace::Tenth,
     document: "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
     meanings: &[Meaning::warning(POWER_STATE, "power_state is `error`; asleep is no finding")],
 };
@@ -51,11 +52,6 @@ impl Examination for State {
             Ok(_) => Observation::Fine,
             Err(cause) => failed_read(&cause),
         }
-    }
-
-    /// It is only a warning.
-    fn is_urgent(&self) -> bool {
-        false
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::rdma_port::{DOCUMENT, Ports, Refusals, Whose, full_counter};
 use crate::device::Device;
 use crate::health::source::{
-    About, Class, Count, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    About, Class, Count, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
@@ -44,6 +44,7 @@ const COUNTERS: [Counter; 10] = [
 static ABOUT: About = About {
     name: "rdma-errors",
     reads: Class::Firmware,
+    pace: Pace::Sixtieth,
     document: DOCUMENT,
     meanings: &[Meaning::warning(
         LINK_ERRORS,
@@ -134,10 +135,6 @@ impl Examination for Errors {
         );
         let finding = ABOUT.finding(LINK_ERRORS).at(format!("{}/{port}/{directory}/{name}", context.file));
         Observation::Seen(finding.reading(&number.to_string()).because(&detail).counted(self.events))
-    }
-
-    fn is_urgent(&self) -> bool {
-        false
     }
 
     fn has_counted(&self) -> bool {

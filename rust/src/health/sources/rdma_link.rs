@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::rdma_port::{DOCUMENT, Ports, Refusals, Whose, full_counter};
 use crate::device::Device;
 use crate::health::source::{
-    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
@@ -31,6 +31,7 @@ const HOUR: u64 = 3600;
 static DOWNED: About = About {
     name: "rdma-link-downed",
     reads: Class::Firmware,
+    pace: Pace::Thirtieth,
     document: DOCUMENT,
     meanings: &[Meaning::warning(LINK_DOWNED, "counters/link_downed of a port has risen since it was first read")
         .until_quiet_for(QUIET)],
@@ -39,6 +40,7 @@ static DOWNED: About = About {
 static FLAPS: About = About {
     name: "rdma-link-flaps",
     reads: Class::Firmware,
+    pace: Pace::Thirtieth,
     document: DOCUMENT,
     meanings: &[Meaning::unhealthy(LINK_FLAPPING, "counters/link_downed of a port has risen by 3 or more in an hour")
         .until_quiet_for(QUIET)],

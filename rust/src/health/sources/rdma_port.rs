@@ -13,7 +13,7 @@ use crate::finding::quoted;
 use crate::health::kept_file::Keeping;
 use crate::health::power::Power;
 use crate::health::source::{
-    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, Cause, trimmed};
@@ -142,6 +142,7 @@ const AFTER: u32 = 30;
 static ABOUT: About = About {
     name: "rdma-port",
     reads: Class::Firmware,
+    pace: Pace::Thirtieth,
     document: DOCUMENT,
     meanings: &[Meaning::unhealthy(
         PORT_DOWN,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::rdma_port::{DOCUMENT, Ports, Whose, is_active};
 use crate::device::Device;
 use crate::health::source::{
-    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::{AttributeError, trimmed};
@@ -20,6 +20,7 @@ const LINK_DEGRADED: &str = "link-degraded";
 static ABOUT: About = About {
     name: "rdma-rate",
     reads: Class::Firmware,
+    pace: Pace::Sixtieth,
     document: DOCUMENT,
     meanings: &[Meaning::warning(
         LINK_DEGRADED,
@@ -78,10 +79,6 @@ impl Examination for Rates {
         let finding = ABOUT.finding(LINK_DEGRADED).at(format!("{}/{port}/rate", context.file)).reading(rate);
         let best = gigabits(self.best[port]);
         Observation::Seen(finding.because(&format!("the rate of port {port} is {rate}, it was {best} Gb/sec")))
-    }
-
-    fn is_urgent(&self) -> bool {
-        false
     }
 
     /// `1=200000 2=100000`

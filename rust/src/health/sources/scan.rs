@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::device::Device;
 use crate::finding::Finding;
-use crate::health::source::{About, Class, Meaning, Source, Subject};
+use crate::health::source::{About, Class, Meaning, Pace, Source, Subject};
 use crate::host::Host;
 use crate::host::attribute::AttributeError;
 
@@ -25,6 +25,7 @@ macro_rules! words {
         static ABOUT: About = About {
             name: "scan",
             reads: Class::None,
+            pace: Pace::Each,
             document: "deploy/vendors.md",
             meanings: &[$(Meaning::unhealthy($name, $threshold)$(.$builder($($given)?))*),*],
         };
@@ -79,6 +80,7 @@ const PROBE_TIMEOUT: &str = "probe-timeout";
 static PROBE: About = About {
     name: "probe",
     reads: Class::None,
+    pace: Pace::Each,
     document: "README.md, scan.probe_timeout",
     meanings: &[Meaning::unhealthy(PROBE_TIMEOUT, "a read of the card has not come back within scan.probe_timeout")],
 };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::device::{Device, Limit, Reading};
 use crate::health::reading::{self, ReadPolicy};
-use crate::health::source::{About, Class, Meaning, Source, Subject};
+use crate::health::source::{About, Class, Meaning, Pace, Source, Subject};
 use crate::host::Host;
 
 const TEMPERATURE: &str = "temperature";
@@ -12,6 +12,7 @@ const TEMPERATURE: &str = "temperature";
 static ABOUT: About = About {
     name: "temperature",
     reads: Class::DeviceRegisters,
+    pace: Pace::Tenth,
     document: "https://docs.kernel.org/hwmon/sysfs-interface.html",
     meanings: &[Meaning::unhealthy(
         TEMPERATURE,
@@ -24,6 +25,7 @@ static ABOUT: About = About {
 static OF_GPU: About = About {
     name: "gpu-temperature",
     reads: Class::Firmware,
+    pace: Pace::Thirtieth,
     document: "https://docs.kernel.org/hwmon/sysfs-interface.html",
     meanings: &[Meaning::warning(
         TEMPERATURE,

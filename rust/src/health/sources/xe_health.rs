@@ -10,7 +10,7 @@ use crate::device::{Device, PciFunction};
 use crate::health::kept_file::KeptFile;
 use crate::health::power::Power;
 use crate::health::source::{
-    About, Class, Examination, LookContext, Meaning, Observation, Source, Subject, failed_read,
+    About, Class, Examination, LookContext, Meaning, Observation, Pace, Source, Subject, failed_read,
 };
 use crate::host::Host;
 use crate::host::attribute::trimmed;
@@ -22,6 +22,7 @@ const DOCUMENT: &str = "https://docs.kernel.org/gpu/xe/xe_pcode.html";
 static CRITICAL: About = About {
     name: "xe-health",
     reads: Class::Firmware,
+    pace: Pace::Thirtieth,
     document: DOCUMENT,
     meanings: &[Meaning::unhealthy(FIRMWARE, "gpu_health is `critical`, or survivability_mode says something")],
 };
@@ -29,6 +30,7 @@ static CRITICAL: About = About {
 static WARNING: About = About {
     name: "xe-health-warning",
     reads: Class::Firmware,
+    pace: Pace::Thirtieth,
     document: DOCUMENT,
     meanings: &[Meaning::warning(FIRMWARE, "gpu_health is `warning`")],
 };

@@ -3,7 +3,6 @@
 package main
 
 import (
-	cadvisor "github.com/google/cadvisor/info/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
@@ -15,11 +14,11 @@ import (
 	_ "unsafe" // for go:linkname
 )
 
-// See device_manager.go.
+// See since_1_35.go.
 //
 //go:linkname newDeviceManager k8s.io/kubernetes/pkg/kubelet/cm/devicemanager.newManagerImpl
 func newDeviceManager(
-	socketPath string, topology []cadvisor.Node, store topologymanager.Store,
+	socketPath string, topology []numaNode, store topologymanager.Store,
 ) (*devicemanager.ManagerImpl, error)
 
 func (k *kubelet) startDevices(

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 
-	cadvisor "github.com/google/cadvisor/info/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
@@ -18,18 +17,18 @@ import (
 	_ "unsafe" // for go:linkname
 )
 
-// What Kubernetes 1.35 gave a logger or a context; device_manager_1_34.go has the same without.
+// What Kubernetes 1.35 gave a logger or a context; until_1_34.go has the same without.
 
 // The exported constructor takes /var/lib/kubelet/device-plugins for granted. This is the one that it calls, with the
 // path of kubelet.sock as a parameter.
 //
 //go:linkname newManagerImpl k8s.io/kubernetes/pkg/kubelet/cm/devicemanager.newManagerImpl
 func newManagerImpl(
-	logger klog.Logger, socketPath string, topology []cadvisor.Node, store topologymanager.Store,
+	logger klog.Logger, socketPath string, topology []numaNode, store topologymanager.Store,
 ) (*devicemanager.ManagerImpl, error)
 
 func newDeviceManager(
-	socketPath string, topology []cadvisor.Node, store topologymanager.Store,
+	socketPath string, topology []numaNode, store topologymanager.Store,
 ) (*devicemanager.ManagerImpl, error) {
 	return newManagerImpl(klog.Background(), socketPath, topology, store)
 }
