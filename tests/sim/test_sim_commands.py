@@ -193,7 +193,9 @@ def test_a_plugin_author_sees_registration_list_and_answer(kubelet_process, kube
     assert kubelet_process.returncode == 0
     for line in ("registered, socket p.sock", "list of 2 healthy and 0 unhealthy", "pod/main gets a b", "is rejected"):
         assert line in said
-    assert [path.name for path in kubelet_dir.rglob("*") if not path.is_dir()] == ["kubelet_internal_checkpoint"]
+    left = sorted(str(path.relative_to(kubelet_dir)) for path in kubelet_dir.rglob("*") if not path.is_dir())
+    plugins = ["device-plugins/kubelet.sock", "device-plugins/kubelet_internal_checkpoint"]
+    assert left == [*plugins, "pod-resources/kubelet.sock"]  # as a real kubelet leaves them
 
 
 def test_a_whole_pod_is_admitted_from_its_manifest(kubelet_process, kubelet_dir, tmp_path):

@@ -12,28 +12,21 @@ import grpc
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub
 from devherd_sim.kubelet.events import Events
+from devherd_sim.kubelet.go_words import CLOSING, text
 from devherd_sim.kubelet.ledger import Devices
 from devherd_sim.kubelet.plugin_findings import ListsSeen, problems
 
 if TYPE_CHECKING:
     from devherd_sim.kubelet.clients import Clients
 
-
-def text(error: grpc.aio.AioRpcError) -> str:
-    """Format an error like gRPC-Go: `rpc error: code = FailedPrecondition desc = device busy`."""
-    words = error.code().name.replace("CANCELLED", "CANCELED").split("_")
-    code = "OK" if words == ["OK"] else "".join(word.capitalize() for word in words)
-    return f"rpc error: code = {code} desc = {error.details()}"
-
-
-CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
-
-
 DIAL_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
 MESSAGE_LIMIT = 4_194_304  # bytes of one received message: gRPC-Go's default
+METADATA_LIMIT = 16_777_216  # bytes of a message's headers, and so of an error's text: likewise
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    ("grpc.max_metadata_size", METADATA_LIMIT),
+    ("grpc.absolute_max_metadata_size", METADATA_LIMIT),
     ("grpc.default_authority", "localhost"),
     ("grpc.use_local_subchannel_pool", 1),  # connections to the same socket are not shared
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -56,6 +49,8 @@ class Endpoint:
         self.socket = socket
         self.options = api.DevicePluginOptions()
         self.lists_seen = ListsSeen(time.monotonic())
+        self.called_at = time.monotonic()
+        """Monotonic time in seconds when Register was called, or the socket found."""
         self.is_dialled = False
         """True from the connection on; GetDevicePluginOptions follows."""
         self.dialled_seconds = 0.0
@@ -185,6 +180,10 @@ class Connections:
         numa_nodes: int,
         clients: "Clients",
     ) -> None:
+        self.connecting: list[Endpoint] = []
+        """Plugins that are being dialled, or asked for their options."""
+        self.live: list[Endpoint] = []
+        """Plugins whose ListAndWatch is open, oldest first: several of one resource if an older one goes on."""
         self._clients = clients
         self._open: set[Endpoint] = set()
         """Every connection that was not closed: kubelets leave some open for good."""
@@ -200,9 +199,11 @@ class Connections:
 
     async def connect(self, resource: str, socket: str, seconds_left: float | None) -> None:
         """Dial a plugin and start reading its lists. Raises PluginError, and drops the client, if that fails."""
+        self._record_same_socket(resource, socket)
         endpoint = Endpoint(resource, socket)
         self._open.add(endpoint)
         self._clients.add(endpoint)
+        self.connecting.append(endpoint)
         try:
             await endpoint.connect(seconds_left)
             self._clients.connected(endpoint)
@@ -211,7 +212,10 @@ class Connections:
             if not endpoint.is_dialled:
                 await self._hang_up(endpoint)
             raise
+        finally:
+            self.connecting.remove(endpoint)
         self._end_grace(resource)
+        self.live.append(endpoint)
         stream = asyncio.create_task(self._listen(endpoint))
         self._streams.add(stream)
         stream.add_done_callback(self._streams.discard)
@@ -241,7 +245,9 @@ class Connections:
         for stream in streams:
             stream.cancel()
         await asyncio.gather(*streams, return_exceptions=True)
+        self.live.clear()
         for endpoint in list(self._open):
+            endpoint.stopped_at = endpoint.stopped_at or time.monotonic()
             await self._hang_up(endpoint)
 
     async def _hang_up(self, endpoint: Endpoint) -> None:
@@ -257,6 +263,8 @@ class Connections:
                 known = self._record_problems(endpoint.resource, devices, known)
         except PluginError as error:
             ended = str(error)
+        finally:
+            self.live.remove(endpoint)
         self._events.record("stream-ended", endpoint.resource, error=ended, socket=endpoint.socket)
         await self.let_go(endpoint.resource, endpoint.socket)
 
@@ -268,12 +276,17 @@ class Connections:
         if resource not in self._clients.endpoints:  # of a stream that goes on after the grace period
             self._forget(resource)
 
+    def _record_same_socket(self, resource: str, socket: str) -> None:
+        if any((live.resource, live.socket) == (resource, socket) for live in self.live):
+            problem = f"registered again at {socket} while its ListAndWatch there is open"
+            self._events.record("doubtful", resource, problem=problem, check="same-socket-again")
+
     def _record_problems(self, resource: str, devices: Sequence[api.Device], known: set[str]) -> set[str]:
         """Record the problems that the previous list did not have. Returns all problems of this list."""
-        found = {problem for _, problem in problems(devices, self._numa_nodes)}
-        for problem in sorted(found - known):
-            self._events.record("doubtful", resource, problem=problem)
-        return found
+        found = {text: check for check, text in problems(devices, self._numa_nodes)}
+        for problem in sorted(found.keys() - known):
+            self._events.record("doubtful", resource, problem=problem, check=found[problem])
+        return set(found)
 
     def _begin_grace(self, resource: str) -> None:
         self._end_grace(resource)

@@ -15,8 +15,9 @@ import grpc
 from devherd.proto import pluginregistration_v1_pb2 as api
 from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationStub
 from devherd.text import is_resource_name
-from devherd_sim.kubelet.connections import Connections, PluginError, text
+from devherd_sim.kubelet.connections import Connections, PluginError
 from devherd_sim.kubelet.events import Events
+from devherd_sim.kubelet.go_words import quoted, text
 
 if TYPE_CHECKING:
     from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationAsyncStub
@@ -95,7 +96,7 @@ class PluginSocket:
         if VERSION not in versions:
             wrong = f"manager version, {VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
         elif not is_resource_name(info.name):
-            wrong = f'invalid name of device plugin socket: the ResourceName "{info.name}" is invalid'
+            wrong = f"invalid name of device plugin socket: the ResourceName {quoted(info.name)} is invalid"
         else:
             return None
         return f"{_ERROR} plugin validation failed with err: {wrong}"
