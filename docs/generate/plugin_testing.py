@@ -52,7 +52,7 @@ def _methods() -> str:
         for name, method in methods
         if not name.startswith("_")
     )
-    attributes = "`directory`, `plugin_directory`, `socket` and `log` are paths."
+    attributes = "`directory`, `plugin_directory`, `socket` and `log` are paths, `programs` is what `run` has started."
     return f"{table(('method', 'does'), rows)}\n{attributes} {_of_the_class()}\n"
 
 

@@ -12,7 +12,7 @@ import grpc
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub
 from devherd_sim.kubelet.events import Events
-from devherd_sim.kubelet.go_words import CLOSING, text
+from devherd_sim.kubelet.go_words import CLOSING, quoted, text
 from devherd_sim.kubelet.ledger import Devices
 from devherd_sim.kubelet.plugin_findings import ListsSeen, problems
 
@@ -136,11 +136,10 @@ class Endpoint:
 def _not_a_url(socket: str) -> str | None:
     """The words of gRPC-Go for a path that it cannot dial, since it takes it for part of a URL; None for any other."""
     url = f"passthrough:///{socket}"
-    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in url)
     if re.search(r"[\x00-\x1f\x7f]", url):
-        return f'parse "{shown}": net/url: invalid control character in URL'
+        return f"parse {quoted(url)}: net/url: invalid control character in URL"
     escape = re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", url)
-    return f'parse "{shown}": invalid URL escape "{escape[0]}"' if escape else None
+    return f"parse {quoted(url)}: invalid URL escape {quoted(escape[0])}" if escape else None
 
 
 async def _answer(call: Awaitable[Answer], failed: str = "") -> Answer:
