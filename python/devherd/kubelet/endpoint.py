@@ -1,7 +1,7 @@
 """The socket of one server generation: `devherd-<8 hex of the resource name's hash>-<generation>.sock`.
 
 Every generation has a new name: kubelets up to 1.36 drop the newer of two registrations when the older one ends, and
-kubelets from 1.37 on ignore a path that they know.
+kubelets from 1.37 on refuse a path that they know, and notice the end of its plugin no more.
 """
 
 import hashlib
@@ -62,6 +62,11 @@ class Endpoint:
 def prefix(resource_name: str) -> str:
     """The prefix of the names of all sockets of a resource."""
     return f"devherd-{hashlib.sha256(resource_name.encode()).hexdigest()[:8]}-"
+
+
+def hand_over_socket(directory: Path, resource_name: str) -> Path:
+    """Where the process of a resource listens while it hands the resource over; the dot hides it from the kubelet."""
+    return directory / f".{prefix(resource_name)}hand-over{SUFFIX}"
 
 
 def identity(socket: Path) -> Identity | None:
