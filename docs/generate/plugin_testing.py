@@ -45,10 +45,10 @@ def _kinds() -> str:
 
 
 def _methods() -> str:
-    """Methods of the fixture, with the first line of what each says of itself."""
+    """Methods of the fixture, with what each says of itself, in one line."""
     methods = inspect.getmembers(pytest_plugin.Kubelet, inspect.isfunction)
     rows = (
-        (f"`{name}{_words(method)}`", inspect.getdoc(method) or "")
+        (f"`{name}{_words(method)}`", " ".join((inspect.getdoc(method) or "").split()))
         for name, method in methods
         if not name.startswith("_")
     )
