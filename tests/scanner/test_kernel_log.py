@@ -7,7 +7,7 @@ import time
 import offered
 import pytest
 
-from devherd import counters, spool
+from devherd import counters, history, spool
 from devherd.config.loader import load
 from devherd.config.resolution import resolve
 from devherd.proto import health_pb2, spool_pb2
@@ -140,6 +140,44 @@ def test_a_restarted_scanner_doubles_nothing_and_loses_nothing(node):
     node.xid("79, printed while no scanner runs")
     assert ("xid", "79", 3) in node.start().held()
     assert node.counted(counters.XIDS) == {("79",): 3, ("31",): 1}
+
+
+WARP = "Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0): Out Of Range Address"
+MMU = "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f_00000000"
+
+
+def test_an_applications_own_xid_is_an_event_and_nothing_else(node):
+    """With process and device; in a loop once a minute. The texts are those of kernel_rc.c, open-gpu-kernel-modules."""
+    printed = [
+        *[f"13, pid=4711, name=python3, {WARP}"] * 3,
+        f"31, pid=4711, name=python3, {MMU}",
+        f"13, pid=4712, name=my prog, {WARP}",
+        "45, pid=4712, name=my prog, Ch 00000008, caused by previous Xid 31",
+        f"13, pid='<unknown>', name=<unknown>, {WARP}",
+        f"31, {MMU}",
+        "63, pid=4712, name=my prog, Row Remapper: New row (0x1) marked for remapping",
+    ]
+    for text in printed:
+        node.xid(text, gpu=1)
+        node.hear()
+    node.xid(f"13, pid=4713, name=older, {WARP}", gpu=1, monotonic=time.monotonic() - 120)
+    assert node.hear().words() == {}
+    found = [event for event in history.events(node.settings.run_dir) if event.kind == "application"]
+
+    [device] = {event.device_id for event in found}
+    assert [(event.resource_name, event.message, dict(event.details)) for event in found] == [
+        (
+            "nvidia.com/gpu",
+            f"Xid {code}: {name} of process {pid}, {process}: {what}",
+            {"xid": code, "pid": pid, "name": process},
+        )
+        for code, name, pid, process, what in (
+            ("13", "GR_EXCEPTION", "4711", "python3", WARP),
+            ("31", "FIFO_ERROR_MMU_ERR_FLT", "4711", "python3", MMU),
+            ("13", "GR_EXCEPTION", "4712", "my prog", WARP),
+        )
+    ]
+    assert device in {each.id for each in offered.offers_in(node.settings.run_dir)["nvidia.com/gpu"].devices}
 
 
 def test_records_that_nobody_could_read_in_time_are_counted(node):

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from devherd._native import Finding
 from devherd.health.findings import Named
@@ -19,13 +19,24 @@ if TYPE_CHECKING:
 FILE = "/dev/kmsg"
 
 
+class PrintedXid(NamedTuple):
+    """An Xid that was printed so many times about a device."""
+
+    key: "DeviceKey"
+    code: str
+    times: int
+    monotonic: float
+    """CLOCK_MONOTONIC second of the record."""
+    text: str
+    """The record, as people are shown it."""
+
+
 @dataclass(slots=True)
 class Matched:
     """The findings of some records."""
 
     seen: Seen = field(default_factory=Seen)
-    xids: list[tuple["DeviceKey", str, int]] = field(default_factory=list)
-    """Every Xid: its device, its code and how often it was printed."""
+    xids: list[PrintedXid] = field(default_factory=list)
     to_look_at: set[str] = field(default_factory=set)
     """The addresses of PCI functions whose counters will say what has happened."""
 
@@ -86,7 +97,7 @@ class KernelLogSource:
             for key in keys:
                 _take_in(matched.seen, event, rule, key)
                 if event.xid:
-                    matched.xids.append((key, event.xid, event.times))
+                    matched.xids.append(PrintedXid(key, event.xid, event.times, event.monotonic, event.text))
             if (not keys and rule.reason) or (self._waiting and (rule.evidence or rule.takes_back)):
                 self._waiting.append(event)  # the end of an event must not be dropped before the event
         return matched

@@ -12,7 +12,7 @@ from devherd import counters, spool
 from devherd.config.resolved import Config
 from devherd.counters import Counters
 from devherd.health.held import NOTHING, Remembered
-from devherd.health.kernel_log import KernelLogSource
+from devherd.health.kernel_log import KernelLogSource, PrintedXid
 from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, DevicesFile, key_of
@@ -100,7 +100,7 @@ class Round:
         self._not_offered: list[spool_pb2.Problem] = []
         self._notices: list[spool_pb2.Problem] = []
         self.counters.add(counters.KERNEL_LOG_LOST, amount=0)
-        self._xids: list[tuple[DeviceKey, str, int]] = []
+        self._xids: list[PrintedXid] = []
         """Xids that are not counted yet: the resource names of their devices are known when the spool is written."""
 
     def reconfigure(self, config: Config) -> None:
@@ -285,9 +285,10 @@ class Round:
         names: dict[DeviceKey, list[tuple[str, str]]] = {}
         for name, (_, key) in self._health.items():
             names.setdefault(key, []).append(name)
-        for key, xid, times in self._xids:
-            for resource_name, device_id in names.get(key, ()):
-                self.counters.add(counters.XIDS, resource_name, device_id, xid, amount=times)
+        for printed in self._xids:
+            for resource_name, device_id in names.get(printed.key, ()):
+                self.counters.add(counters.XIDS, resource_name, device_id, printed.code, amount=printed.times)
+        self._change_log.printed(self._xids, names)
         self._xids = []
         self._keep_counters_at = 0.0  # together with the verdicts: the next scanner does not read these records again
 
