@@ -413,10 +413,11 @@ DeviceMetrics = Literal["all", "physical", "faults", "none"]
 class ExporterOptions(Section):
     """Extent of the metrics at `/metrics`."""
 
-    device_metrics: DeviceMetrics = "all"
-    """Which devices have series of their own. `all`: every id that the kubelet knows, replicas of shared devices
-    included; `physical`: each device once, however often it is shared; `faults`: each device once, and only while it
-    has findings (alerts work); `none`: no device (no alert about a single device works).
+    device_metrics: DeviceMetrics = "physical"
+    """Which devices have series of their own. `physical`: each device once, however often it is shared; `all`: every id
+    that the kubelet knows, replicas of shared devices included; `faults`: each device once, and only while it has
+    findings (alerts work); `none`: no device (no alert about a single device works). What is counted of a device has
+    its series once with each of them.
     """
 
 
