@@ -30,7 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DevherdError as error:
         if isinstance(error, output.OutputError):
             output.give_up()
-        print(f"devherd: {error}", file=sys.stderr)
+        if arguments is None and sys.argv[1:2] == ["run"]:
+            from devherd import log
+
+            log.fail(error)
+        else:
+            print(f"devherd: {error}", file=sys.stderr)
         return int(error.exit_code)
     except BrokenPipeError:  # `devherd scan | head`
         output.give_up()

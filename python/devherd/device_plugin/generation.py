@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -206,4 +207,15 @@ def _bind(server: grpc.aio.Server, path: Path) -> None:
     try:
         server.add_insecure_port(target(path))
     except RuntimeError as error:
-        raise OSError(f"cannot bind {path}: {error}") from error
+        raise OSError(f"cannot bind {path}: {_refusal(path) or error}") from error
+
+
+def _refusal(path: Path) -> str | None:
+    """The kernel's own word for why a socket cannot be bound, which gRPC does not pass on; None if it can by now."""
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(str(path))
+    except OSError as error:
+        return error.strerror
+    path.unlink(missing_ok=True)
+    return None
