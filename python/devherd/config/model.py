@@ -82,6 +82,8 @@ class Placed(Section):
 class HealthRule(Placed):
     """What a finding means for the devices that it matches; the first rule that fits a finding decides."""
 
+    never_empty = frozenset({"match"})
+
     match: Match = Match()
     """The devices to which it applies, by their facts; empty: all."""
     optional: Switch = False
@@ -446,6 +448,8 @@ class Sharing(Section):
 
 class ResourceRule(Placed):
     """How the devices that it matches are offered; the first rule that matches a device decides."""
+
+    never_empty = frozenset({"match"})
 
     match: Match = Match()
     """The devices to which it applies, by their facts; empty: all."""
