@@ -31,6 +31,8 @@ class GoProgram:
     tags: str = ""
     modfile: str = ""
     """Another go.mod than the module's own, as a path in the sources: the same program of other versions."""
+    name: str = ""
+    """The program's, where its package is not the module's own but of a module that it requires."""
 
     def built(self, go: str, say: Callable[[str], None]) -> Path:
         """The program of these sources and this Go. Builds it once, whoever else wants it at the same time.
@@ -92,6 +94,8 @@ class GoProgram:
 
     @property
     def _name(self) -> str:
+        if self.name:
+            return self.name
         return f"{self.sources.name}_{Path(self.modfile).stem}" if self.modfile else self.sources.name
 
     def _run(self, command: list[str]) -> str:

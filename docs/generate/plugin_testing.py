@@ -1,11 +1,13 @@
 """docs/test-your-plugin.md: plugin_testing.md, with what `check` finds and what the pytest fixture has."""
 
 import inspect
+import tomllib
 from pathlib import Path
 
 from tables import table
 
 from devherd_sim import pytest_plugin
+from devherd_sim.kubelet.events import KINDS
 from devherd_sim.kubelet.plugin_findings import CURES
 
 NAME = "test-your-plugin"
@@ -15,11 +17,31 @@ NAME = "test-your-plugin"
 def page() -> str:
     """The whole page."""
     text = Path(__file__).with_suffix(".md").read_text("utf-8")
-    return text.replace("CHECKS\n", _checks() + "\n").replace("METHODS\n", _methods() + "\n")
+    options = ", ".join(f"`{name}`" for name in pytest_plugin.OPTIONS)
+    made = {"CHECKS": _checks(), "METHODS": _methods(), "KEYS": _keys(), "KINDS": _kinds()}
+    for word, part in made.items():
+        text = text.replace(f"{word}\n", f"{part}\n")
+    return text.replace("OPTIONS", options).rstrip() + "\n"
 
 
 def _checks() -> str:
     return table(("finding", "cure"), ((f"`{check}`", cure) for check, cure in CURES.items()))
+
+
+def _keys() -> str:
+    """What each action prints, from plugin_testing.toml."""
+    actions = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    rows = (
+        (f"`{action}`" if number == 0 else "", f"`{key}`", meaning)
+        for action, keys in actions.items()
+        for number, (key, meaning) in enumerate(keys.items())
+    )
+    return table(("action", "key", "means"), rows)
+
+
+def _kinds() -> str:
+    rows = ((f"`{kind}`", ", ".join(f"`{name}`" for name in names), means) for kind, (means, names) in KINDS.items())
+    return table(("kind", "besides", "means"), rows)
 
 
 def _methods() -> str:

@@ -220,12 +220,12 @@ class Settings:
 
     @property
     def kubernetes_directory(self) -> Path:
-        """Data from and for the API server, written by the processes of the group `kubernetes`."""
+        """Data from and for the API server, written by process `kubernetes`."""
         return self.run_dir / "kubernetes"
 
     @property
     def kubernetes_problems_directory(self) -> Path:
-        """The problems of the processes of the group `kubernetes`, one file each."""
+        """The problems of the parts of process `kubernetes`, one file each."""
         return self.kubernetes_directory / "problems"
 
     @property
@@ -240,7 +240,7 @@ class Settings:
 
     @property
     def nvidia_pause_file(self) -> Path:
-        """That NVIDIA's managers have paused the node's GPU clients; written by process `kubernetes:nvidia-pause`."""
+        """That NVIDIA's managers have paused the node's GPU clients; written by process `kubernetes`."""
         return self.kubernetes_directory / "nvidia-pause.pb"
 
     @property

@@ -11,8 +11,8 @@ import yaml
 from control_plane import ControlPlane
 from private_machine import NAME
 
+from devherd.kubernetes.condition import CONDITION
 from devherd.kubernetes.labels import ANNOTATION
-from devherd.kubernetes.objects import CONDITION
 
 KUBERNETES = Path(__file__).parents[2] / "deploy/kubernetes"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -21,6 +21,8 @@ OF_A_RELEASE = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
     JOBS,
 )
 
@@ -109,6 +111,7 @@ def test_a_release_is_installed_changed_taken_back_and_removed(release, chart):
     first, installed = release.template(), release.objects()
     assert release.config() == {"log_level": "debug"}
     assert ("clusterrolebindings", "tools-devherd-events") in installed
+    assert ("validatingadmissionpolicies", "tools-devherd-events") in installed
 
     release("upgrade", chart, values=single)
     assert release.template() == first

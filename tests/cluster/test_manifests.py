@@ -21,6 +21,8 @@ COLLECTIONS = {
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/devherd/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/devherd/rolebindings",
     "ServiceAccount": "/api/v1/namespaces/devherd/serviceaccounts",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 }
 OF_THE_OPERATOR = {"PodMonitor", "PrometheusRule"}
 

@@ -52,6 +52,16 @@ def rights_of(manifests):
     )
 
 
+def policies_of(manifests):
+    """What each policy checks, by the name of the one to which its binding belongs; for whom is tested apart."""
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind("ValidatingAdmissionPolicy", manifests)}
+    bindings = [each["spec"] for each in of_kind("ValidatingAdmissionPolicyBinding", manifests)]
+    assert sorted(each["policyName"] for each in bindings) == sorted(policies)
+    return {
+        name: {key: each for key, each in spec.items() if key != "matchConditions"} for name, spec in policies.items()
+    }
+
+
 @pytest.mark.parametrize(
     "components",
     [
@@ -69,6 +79,7 @@ def test_a_pod_of_the_chart_is_that_of_kustomize_with_the_same_components(helm, 
 
     assert pod_of(by_helm) == pod_of(by_kustomize)
     assert rights_of(by_helm) == rights_of(by_kustomize)
+    assert policies_of(by_helm) == policies_of(by_kustomize)
     [one], [other] = of_kind("DaemonSet", by_helm), of_kind("DaemonSet", by_kustomize)
     assert one["spec"]["updateStrategy"] == other["spec"]["updateStrategy"]
 
@@ -321,9 +332,22 @@ def test_the_right_to_write_events_about_nodes_is_bound_in_their_namespace_alone
         "name": role["metadata"]["name"],
     }
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "devherd", "namespace": "tools"}]
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}]
     bound = {each["roleRef"]["name"] for each in of_kind("ClusterRoleBinding", manifests)}
     assert bound == {"tools-devherd-config-by-label"}
+
+
+def test_the_policies_of_a_release_are_for_its_account_and_are_left_out_on_request(helm):
+    """`rbac.ownNodeOnly: false` is for API servers whose tokens name no node."""
+    values = {"components": ["events", "labels-node", "node-condition"]}
+    manifests = helm.manifests(values, namespace="tools")
+    for policy in of_kind("ValidatingAdmissionPolicy", manifests):
+        [condition] = policy["spec"]["matchConditions"]
+        assert condition["expression"] == "request.userInfo.username == 'system:serviceaccount:tools:devherd'"
+    names = [f"tools-devherd-{name}" for name in ("events", "labels", "node-condition")]
+    assert sorted(policies_of(manifests)) == names
+    assert policies_of(helm.manifests(values | {"rbac": {"ownNodeOnly": False}})) == {}
+    assert policies_of(helm.manifests(values | {"rbac": {"create": False}})) == {}
 
 
 ON_NODES = {"components": ["events", "labels-node"]}

@@ -57,14 +57,35 @@ def _end_session(session):
                 os.kill(int(status.parent.name), signal.SIGKILL)
 
 
+BY_HAND, FIXED_PATH, CONTAINER, FAULTS = blocks("sh")
+
+
 def test_the_commands_of_the_page_work_in_their_order(place):
     """As in a shell: each succeeds, and nothing is found amiss with the page's plugin."""
-    [commands] = blocks("sh")
-    code, said, complained = run(place, "bash", "-mec", commands)
+    code, said, complained = run(place, "bash", "-mec", BY_HAND)
     assert code == 0, said + complained
     assert "example.com/gpu: 2 of 2 devices are allocatable" in said
     assert "no findings" in said
     assert '"kind": "registered", "resource": "example.com/gpu"' in said
+
+
+def test_the_commands_for_a_fixed_path_work_in_their_order(place):
+    """The plugin is at the usual path, and its end is noticed; a container gets the same directory."""
+    code, said, complained = run(place, "bash", "-mec", FIXED_PATH)
+    assert code == 0, said + complained
+    assert said.splitlines() == [
+        "example.com/gpu: 2 of 2 devices are allocatable",
+        "example.com/gpu: no plugin is connected",
+    ]
+    assert '-v "$DEVHERD_KUBELET_DIR:/var/lib/kubelet"' in CONTAINER
+
+
+def test_the_faults_of_the_page_are_met_and_survived(place):
+    """In their order; the page's plugin tries again."""
+    code, said, complained = run(place, "bash", "-mec", FAULTS)
+    assert code == 0, said + complained
+    assert said.count("2 of 2 devices are allocatable") >= 1
+    assert complained.splitlines().count("not now") == 2
 
 
 def test_the_tests_of_the_page_pass(place):
@@ -72,7 +93,17 @@ def test_the_tests_of_the_page_pass(place):
     directory, _ = place
     (directory / "test_plugin.py").write_text(blocks("python")[1])
     code, said, _ = run(place, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_plugin.py")
-    assert (code, "2 passed" in said) == (0, True), said
+    assert (code, "3 passed" in said) == (0, True), said
+
+
+def test_the_tests_of_the_page_end_when_the_plugin_does_not_register(place):
+    """With what is so as the error."""
+    directory, _ = place
+    (directory / "plugin.py").write_text("import time; time.sleep(1000)")
+    (directory / "test_plugin.py").write_text(blocks("python")[1])
+    words = ["-q", "-k", "container_gets", "-p", "no:cacheprovider", "test_plugin.py"]
+    code, said, _ = run(place, "python", "-m", "pytest", *words)
+    assert (code, "its plugin has not called Register" in said, "1 error" in said) == (1, True, True), said
 
 
 def test_the_commands_for_ci_work(place):

@@ -11,16 +11,28 @@ from herd_node import HerdNode
 from resource_child import ChildNode
 
 HARNESS = harness_program(RELEASE)
+HARNESSES = {"1.37": harness_program("", "harnesses"), "1.36": harness_program("1.36", "harnesses")}
+"""For each set of rules that the embedded kubelet has, a release with them."""
+if RELEASE:
+    HARNESSES["1.36"] = harness_program(RELEASE, "harnesses")
 
 
 def pytest_collection_finish(session):
     HARNESS.build_before(session)
+    for program in HARNESSES.values():
+        program.build_before(session)
 
 
 @pytest.fixture(scope="session")
 def harness(tool):
     """The path of the harness's program."""
     return HARNESS.built(tool("go"), print)
+
+
+@pytest.fixture(scope="session")
+def harnesses(tool):
+    """The path of a harness for each set of rules that the embedded kubelet has."""
+    return {rules: program.built(tool("go"), print) for rules, program in HARNESSES.items()}
 
 
 @pytest.fixture

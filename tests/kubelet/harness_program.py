@@ -17,14 +17,14 @@ KUBERNETES = tuple(int(number) for number in (RELEASE or NEWEST).split("."))
 """The minor release that the tests run beside, as numbers: (1, 37). For what releases do differently."""
 
 
-def harness_program(release: str) -> GoProgram:
+def harness_program(release: str, fixture: str = "harness") -> GoProgram:
     """The harness of a minor release, such as "1.34", that has its files in harness/releases; "" is that of go.mod.
 
-    Raises ValueError for a release that has none.
+    `fixture` is the one by which tests get it. Raises ValueError for a release that has none.
     """
     title = "the kubelet's device manager"
     if not release:
-        return GoProgram(_SOURCES, "harness", title)
+        return GoProgram(_SOURCES, fixture, title)
     modfile = f"releases/v{release}.mod"
     if not (_SOURCES / modfile).exists():
         raise ValueError(
@@ -32,7 +32,7 @@ def harness_program(release: str) -> GoProgram:
             "name one of these, or none for the release of go.mod"
         )
     tag = f"kubernetes_{release.replace('.', '_')}"
-    return GoProgram(_SOURCES, "harness", f"{title} of {release}", tags=tag, modfile=modfile)
+    return GoProgram(_SOURCES, fixture, f"{title} of {release}", tags=tag, modfile=modfile)
 
 
 def older_releases() -> list[str]:

@@ -51,6 +51,13 @@ class RealNode:
     def devices(self, resource):
         return self.kubelet.devices(resource)
 
+    def grace_passes(self, resource):
+        self.kubelet.ask("grace_passes", resource=resource)
+        self.capacity(resource)  # a kubelet forgets when it looks at its node, every 10 s
+
+    def ended_streams(self):
+        return self.kubelet.log.read_text().count("ListAndWatch ended unexpectedly for device plugin")
+
     def checkpoint(self):
         return seen_checkpoint(self.plugins)
 

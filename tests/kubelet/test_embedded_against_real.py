@@ -1,31 +1,38 @@
-"""The embedded kubelet against the real device manager: the same scenarios, and all that can be seen is the same."""
+"""The embedded kubelet against the real device manager: the same scenarios, and all that can be seen is the same.
+
+Both sets of rules are compared: those of 1.37 and those up to 1.36, each with a manager that has them.
+"""
 
 from pathlib import Path
 
 import pytest
 from embedded_node import EmbeddedNode
+from harness_program import KUBERNETES, RELEASE
 from random_scenario import random_scenario
 from real_node import RealNode
 from scenario import Player, pod, scenarios
 from scenario_plugin import ScenarioPlugin
 
-ALL = scenarios(Path(__file__).parents[1] / "sim" / "scenarios")
 RESOURCE = "example.com/a"
+RULES = ["1.36" if KUBERNETES < (1, 37) else "1.37"] if RELEASE else ["1.36", "1.37"]
+"""Both, or those of the one release that the tests run beside."""
+SCENARIOS = Path(__file__).parents[1] / "sim" / "scenarios"
+ALL = [(release, each) for release in RULES for each in scenarios(SCENARIOS, release)]
 
 
 @pytest.fixture
-def real(directory, harness):
+def real(directory, harnesses, rules):
     """The real device manager on a directory of its own."""
-    node = RealNode(harness, directory / "r", directory / "real.log")
+    node = RealNode(harnesses[rules], directory / "r", directory / "real.log")
     node.kubelet.directory.mkdir()
     yield node
     node.stop()
 
 
 @pytest.fixture
-def embedded(directory):
+def embedded(directory, rules):
     """The embedded kubelet on another."""
-    node = EmbeddedNode(directory / "e")
+    node = EmbeddedNode(directory / "e", rules)
     yield node
     node.close()
 
@@ -37,18 +44,20 @@ def compare(real, embedded, scenario):
         assert of_embedded == of_real, f"{scenario['name']}, {scenario.get('node')}, step {number}: {step}"
 
 
-@pytest.mark.parametrize("scenario", ALL, ids=[each["name"] for each in ALL])
+@pytest.mark.parametrize(("rules", "scenario"), ALL, ids=[f"{rules}: {each['name']}" for rules, each in ALL])
 def test_both_kubelets_show_the_same(real, embedded, scenario):
     """Responses, texts, capacities, calls to the plugin and checkpoints, after every step."""
     compare(real, embedded, scenario)
 
 
+@pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("seed", range(24))
 def test_both_kubelets_show_the_same_by_chance(real, embedded, seed):
     """Any devices on any nodes, any pods, any policy."""
     compare(real, embedded, random_scenario(seed))
 
 
+@pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("writer", ["real", "embedded"])
 def test_each_kubelet_goes_on_from_the_others_checkpoint(real, embedded, writer):
     """A pod keeps its devices, with their nodes, when the other kubelet takes over the directory."""

@@ -1,6 +1,7 @@
 """A small API server for each test."""
 
 import pytest
+from client import Client
 from objects_api import ObjectsApi
 from small_api import SmallApi
 
@@ -17,3 +18,12 @@ def objects_api(tmp_path):
     server = ObjectsApi(tmp_path / "serviceaccount")
     yield server
     server.close()
+
+
+@pytest.fixture
+def client(tmp_path, objects_api):
+    """The process, not started, which reads the node again after a moment where it must."""
+    client = Client(tmp_path / "run", objects_api, "node_watch._FIRST_WAIT_SECONDS=0.1")
+    yield client
+    client.stop()
+    assert "Traceback" not in client.log.read_text()

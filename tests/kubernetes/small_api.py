@@ -24,7 +24,12 @@ class SmallApi:
         """What each answer contains, instead of an object: a proxy's words."""
         self.is_closing = False
         """Whether it closes each connection after its answer, without saying so."""
+        self.loses_answers = False
+        """Whether it does what it is asked, and closes the connection without an answer."""
         self.tokens: list[str] = []
+        self.calls: list[tuple[str, str, str]] = []
+        """Method, path and accepted kind of each call."""
+        self.connections = 0
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "token").write_text("first")
         self._make_certificate()
@@ -38,6 +43,10 @@ class SmallApi:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    def state(self) -> object:
+        """What a test that waits in vain shows."""
+        return self.events
 
     def answer(self, method: str, path: str, body: dict) -> tuple[int, dict]:
         if self.refusal:
@@ -61,11 +70,19 @@ class SmallApi:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def setup(self) -> None:
+                api.connections += 1
+                super().setup()
+
             def do_GET(self) -> None:
+                api.calls.append((self.command, self.path, self.headers["Accept"]))
                 api.tokens.append(self.headers["Authorization"].removeprefix("Bearer "))
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length) or b"{}")
                 status, said = api.answer(self.command, self.path, body)
+                if api.loses_answers:
+                    self.close_connection = True
+                    return
                 content = api.raw or json.dumps(said).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))

@@ -1,6 +1,6 @@
 """What is told of devices: what differs from what was told, once, in messages of bounded length."""
 
-from devherd.kubernetes import objects
+from devherd.kubernetes.condition import condition
 from devherd.kubernetes.objects import LONGEST_MESSAGE, changes, message_of, reasons_of
 from devherd.proto import health_pb2
 from devherd.proto.spool_pb2 import Device, Offer
@@ -58,8 +58,7 @@ def test_the_ids_of_a_shared_device_are_known_by_which_the_kubelet_gives_it():
 
 def test_the_condition_is_a_problem_while_a_device_is_unhealthy():
     """As node-problem-detector's conditions are."""
-    [ill] = objects.condition(reasons_of([gpus(1)]), 0.0)["status"]["conditions"]
-    [well] = objects.condition({}, 0.0)["status"]["conditions"]
+    ill, well = condition(reasons_of([gpus(1)])), condition({})
 
     assert (ill["type"], ill["status"], ill["message"]) == ("DevicesUnhealthy", "True", "nvidia.com/gpu GPU-1")
     assert (well["status"], well["reason"]) == ("False", "DevicesHealthy")

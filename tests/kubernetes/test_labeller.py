@@ -1,56 +1,41 @@
-"""Process `kubernetes:labels` before a small API server: what is written, taken back, and said when it cannot be."""
+"""Labels before a small API server: what is written, taken back, and said when it cannot be."""
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from client import Client
 from objects_api import FEATURE, NODE
-from reported import problems_of
 
 from devherd import spool
 from devherd.config.loader import load
 from devherd.config.model import Config
 from devherd.config.resolution import resolve
-from devherd.config.resolved import Config as Resolved
 from devherd.config.resolved import write_resolved
 from devherd.inventory import message_of
-from devherd.kubernetes import labeller
+from devherd.kubernetes import access, labeller
+from devherd.kubernetes.access import Access, has_labels_to_remove, needs_process, notice_of_labels
 from devherd.kubernetes.labeller import Debounce
 from devherd.proto.spool_pb2 import Offers, WrittenLabels
 from devherd.scanner.once import scan_once
-from devherd.supervisor.programs import DEVHERD
 
-PROCESS = Path(__file__).with_name("labeller_process.py")
 COUNT = "devherd.io/example.com_gpu.count"
 
 
-def is_wanted(config: Resolved) -> bool:
-    """Whether the supervisor runs the process under this configuration."""
-    (program,) = (each for each in DEVHERD.children if (each.group, each.name) == ("kubernetes", "labels"))
-    return program.wanted(config, config.settings())
-
-
-class Instance:
+class Instance(Client):
     """The run directory of an instance with some simulated devices, and the process."""
 
-    def __init__(self, directory: Path, server) -> None:
-        self.directory = directory
-        self.server = server
-        self.port = server.port
-        self.log = directory / "log"
+    def __init__(self, directory: Path, server, *times: str) -> None:
+        super().__init__(directory, server, *times)
         self.features = directory / "host/features.d"
-        self._process: subprocess.Popen | None = None
-        for made in ("kubernetes", "host/features.d"):
-            (directory / made).mkdir(parents=True)
+        self.features.mkdir(parents=True)
 
     def configure(self, write: str, count: int = 3, **options) -> None:
         """What the scanner does at a reload."""
         labels = {"write": write, "feature_file": "/features.d/devherd"} | options
         simulated = [{"name": "example.com/gpu", "count": count}] if count else []
         content = {"host_root": self.directory / "host", "run_dir": self.directory, "node_labels": labels}
+        content["kubernetes"] = {"events": False}
         config = resolve(Config.model_validate(content | {"simulated": simulated}))
         report = scan_once(config)
         spool.write(config.settings().devices_file, message_of(report.inventory))
@@ -59,43 +44,26 @@ class Instance:
         self.config = config
 
     def is_wanted(self) -> bool:
-        """Whether the supervisor runs the process."""
-        return is_wanted(self.config)
+        """Whether there are labels to be removed."""
+        return has_labels_to_remove(self.config.settings(), Access("127.0.0.1", self.port, self.server.directory))
 
-    def start(self) -> None:
-        command = [sys.executable, PROCESS, self.directory, self.server.directory, str(self.port)]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log, env=os.environ | {"NODE_NAME": "node-1"})
+    def complaints(self) -> list[str]:
+        return [error for _, error in self.problems("labels")]
 
-    def end(self) -> int:
-        """Its exit code, once it ends by itself."""
-        return self._process.wait(20)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def problems(self) -> list[str]:
-        return [error for _, error in problems_of(self.config.settings(), "labels")]
-
-    def until(self, condition, what) -> None:
-        deadline = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < deadline, f"{what}: {self.server.objects}\n{self.log.read_text()}"
-            time.sleep(0.01)
+    def labels(self) -> dict[str, str]:
+        return self.server.objects[NODE]["metadata"]["labels"]
 
     def until_labelled(self, **labels: str) -> None:
         wanted = {COUNT: labels["count"]} if labels else {}
-        self.until(lambda: self.server.objects[NODE]["metadata"]["labels"] == wanted, wanted)
+        self.until(lambda: self.labels() == wanted, wanted)
 
 
 @pytest.fixture
 def instance(tmp_path, objects_api):
-    instance = Instance(tmp_path / "run", objects_api)
+    instance = Instance(tmp_path / "run", objects_api, "node_watch._FIRST_WAIT_SECONDS=0.1")
     yield instance
     instance.stop()
-    assert "Traceback" not in (instance.log.read_text() if instance.log.exists() else "")
+    assert "Traceback" not in instance.log.read_text()
 
 
 def test_the_node_is_labelled_with_what_is_found_and_follows_it(instance):
@@ -161,14 +129,14 @@ def test_a_server_that_is_away_is_a_problem_until_it_is_back(instance):
     instance.server.refusal = (403, "nodes is forbidden")
     instance.configure("node")
     instance.start()
-    instance.until(instance.problems, "it complains")
-    [error] = instance.problems()
+    instance.until(instance.complaints, "it complains")
+    [error] = instance.complaints()
     assert error.startswith("labels cannot be written: 403: nodes is forbidden: add the component deploy/kubernetes/")
 
     instance.server.refusal = None
 
     instance.until_labelled(count="3")
-    instance.until(lambda: not instance.problems(), "the complaint is taken back")
+    instance.until(lambda: not instance.complaints(), "the complaint is taken back")
     assert instance.log.read_text().count("WARNING") == 1
 
 
@@ -178,22 +146,22 @@ def test_without_a_token_it_says_what_else_there_is(instance):
     instance.configure("node_feature")
     instance.start()
 
-    instance.until(instance.problems, "it complains")
+    instance.until(instance.complaints, "it complains")
 
-    assert instance.problems() == [
+    assert instance.complaints() == [
         "there is no API server to talk to: give the pod its token, or use `node_labels: {write: feature_file}`"
     ]
 
 
 def test_another_labellers_labels_are_a_problem(instance):
     """They stay as they are; the others are written."""
-    instance.server.objects[NODE]["metadata"]["labels"][COUNT] = "1"
+    instance.server.label(COUNT, "1")
     instance.configure("node")
     instance.start()
 
-    instance.until(instance.problems, "it complains")
+    instance.until(instance.complaints, "it complains")
 
-    assert instance.problems()[0].startswith(f"{COUNT}: written by another program or a person")
+    assert instance.complaints()[0].startswith(f"{COUNT}: written by another program or a person")
     assert instance.server.objects[NODE]["metadata"]["labels"] == {COUNT: "1"}
 
 
@@ -274,13 +242,84 @@ def test_an_absent_list_of_devices_takes_no_label_away(instance):
     instance.until_labelled(count="3")
 
 
-def test_labels_that_were_written_before_a_boot_are_still_taken_back(tmp_path):
-    """Defect: a boot empties the run directory, and nobody knew of them any more. The state directory does."""
+def left_over(tmp_path, write: str):
+    """A configuration without labels, where an earlier one had them: the state directory outlives a boot."""
     options = {"run_dir": str(tmp_path / "run"), "state_dir": str(tmp_path / "state")}
     config = resolve(load(options, {}))
     settings = config.settings()
-    assert not is_wanted(config)
     settings.written_labels_file.parent.mkdir(parents=True)
-    spool.write(settings.written_labels_file, WrittenLabels(write="node"))
-    assert is_wanted(config)
+    spool.write(settings.written_labels_file, WrittenLabels(write=write))
     assert not settings.written_labels_file.is_relative_to(settings.run_dir)
+    return config
+
+
+def test_labels_that_were_written_before_a_boot_are_still_taken_back(tmp_path, api_server, monkeypatch):
+    """Defect: a boot empties the run directory, and nobody knew of them any more. The state directory does."""
+    config = left_over(tmp_path, "node")
+    monkeypatch.setattr(access, "SERVICE_ACCOUNT", api_server.directory)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+
+    assert has_labels_to_remove(config.settings(), Access.of_this_pod())
+    assert notice_of_labels(config, config.settings()) == ""
+    config.settings().written_labels_file.unlink()
+    assert not has_labels_to_remove(config.settings(), Access.of_this_pod())
+
+
+def test_labels_that_are_switched_off_and_out_of_reach_are_no_problem_and_no_process(tmp_path, monkeypatch):
+    """Defect: reinstalled without the component labels-node, each node complained of them for ever.
+
+    What is left is said once, with the cure; a feature file is still in reach.
+    """
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    config = left_over(tmp_path, "node")
+    settings = config.settings()
+
+    assert not needs_process(config, settings)
+    assert "`devherd clean-nodes` removes them" in notice_of_labels(config, settings)
+    spool.write(settings.written_labels_file, WrittenLabels(write="feature_file"))
+    assert needs_process(config, settings)
+    assert notice_of_labels(config, settings) == ""
+
+
+def test_labels_that_are_switched_off_and_may_not_be_removed_are_said_once_and_are_no_problem(instance):
+    """An upgrade without labels-node, where the pod has its token for Events."""
+    instance.configure("node")
+    instance.start()
+    instance.until_labelled(count="3")
+    instance.stop()
+    instance.server.refusal = (403, "nodes is forbidden")
+    instance.configure("none")
+    instance.start()
+    instance.until(lambda: "labels written earlier stay: 403" in instance.log.read_text(), "it is said")
+    time.sleep(3)
+
+    assert instance.complaints() == []
+    assert instance.log.read_text().count("labels written earlier stay") == 1
+
+
+def test_labels_come_back_at_once_when_the_node_was_made_anew_or_somebody_has_removed_them(instance):
+    """Defect: they were looked at each ten minutes."""
+    instance.configure("node")
+    instance.start()
+    instance.until_labelled(count="3")
+    instance.server.delete_node()
+    instance.server.create_node("second")
+    instance.until_labelled(count="3")
+    instance.server.label(COUNT, None)
+    instance.until_labelled(count="3")
+    instance.server.label("example.com/mine", "yes")
+    time.sleep(3)
+
+    assert instance.server.reads == 1
+    assert instance.labels() == {COUNT: "3", "example.com/mine": "yes"}
+    assert len(instance.server.writes) == 3
+
+
+def test_an_object_that_somebody_has_removed_comes_back(instance):
+    """Node Feature Discovery removes it with the Node; nobody tells of that."""
+    instance.times.append("labeller._LOOK_AGAIN_SECONDS=1")
+    instance.configure("node_feature")
+    instance.start()
+    instance.until(lambda: FEATURE in instance.server.objects, "the object is there")
+    del instance.server.objects[FEATURE]
+    instance.until(lambda: FEATURE in instance.server.objects, "the object is back")

@@ -1,8 +1,10 @@
 """Every label is one that Kubernetes takes, whatever a host says; devherd's own; those that are left out."""
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from labelled import labelled
@@ -17,6 +19,16 @@ VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """As k8s.io/apimachinery/pkg/util/validation has them."""
+
+POLICY = Path(__file__).parents[2] / "deploy/kubernetes/components/labels-node/policy.yaml"
+ALLOWED = re.findall(r"key\.matches\(r'(.*?)'\)", POLICY.read_text())
+"""The names of labels that a token of devherd may write by the component labels-node."""
+
+
+def is_allowed(label: str) -> bool:
+    """Whether the API server lets devherd write it."""
+    return any(re.search(pattern, label) for pattern in ALLOWED)
+
 
 TEXT = st.one_of(st.text(max_size=80), st.from_regex(r"[ -~]{0,80}", fullmatch=True))
 FACTS = {
@@ -75,6 +87,26 @@ def test_whatever_host_and_nvml_say_names_and_values_are_legal(devices, name, ma
         assert NAME.fullmatch(rest), label
         assert VALUE.fullmatch(value), label
         assert (len(prefix) <= 253, len(rest) <= 63, len(value) <= 63) == (True, True, True), label
+        assert is_allowed(label), label
+
+
+FOREIGN = (
+    *("node-role.kubernetes.io/control-plane", "kubernetes.io/hostname", "topology.kubernetes.io/zone", "zone"),
+    *(
+        "nvidia.com/device-plugin.config",
+        "nvidia.com/gpu.deploy.client",
+        "nvidia.com/mig.config",
+        "nvidia.com/gpu.present",
+    ),
+    *("devherd.io/config", "devherd", "amd.com/gpu", "xnvidia.com/gpu.count", "nvidia_com/gpu.count"),
+)
+
+
+@pytest.mark.parametrize("label", FOREIGN)
+def test_labels_by_which_others_steer_the_node_are_not_devherds_to_write(label):
+    """Whoever has the token of a pod could move pods, or the GPU operator's parts, to another node by them."""
+    assert len(ALLOWED) == 9
+    assert not is_allowed(label)
 
 
 @given(TEXT)

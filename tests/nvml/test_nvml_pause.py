@@ -31,7 +31,7 @@ def directory():
 
 
 def pause(settings: Settings, value: str = "paused-for-driver-upgrade", seconds_ago: float = 0.0) -> None:
-    """As process `kubernetes:nvidia-pause` writes it."""
+    """As process `kubernetes` writes it."""
     at = time.monotonic() - seconds_ago
     settings.kubernetes_directory.mkdir(exist_ok=True)
     spool.write(

@@ -8,6 +8,7 @@ from typing import Any
 
 from devherd_sim.kubelet import checkpoint
 from devherd_sim.kubelet.checkpoint import read
+from devherd_sim.kubelet.clients import NEWEST, Release
 from devherd_sim.kubelet.manager import EmbeddedKubelet
 from devherd_sim.kubelet.pod import AdmissionError, Container, ContainerSpec, Pod, StartError
 
@@ -15,8 +16,9 @@ from devherd_sim.kubelet.pod import AdmissionError, Container, ContainerSpec, Po
 class EmbeddedNode:
     """The Kubelet of scenario.py on EmbeddedKubelet, whose loop runs in a thread beside."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, kubernetes: Release = NEWEST) -> None:
         self.directory = directory
+        self.kubernetes = kubernetes
         self.plugins = directory / "device-plugins"
         self.registry = directory / "plugins_registry"
         self._options: dict[str, Any] = {}
@@ -65,12 +67,23 @@ class EmbeddedNode:
     def devices(self, resource):
         return self._do(self._later(lambda: self._devices(resource)))
 
+    def grace_passes(self, resource):
+        def forget():
+            connections = self._kubelet._node.connections
+            assert resource in connections._ends_of_grace
+            connections._forget(resource)
+
+        self._do(self._later(forget))
+
+    def ended_streams(self):
+        return self._do(self._later(lambda: len(self._kubelet.events.since(0, "stream-ended"))))
+
     def checkpoint(self):
         return seen_checkpoint(self.plugins)
 
     def _start(self, *, sources_ready, running):
         async def start():
-            self._kubelet = EmbeddedKubelet(self.directory, **self._options)
+            self._kubelet = EmbeddedKubelet(self.directory, kubernetes=self.kubernetes, **self._options)
             for uid, name in running:
                 self._kubelet._node.pods.started(Container(uid, name, uid=uid))
             await self._kubelet.start(sources_ready=sources_ready)

@@ -55,5 +55,7 @@ def _device(dice: random.Random, nodes: int, style: str) -> dict[str, Any]:
     told: dict[str, Any] = {"health": "Unhealthy"} if dice.random() < 0.15 else {}
     if style == "one" or (style == "mixed" and dice.random() < 0.7):
         wide = style == "mixed" and dice.random() < 0.4
-        told["numa"] = sorted(dice.sample(range(nodes + (style == "mixed")), min(nodes, 2 if wide else 1)))
+        # A node that is not there, and -1, alone: beside another one the kubelet would throw dice for PodResources.
+        there = range(-(style == "mixed" and not wide), nodes + (style == "mixed"))
+        told["numa"] = sorted(dice.sample(there, min(nodes, 2 if wide else 1)))
     return told

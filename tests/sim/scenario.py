@@ -1,9 +1,11 @@
 """Scenarios: steps on a node and what can be seen of them. One list, whatever kubelet is behind it.
 
-A file in scenarios/ is a list of scenarios: `name`, `node` (policy, numa_nodes), `steps`. A step is one verb with its
-words, and `gives`, what it must bring. `play` returns everything that was seen, to be compared between two kubelets.
+A file in scenarios/ is a list of scenarios: `name`, `node` (policy, numa_nodes), `kubernetes` where it holds for one
+set of rules alone, and `steps`. A step is one verb with its words, and `gives`, what it must bring. A plugin is called
+by its resource, or as the step that begins it says. `play` returns all that was seen, to be compared between kubelets.
 """
 
+import re
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +15,8 @@ from scenario_plugin import ScenarioPlugin
 from seen_pod_resources import seen_pod_resources
 
 WITHIN_SECONDS = 20.0
+UNSEEN_SECONDS = 0.1
+"""How long a kubelet may take to act on the end of a stream that it has noticed, which may change nothing."""
 _ALL = yaml.CSafeLoader
 
 
@@ -46,14 +50,21 @@ class Kubelet(Protocol):
     def devices(self, resource: str) -> dict[str, list[int] | None]:
         """The healthy devices and their NUMA nodes."""
 
+    def ended_streams(self) -> int:
+        """How many ListAndWatch streams have ended since the start of the first kubelet here."""
+
+    def grace_passes(self, resource: str) -> None:
+        """Let the grace period of a resource without a plugin end now."""
+
     def checkpoint(self) -> dict[str, Any] | None:
         """`pods`, sorted, and `registered`; None when there is no file."""
 
 
-def scenarios(directory: Path) -> list[dict[str, Any]]:
-    """Every scenario of every file."""
+def scenarios(directory: Path, kubernetes: str) -> list[dict[str, Any]]:
+    """Every scenario of every file that holds by the rules of a release."""
     files = sorted(directory.glob("*.yaml"))
-    return [each for path in files for each in yaml.load(path.read_text(), _ALL)]
+    every = [each for path in files for each in yaml.load(path.read_text(), _ALL)]
+    return [each for each in every if each.get("kubernetes", kubernetes) == kubernetes]
 
 
 class Player:
@@ -82,42 +93,53 @@ class Player:
         if wanted is not None:
             assert _part(seen, wanted) == wanted, f"step {number}, {verb} {words}"
         calls = {name: plugin.taken_calls() for name, plugin in self._plugins.items()}
-        capacities = {name: self._kubelet.capacity(name) for name in self._plugins}
+        resources = {plugin.resource for plugin in self._plugins.values()}
+        capacities = {resource: self._kubelet.capacity(resource) for resource in resources}
         return [verb, seen, capacities, calls, self._pod_resources(None)]
 
     def _plugin(self, words: dict[str, Any]) -> str:
         """Serve and register; the refusal."""
-        plugin = ScenarioPlugin(**words)
+        name, plugin = _named(words)
         plugin.serve(self._kubelet.plugins)
-        refusal = plugin.register(self._kubelet.plugins)
-        return self._begun(plugin, refusal)
+        return self._begun(name, plugin, self._registered(plugin))
+
+    def _register_again(self, name: str) -> str:
+        """Call Register for the socket that is served already; the refusal."""
+        return self._registered(self._plugins[name])
+
+    def _registered(self, plugin: ScenarioPlugin) -> str:
+        return plugin.register(self._kubelet.plugins).replace(str(self._kubelet.plugins), "PLUGINS")
 
     def _found_plugin(self, words: dict[str, Any]) -> dict[str, Any]:
         """Wait in plugins_registry to be found; the kubelet's first report to the plugin."""
-        plugin = ScenarioPlugin(**words)
+        name, plugin = _named(words)
         plugin.serve(self._kubelet.registry)
         told = _eventually(lambda: plugin.told[:1], f"{plugin.resource} is told")[0]
-        self._begun(plugin, told["error"])
+        self._begun(name, plugin, told["error"])
         return {**told, "error": told["error"].replace(str(self._kubelet.registry / plugin.endpoint), "SOCKET")}
 
-    def _begun(self, plugin: ScenarioPlugin, refusal: str) -> str:
+    def _begun(self, name: str, plugin: ScenarioPlugin, refusal: str) -> str:
         if refusal:
             plugin.stop()
             return refusal
-        if plugin.resource in self._plugins:
-            self._plugins[plugin.resource].stop()
-        self._plugins[plugin.resource] = plugin
-        self.settle(plugin)
+        if name in self._plugins:
+            self._plugins[name].stop()
+        self._plugins[name] = plugin
+        if not plugin.knobs.get("silent"):
+            self.settle(plugin)
         return ""
 
     def _list(self, words: dict[str, Any]) -> None:
-        """A plugin sends another list."""
+        """A plugin sends another list; `forgotten`: the kubelet takes it, and forgets the resource at its next look."""
         plugin = self._plugins[words["resource"]]
         file = self._kubelet.plugins / "kubelet_internal_checkpoint"
         before = file.stat()
         plugin.send(words["devices"])
         _eventually(lambda: file.stat().st_mtime_ns != before.st_mtime_ns, "the list is in the checkpoint")
-        self.settle(plugin)
+        if words.get("forgotten"):
+            _eventually(lambda: self._kubelet.capacity(plugin.resource) is None, f"{plugin.resource} is forgotten")
+        else:
+            self.settle(plugin)
 
     def _change(self, words: dict[str, Any]) -> None:
         """A plugin behaves otherwise from now on; its options stay as they were."""
@@ -128,13 +150,29 @@ class Player:
         self._plugins[resource].stop()
         _eventually(lambda: (self._kubelet.capacity(resource) or [0, 0])[1] == 0, f"{resource} is let go")
 
-    def _remove_socket(self, resource: str) -> None:
-        """The file of a plugin that was found goes."""
-        (self._kubelet.registry / self._plugins[resource].endpoint).unlink()
-        _eventually(lambda: (self._kubelet.capacity(resource) or [0, 0])[1] == 0, f"{resource} is let go")
+    def _end(self, words: dict[str, Any]) -> None:
+        """A plugin ends, and the kubelet is left with these numbers."""
+        plugin = self._plugins[words["plugin"]]
+        self._after(plugin.stop, plugin.resource, words["leaves"])
+
+    def _remove_socket(self, words: dict[str, Any]) -> None:
+        """The file of a plugin that was found goes, and the kubelet is left with these numbers."""
+        plugin = self._plugins[words["plugin"]]
+        self._after((self._kubelet.registry / plugin.endpoint).unlink, plugin.resource, words["leaves"])
+
+    def _after(self, end: Any, resource: str, numbers: list[int]) -> None:
+        before = self._kubelet.ended_streams()
+        end()
+        _eventually(lambda: self._kubelet.ended_streams() > before, f"a stream of {resource} ends")
+        time.sleep(UNSEEN_SECONDS)
+        _eventually(lambda: self._kubelet.capacity(resource) == numbers, f"{resource} has {numbers}")
+
+    def _grace_passes(self, resource: str) -> None:
+        self._kubelet.grace_passes(resource)
 
     def _admit(self, words: dict[str, Any]) -> dict[str, Any]:
         seen = self._kubelet.admit(pod(words))
+        seen["message"] = _UNAVAILABLE.sub(r"\1: ...", seen["message"])
         return seen | {"containers": _tidied(seen["containers"])}
 
     def _run(self, words: dict[str, Any]) -> dict[str, Any]:
@@ -154,10 +192,10 @@ class Player:
 
     def _restart(self, words: dict[str, Any] | None) -> None:
         """The kubelet is killed and starts; plugins that called Register end, those that wait are found again."""
-        for resource, plugin in list(self._plugins.items()):
+        for name, plugin in list(self._plugins.items()):
             if not (self._kubelet.registry / plugin.endpoint).exists():
                 plugin.stop()
-                self._stopped.append(self._plugins.pop(resource))
+                self._stopped.append(self._plugins.pop(name))
         self._kubelet.restart(**({"sources_ready": True, "running": []} | (words or {})))
         for plugin in self._plugins.values():
             self.settle(plugin)
@@ -177,6 +215,15 @@ class Player:
             return self._kubelet.capacity(plugin.resource) == numbers and told == healthy
 
         _eventually(settled, f"{plugin.resource} has {numbers}")
+
+
+_UNAVAILABLE = re.compile(r"(code = Unavailable) desc = .*")
+"""What follows is in the words of gRPC-Go or of gRPC-Python."""
+
+
+def _named(words: dict[str, Any]) -> tuple[str, ScenarioPlugin]:
+    plugin = ScenarioPlugin(**{word: value for word, value in words.items() if word != "as"})
+    return words.get("as", plugin.resource), plugin
 
 
 def pod(words: dict[str, Any]) -> dict[str, Any]:

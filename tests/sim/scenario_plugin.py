@@ -35,7 +35,7 @@ class ScenarioPlugin(DevicePluginServicer, RegistrationServicer):
         self.calls: list[list] = []
         self.told: list[dict] = []
         self.knobs = knobs
-        self.endpoint = f"s{next(_numbers)}.sock"
+        self.endpoint = knobs.get("endpoint", f"s{next(_numbers)}.sock")
         self._streams: list[queue.Queue[dict | None]] = []
         self._server = grpc.server(ThreadPoolExecutor(8))
         add_DevicePluginServicer_to_server(self, self._server)
@@ -95,7 +95,8 @@ class ScenarioPlugin(DevicePluginServicer, RegistrationServicer):
 
     def ListAndWatch(self, request, context):
         stream: queue.Queue[dict | None] = queue.Queue()
-        stream.put(self.devices)
+        if not self.knobs.get("silent"):
+            stream.put(self.devices)
         self._streams.append(stream)
         context.add_callback(lambda: stream.put(None))
         while (devices := stream.get()) is not None:

@@ -124,9 +124,9 @@ class SmallPlugin(DevicePluginServicer):
 
 
 @asynccontextmanager
-async def running(kubelet_dir: Path):
+async def running(kubelet_dir: Path, **node):
     """An embedded kubelet that ends with the block."""
-    kubelet = EmbeddedKubelet(kubelet_dir)
+    kubelet = EmbeddedKubelet(kubelet_dir, **node)
     await kubelet.start()
     try:
         yield kubelet

@@ -43,7 +43,7 @@ class GoodPlugin(SmallPlugin):
 
 async def found(kubelet, restart=False, patience=10.0):
     """The findings, as pairs of check and problem."""
-    findings = await Checker(kubelet, patience).findings([RESOURCE], restart=restart)
+    findings = await Checker(kubelet, patience, down=0.1).findings([RESOURCE], restart=restart)
     assert all(finding.cure == CURES[finding.check] for finding in findings)
     return [(finding.check, finding.problem) for finding in findings]
 
@@ -164,7 +164,8 @@ async def test_what_is_amiss_is_found(kubelet_dir, bend, findings):
 
 async def test_a_plugin_that_does_not_come_back_after_a_restart_is_found(kubelet_dir):
     """The commonest defect of device plugins."""
-    expected = [("not-registered-again", "not back 0.2 s after the kubelet's restart")]
+    said = "not back 0.2 s after a restart of the kubelet, which was away for 0.1 s; Register was not called"
+    expected = [("not-registered-again", said)]
     assert await checked(kubelet_dir, set_to(returns=False), restart=True, patience=0.2) == expected
 
 

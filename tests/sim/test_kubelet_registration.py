@@ -161,7 +161,8 @@ def test_the_end_of_an_old_stream_kills_a_newer_registration(kubelet_dir):
     """Up to 1.36: a new plugin registers on its own socket while the old one streams; then the old one stops."""
 
     async def scenario():
-        async with registered(kubelet_dir, "a") as (kubelet, old):
+        async with running(kubelet_dir, kubernetes="1.36") as kubelet:
+            old = await SmallPlugin(kubelet, "a").up()
             new = SmallPlugin(kubelet, "a", "b", endpoint="new.sock")
             await new.up()
             await kubelet.until_allocatable(RESOURCE, 2)

@@ -16,8 +16,9 @@ import jsonschema
 import pytest
 from small_plugin import RESOURCE, SmallPlugin
 
-from devherd.cli import sim_node
+from devherd.cli import sim_kubelet, sim_node
 from devherd.settings import Settings
+from devherd_sim.kubelet.clients import NEWEST, RELEASES
 from devherd_sim.node.spec import NodeSpec
 
 COMMAND = [sys.executable, "-m", "devherd", "sim"]
@@ -132,6 +133,28 @@ def test_a_second_kubelet_is_refused(kubelet_process, kubelet_dir):
     assert "a kubelet listens there" in complaint(sim("kubelet", "--kubelet-dir", kubelet_dir), 3)
 
 
+@pytest.mark.parametrize("words", [[], ["--kubernetes", "1.36"]])
+def test_status_names_the_release_whose_rules_the_kubelet_has(words, kubelet_dir):
+    """The newest, if none is given."""
+    release = words[-1] if words else NEWEST
+    command = [*COMMAND, "kubelet", *words, "--kubelet-dir", kubelet_dir]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            for line in process.stdout:
+                if "may register" in line:
+                    break
+            assert line.endswith(f"by the rules of Kubernetes {release}\n")
+            status = sim("kubelet", "status", "--output", "json", "--kubelet-dir", kubelet_dir)
+            assert json.loads(status.stdout)["kubernetes"] == release
+        finally:
+            process.kill()
+
+
+def test_every_release_that_the_embedded_kubelet_has_can_be_chosen():
+    """The command does not import it for its help."""
+    assert sim_kubelet.RELEASES == RELEASES
+
+
 def test_a_plugin_author_sees_registration_list_and_answer(kubelet_process, kubelet_dir):
     """A plugin registers, a pod gets its device, the kubelet restarts, and all of it is printed."""
 
@@ -170,7 +193,9 @@ def test_a_plugin_author_sees_registration_list_and_answer(kubelet_process, kube
     assert kubelet_process.returncode == 0
     for line in ("registered, socket p.sock", "list of 2 healthy and 0 unhealthy", "pod/main gets a b", "is rejected"):
         assert line in said
-    assert [path.name for path in kubelet_dir.rglob("*") if not path.is_dir()] == ["kubelet_internal_checkpoint"]
+    left = sorted(str(path.relative_to(kubelet_dir)) for path in kubelet_dir.rglob("*") if not path.is_dir())
+    plugins = ["device-plugins/kubelet.sock", "device-plugins/kubelet_internal_checkpoint"]
+    assert left == [*plugins, "pod-resources/kubelet.sock"]  # as a real kubelet leaves them
 
 
 def test_a_whole_pod_is_admitted_from_its_manifest(kubelet_process, kubelet_dir, tmp_path):

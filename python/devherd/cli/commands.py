@@ -10,11 +10,11 @@ import difflib
 import importlib
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from devherd.cli.parser import COMMON_OPTIONS, Parser, add_common_options
+from devherd.cli.parser import COMMON_OPTIONS, OWN_KUBELET_DIR, Parser, add_common_options
 from devherd.errors import UsageError
 
 
@@ -28,6 +28,8 @@ class Command:
     example: str
     options: tuple[str, ...] = COMMON_OPTIONS
     """The common options that have an effect; its help shows only these."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """What its help says of an option, in place of the usual words."""
 
 
 OF_A_HOST = ("--config", "--host-root")
@@ -180,6 +182,7 @@ COMMANDS = {
         "run the embedded kubelet device manager, or talk to it",
         "devherd sim kubelet --kubelet-dir /tmp/kubelet",
         OF_A_KUBELET,
+        OWN_KUBELET_DIR,
     ),
     "completion": Command(
         "devherd.cli.completion",
@@ -221,7 +224,7 @@ def parser_of(name: str) -> Parser:
     command, implementation = COMMANDS[name], _implementation(name)
     epilog = f"example:\n  {command.example}\n"
     parser = Parser(prog=f"devherd {name}", description=implementation.description, epilog=epilog)
-    add_common_options(parser, command.options)
+    add_common_options(parser, command.options, command.texts)
     implementation.add_arguments(parser)
     return parser
 

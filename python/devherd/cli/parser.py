@@ -4,7 +4,8 @@ import argparse
 import difflib
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn, get_args
 
 from devherd import settings
@@ -74,13 +75,24 @@ COMMON_VALUES = {
 COMMON_TITLE = "common options"
 
 
-def add_common_options(parser: argparse.ArgumentParser, shown: Collection[str] = COMMON_OPTIONS) -> None:
-    """Add the common options to a command's parser: all are accepted, for scripts; the help shows those in `shown`."""
+OWN_KUBELET_DIR = {"--kubelet-dir": "a directory of your own, such as /tmp/kubelet; it has no default"}
+"""The text of an option that differs where the kubelet is a simulated one: it does not take a real one's directory."""
+
+
+def add_common_options(
+    parser: argparse.ArgumentParser,
+    shown: Collection[str] = COMMON_OPTIONS,
+    texts: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Add the common options to a command's parser: all are accepted, for scripts; the help shows those in `shown`.
+
+    `texts`: what the help says of an option, in place of the usual words.
+    """
     about = "Each is also an environment variable DEVHERD_<NAME> and, except --config, a config key."
     group = parser.add_argument_group(COMMON_TITLE, about) if shown else parser
     for word, (name, option) in zip(COMMON_OPTIONS, _OPTIONS.items(), strict=True):
         if word in shown:
-            text = option.text.format(getattr(settings.DEFAULTS, name, DEFAULT_PATH))
+            text = texts.get(word) or option.text.format(getattr(settings.DEFAULTS, name, DEFAULT_PATH))
             group.add_argument(word, metavar=option.metavar, help=text)
         else:
             parser.add_argument(word, metavar=option.metavar, help=argparse.SUPPRESS)

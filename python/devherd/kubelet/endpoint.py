@@ -1,7 +1,7 @@
 """The socket of one server generation: `devherd-<8 hex of the resource name's hash>-<generation>.sock`.
 
 Every generation has a new name: kubelets up to 1.36 drop the newer of two registrations when the older one ends, and
-kubelets from 1.37 on ignore a path that they know.
+kubelets from 1.37 on refuse a path that they know, and notice the end of its plugin no more.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Address and credentials of the API server, if this pod has any.
+"""Address and credentials of the API server, if this pod has any, and what is wanted of it.
 
 <https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/>
 """
@@ -7,7 +7,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from devherd import spool
+from devherd.config.resolved import Config
+from devherd.proto import spool_pb2
+from devherd.settings import Settings
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+LEFT_OVER_CURE = "`devherd clean-nodes` removes them, with the rights of deploy/kubernetes/clean-nodes"
+"""The cure where labels are left that this instance has no right to remove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +38,39 @@ class Access:
             return (self.service_account / "namespace").read_text().strip()
         except OSError:
             return ""
+
+
+def needs_process(config: Config, settings: Settings) -> bool:
+    """Whether process `kubernetes` has anything to do under this configuration."""
+    options, access = config.kubernetes, Access.of_this_pod()
+    return (
+        (options.events and access is not None)
+        or options.node_condition
+        or options.nvidia_pause
+        or config.node_labels.write != "none"
+        or settings.configurations is not None
+        or has_labels_to_remove(settings, access)
+    )
+
+
+def has_labels_to_remove(settings: Settings, access: Access | None) -> bool:
+    """Whether an earlier configuration has left labels that can be reached: a feature file, or by the API server."""
+    if not settings.written_labels_file.exists():
+        return False
+    return access is not None or _written(settings) == "feature_file"
+
+
+def notice_of_labels(config: Config, settings: Settings) -> str:
+    """What to say of labels that an earlier configuration has left and that cannot be reached; empty without any."""
+    written = _written(settings)
+    if config.node_labels.write != "none" or not written or has_labels_to_remove(settings, Access.of_this_pod()):
+        return ""
+    return (
+        f"labels that devherd has written to the node by `node_labels: {{write: {written}}}` may be left, as"
+        f" {settings.written_labels_file} shows, and there is no API server to talk to: {LEFT_OVER_CURE};"
+        f" remove the file then"
+    )
+
+
+def _written(settings: Settings) -> str:
+    return spool.read_or_empty(settings.written_labels_file, spool_pb2.WrittenLabels).write

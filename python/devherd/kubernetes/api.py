@@ -30,6 +30,12 @@ _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,applic
 """<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>"""
 Answer = TypeVar("Answer")
 _ATTEMPTS = 4
+_IDLE_SECONDS = 60.0
+"""A connection without a call for this time is closed; the server waits 90 s (k8s.io/apiserver, secure_serving.go)."""
+_SPARED_SECONDS = 2.0
+"""After a call without an answer, further calls fail at once for this time: the next program need not wait, too."""
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+"""A connection whose server has vanished without a word fails after 30 s."""
 
 
 class Deadline:
@@ -73,6 +79,9 @@ class TimedConnection(http.client.HTTPSConnection):
         plain = self._first_that_answers()
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE.items():
+                plain.setsockopt(socket.IPPROTO_TCP, option, value)
             plain.settimeout(self._deadline.left())  # the ssl module applies it to the whole handshake
             made = self._trusted.wrap_socket(plain, server_hostname=self.host)
         except BaseException:
@@ -159,6 +168,9 @@ class ApiError(Exception):
         self.status = status
 
 
+NO_ACCESS = ApiError(0, "there is no API server to talk to, or the pod has no token")
+
+
 def _nothing() -> None:
     pass
 
@@ -166,7 +178,8 @@ def _nothing() -> None:
 class Api:
     """Calls one after the other over a kept connection. The token is read for each call, because it is renewed.
 
-    `before_each` is called before each call; a call takes `seconds` at most.
+    `before_each` is called before each call; a call takes `seconds` at most. A call that finds its connection closed is
+    sent again over a new one: each is idempotent, as the caller names what it creates.
     """
 
     def __init__(
@@ -176,6 +189,8 @@ class Api:
         self._before_each = before_each
         self._seconds = seconds
         self._connection: TimedConnection | None = None
+        self._called_at = 0.0
+        self._outage: tuple[float, ApiError] | None = None
 
     def get(self, path: str, *, metadata_alone: bool = False) -> Json:
         """An object, or only its metadata: a node's status is large. Raises ApiError."""
@@ -184,30 +199,46 @@ class Api:
             raise ApiError(http.client.OK, f"not a Kubernetes object: {json.dumps(answer)[:_LONGEST_MESSAGE]}")
         return answer
 
-    def watch(self, path: str, seconds: float) -> Iterator[Json]:
-        """The events of a watch when they come, of metadata alone, until the server ends it. Raises ApiError.
+    def watch(self, path: str, silence_seconds: float, *, metadata_alone: bool = False) -> Iterator[Json]:
+        """Begin a watch; the iterator has its events when they come, until the server ends it. Both raise ApiError.
 
-        The server must end it within `seconds`.
+        The iterator raises it, too, if nothing comes for `silence_seconds`. Exhaust it before the next call.
         """
-        headers = {"Accept": _METADATA, "Authorization": f"Bearer {self._token()}"}
-        self.close()
+        headers = {
+            "Accept": _METADATA if metadata_alone else _JSON,
+            "Authorization": f"Bearer {self._token()}",
+        }
         try:
             connection = self._connected()
-            connection.within(Deadline(seconds))
+            connection.within(Deadline(self._seconds))
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             if answer.status != http.client.OK:
                 _checked(answer.status, self._complete_text(answer))
                 raise ApiError(answer.status, "not a watch")
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise _unanswered(error) from error
+        return self._events_of(connection, answer, silence_seconds)
+
+    def _events_of(
+        self, connection: TimedConnection, answer: http.client.HTTPResponse, silence_seconds: float
+    ) -> Iterator[Json]:
+        is_whole = False
+        try:
+            connection.within(Deadline(silence_seconds))
             while line := answer.readline(LARGEST_ANSWER_BYTES):
                 yield _event_in(line)
+                connection.within(Deadline(silence_seconds))
+            is_whole = True
         except (OSError, http.client.HTTPException) as error:
-            raise ApiError(0, str(error) or type(error).__name__) from error
+            raise _unanswered(error) from error
         finally:
-            self.close()
+            if not is_whole:
+                self.close()
 
     def create(self, path: str, body: Json) -> Json:
-        """Create an object in a collection. Raises ApiError."""
+        """Create an object that has a name, in a collection. Raises ApiError, 409 if there is one of this name."""
         return self._call("POST", path, body)
 
     def patch(self, path: str, body: Json) -> Json:
@@ -232,26 +263,36 @@ class Api:
             self._connection.close()
         self._connection = None
 
+    def close_if_idle(self) -> None:
+        """Close the connection if it has not been used for a minute."""
+        if self._connection is not None and time.monotonic() - self._called_at > _IDLE_SECONDS:
+            self.close()
+
     def _call(
         self, method: str, path: str, body: Json | None = None, *, kind: str = _JSON, accept: str = _JSON
     ) -> Json:
-        if method == "POST":
-            self.close()  # a call without an answer on a kept connection is repeated: a second POST, a second Event
+        self._before_each()
+        if self._outage and time.monotonic() - self._outage[0] < _SPARED_SECONDS:
+            raise self._outage[1]
         was_kept = self._connection is not None
         headers = {"Accept": accept, "Content-Type": kind}
-        self._before_each()
         deadline = Deadline(self._seconds)
         try:
             return self._ask(method, path, body, headers, deadline)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not was_kept or isinstance(error, TimeoutError):
-                raise ApiError(0, str(error) or type(error).__name__) from error
+                raise self._noted(error) from error
         try:  # the server may have closed an idle connection
             return self._ask(method, path, body, headers, deadline)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise ApiError(0, str(error) or type(error).__name__) from error
+            raise self._noted(error) from error
+
+    def _noted(self, error: Exception) -> ApiError:
+        made = _unanswered(error)
+        self._outage = time.monotonic(), made
+        return made
 
     def _ask(self, method: str, path: str, body: Json | None, headers: Mapping[str, str], deadline: Deadline) -> Json:
         token = self._token()
@@ -260,7 +301,9 @@ class Api:
         content = None if body is None else json.dumps(body)
         connection.request(method, path, content, {"Authorization": f"Bearer {token}", **headers})
         answer = connection.getresponse()
-        return _checked(answer.status, self._complete_text(answer))
+        text = self._complete_text(answer)
+        self._called_at = time.monotonic()
+        return _checked(answer.status, text)
 
     def _complete_text(self, answer: http.client.HTTPResponse) -> bytes:
         text = answer.read(LARGEST_ANSWER_BYTES + 1)
@@ -272,13 +315,20 @@ class Api:
         return text
 
     def _token(self) -> str:
-        return (self._access.service_account / "token").read_text().strip()
+        try:
+            return (self._access.service_account / "token").read_text().strip()
+        except OSError as error:
+            raise _unanswered(error) from error
 
     def _connected(self) -> TimedConnection:
         if self._connection is None:
             trusted = ssl.create_default_context(cafile=str(self._access.service_account / "ca.crt"))
             self._connection = TimedConnection(self._access.host, self._access.port, trusted)
         return self._connection
+
+
+def _unanswered(error: Exception) -> ApiError:
+    return ApiError(0, str(error) or type(error).__name__)
 
 
 def _checked(status: int, text: bytes) -> Json:
@@ -319,13 +369,17 @@ class RateLimit:
 
     def allows(self) -> bool:
         """Take a token; False if there is none."""
-        now = time.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) / self.seconds)
-        self._filled_at = now
-        if self._tokens < 1:
+        if self.wait_seconds() > 0:
             return False
         self._tokens -= 1
         return True
+
+    def wait_seconds(self) -> float:
+        """Seconds until there is a token; 0 if there is one."""
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) / self.seconds)
+        self._filled_at = now
+        return max(0.0, 1 - self._tokens) * self.seconds
 
 
 def past_conflicts(change: Callable[[], Answer]) -> Answer:

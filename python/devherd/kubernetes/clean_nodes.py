@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from devherd.kubernetes.api import Api, Json, past_conflicts
+from devherd.kubernetes.condition import CONDITION, no_condition
 from devherd.kubernetes.labels import NodePatch, owned
-from devherd.kubernetes.objects import CONDITION, no_condition
 
 _NODES = "/api/v1/nodes"
 _PAGE = 25

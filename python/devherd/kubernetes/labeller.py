@@ -1,26 +1,25 @@
-"""Process `kubernetes:labels`: labels the node with its devices, by the writer that the configuration chooses."""
+"""Labels the node with its devices, by the writer that the configuration chooses."""
 
+import http
 import logging
-import signal
-import sys
+import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from devherd import spool
 from devherd.backoff import Backoff
-from devherd.config.resolved import Config, ConfigPart, ResolvedFileError, read_resolved
+from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.instance.inventory_json import host_name
 from devherd.inventory import inventory_of
-from devherd.kubernetes.access import Access
-from devherd.kubernetes.api import Api, ApiError, RateLimit, past_conflicts
-from devherd.kubernetes.labels import CannotLabelError, FeatureFile, LabelWriter, NodeFeature, NodePatch
+from devherd.kubernetes.access import LEFT_OVER_CURE, Access
+from devherd.kubernetes.api import Api, ApiError, Json, RateLimit, past_conflicts
+from devherd.kubernetes.labels import ANNOTATION, CannotLabelError, FeatureFile, LabelWriter, NodeFeature, NodePatch
+from devherd.kubernetes.node_watch import NodeWatch
 from devherd.kubernetes.problems import Problems
 from devherd.node_labels.node import node_of
 from devherd.node_labels.others import labels_of_node
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto import devices_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd.spool import identity_of
@@ -28,7 +27,9 @@ from devherd.spool import identity_of
 _SETTLE_SECONDS = 2.0
 _LONGEST_WAIT_SECONDS = 30.0
 log = logging.getLogger(__name__)
-_LOOK_AGAIN_SECONDS = 600.0
+_LOOK_AGAIN_SECONDS = 60.0
+"""After which file or object is looked at again: others may have changed it. Of the Node the watch tells."""
+_REMOVE_AGAIN_SECONDS = 3600.0
 _NVML_REQUEST = "nvml.json"
 """The scanner's request to process `source:nvml`."""
 _CURES = {
@@ -37,14 +38,8 @@ _CURES = {
 }
 
 
-def main(child: Child) -> int:
-    """The child's main function: runs until SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    return Labeller(child, Access.of_this_pod()).run()
-
-
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class LabelsWanted:
     """The configured labels and writer."""
 
     write: str
@@ -53,40 +48,53 @@ class _Wanted:
     """The path for this process; empty unless the writer is `feature_file`."""
 
 
-def _wanted(config: Config) -> _Wanted:
+def labels_wanted(config: Config) -> LabelsWanted:
+    """What the configuration says of labels."""
     write = config.node_labels.write
-    return _Wanted(write, config.node_labels.omit, str(config.feature_file) if write == "feature_file" else "")
+    return LabelsWanted(write, config.node_labels.omit, str(config.feature_file) if write == "feature_file" else "")
 
 
 @dataclass(frozen=True, slots=True)
 class LabelWriters:
-    """Creates writers by the configuration's word; `access` is None without access to an API server."""
+    """Creates writers by the configuration's word; without access to an API server all fields are None."""
 
     access: Access | None
-    before_each_call: Callable[[], None]
+    api: Api | None
+    watch: NodeWatch | None
 
     def writer(self, write: str, feature_file: Path) -> LabelWriter:
         """The writer that `write` names. Raises CannotLabelError."""
         if write == "feature_file":
             return FeatureFile(feature_file)
-        if self.access is None:
+        if self.access is None or self.api is None:
             why = (
                 "there is no API server to talk to: give the pod its token, or use `node_labels: {write: feature_file}`"
             )
             raise CannotLabelError("node labels", why)
-        api = Api(self.access, self.before_each_call)
-        return NodeFeature(api, self.access, host_name()) if write == "node_feature" else NodePatch(api, host_name())
+        if write == "node_feature":
+            return NodeFeature(self.api, self.access, host_name())
+        return NodePatch(self.api, host_name(), self._metadata)
+
+    def _metadata(self) -> Json | None:
+        seen = self.watch.seen if self.watch else None
+        return seen.metadata or None if seen else None
+
+    def labels_seen(self) -> object:
+        """What the watch shows of the node's labels; changes if somebody has changed them, or made the node again."""
+        metadata = self._metadata() or {}
+        annotations = metadata.get("annotations") or {}
+        return metadata.get("uid"), metadata.get("labels"), annotations.get(ANNOTATION)
 
 
 class Labeller:
     """Keeps the node's labels up to date with devices and offers."""
 
-    def __init__(self, child: Child, access: Access | None) -> None:
-        self._child = child
-        self._settings = child.settings
-        self._writers = LabelWriters(access, child.beat)
-        self._written_file = child.settings.written_labels_file
-        self._problems = Problems(child)
+    def __init__(self, settings: Settings, wanted: LabelsWanted, writers: LabelWriters, problems: Problems) -> None:
+        self._settings = settings
+        self._wanted = wanted
+        self._writers = writers
+        self._written_file = settings.written_labels_file
+        self._problems = problems
         self._backoff = Backoff(1.0, 60.0, jitter=0.2)
         self._limit = RateLimit(burst=5, seconds=10.0)
         self._due_at = 0.0
@@ -94,38 +102,37 @@ class Labeller:
         self._last: dict[str, str] | None = None
         self._writer: LabelWriter | None = None
         self._debounce = Debounce()
+        self._has_noticed = False
 
-    def run(self) -> int:
-        """Look each second; returns the exit code once a new process is needed."""
-        part = ConfigPart(self._settings.resolved_config_file, _wanted, self._child.beat)
-        while not part.has_changed() and not self._child.has_outgrown_its_sandbox():
-            self._child.beat()
-            seen = _versions(self._settings)
-            is_due = time.monotonic() >= self._due_at or (seen != self._seen and self._backoff.is_fresh)
-            is_whole = self._debounce.after(seen, is_awaited=_is_nvml_awaited(self._settings))
-            if is_due and is_whole:
-                self._tend(part.value, seen)
-            time.sleep(BEAT_PERIOD_SECONDS)
-        return RENEW
+    def tend(self) -> None:
+        """Write the labels if devices, configuration or the node have changed, or it is time to look again."""
+        seen = [*_versions(self._settings), self._writers.labels_seen()]
+        is_due = time.monotonic() >= self._due_at or (seen != self._seen and self._backoff.is_fresh)
+        is_whole = self._debounce.after(seen, is_awaited=_is_nvml_awaited(self._settings))
+        if is_due and is_whole:
+            self._tend(self._wanted, seen)
 
-    def _tend(self, wanted: _Wanted, seen: object) -> None:
+    def _tend(self, wanted: LabelsWanted, seen: object) -> None:
         if not self._limit.allows():
             self._due_at = time.monotonic() + self._limit.seconds
             return
         try:
             left = self._bring_up_to_date(wanted)
         except (CannotLabelError, ApiError, OSError, ResolvedFileError) as error:
-            self._report(error)
+            if wanted.write == "none" and not _may_pass(error):
+                self._notice(seen, error)
+            else:
+                self._report(error)
             return
         self._seen = seen
         self._backoff.reset()
-        self._due_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+        self._due_at = time.monotonic() + _LOOK_AGAIN_SECONDS * random.uniform(0.9, 1.0)  # noqa: S311 - no secret
         if left:
             self._problems.report(f"node {host_name()}", left)
         else:
             self._problems.solve()
 
-    def _bring_up_to_date(self, wanted: _Wanted) -> str:
+    def _bring_up_to_date(self, wanted: LabelsWanted) -> str:
         """Write the labels; returns the problem that is left, empty for none."""
         written = spool.read_or_empty(self._written_file, spool_pb2.WrittenLabels)
         if written.write and (written.write, written.feature_file) != (wanted.write, wanted.feature_file):
@@ -146,8 +153,15 @@ class Labeller:
         self._last = labels
         return left
 
-    def _note(self, wanted: _Wanted) -> None:
+    def _note(self, wanted: LabelsWanted) -> None:
         spool.write(self._written_file, spool_pb2.WrittenLabels(write=wanted.write, feature_file=wanted.feature_file))
+
+    def _notice(self, seen: object, error: Exception) -> None:
+        """Say once that labels stay that are switched off: nobody is waiting for their end."""
+        self._seen, self._due_at = seen, time.monotonic() + _REMOVE_AGAIN_SECONDS
+        if not self._has_noticed:
+            self._problems.notice(f"node {host_name()}", f"labels written earlier stay: {error}: {LEFT_OVER_CURE}")
+        self._has_noticed = True
 
     def _report(self, error: Exception) -> None:
         self._due_at = time.monotonic() + self._backoff.seconds()
@@ -157,6 +171,12 @@ class Labeller:
         elif isinstance(error, ApiError):
             why = f"labels cannot be written: {error}: {_CURES.get(error.status, 'trying again')}"
         self._problems.report(place, why)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether an error may end without anybody's doing: a missing right does not."""
+    refusals = {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}
+    return not (isinstance(error, ApiError) and error.status in refusals)
 
 
 class Debounce:
@@ -193,6 +213,6 @@ def _is_nvml_awaited(settings: Settings) -> bool:
     return (settings.requests_directory / _NVML_REQUEST).exists() and not settings.nvml_answer_file.exists()
 
 
-def _versions(settings: Settings) -> object:
+def _versions(settings: Settings) -> list[object]:
     """The versions of the inputs; equal while none has changed."""
     return [identity_of(file) for file in (settings.devices_file, settings.offers_file, settings.resolved_config_file)]

@@ -134,8 +134,10 @@ class NodeFeature:
 
     def write(self, labels: Mapping[str, str]) -> str:
         """Create or update the object; returns an empty text. Raises CannotLabelError and ApiError."""
-        there = self._get()
         wanted = node_feature(self._name, self._node, labels, self._owners_of_the_pod())
+        if (cached := self._get("?resourceVersion=0")) and _is_equal(cached, wanted):
+            return ""
+        there = self._get()
         if there is None:
             self._create(wanted)
         elif not _is_equal(there, wanted):
@@ -158,9 +160,10 @@ class NodeFeature:
             raise CannotLabelError("NodeFeature", "the pod's namespace is unknown: its token has no file `namespace`")
         return f"/apis/{GROUP}/namespaces/{namespace}/nodefeatures"
 
-    def _get(self) -> Json | None:
+    def _get(self, query: str = "") -> Json | None:
+        """The object; `?resourceVersion=0` has it from the API server's cache, which may be older."""
         try:
-            return self._api.get(f"{self._collection}/{self._name}")
+            return self._api.get(f"{self._collection}/{self._name}{query}")
         except ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return None
@@ -223,15 +226,28 @@ class Difference:
 
 
 class NodePatch:
-    """Writes the labels of the Node itself."""
+    """Writes the labels of the Node itself.
 
-    def __init__(self, api: Api, node: str) -> None:
+    `known` returns the Node's metadata as they were seen last, or None; they are read if that is not the last version.
+    """
+
+    def __init__(self, api: Api, node: str, known: Callable[[], Json | None] = lambda: None) -> None:
         self._api = api
         self._path = f"/api/v1/nodes/{node}"
+        self._known = known
 
     def write(self, labels: Mapping[str, str]) -> str:
         """Set these labels, except those that belong to others; returns a text about the latter. Raises ApiError."""
-        metadata = self._api.get(self._path, metadata_alone=True)["metadata"]
+        known = self._known()
+        if known is not None:
+            try:
+                return self._change(known, labels)
+            except ApiError as error:
+                if error.status != http.HTTPStatus.CONFLICT:
+                    raise
+        return self._change(self._api.get(self._path, metadata_alone=True)["metadata"], labels)
+
+    def _change(self, metadata: Json, labels: Mapping[str, str]) -> str:
         change = difference(metadata.get("labels", {}), owned(metadata), labels)
         if change.labels or set(change.owned) != set(owned(metadata)):
             self._api.patch(self._path, patch(change, metadata["resourceVersion"]))

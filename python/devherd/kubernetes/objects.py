@@ -1,10 +1,10 @@
-"""Objects of the API: Events, the condition of the node, and which devices changed since the last ones. Pure."""
+"""Events, without the name and the count that `event_series` gives them; which devices changed since the last. Pure."""
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from devherd.kubernetes.api import Json
+from devherd.kubernetes.event_series import moment
 from devherd.proto import health_pb2, spool_pb2
 from devherd.spool import ids_of
 
@@ -13,10 +13,6 @@ Reasons = dict[str, dict[str, list[str]]]
 
 LONGEST_MESSAGE = 1024
 """The API server's limit for the message of an Event."""
-
-CONDITION = "DevicesUnhealthy"
-"""True is a problem, as for the conditions of node-problem-detector."""
-_NAMED = 10
 
 
 @dataclass(slots=True)
@@ -110,26 +106,6 @@ def pod_event(change: Change, devices: list[str], pod: Json, node: str, now: flo
     return _event(about, _of(change), message_of(change, devices), node, now)
 
 
-def condition(reasons: Reasons, now: float) -> Json:
-    """The patch of the node's status that sets the condition."""
-    ill = [f"{name} {device}" for name, devices in sorted(reasons.items()) for device in sorted(devices)]
-    others = f" and {len(ill) - _NAMED} more" if len(ill) > _NAMED else ""
-    made = {
-        "type": CONDITION,
-        "status": "True" if ill else "False",
-        "reason": "DevicesUnhealthy" if ill else "DevicesHealthy",
-        "message": ", ".join(ill[:_NAMED]) + others if ill else "every device is Healthy",
-        "lastHeartbeatTime": _time(now),
-        "lastTransitionTime": _time(now),
-    }
-    return {"status": {"conditions": [made]}}
-
-
-def no_condition() -> Json:
-    """The patch of the node's status that removes the condition."""
-    return {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
-
-
 def _node(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
 
@@ -143,7 +119,7 @@ def _event(about: Mapping[str, str], what: tuple[str, str], message: str, node: 
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{about['name']}.", "namespace": about.get("namespace", "default")},
+        "metadata": {"namespace": about.get("namespace", "default")},
         "involvedObject": dict(about),
         "reason": reason,
         "type": kind,
@@ -151,11 +127,5 @@ def _event(about: Mapping[str, str], what: tuple[str, str], message: str, node: 
         "source": {"component": "devherd", "host": node},
         "reportingComponent": "devherd",
         "reportingInstance": node,
-        "firstTimestamp": _time(now),
-        "lastTimestamp": _time(now),
-        "count": 1,
+        "firstTimestamp": moment(now),
     }
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

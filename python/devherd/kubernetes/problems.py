@@ -1,15 +1,16 @@
-"""The current problem of a process that talks to the API server.
+"""The current problem of a part of the process that talks to the API server.
 
-`<run-dir>/kubernetes/problems/<process>/current.pb` has it; log and history record each change.
+`<run-dir>/kubernetes/problems/<part>/current.pb` has it; log and history record each change.
 """
 
 import contextlib
 import logging
+from pathlib import Path
 
 from devherd import spool
 from devherd.history import History
-from devherd.process import Child
 from devherd.proto import spool_pb2
+from devherd.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +19,13 @@ KUBERNETES = "kubernetes"
 
 
 class Problems:
-    """The problem of one process: at most one at a time."""
+    """The problem of one part: at most one at a time."""
 
-    def __init__(self, child: Child) -> None:
-        self._directory = child.settings.kubernetes_problems_directory
-        self._key = child.name.partition(":")[2]
-        self._history = History(child.settings.history_directory, child.name)
+    def __init__(self, settings: Settings, part: str, history: History) -> None:
+        """`history` is the process's."""
+        self._directory = settings.kubernetes_problems_directory
+        self._key = part
+        self._history = history
         self._problem: spool_pb2.Problem | None = None
         self._is_written = True
 
@@ -41,12 +43,16 @@ class Problems:
         self._history.keep()
 
     def solve(self) -> None:
-        """Report that the problem is solved."""
-        with contextlib.suppress(OSError):
-            spool.remove(self._directory, self._key)
+        """Report that the problem is solved, if there is one."""
         if self._problem is not None:
+            forget_problem(self._directory, self._key)
             self._log(logging.INFO, self._problem, f"solved: {self._problem.error}")
         self._problem = None
+        self._history.keep()
+
+    def notice(self, about: str, what: str) -> None:
+        """Log and record what needs nobody's attention for long: no problem."""
+        self._log(logging.WARNING, spool_pb2.Problem(vendor=KUBERNETES, path=about, error=what), what)
         self._history.keep()
 
     def _log(self, level: int, problem: spool_pb2.Problem, what: str) -> None:
@@ -54,3 +60,9 @@ class Problems:
         fields = {"vendor": problem.vendor, "file": problem.path}
         log.log(level, "%s", line, extra={"fields": fields})
         self._history.note("problem", line, details=fields)
+
+
+def forget_problem(directory: Path, part: str) -> None:
+    """Remove the file of a part, which does not run any more."""
+    with contextlib.suppress(OSError):
+        spool.remove(directory, part)

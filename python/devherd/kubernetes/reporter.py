@@ -1,139 +1,153 @@
-"""Process `kubernetes:events`: reports to the API server when devices become Unhealthy and when they are Healthy again.
+"""Reports by Events when devices become Unhealthy and when they are Healthy again.
 
-If the API server cannot be reached, the difference is reported later: a device that is back in its old state by then is
-not reported. No other process waits for this one.
+If the API server cannot be reached, or the limit of Events is, the difference is reported later: a device that is back
+in its old state by then is not reported. How often it has changed meanwhile is counted in the next Event about it.
 """
 
 import asyncio
 import contextlib
 import logging
-import signal
-import sys
 import time
+from collections.abc import Callable, Hashable, Mapping
 
 import grpc.aio
 
 from devherd import spool
 from devherd.backoff import Backoff
-from devherd.config.resolved import ConfigPart
 from devherd.instance.inventory_json import host_name
-from devherd.instance.read import read_instance
+from devherd.instance.read import Herd, read_instance
 from devherd.inventory import Allocations
 from devherd.kubelet.pod_resources import list_pods, parse
 from devherd.kubernetes import objects
-from devherd.kubernetes.access import Access
-from devherd.kubernetes.api import Api, ApiError, Json, RateLimit
+from devherd.kubernetes.api import Api, ApiError, Json
+from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.objects import Change, Reasons, changes, reasons_of
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
 from devherd.proto import spool_pb2
+from devherd.settings import Settings
 from devherd.spool import identity_of
 
 log = logging.getLogger(__name__)
 
 _CURES = {
     401: "the token is not accepted",
-    403: "add the component deploy/kubernetes/components/events, and for the node's condition node-condition beside it",
+    403: "add the component deploy/kubernetes/components/events",
 }
-
-
-def main(child: Child) -> int:
-    """The child's main function: runs until SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    access = Access.of_this_pod()
-    while access is None:  # the token may be mounted late
-        child.beat()
-        time.sleep(BEAT_PERIOD_SECONDS)
-        access = Access.of_this_pod()
-    return Reporter(child, Api(access, child.beat)).run()
 
 
 class Reporter:
     """Compares the offers with what was reported."""
 
-    def __init__(self, child: Child, api: Api) -> None:
-        self._child = child
-        self._settings = child.settings
+    def __init__(self, settings: Settings, api: Api, events: EventSeries, beat: Callable[[], None]) -> None:
+        self._settings = settings
         self._api = api
-        self._reported_file = child.settings.kubernetes_directory / "reported.pb"
+        self._events = events
+        self._beat = beat
+        self._reported_file = settings.kubernetes_directory / "reported.pb"
         reported = spool.read_or_empty(self._reported_file, spool_pb2.Reported)
         self._reported = _reasons_in(reported)
+        self._observed = _copied(self._reported)
+        """The reasons at the last look, reported or not."""
+        self._times: dict[tuple[str, str, bool], int] = {}
+        """By resource, device and whether it became Unhealthy: how often, since it was reported."""
+        self._reported_at: dict[str, float] = {}
+        """By resource, when it was reported last: the one that has waited longest comes first."""
         self._restart_at = reported.driver_restart_timestamp_seconds
-        self._condition: Reasons | None = None
-        """The reasons that the node's condition shows; None while unknown."""
         self._seen: object = None
+        self._herd: Herd | None = None
+        """What is to be reported; None once all is."""
         self._backoff = Backoff(1.0, 60.0, jitter=0.2)
         self._due_at = 0.0
-        self._limit = RateLimit(burst=25, seconds=12.0)
         self._complaint = ""
 
-    def run(self) -> int:
-        """Look each second; returns the exit code once a new process is needed."""
-        part = ConfigPart(
-            self._settings.resolved_config_file, lambda config: config.kubernetes.node_condition, self._child.beat
-        )
-        while not part.has_changed() and not self._child.has_outgrown_its_sandbox():
-            self._child.beat()
-            seen = [identity_of(file) for file in (self._settings.offers_file, self._settings.driver_restart_file)]
-            if seen != self._seen and time.monotonic() >= self._due_at:
-                self._report(seen, has_condition=part.value)
-            time.sleep(BEAT_PERIOD_SECONDS)
-        return RENEW
+    def tend(self) -> None:
+        """Report what has changed, as far as limit and server allow."""
+        seen = [identity_of(file) for file in (self._settings.offers_file, self._settings.driver_restart_file)]
+        if seen != self._seen:
+            self._look()
+            self._seen = seen
+        if self._herd is not None and time.monotonic() >= self._due_at:
+            self._report(self._herd)
 
-    def _report(self, seen: object, *, has_condition: bool) -> None:
-        herd = read_instance(self._settings)
+    def _look(self) -> None:
+        self._herd = read_instance(self._settings)
+        if not self._settings.offers_file.exists():
+            return  # the run directory was emptied, or nothing has been scanned yet
+        for change in changes(self._observed, self._herd.resources, self._herd.verdicts):
+            for device in change.devices:
+                key = change.resource_name, device, change.is_unhealthy
+                self._times[key] = self._times.get(key, 0) + 1
+        self._observed = reasons_of(self._herd.resources)
+
+    def _report(self, herd: Herd) -> None:
         now = reasons_of(herd.resources)
+        found = changes(self._reported, herd.resources, herd.verdicts)
+        found.sort(key=lambda change: self._reported_at.get(change.resource_name, 0.0))
         try:
             self._report_restart()
-            if has_condition and now != self._condition:
-                self._api.patch(f"/api/v1/nodes/{host_name()}/status", objects.condition(now, time.time()))
-                self._condition = now
-            for change in changes(self._reported, herd.resources, herd.verdicts):
+            for change in found:
                 self._report_change(change, now)
         except ApiError as error:
             self._complain(error)
-        except _LimitReachedError:
-            self._due_at = time.monotonic() + self._limit.seconds
+        except _LimitReachedError as reached:
+            self._due_at = time.monotonic() + reached.seconds
         else:
-            # Drops devices that are not offered any more. A copy, because `_condition` refers to the same object.
-            self._reported = {name: dict(devices) for name, devices in now.items()}
-            self._keep()
-            self._seen, self._complaint = seen, ""
+            self._herd = None
+            if self._settings.offers_file.exists():
+                self._forget_what_is_not_offered(herd)
+            self._complaint = ""
             self._backoff.reset()
+
+    def _forget_what_is_not_offered(self, herd: Herd) -> None:
+        self._reported = reasons_of(herd.resources)
+        offered = {(resource.name, device.id) for resource in herd.resources for device in resource.devices}
+        self._times = {key: times for key, times in self._times.items() if key[:2] in offered}
+        self._keep()
 
     def _report_restart(self) -> None:
         restart = spool.read_or_empty(self._settings.driver_restart_file, spool_pb2.DriverRestart)
         if restart.timestamp_seconds not in (0.0, self._restart_at):
-            self._create(objects.restart_event(restart, host_name()))
+            self._send(objects.restart_event(restart, host_name()), restart.timestamp_seconds, 1)
             self._restart_at = restart.timestamp_seconds
             self._keep()
 
     def _report_change(self, change: Change, now: Reasons) -> None:
-        """Create the Event of the node, record that, then create those of pods: a failure repeats no Event."""
-        if not self._limit.allows():
-            raise _LimitReachedError
+        """Send the Event of the node, record that, then send those of pods: a failure repeats no Event."""
+        event = objects.node_event(change, host_name(), time.time())
+        if (seconds := self._events.wait_seconds(event)) > 0:
+            raise _LimitReachedError(seconds)
         holders = self._holders(change)
-        self._create(objects.node_event(change, host_name(), time.time()))
+        reasons = now.get(change.resource_name, {})
+        self._send(event, _same(change, list(change.devices), reasons), self._taken_times(change, list(change.devices)))
         reported = self._reported.setdefault(change.resource_name, {})
+        times = {device: self._taken_times(change, [device]) for device in change.devices}
         for device in change.devices:
-            reported[device] = now.get(change.resource_name, {}).get(device, [])
+            reported[device] = reasons.get(device, [])
+            self._times.pop((change.resource_name, device, change.is_unhealthy), None)
+        self._reported_at[change.resource_name] = time.monotonic()
         self._keep()
         for (namespace, pod), devices in holders.items():
-            if self._limit.allows():
-                self._report_to_pod(change, namespace, pod, devices)
+            same = _same(change, devices, reasons)
+            self._report_to_pod(change, (namespace, pod, devices), same, max(times[device] for device in devices))
 
-    def _report_to_pod(self, change: Change, namespace: str, name: str, devices: list[str]) -> None:
+    def _taken_times(self, change: Change, devices: list[str]) -> int:
+        """How often the most restless of these devices has changed so since that was reported."""
+        return max(self._times.get((change.resource_name, device, change.is_unhealthy), 1) for device in devices)
+
+    def _send(self, event: Json, what: Hashable, times: int) -> None:
+        if not self._events.send(event, what, times):
+            raise _LimitReachedError(self._events.wait_seconds(event))
+
+    def _report_to_pod(self, change: Change, holder: tuple[str, str, list[str]], same: Hashable, times: int) -> None:
+        namespace, name, devices = holder
         try:
-            pod = self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
-            self._create(objects.pod_event(change, devices, pod, host_name(), time.time()))
+            pod = self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}", metadata_alone=True)
+            self._events.send(objects.pod_event(change, devices, pod, host_name(), time.time()), same, times)
         except ApiError as error:
             log.warning("cannot send an Event about pod %s/%s: %s", namespace, name, error)
 
-    def _create(self, event: Json) -> None:
-        self._api.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
-
     def _holders(self, change: Change) -> dict[tuple[str, str], list[str]]:
         """The devices of each pod that holds some, by namespace and name."""
-        self._child.beat()
+        self._beat()
         found: dict[tuple[str, str], list[str]] = {}
         allocations = self._allocations()
         for device, ids in change.ids.items():
@@ -168,7 +182,20 @@ class Reporter:
 
 
 class _LimitReachedError(Exception):
-    """The rate limit allows no further Event at present."""
+    """The limit allows no further Event about the node for some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+def _same(change: Change, devices: list[str], reasons: Mapping[str, list[str]]) -> Hashable:
+    """What is equal in Events that repeat: the evidence, a count for one, may differ."""
+    return (change.resource_name, *((device, *reasons.get(device, [])) for device in devices))
+
+
+def _copied(reasons: Reasons) -> Reasons:
+    return {name: dict(devices) for name, devices in reasons.items()}
 
 
 def _reasons_in(reported: spool_pb2.Reported) -> Reasons:

@@ -718,7 +718,7 @@ Global___Problem: _TypeAlias = Problem  # noqa: Y015
 
 @_typing.final
 class Problems(_message.Message):
-    """<run-dir>/kubernetes/problems/<process>/current.pb: the current problem of a process of the group `kubernetes`, written by it."""
+    """<run-dir>/kubernetes/problems/<part>/current.pb: the current problem of a part of process `kubernetes`, written by it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -741,7 +741,7 @@ Global___Problems: _TypeAlias = Problems  # noqa: Y015
 @_typing.final
 class LabelAnswer(_message.Message):
     """<run-dir>/kubernetes/config-label.pb, and in the state directory: the API server's answer on the node's label that chooses the
-    configuration. Written by the process `kubernetes:config`, and by a supervisor that starts.
+    configuration. Written by the process `kubernetes`, and by a supervisor that starts.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -773,7 +773,7 @@ Global___LabelAnswer: _TypeAlias = LabelAnswer  # noqa: Y015
 @_typing.final
 class WrittenLabels(_message.Message):
     """labels.pb in the state directory: how labels of the node were written last, and must be removed. Written by the process
-    `kubernetes:labels`.
+    `kubernetes`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -800,7 +800,7 @@ Global___WrittenLabels: _TypeAlias = WrittenLabels  # noqa: Y015
 @_typing.final
 class NvidiaPause(_message.Message):
     """<run-dir>/kubernetes/nvidia-pause.pb: NVIDIA's driver manager or MIG manager has paused the node's GPU clients. Written by the process
-    `kubernetes:nvidia-pause`, again each 30 s while that lasts; `source:nvml` drops one that is older than 3 minutes.
+    `kubernetes`, again each 30 s while that lasts; `source:nvml` drops one that is older than 3 minutes.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -831,7 +831,7 @@ Global___NvidiaPause: _TypeAlias = NvidiaPause  # noqa: Y015
 @_typing.final
 class Reported(_message.Message):
     """<run-dir>/kubernetes/reported.pb: the devices that were last reported to the API server. Written by the process
-    `kubernetes:events`.
+    `kubernetes`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -14,6 +14,7 @@ from devherd import spool
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, DevherdError, UsageError
 from devherd.instance.files import instance_of
+from devherd.kubernetes.access import notice_of_labels
 from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox, signals
 from devherd.supervisor.kubelet_watch import KubeletWatch
@@ -233,7 +234,10 @@ class Herd(Supervisor):
         self.options.spool_watch.changed = False
         for program in self.options.programs.children:
             if program.wanted:
-                self._have(program, {program.name} if program.wanted(self._loader.config, self._settings) else set())
+                self._have(
+                    program,
+                    {program.name or program.group} if program.wanted(self._loader.config, self._settings) else set(),
+                )
             elif program.per_file:
                 directory = program.per_file(self._settings)
                 try:
@@ -308,6 +312,8 @@ class Herd(Supervisor):
         self.options.history.note("process", text)
         for warning in self._loader.config.warnings:
             log.warning("%s", warning)
+        if notice := notice_of_labels(self._loader.config, settings):
+            log.warning("%s", notice)
 
     def _configuration(self) -> spool_pb2.Configuration:
         config = self._loader.config

@@ -15,8 +15,7 @@ from types import MappingProxyType
 from devherd import spool
 from devherd.config.chosen_file import kept_label_file
 from devherd.config.resolved import Config, ResolvedFileError, read_resolved
-from devherd.kubernetes.access import SERVICE_ACCOUNT
-from devherd.kubernetes.access import Access as ApiServer
+from devherd.kubernetes.access import SERVICE_ACCOUNT, needs_process
 from devherd.process import Child, ChildMain
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, MONITORS, NVML, temporary_directory
@@ -96,26 +95,8 @@ def _listener(child: Child) -> int:
     return main(child)
 
 
-def _events(child: Child) -> int:
-    from devherd.kubernetes.reporter import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _labels(child: Child) -> int:
-    from devherd.kubernetes.labeller import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _chooser(child: Child) -> int:
-    from devherd.kubernetes.config_label import main  # noqa: PLC0415 - only this process needs it
-
-    return main(child)
-
-
-def _nvidia_pause(child: Child) -> int:
-    from devherd.kubernetes.nvidia_pause import main  # noqa: PLC0415 - only this process needs it
+def _kubernetes(child: Child) -> int:
+    from devherd.kubernetes.main import main  # noqa: PLC0415 - only this process needs it
 
     return main(child)
 
@@ -291,41 +272,23 @@ def _monitor_access(settings: Settings, name: str) -> Access:
     )
 
 
-def _events_access(settings: Settings, name: str) -> Access:
-    """Calls the API server, and gets the pods that hold devices from the kubelet."""
-    return _api_access(settings, name)
+def _kubernetes_access(settings: Settings, name: str) -> Access:
+    """Reads the run directory, its token and the configurations to choose from, and asks the kubelet for pods.
 
-
-def _labels_access(settings: Settings, name: str) -> Access:
-    """Calls the API server or writes a feature file, and stores across boots how labels were written."""
-    features = _features_directory(settings)
-    lasting = (settings.lasting_directory,) if settings.lasting_directory else ()
-    return _api_access(settings, name, lasting=lasting, features=features)
-
-
-def _chooser_access(settings: Settings, name: str) -> Access:
-    """Calls the API server, lists the configurations, and stores the label's value across boots."""
+    It writes what it has sent and, across boots, how labels were written and the label's value; feature files. This
+    program alone may connect by TCP.
+    """
+    own = (settings.kubernetes_directory, settings.history_directory / name)
     configurations = (settings.configurations.directory,) if settings.configurations else ()
-    place = kept_label_file(dict(settings.given_options), os.environ)
-    return _api_access(settings, name, others=configurations, lasting=(place.parent,) if place else ())
-
-
-def _api_access(
-    settings: Settings,
-    name: str,
-    *,
-    others: tuple[Path, ...] = (),
-    lasting: tuple[Path, ...] = (),
-    features: tuple[Path, ...] = (),
-) -> Access:
-    """Reads the run directory and its token, and stores what it has sent. Only these programs may connect by TCP."""
-    own = (settings.kubernetes_directory, settings.history_directory / f"kubernetes:{name}")
+    features = _features_directory(settings)
+    kept_label = kept_label_file(dict(settings.given_options), os.environ) if settings.configurations else None
+    lasting = {*filter(None, (settings.lasting_directory, kept_label.parent if kept_label else None))}
     return Access(
-        read=(settings.run_dir, SERVICE_ACCOUNT, *others),
+        read=(settings.run_dir, SERVICE_ACCOUNT, *configurations),
         write=(*own, *lasting, *features),
         made=(*own, *lasting),
         modes=bool(features),
-        follows=(settings.run_dir, *own, SERVICE_ACCOUNT, *others, *lasting, *features),
+        follows=(settings.run_dir, *own, SERVICE_ACCOUNT, *configurations, *lasting, *features),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
         connects=True,
     )
@@ -393,36 +356,7 @@ DEVHERD = Programs(
         _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
         _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX)),
         _source(_listener, _monitor_access, lambda key: key in MONITORS),
-        Program(
-            group="kubernetes",
-            name="events",
-            main=_events,
-            may=_events_access,
-            wanted=lambda config, _: config.kubernetes.events and ApiServer.of_this_pod() is not None,
-        ),
-        Program(
-            group="kubernetes",
-            name="labels",
-            main=_labels,
-            may=_labels_access,
-            wanted=lambda config, settings: (
-                config.node_labels.write != "none" or settings.written_labels_file.exists()  # labels must be removed
-            ),
-        ),
-        Program(
-            group="kubernetes",
-            name="config",
-            main=_chooser,
-            may=_chooser_access,
-            wanted=lambda _, settings: settings.configurations is not None,
-        ),
-        Program(
-            group="kubernetes",
-            name="nvidia-pause",
-            main=_nvidia_pause,
-            may=_api_access,
-            wanted=lambda config, _: config.kubernetes.nvidia_pause,
-        ),
+        Program(group="kubernetes", main=_kubernetes, may=_kubernetes_access, wanted=needs_process),
         Program(
             group="resource",
             main=_resource,

@@ -89,7 +89,7 @@ class Choice:
         if self._wish.nodes is None or not self._devices.aligned:
             return set(), set(), free
         aligned = {each for each in free if mask_of(self._devices.numa_nodes(each)) & self._wish.nodes}
-        nowhere = {each for each in free if not self._devices.numa_nodes(each)}
+        nowhere = {each for each in free if set(self._devices.numa_nodes(each)) <= {WITHOUT_NUMA}}
         return aligned, free - aligned - nowhere, nowhere
 
     async def _preferred(self, offered: set[str]) -> set[str]:
@@ -205,7 +205,7 @@ class Admission:
         return True
 
     def _healthy(self, resource: str, held: Allocation | None) -> Devices:
-        devices = self._node.devices.get(resource)
+        devices = self._node.listed(resource)
         if devices is None:
             raise AdmissionError(f"cannot allocate unregistered device {resource}")
         if not devices.healthy:

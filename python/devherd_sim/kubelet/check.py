@@ -1,5 +1,6 @@
 """Checks device plugins for errors, including those that a kubelet accepts silently."""
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
@@ -9,7 +10,8 @@ from typing import TypeVar
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd_sim.kubelet.connections import Endpoint, PluginError
 from devherd_sim.kubelet.manager import EmbeddedKubelet
-from devherd_sim.kubelet.plugin_findings import Check, Finding, Problem
+from devherd_sim.kubelet.plugin_findings import Finding, Problem
+from devherd_sim.kubelet.reports import refusal, state
 
 _CDI_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_.-]*=[A-Za-z0-9][A-Za-z0-9_.:-]*")
 """<https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>, qualified names."""
@@ -57,17 +59,28 @@ def of_preferred(
 SLOW_SECONDS = 1.0
 CALL_SECONDS = 30.0
 """Deadline of a call; a kubelet has none."""
+DOWN_SECONDS = 10.0
+"""How long the kubelet is away in a check: a real one takes seconds to restart, which some plugins do not survive."""
+BACK_SECONDS = 30.0
+"""How long a plugin may take to be back; some look for the kubelet's socket every 10 s."""
+SETTLE_SECONDS = 1.0
+"""How long plugins that are back are watched: some register once more, or end."""
 UNKNOWN_ID = "devherd-check-unknown-id"
 
 Answer = TypeVar("Answer")
 
 
 class Checker:
-    """Checks plugins. `patience`: seconds that a plugin may take to register again after a restart of the kubelet."""
+    """Checks plugins.
 
-    def __init__(self, kubelet: EmbeddedKubelet, patience: float) -> None:
+    `patience`: seconds that a plugin may take to register again after a restart of the kubelet, which is away for
+    `down` seconds.
+    """
+
+    def __init__(self, kubelet: EmbeddedKubelet, patience: float, down: float = DOWN_SECONDS) -> None:
         self._kubelet = kubelet
         self._patience = patience
+        self._down = down
         self._slow: list[str] = []
 
     async def findings(self, resources: Iterable[str], *, restart: bool) -> list[Finding]:
@@ -76,10 +89,16 @@ class Checker:
         checked = list(resources)
         for resource in checked:
             found += [Finding(resource, *problem) for problem in self._refusals(resource)]
+            found += [Finding(resource, *problem) for problem in self._rivals(resource, since=0)]
             found += [Finding(resource, *problem) for problem in await self._plugin(resource)]
         if restart:
             alive = [resource for resource in checked if self._alive(resource)]
+            mark = self._kubelet.events.mark()
             found += [Finding(resource, *problem) async for resource, problem in self._after_restart(alive)]
+            again = [
+                Finding(resource, *problem) for resource in alive for problem in self._rivals(resource, since=mark)
+            ]
+            found += [finding for finding in again if finding.check not in {each.check for each in found}]
         return found
 
     def _alive(self, resource: str) -> Endpoint | None:
@@ -93,13 +112,35 @@ class Checker:
             event for event in events.since(resource=resource) if event.kind in {"registered", "register-refused"}
         ]
         if outcomes and outcomes[-1].kind == "register-refused":
-            yield "register-refused", str(outcomes[-1].detail["error"])
+            yield "register-refused", refusal(**outcomes[-1].detail)
+            endpoint, path = outcomes[-1].detail["endpoint"], outcomes[-1].detail["socket"]
+            if "/" in endpoint:
+                yield "endpoint-with-a-slash", f"its endpoint `{endpoint}` means {path}"
+
+    def _rivals(self, resource: str, since: int) -> Iterator[Problem]:
+        """Yields what two plugins of one resource do to each other, since a mark of the events."""
+        again = [
+            str(event.detail["problem"])
+            for event in self._kubelet.events.since(since, "doubtful", resource)
+            if event.detail["check"] == "same-socket-again"
+        ]
+        if again:
+            yield "same-socket-again", again[-1] + (f"; {len(again)} times in all" if len(again) > 1 else "")
+        sockets = sorted({Path(each.socket).name for each in self._kubelet.live_plugins(resource)})
+        if len(sockets) > 1:
+            yield "two-plugins", f"{len(sockets)} sockets have ListAndWatch open: {', '.join(sockets)}"
 
     async def _plugin(self, resource: str) -> list[Problem]:
         endpoint = self._alive(resource)
         if endpoint is None:
             ended = [str(event.detail["error"]) for event in self._kubelet.events.since(0, "stream-ended", resource)]
-            return [("gone", f"not connected: {ended[-1]}")] if ended else []
+            ghosts = [Path(each.socket).name for each in self._kubelet.live_plugins(resource)]
+            of_ghosts = (
+                f"; ListAndWatch of {', '.join(ghosts)} is open, and the kubelet asks it nothing" if ghosts else ""
+            )
+            return [("gone", f"not connected: {ended[-1]}{of_ghosts}")] if ended else []
+        if endpoint not in self._kubelet.live_plugins(resource):
+            return [("gone", f"{state(self._kubelet, resource)}: pods are sent to it")]
         self._slow = []
         if endpoint.dialled_seconds > SLOW_SECONDS:
             self._slow.append(f"the connection and GetDevicePluginOptions took {endpoint.dialled_seconds:.1f} s")
@@ -152,19 +193,27 @@ class Checker:
     async def _after_restart(self, resources: list[str]) -> AsyncIterator[tuple[str, Problem]]:
         before = {resource: self._kubelet.allocatable(resource) for resource in resources}
         mark = self._kubelet.events.mark()
-        await self._kubelet.restart()
+        await self._kubelet.restart(down=self._down)
         deadline = time.monotonic() + self._patience
+        missing = []
         for resource in resources:
-            missing: tuple[Check, str] | None = None
             try:
                 await self._kubelet.events.wait(
                     "list", resource, since=mark, within=max(0.0, deadline - time.monotonic())
                 )
             except TimeoutError:
-                missing = "not-registered-again", f"not back {self._patience:g} s after the kubelet's restart"
-            else:
-                now = self._kubelet.allocatable(resource)
-                if now < before[resource]:
-                    missing = "not-registered-again", f"back with {now} of {before[resource]} Healthy devices"
-            if missing:
-                yield resource, missing
+                missing.append(resource)
+                away = f"{self._patience:g} s after a restart of the kubelet, which was away for {self._down:g} s"
+                yield resource, ("not-registered-again", f"not back {away}; {self._registered_again(resource, mark)}")
+        await asyncio.sleep(SETTLE_SECONDS)
+        for resource in resources:
+            now = self._kubelet.allocatable(resource)
+            if now < before[resource] and resource not in missing:
+                yield resource, ("not-registered-again", f"back with {now} of {before[resource]} Healthy devices")
+
+    def _registered_again(self, resource: str, since: int) -> str:
+        """How often Register was called since a mark, and what became of it."""
+        calls = len(self._kubelet.events.since(since, "register-called", resource))
+        if not calls:
+            return "Register was not called"
+        return f"Register was called {calls} time{'s' * (calls > 1)}: {state(self._kubelet, resource)}"

@@ -1,35 +1,32 @@
 """Connections to plugins: dialling their sockets, calls, ListAndWatch streams, and the grace period after their end."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub
 from devherd_sim.kubelet.events import Events
+from devherd_sim.kubelet.go_words import CLOSING, text
 from devherd_sim.kubelet.ledger import Devices
 from devherd_sim.kubelet.plugin_findings import ListsSeen, problems
 
-
-def text(error: grpc.aio.AioRpcError) -> str:
-    """Format an error like gRPC-Go: `rpc error: code = FailedPrecondition desc = device busy`."""
-    words = error.code().name.replace("CANCELLED", "CANCELED").split("_")
-    code = "OK" if words == ["OK"] else "".join(word.capitalize() for word in words)
-    return f"rpc error: code = {code} desc = {error.details()}"
-
-
-CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
-
+if TYPE_CHECKING:
+    from devherd_sim.kubelet.clients import Clients
 
 DIAL_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
 MESSAGE_LIMIT = 4_194_304  # bytes of one received message: gRPC-Go's default
+METADATA_LIMIT = 16_777_216  # bytes of a message's headers, and so of an error's text: likewise
 _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    ("grpc.max_metadata_size", METADATA_LIMIT),
+    ("grpc.absolute_max_metadata_size", METADATA_LIMIT),
     ("grpc.default_authority", "localhost"),
     ("grpc.use_local_subchannel_pool", 1),  # connections to the same socket are not shared
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -52,6 +49,10 @@ class Endpoint:
         self.socket = socket
         self.options = api.DevicePluginOptions()
         self.lists_seen = ListsSeen(time.monotonic())
+        self.called_at = time.monotonic()
+        """Monotonic time in seconds when Register was called, or the socket found."""
+        self.is_dialled = False
+        """True from the connection on; GetDevicePluginOptions follows."""
         self.dialled_seconds = 0.0
         """Seconds that the connection and GetDevicePluginOptions took."""
         self.stopped_at: float | None = None
@@ -61,12 +62,16 @@ class Endpoint:
 
     async def connect(self, seconds_left: float | None) -> None:
         """Dial the plugin and get its options within the caller's deadline. Raises PluginError."""
+        unusable = _not_a_url(self.socket)
+        if unusable is not None:
+            raise PluginError(f"failed to dial device plugin: {unusable}")
         started = time.monotonic()
         patience = DIAL_SECONDS if seconds_left is None else min(DIAL_SECONDS, seconds_left)
         try:
             await asyncio.wait_for(self._channel.channel_ready(), patience)
         except TimeoutError as error:
             raise PluginError("failed to dial device plugin: context deadline exceeded") from error
+        self.is_dialled = True
         left = None if seconds_left is None else seconds_left - (time.monotonic() - started)
         self.options = await _answer(
             self._plugin.GetDevicePluginOptions(api.Empty(), timeout=left), "failed to get device plugin options: "
@@ -128,6 +133,16 @@ class Endpoint:
         await self._channel.close()
 
 
+def _not_a_url(socket: str) -> str | None:
+    """The words of gRPC-Go for a path that it cannot dial, since it takes it for part of a URL; None for any other."""
+    url = f"passthrough:///{socket}"
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in url)
+    if re.search(r"[\x00-\x1f\x7f]", url):
+        return f'parse "{shown}": net/url: invalid control character in URL'
+    escape = re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", url)
+    return f'parse "{shown}": invalid URL escape "{escape[0]}"' if escape else None
+
+
 async def _answer(call: Awaitable[Answer], failed: str = "") -> Answer:
     """The answer to a call. Raises PluginError, with `failed` as prefix of the message, when the call fails."""
     with _in_the_kubelets_words(failed):
@@ -161,11 +176,17 @@ class Connections:
         events: Events,
         grace_seconds: float,
         changed: Callable[[], None],
+        *,
         numa_nodes: int,
+        clients: "Clients",
     ) -> None:
-        self.endpoints: dict[str, Endpoint] = {}
-        """The newest endpoint of each resource, including one that the kubelet has dropped."""
-        self._clients: dict[str, Endpoint] = {}
+        self.connecting: list[Endpoint] = []
+        """Plugins that are being dialled, or asked for their options."""
+        self.live: list[Endpoint] = []
+        """Plugins whose ListAndWatch is open, oldest first: several of one resource if an older one goes on."""
+        self._clients = clients
+        self._open: set[Endpoint] = set()
+        """Every connection that was not closed: kubelets leave some open for good."""
         self._devices = devices
         self._events = events
         self._grace_seconds = grace_seconds
@@ -178,32 +199,43 @@ class Connections:
 
     async def connect(self, resource: str, socket: str, seconds_left: float | None) -> None:
         """Dial a plugin and start reading its lists. Raises PluginError, and drops the client, if that fails."""
+        self._record_same_socket(resource, socket)
         endpoint = Endpoint(resource, socket)
-        self._clients[resource] = endpoint
+        self._open.add(endpoint)
+        self._clients.add(endpoint)
+        self.connecting.append(endpoint)
         try:
             await endpoint.connect(seconds_left)
-        except BaseException:  # also cancellation, when the plugin hangs up: no state may remain
-            self._clients.pop(resource, None)
-            await endpoint.close()
+            self._clients.connected(endpoint)
+        except BaseException:  # also cancellation, when the plugin hangs up
+            self._clients.remove(endpoint)
+            if not endpoint.is_dialled:
+                await self._hang_up(endpoint)
             raise
-        self.endpoints[resource] = endpoint
+        finally:
+            self.connecting.remove(endpoint)
         self._end_grace(resource)
+        self.live.append(endpoint)
         stream = asyncio.create_task(self._listen(endpoint))
         self._streams.add(stream)
         stream.add_done_callback(self._streams.discard)
 
-    async def let_go(self, resource: str) -> None:
-        """Disconnect the resource's current client."""
-        client = self._clients.pop(resource, None)
+    def endpoint(self, resource: str) -> Endpoint | None:
+        """The plugin that is asked for a resource, also one that the kubelet has dropped; None without one."""
+        return self._clients.endpoints.get(resource)
+
+    async def let_go(self, resource: str, socket: str) -> None:
+        """Disconnect the client that the rule has for a plugin that is gone from this socket."""
+        client = self._clients.of(resource, socket)
         if client is None:
             return
-        if resource in self.endpoints:
-            if resource in self._devices:
-                self._devices[resource].lose()
-            self.endpoints[resource].stopped_at = time.monotonic()
+        self._clients.remove(client)
+        if self._clients.disconnected(client):
+            self._devices.setdefault(resource, Devices(listed=False)).lose()
             self._begin_grace(resource)
             self._events.record("disconnected", resource)
-        await client.close()
+        if client.is_dialled:
+            await self._hang_up(client)
 
     async def close(self) -> None:
         """Close all connections at once, like a killed kubelet."""
@@ -213,8 +245,14 @@ class Connections:
         for stream in streams:
             stream.cancel()
         await asyncio.gather(*streams, return_exceptions=True)
-        for endpoint in [*self.endpoints.values(), *self._clients.values()]:
-            await endpoint.close()
+        self.live.clear()
+        for endpoint in list(self._open):
+            endpoint.stopped_at = endpoint.stopped_at or time.monotonic()
+            await self._hang_up(endpoint)
+
+    async def _hang_up(self, endpoint: Endpoint) -> None:
+        self._open.discard(endpoint)
+        await endpoint.close()
 
     async def _listen(self, endpoint: Endpoint) -> None:
         ended = "the plugin ended the stream"
@@ -225,21 +263,30 @@ class Connections:
                 known = self._record_problems(endpoint.resource, devices, known)
         except PluginError as error:
             ended = str(error)
+        finally:
+            self.live.remove(endpoint)
         self._events.record("stream-ended", endpoint.resource, error=ended, socket=endpoint.socket)
-        await self.let_go(endpoint.resource)
+        await self.let_go(endpoint.resource, endpoint.socket)
 
     def _take(self, resource: str, devices: Sequence[api.Device]) -> None:
         known = self._devices.setdefault(resource, Devices())
         known.replace(devices)
         self._events.record("list", resource, healthy=len(known.healthy), unhealthy=len(known.unhealthy))
         self._changed()
+        if resource not in self._clients.endpoints:  # of a stream that goes on after the grace period
+            self._forget(resource)
+
+    def _record_same_socket(self, resource: str, socket: str) -> None:
+        if any((live.resource, live.socket) == (resource, socket) for live in self.live):
+            problem = f"registered again at {socket} while its ListAndWatch there is open"
+            self._events.record("doubtful", resource, problem=problem, check="same-socket-again")
 
     def _record_problems(self, resource: str, devices: Sequence[api.Device], known: set[str]) -> set[str]:
         """Record the problems that the previous list did not have. Returns all problems of this list."""
-        found = {problem for _, problem in problems(devices, self._numa_nodes)}
-        for problem in sorted(found - known):
-            self._events.record("doubtful", resource, problem=problem)
-        return found
+        found = {text: check for check, text in problems(devices, self._numa_nodes)}
+        for problem in sorted(found.keys() - known):
+            self._events.record("doubtful", resource, problem=problem, check=found[problem])
+        return set(found)
 
     def _begin_grace(self, resource: str) -> None:
         self._end_grace(resource)
@@ -254,7 +301,7 @@ class Connections:
     def _forget(self, resource: str) -> None:
         """Remove a resource after its grace period. A kubelet does so at its next update of the node status."""
         self._end_grace(resource)
-        self.endpoints.pop(resource, None)
+        self._clients.endpoints.pop(resource, None)
         self._devices.pop(resource, None)
         self._changed()
         self._events.record("forgotten", resource)

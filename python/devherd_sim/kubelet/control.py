@@ -1,98 +1,33 @@
-"""The control protocol of the embedded kubelet, JSON lines on a Unix socket: server, client and reports."""
+"""The control protocol of the embedded kubelet, JSON lines on a Unix socket: server and client."""
 
 import asyncio
 import contextlib
 import json
+import operator
 import socket
-import time
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from devherd.errors import DevherdError, UnreachableError
-from devherd_sim.kubelet.check import Checker
-from devherd_sim.kubelet.events import Event
+from devherd_sim.kubelet import reports
+from devherd_sim.kubelet.check import DOWN_SECONDS, Checker
 from devherd_sim.kubelet.manager import EmbeddedKubelet
-from devherd_sim.kubelet.pod import AdmissionError, Allocation, StartError, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-_ERRORS = ("register-refused", "stream-ended")
+from devherd_sim.kubelet.plugin_findings import require_check
+from devherd_sim.kubelet.pod import AdmissionError, StartError, parse
+from devherd_sim.kubelet.registration import Disturbance
 
 
-def status_report(kubelet: EmbeddedKubelet) -> dict[str, Any]:
-    """The resources, the allocations of pods, and the refused registrations."""
-    there = kubelet.resources()
-    refused = {name: _last_error(kubelet, name) for name in known_resources(kubelet) if name not in there}
-    return {
-        "kubelet_dir": str(kubelet.paths.kubelet_dir),
-        "resources": [resource_report(kubelet, name) for name in there],
-        "refused": [{"name": name, "last_error": error} for name, error in refused.items() if error],
-        "allocations": [held_report(allocation) for allocation in kubelet.allocations()],
-    }
+class _Counted(NamedTuple):
+    words: str
+    is_reached: Callable[[int, int], bool]
 
 
-def resource_report(kubelet: EmbeddedKubelet, name: str) -> dict[str, Any]:
-    """Device counts of a resource, and its plugin: null if none is connected."""
-    plugin = kubelet.plugin(name)
-    is_connected = plugin is not None and plugin.stopped_at is None
-    return {
-        "name": name,
-        "capacity": kubelet.capacity(name),
-        "allocatable": kubelet.allocatable(name),
-        "in_use": len(kubelet.in_use(name)),
-        "registrations": kubelet.registrations(name),
-        "plugin": {
-            "socket": plugin.socket,
-            "connected_seconds": round(time.monotonic() - plugin.lists_seen.connected_at, 3),
-            "pre_start_required": plugin.options.pre_start_required,
-            "get_preferred_allocation_available": plugin.options.get_preferred_allocation_available,
-        }
-        if plugin is not None and is_connected
-        else None,
-        "last_error": _last_error(kubelet, name),
-    }
-
-
-def held_report(allocation: Allocation) -> dict[str, Any]:
-    """An allocation as JSON."""
-    return {
-        "namespace": allocation.container.namespace,
-        "pod": allocation.container.pod,
-        "container": allocation.container.name,
-        "resource": allocation.resource,
-        "device_ids": list(allocation.device_ids),
-    }
-
-
-def known_resources(kubelet: EmbeddedKubelet) -> list[str]:
-    """All resources that are registered or for which Register was called, even if it was refused; sorted."""
-    called = {event.resource for event in kubelet.events.since(0, "register-called")}
-    return sorted(called.union(kubelet.resources()))
-
-
-def not_there(kubelet: EmbeddedKubelet, name: str, allocatable: int | None, seconds: float) -> tuple[str, str, str]:
-    """The error, cause and remedy for a resource that did not appear in time."""
-    wanted = "" if allocatable is None else f" with {allocatable} allocatable devices"
-    what = f"{name} is not there{wanted} after {seconds:g} s"
-    error = _last_error(kubelet, name)
-    if name in kubelet.resources():
-        why = f"{kubelet.allocatable(name)} of {kubelet.capacity(name)} devices are allocatable"
-        return what, f"{why}; last error: {error['error']}" if error else why, "see `devherd sim kubelet devices`"
-    if error:
-        return what, f"its registration was refused: {error['error']}", "see `devherd sim kubelet events`"
-    others = ", ".join(known_resources(kubelet)) or "no plugin at all"
-    return what, f"its plugin has not called Register; called so far: {others}", "look at the plugin's own log"
-
-
-def _last_error(kubelet: EmbeddedKubelet, name: str) -> dict[str, Any] | None:
-    errors = [event for event in kubelet.events.since(resource=name) if event.kind in _ERRORS]
-    return _error_json(errors[-1]) if errors else None
-
-
-def _error_json(event: Event) -> dict[str, Any]:
-    return {"error": event.detail["error"], "seconds_ago": round(time.monotonic() - event.at, 3)}
-
+_COUNTED = {
+    "allocatable": _Counted("allocatable devices", operator.eq),
+    "capacity": _Counted("devices in all", operator.eq),
+    "registrations": _Counted("calls of Register", operator.ge),
+}
 
 SOCKET_NAME = "sim-kubelet.sock"
 
@@ -118,8 +53,14 @@ class Control:
             "allocate": self._allocate,
             "admit": self._admit,
             "free": self._free,
+            "refuse": self._disturb,
+            "delay": self._disturb,
+            "stop": self._stop,
+            "start": self._start,
             "restart": self._restart,
         }
+        self._changing = asyncio.Lock()
+        """Held while the kubelet stops, is away and starts."""
 
     async def open(self) -> None:
         """Start to listen. Raises OSError when the socket cannot be created."""
@@ -159,28 +100,41 @@ class Control:
             return {"error": ["no such request", repr(error), "see devherd_sim/kubelet/control.py"]}
 
     async def _status(self) -> dict[str, Any]:
-        return status_report(self._kubelet)
+        return reports.status_report(self._kubelet)
 
     async def _wait(
-        self, resource: str, allocatable: int | None, seconds: float, of_seconds: float | None = None
+        self,
+        resource: str,
+        *,
+        seconds: float,
+        of_seconds: float | None = None,
+        gone: bool = False,
+        **numbers: int | None,
     ) -> dict[str, Any]:
-        """Wait until a resource has `allocatable` devices; None: until its connected plugin has sent a list.
+        """Wait until a resource is as wanted; with no numbers: until its connected plugin has sent a list.
 
         `of_seconds` is the client's total timeout for the error message; part of it may have passed.
         """
         kubelet = self._kubelet
+        wanted = {name: number for name, number in numbers.items() if number is not None}
 
         def is_there() -> bool:
-            plugin = kubelet.plugin(resource)
-            if plugin is None or plugin.stopped_at is not None or plugin.lists_seen.first_after is None:
+            if not kubelet.running or resource not in reports.known_resources(kubelet):
                 return False
-            return allocatable is None or kubelet.allocatable(resource) == allocatable
+            plugin = reports.connected(kubelet, resource)
+            if gone or not wanted:
+                return plugin is None if gone else plugin is not None and plugin.lists_seen.first_after is not None
+            counts = reports.resource_report(kubelet, resource)
+            return all(_COUNTED[name].is_reached(counts[name], number) for name, number in wanted.items())
 
         try:
             await kubelet.events.until(is_there, within=seconds)
         except TimeoutError:
-            raise DevherdError(*not_there(kubelet, resource, allocatable, of_seconds or seconds)) from None
-        return resource_report(kubelet, resource)
+            words = " and ".join(f"{number} {_COUNTED[name].words}" for name, number in wanted.items())
+            what = f"{resource} is not gone" if gone else f"{resource} is not there{words and f' with {words}'}"
+            because = reports.why_not(kubelet, resource)
+            raise DevherdError(f"{what} after {of_seconds or seconds:g} s", *because) from None
+        return reports.resource_report(kubelet, resource)
 
     async def _events(self, since: int, follow: bool = False) -> dict[str, Any]:
         """The events since a mark, and the next mark; `follow` waits until there is an event."""
@@ -189,44 +143,47 @@ class Control:
             await events.until(lambda: events.mark() > since, within=float("inf"))
         return {"next": events.mark(), "events": [event.as_json() for event in events.since(since)]}
 
-    async def _check(self, resources: list[str], restart: bool, seconds: float) -> list[dict[str, str]]:
-        known = known_resources(self._kubelet)
+    async def _check(
+        self,
+        resources: list[str],
+        restart: bool,
+        seconds: float,
+        down: float = DOWN_SECONDS,
+        ignored: Sequence[str] = (),
+    ) -> list[dict[str, str]]:
+        accepted = {require_check(name) for name in ignored}
+        self._require_running()
+        known = reports.known_resources(self._kubelet)
+        if not known:
+            raise DevherdError(
+                "there is nothing to check",
+                f"no plugin has called Register at {self._kubelet.paths.kubelet_socket}",
+                "start the plugin, then try `devherd sim kubelet wait RESOURCE` first",
+            )
         if unknown := set(resources) - set(known):
             raise DevherdError(
                 f"no plugin has registered {min(unknown)}",
                 f"those that have called Register: {', '.join(known) or 'none'}",
                 "start the plugin, then try `devherd sim kubelet wait RESOURCE` first",
             )
-        checker = Checker(self._kubelet, seconds)
-        return [finding.as_json() for finding in await checker.findings(resources or known, restart=restart)]
+        checker = Checker(self._kubelet, seconds, down)
+        async with self._changing:
+            found = await checker.findings(resources or known, restart=restart)
+        return [finding.as_json() for finding in found if finding.check not in accepted]
 
     async def _devices(self, resource: str | None = None) -> list[dict[str, Any]]:
-        holders = {
-            (held.resource, device_id): held.container.pod
-            for held in self._kubelet.allocations()
-            for device_id in held.device_ids
-        }
-        return [
-            {
-                "resource": name,
-                "id": device_id,
-                "health": health,
-                "numa_nodes": self._kubelet.numa_nodes(name, device_id) or None,
-                "pod": holders.get((name, device_id)),
-            }
-            for name in self._kubelet.resources()
-            if resource in (None, name)
-            for device_id, health in self._kubelet.devices(name).items()
-        ]
+        return list(reports.device_reports(self._kubelet, resource))
 
     async def _allocate(self, resource: str, count: int, pod: str, container: str) -> dict[str, Any] | None:
+        self._require_running()
         allocation = await self._kubelet.allocate(resource, count, pod=pod, container=container)
         if allocation is None:
             return None
         await self._kubelet.start_container(pod=pod, container=container)
-        return held_report(allocation) | allocation.answer()
+        return reports.held_report(allocation) | allocation.answer()
 
     async def _admit(self, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+        self._require_running()
         pod = parse(manifest)
         await self._kubelet.admit(pod)
         held = self._kubelet.allocations()
@@ -248,10 +205,28 @@ class Control:
 
     async def _free(self, pod: str) -> list[dict[str, Any]]:
         namespace, _, name = pod.rpartition("/")
-        return [held_report(allocation) for allocation in self._kubelet.free(name, namespace or "default")]
+        return [reports.held_report(allocation) for allocation in self._kubelet.free(name, namespace or "default")]
 
-    async def _restart(self) -> None:
-        await self._kubelet.restart()
+    async def _disturb(self, resource: str, times: int, delay: float, error: str | None = None) -> None:
+        """Have the next Register calls of a resource wait, and refused if there is an error."""
+        self._kubelet.disturbances[resource] = Disturbance(times, error, delay)
+
+    async def _stop(self) -> None:
+        async with self._changing:
+            await self._kubelet.stop()
+
+    async def _start(self) -> None:
+        async with self._changing:
+            if not self._kubelet.running:
+                await self._kubelet.start()
+
+    async def _restart(self, down: float = 0.0) -> None:
+        async with self._changing:
+            await self._kubelet.restart(down=down)
+
+    def _require_running(self) -> None:
+        if not self._kubelet.running:
+            raise DevherdError("the kubelet is stopped", "it admits no pod then", "see `devherd sim kubelet start`")
 
 
 def ask(kubelet_dir: Path, command: str, **words: Any) -> Any:

@@ -7,26 +7,54 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal[
-    "started",  # kubelet.sock accepts registrations
+    "started",
     "stopped",
-    "register-called",  # a plugin called Register; the next event has the outcome
-    "registered",  # a plugin is registered; detail: endpoint
-    "register-refused",  # detail: error
-    "list",  # a ListAndWatch message; detail: healthy, unhealthy
-    "doubtful",  # a problem of a list that a kubelet accepts silently; detail: problem
-    "stream-ended",  # detail: error
-    "disconnected",  # the kubelet dropped the resource's plugin: allocatable is 0
-    "forgotten",  # no plugin registered within the grace period: the resource is removed
-    "checkpoint-ignored",  # it is invalid, at the start; detail: error
-    "checkpoint-failed",  # it could not be written; detail: error
-    "plugin-found",  # a socket below plugins_registry; detail: socket
-    "plugin-refused",  # detail: socket, error
-    "plugin-gone",  # its socket was removed or replaced; detail: socket
-    "allocated",  # detail: namespace, pod, container, devices
-    "allocation-refused",  # detail: namespace, pod, container, error
-    "pre-started",  # PreStartContainer answered
-    "freed",  # detail: namespace, pod
+    "register-called",
+    "registered",
+    "register-refused",
+    "register-abandoned",
+    "list",
+    "doubtful",
+    "stream-ended",
+    "disconnected",
+    "forgotten",
+    "checkpoint-ignored",
+    "checkpoint-failed",
+    "plugin-found",
+    "plugin-refused",
+    "plugin-gone",
+    "allocated",
+    "allocation-refused",
+    "pre-started",
+    "freed",
 ]
+
+KINDS: dict[Kind, tuple[str, tuple[str, ...]]] = {
+    "started": ("the kubelet takes registrations; `removed`: the sockets that it has removed", ("removed",)),
+    "stopped": ("the kubelet has stopped", ()),
+    "register-called": ("a plugin has called Register; another event has the outcome", ("endpoint",)),
+    "registered": ("a plugin is registered", ("endpoint",)),
+    "register-refused": (
+        "Register was refused; `socket`: the path that `endpoint` makes; `socket_exists`: if something is there",
+        ("error", "endpoint", "socket", "socket_exists"),
+    ),
+    "register-abandoned": ("the call of Register ended before the answer: the plugin or the kubelet", ("endpoint",)),
+    "list": ("a list of devices has come: how many of them", ("healthy", "unhealthy")),
+    "doubtful": ("a problem that a kubelet says nothing of; `check`: the finding of that name", ("problem", "check")),
+    "stream-ended": ("ListAndWatch has ended", ("error", "socket")),
+    "disconnected": ("the kubelet has dropped the plugin: nothing is allocatable", ()),
+    "forgotten": ("no plugin has registered within the grace period: the resource is removed", ()),
+    "checkpoint-ignored": ("the checkpoint is invalid, at the start", ("error",)),
+    "checkpoint-failed": ("the checkpoint could not be written", ("error",)),
+    "plugin-found": ("a socket below plugins_registry", ("socket",)),
+    "plugin-refused": ("a plugin of plugins_registry was refused", ("socket", "error")),
+    "plugin-gone": ("a socket below plugins_registry was removed or replaced", ("socket",)),
+    "allocated": ("a container has devices", ("namespace", "pod", "container", "devices")),
+    "allocation-refused": ("a container is rejected", ("namespace", "pod", "container", "error")),
+    "pre-started": ("PreStartContainer was answered", ("namespace", "pod", "container")),
+    "freed": ("a pod has ended", ("namespace", "pod")),
+}
+"""What each kind of event means, and the names of its details, which its JSON has."""
 
 
 @dataclass(frozen=True, slots=True)

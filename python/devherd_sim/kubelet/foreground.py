@@ -1,6 +1,7 @@
 """The embedded kubelet as a program: runs until SIGTERM or SIGINT and prints one line for each event."""
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -11,10 +12,12 @@ from devherd.errors import UsageError
 from devherd_sim.kubelet.control import Control
 from devherd_sim.kubelet.events import Event, Kind
 from devherd_sim.kubelet.manager import EmbeddedKubelet
+from devherd_sim.kubelet.reports import refusal
 
 _LINES: dict[Kind | str, str] = {
     "started": "takes registrations",
     "stopped": "stopped",
+    "register-abandoned": "{resource}: the call of Register ended before the answer",
     "registered": "{resource}: registered, socket {endpoint}",
     "register-refused": "{resource}: refused: {error}",
     "list": "{resource}: list of {healthy} healthy and {unhealthy} unhealthy devices",
@@ -38,19 +41,25 @@ def sentence(event: Mapping[str, Any]) -> str | None:
     template = _LINES.get(event["kind"])
     if template is None:
         return None
-    return template.format(
-        **{name: " ".join(value) if isinstance(value, list) else value for name, value in event.items()}
-    )
+    words = {name: " ".join(value) if isinstance(value, list) else value for name, value in event.items()}
+    if event["kind"] == "register-refused":
+        words["error"] = refusal(event["error"], event["socket"], socket_exists=event["socket_exists"])
+    return template.format(**words)
 
 
-def run_until_signal(kubelet_dir: Path, print_line: Callable[[str], None], **options: Any) -> None:
-    """Run until SIGTERM or SIGINT; the options are those of EmbeddedKubelet.
+def run_until_signal(
+    kubelet_dir: Path, print_line: Callable[[str], None], *, end_with_parent: bool = False, **options: Any
+) -> None:
+    """Run until SIGTERM or SIGINT, or until the parent process ends; the options are those of EmbeddedKubelet.
+
+    The sockets stay, as a real kubelet leaves them.
 
     Raises AlreadyRunningError when a kubelet listens there, UsageError when the directory cannot be used or the options
     are incompatible.
     """
     try:
-        asyncio.run(_run(EmbeddedKubelet(kubelet_dir, **options), print_line))
+        parent = os.pidfd_open(os.getppid()) if end_with_parent else None
+        asyncio.run(_run(EmbeddedKubelet(kubelet_dir, **options), print_line, parent))
     except OSError as error:
         raise UsageError(
             f"cannot run the simulated kubelet in {kubelet_dir}",
@@ -59,8 +68,11 @@ def run_until_signal(kubelet_dir: Path, print_line: Callable[[str], None], **opt
         ) from error
 
 
-async def _run(kubelet: EmbeddedKubelet, print_line: Callable[[str], None]) -> None:
+async def _run(kubelet: EmbeddedKubelet, print_line: Callable[[str], None], parent: int | None) -> None:
+    """`parent`: the descriptor of the process with which it ends."""
     stopped = asyncio.Event()
+    if parent is not None:
+        asyncio.get_running_loop().add_reader(parent, stopped.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     kubelet.events.listen(lambda event: _print(event, print_line))
@@ -68,11 +80,12 @@ async def _run(kubelet: EmbeddedKubelet, print_line: Callable[[str], None]) -> N
     await kubelet.start()
     try:
         await control.open()
-        print_line(f"a plugin may register at {kubelet.paths.kubelet_socket}")
+        socket, release = kubelet.paths.kubelet_socket, kubelet.kubernetes
+        print_line(f"a plugin may register at {socket}, by the rules of Kubernetes {release}")
         await stopped.wait()
     finally:
         await control.close()
-        await kubelet.stop(clean=True)
+        await kubelet.stop()
 
 
 def _print(event: Event, print_line: Callable[[str], None]) -> None:

@@ -89,10 +89,13 @@ class Devices:
     by_id: dict[str, api.Device] = field(default_factory=dict)
     healthy: set[str] = field(default_factory=set)
     unhealthy: set[str] = field(default_factory=set)
+    listed: bool = True
+    """False if the plugin has ended before its first list: the node reports 0, and pods are started without."""
 
     def replace(self, devices: Iterable[api.Device]) -> None:
         """Replace all devices by a list. Duplicate ids are one device; with different healths it is in both sets."""
         listed = list(devices)
+        self.listed = True
         self.by_id = {device.ID: device for device in listed}
         self.healthy = {device.ID for device in listed if device.health == HEALTHY}
         self.unhealthy = {device.ID for device in listed if device.health != HEALTHY}
@@ -116,6 +119,10 @@ class Devices:
     def aligned(self) -> bool:
         """True if any device has a NUMA node; only then is the resource aligned."""
         return any(device.topology.nodes for device in self.by_id.values())
+
+    def has_topology(self, device_id: str) -> bool:
+        """True if a device was listed with a topology, perhaps one without nodes."""
+        return device_id in self.by_id and self.by_id[device_id].HasField("topology")
 
     def numa_nodes(self, device_id: str) -> list[int]:
         """The NUMA nodes of a device; empty when its plugin listed none."""

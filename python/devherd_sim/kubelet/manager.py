@@ -6,9 +6,11 @@
     allocation = await kubelet.allocate("example.com/gpu", 2, pod="train")
     await kubelet.restart()
 
-Its behaviour and messages follow Kubernetes 1.36. Its checkpoint keeps its state for the next process.
+Its behaviour and messages follow Kubernetes 1.37, or 1.36 and those before it. Its checkpoint keeps its state for the
+next process.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,14 +21,15 @@ from devherd.proto.podresources_v1_pb2_grpc import add_PodResourcesListerService
 from devherd.settings import Settings
 from devherd_sim.kubelet import admission, registration
 from devherd_sim.kubelet.admission import Admission
-from devherd_sim.kubelet.connections import GRACE_SECONDS, Endpoint
+from devherd_sim.kubelet.clients import NEWEST, Release
+from devherd_sim.kubelet.connections import GRACE_SECONDS, Connections, Endpoint
 from devherd_sim.kubelet.events import Event
 from devherd_sim.kubelet.ledger import Devices
 from devherd_sim.kubelet.node import Node
 from devherd_sim.kubelet.plugin_watcher import PluginWatcher
 from devherd_sim.kubelet.pod import Allocation, Container, Pod
 from devherd_sim.kubelet.pod_resources import PodResources, RateLimit
-from devherd_sim.kubelet.registration import Listener, Registration, refuse_second
+from devherd_sim.kubelet.registration import Disturbance, Listener, Registration, refuse_second
 from devherd_sim.kubelet.topology import Policy, Topology
 
 
@@ -43,13 +46,19 @@ class EmbeddedKubelet:
         topology_policy: Policy = "none",
         numa_nodes: int = 1,
         grace_seconds: float = GRACE_SECONDS,
+        kubernetes: Release = NEWEST,
     ) -> None:
         self.paths = Settings(kubelet_dir=kubelet_dir)
-        self._node = Node(self.paths.plugin_directory, Topology(topology_policy, numa_nodes), grace_seconds)
+        self.kubernetes = kubernetes
+        """The release whose rules of registration it has."""
+        topology = Topology(topology_policy, numa_nodes)
+        self._node = Node(self.paths.plugin_directory, topology, grace_seconds, kubernetes)
         self._admission = Admission(self._node)
         self._registration: Registration | None = None
         self._watcher: PluginWatcher | None = None
         self._listeners: list[Listener] = []
+        self.disturbances: dict[str, Disturbance] = {}
+        """What the next Register calls meet, by resource; also after a restart."""
         self.events = self._node.events
 
     @property
@@ -75,7 +84,9 @@ class EmbeddedKubelet:
         self.events.record("started", removed=removed)
 
     async def stop(self, *, clean: bool = False) -> None:
-        """Stop at once. The socket files stay, as with a real kubelet, unless `clean`."""
+        """Stop at once. The socket files stay, as with a real kubelet, unless `clean`. Idempotent."""
+        if not self._listeners:
+            return
         if self._watcher is not None:
             await self._watcher.stop()
         for listener in self._listeners:
@@ -84,9 +95,13 @@ class EmbeddedKubelet:
         await self._node.end()
         self.events.record("stopped")
 
-    async def restart(self, *, sources_ready: bool = True) -> None:
-        """Stop and start. The kubelet then knows the allocations and the resources, but no devices."""
+    async def restart(self, *, sources_ready: bool = True, down: float = 0.0) -> None:
+        """Stop and start `down` seconds later. It then knows the allocations and the resources, but no devices.
+
+        Its sockets stay and refuse connections meanwhile, as those of a real kubelet, which takes seconds.
+        """
         await self.stop()
+        await asyncio.sleep(down)
         await self.start(sources_ready=sources_ready)
 
     async def reboot(self) -> None:
@@ -109,8 +124,20 @@ class EmbeddedKubelet:
         return {device_id: "Healthy" if device_id in known.healthy else "Unhealthy" for device_id in sorted(ids)}
 
     def plugin(self, resource: str) -> Endpoint | None:
-        """The newest plugin of a resource since the start, even if the kubelet has dropped it; None without one."""
+        """The plugin that Allocate goes to, even if the kubelet has dropped it; None without one since the start."""
         return self._node.endpoint(resource)
+
+    def live_plugins(self, resource: str) -> list[Endpoint]:
+        """The plugins of a resource whose ListAndWatch is open, oldest first."""
+        return [each for each in self._connections.live if each.resource == resource] if self.running else []
+
+    def connecting(self, resource: str) -> Endpoint | None:
+        """The plugin of a resource that is being dialled or asked for its options; None without one."""
+        return next((each for each in self._connections.connecting if each.resource == resource), None)
+
+    def unanswered_since(self, resource: str) -> float | None:
+        """When Register was called that is not answered yet, in monotonic seconds; None without such a call."""
+        return self._registration.unanswered.get(resource) if self._registration and self.running else None
 
     @property
     def numa_node_count(self) -> int:
@@ -199,6 +226,11 @@ class EmbeddedKubelet:
             lambda: self.allocatable(resource) == count, within=within, what=f"{count} allocatable {resource}"
         )
 
+    @property
+    def _connections(self) -> Connections:
+        assert self._node.connections is not None  # since the first start
+        return self._node.connections
+
     def _of(self, resource: str) -> Devices:
         return self._node.devices.get(resource, Devices())
 
@@ -209,19 +241,19 @@ class EmbeddedKubelet:
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
         socket.parent.mkdir(parents=True, exist_ok=True)
-        listener = Listener(socket, self.paths.kubelet_dir, serve, interceptors)
+        listener = Listener(socket, serve, interceptors)
         await listener.open()
         self._listeners.append(listener)
 
     def _watch_registry(self) -> None:
-        assert self._node.connections is not None
         directory = self.paths.kubelet_dir / "plugins_registry"
-        self._watcher = PluginWatcher(directory, self._node.connections, self.events)
+        self._watcher = PluginWatcher(directory, self._connections, self.events)
         self._watcher.start()
 
     def _serve_registration(self, server: grpc.aio.Server) -> None:
-        assert self._node.connections is not None
-        self._registration = Registration(self.paths.plugin_directory, self._node.connections, self.events)
+        self._registration = Registration(
+            self.paths.plugin_directory, self._connections, self.events, self.disturbances
+        )
         add_RegistrationServicer_to_server(self._registration, server)
 
     def _serve_pod_resources(self, server: grpc.aio.Server) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from devherd_sim.kubelet import checkpoint
+from devherd_sim.kubelet.clients import Release, clients_of
 from devherd_sim.kubelet.connections import Connections, Endpoint
 from devherd_sim.kubelet.events import Events
 from devherd_sim.kubelet.ledger import Devices, Ledger, Pods
@@ -12,7 +13,7 @@ from devherd_sim.kubelet.topology import Topology
 class Node:
     """Outlives restarts of the kubelet; `begin` resets it to what a new process knows."""
 
-    def __init__(self, directory: Path, topology: Topology, grace_seconds: float) -> None:
+    def __init__(self, directory: Path, topology: Topology, grace_seconds: float, kubernetes: Release) -> None:
         self.events = Events()
         self.devices: dict[str, Devices] = {}
         """The devices of each registered resource."""
@@ -22,6 +23,7 @@ class Node:
         self.connections: Connections | None = None
         self._directory = directory
         self._grace_seconds = grace_seconds
+        self._kubernetes = kubernetes
         self._pods_known = False
 
     def begin(self) -> None:
@@ -36,7 +38,12 @@ class Node:
         self.devices.clear()
         self.devices.update({resource: Devices() for resource in known.registered})
         self.connections = Connections(
-            self.devices, self.events, self._grace_seconds, self.try_to_save, self.topology.numa_nodes
+            self.devices,
+            self.events,
+            self._grace_seconds,
+            self.try_to_save,
+            numa_nodes=self.topology.numa_nodes,
+            clients=clients_of(self._kubernetes),
         )
 
     async def end(self) -> None:
@@ -45,12 +52,17 @@ class Node:
             await self.connections.close()
 
     def endpoint(self, resource: str) -> Endpoint | None:
-        """The newest plugin of a resource; None if there is none."""
-        return self.connections.endpoints.get(resource) if self.connections else None
+        """The plugin that is asked for a resource; None if there is none."""
+        return self.connections.endpoint(resource) if self.connections else None
 
     def is_known(self, resource: str) -> bool:
         """True if a resource is registered or allocated."""
-        return resource in self.devices or self.ledger.knows(resource)
+        return self.listed(resource) is not None or self.ledger.knows(resource)
+
+    def listed(self, resource: str) -> Devices | None:
+        """The devices of a resource; None if there was no list of them."""
+        devices = self.devices.get(resource)
+        return devices if devices is not None and devices.listed else None
 
     def collect(self) -> None:
         """Remove the allocations of ended pods, unless the kubelet does not know all pods yet."""
@@ -59,7 +71,7 @@ class Node:
 
     def save(self) -> None:
         """Write the checkpoint. Raises OSError."""
-        registered = {resource: devices.healthy for resource, devices in self.devices.items()}
+        registered = {resource: devices.healthy for resource, devices in self.devices.items() if devices.listed}
         checkpoint.write(self._directory, checkpoint.encode(self.ledger, registered))
 
     def try_to_save(self) -> None:

@@ -1,15 +1,19 @@
 """Problems of plugins, a remedy for each, and the checks of device lists."""
 
+import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from devherd.errors import UsageError
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 
 Check = Literal[
     "register-refused",
     "endpoint-with-a-slash",
+    "same-socket-again",
+    "two-plugins",
     "duplicate-id",
     "empty-id",
     "unknown-health",
@@ -35,6 +39,10 @@ CURES: dict[Check, str] = {
     "register-refused": "correct the request to Register: version v1beta1, a resource name like example.com/gpu, a"
     " socket that answers before Register is called",
     "endpoint-with-a-slash": "register with the name of the socket in device-plugins, not with its path",
+    "same-socket-again": "end ListAndWatch, or serve on another socket, before Register is called again: Kubernetes"
+    " 1.36 then reads both streams, 1.37 refuses the call and does not notice that plugin's end",
+    "two-plugins": "end the older plugin when the newer one has registered: in Kubernetes 1.36 the end of either one"
+    " sets the resource to 0, and the list that came last counts",
     "duplicate-id": "list each device once: the kubelet counts an id that is there twice as one",
     "empty-id": "give each device an id",
     "unknown-health": "write `Healthy` or `Unhealthy`: the kubelet takes every other word for Unhealthy",
@@ -56,6 +64,16 @@ CURES: dict[Check, str] = {
     " the kubelet has removed the plugin's socket",
     "gone": "keep ListAndWatch open: the kubelet sets the resource to 0 when it ends",
 }
+
+
+def require_check(name: str) -> Check:
+    """The check of that name. Raises UsageError for another."""
+    for check in CURES:
+        if check == name:
+            return check
+    close = difflib.get_close_matches(name, CURES, n=1)
+    cure = f"did you mean `{close[0]}`?" if close else f"those are {', '.join(CURES)}"
+    raise UsageError(f"`{name}` is no finding", "`check` has none of that name", cure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +119,7 @@ class ListsSeen:
         if self.first_after is None:
             self.first_after = now - self.connected_at
         else:
-            self.repeated = self.repeated + 1 if list(devices) == list(self.last) else 0
+            self.repeated = self.repeated + 1 if _sorted(devices) == _sorted(self.last) else 0
             self.most_repeated = max(self.most_repeated, self.repeated)
         self.last = list(devices)
 
@@ -118,6 +136,11 @@ class ListsSeen:
         if not self.last:
             yield "no-devices", "its list is empty"
         yield from problems(self.last, numa_nodes)
+
+
+def _sorted(devices: Sequence[api.Device]) -> list[bytes]:
+    """The devices in an order of their own: plugins in Go send maps in any."""
+    return sorted(device.SerializeToString(deterministic=True) for device in devices)
 
 
 def problems(devices: Sequence[api.Device], numa_nodes: int) -> Iterator[Problem]:

@@ -15,8 +15,9 @@ import grpc
 from devherd.proto import pluginregistration_v1_pb2 as api
 from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationStub
 from devherd.text import is_resource_name
-from devherd_sim.kubelet.connections import Connections, PluginError, text
+from devherd_sim.kubelet.connections import Connections, PluginError
 from devherd_sim.kubelet.events import Events
+from devherd_sim.kubelet.go_words import quoted, text
 
 if TYPE_CHECKING:
     from devherd.proto.pluginregistration_v1_pb2_grpc import RegistrationAsyncStub
@@ -32,14 +33,23 @@ class RefusedError(Exception):
     """A plugin could not be registered; the message is that of the kubelet's log."""
 
 
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a plugin is registered as."""
+
+    resource: str
+    endpoint: str
+    """The path that it serves the resource at."""
+
+
 class PluginSocket:
     """A socket on which a plugin may listen."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
-    async def register(self, connections: Connections) -> str:
-        """Register the plugin and return its resource. Raises RefusedError; the plugin is notified if possible."""
+    async def register(self, connections: Connections) -> Registered:
+        """Register the plugin. Raises RefusedError; the plugin is notified if possible."""
         options = [("grpc.default_authority", quote(self._path, safe="")), ("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(f"unix:{self._path}", options=options) as channel:
             try:
@@ -51,7 +61,7 @@ class PluginSocket:
                 ) from error
             return await self._register(RegistrationStub(channel), connections)
 
-    async def _register(self, plugin: "RegistrationAsyncStub", connections: Connections) -> str:
+    async def _register(self, plugin: "RegistrationAsyncStub", connections: Connections) -> Registered:
         info = await self._info(plugin)
         refusal = self._refusal(info)
         if refusal is not None:
@@ -66,9 +76,9 @@ class PluginSocket:
         try:
             await self._notify(plugin)
         except RefusedError:
-            await connections.let_go(info.name)
+            await connections.let_go(info.name, info.endpoint or self._path)
             raise
-        return info.name
+        return Registered(info.name, info.endpoint or self._path)
 
     async def _info(self, plugin: "RegistrationAsyncStub") -> api.PluginInfo:
         try:
@@ -86,7 +96,7 @@ class PluginSocket:
         if VERSION not in versions:
             wrong = f"manager version, {VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
         elif not is_resource_name(info.name):
-            wrong = f'invalid name of device plugin socket: the ResourceName "{info.name}" is invalid'
+            wrong = f"invalid name of device plugin socket: the ResourceName {quoted(info.name)} is invalid"
         else:
             return None
         return f"{_ERROR} plugin validation failed with err: {wrong}"
@@ -115,8 +125,7 @@ Incarnation = tuple[int, int]
 class _Found:
     socket: PluginSocket
     incarnation: Incarnation
-    resource: str | None = None
-    """The plugin's resource while it is registered."""
+    registered: Registered | None = None
     retry_at: float = 0.0
     backoff: float = FIRST_BACKOFF_SECONDS
     attempt: asyncio.Task[None] | None = field(default=None)
@@ -158,12 +167,13 @@ class PluginWatcher:
 
     async def _drop(self, path: str) -> None:
         found = self._found.pop(path)
-        self._events.record("plugin-gone", found.resource or "", socket=path)
+        was = found.registered
+        self._events.record("plugin-gone", was.resource if was else "", socket=path)
         if found.attempt and not found.attempt.done():
             found.attempt.cancel()
             await asyncio.gather(found.attempt, return_exceptions=True)
-        if found.resource is not None:
-            await self._connections.let_go(found.resource)
+        if found.registered is not None:
+            await self._connections.let_go(found.registered.resource, found.registered.endpoint)
 
     def _attend(self, path: str, incarnation: Incarnation) -> None:
         if path not in self._found:
@@ -171,18 +181,18 @@ class PluginWatcher:
             self._found[path] = _Found(PluginSocket(path), incarnation)
         found = self._found[path]
         busy = found.attempt is not None and not found.attempt.done()
-        if found.resource is None and not busy and asyncio.get_running_loop().time() >= found.retry_at:
+        if found.registered is None and not busy and asyncio.get_running_loop().time() >= found.retry_at:
             found.attempt = asyncio.create_task(self._register(path, found))
 
     async def _register(self, path: str, found: _Found) -> None:
         try:
-            found.resource = await found.socket.register(self._connections)
+            found.registered = await found.socket.register(self._connections)
         except RefusedError as error:
             self._events.record("plugin-refused", socket=path, error=str(error))
             found.retry_at = asyncio.get_running_loop().time() + found.backoff
             found.backoff = min(2 * found.backoff, LONGEST_BACKOFF_SECONDS)
         else:
-            self._events.record("registered", found.resource, endpoint=path)
+            self._events.record("registered", found.registered.resource, endpoint=path)
 
 
 def _sockets(directory: Path) -> Iterator[tuple[str, Incarnation]]:

@@ -1,12 +1,15 @@
 """The Registration service, with the kubelet's checks, in the same order, and its messages."""
 
+import asyncio
 import contextlib
 import itertools
 import os
 import socket
 import stat
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,27 +21,63 @@ from devherd.proto.deviceplugin_v1beta1_pb2_grpc import RegistrationServicer
 from devherd.text import is_resource_name
 from devherd_sim.kubelet.connections import Connections, PluginError
 from devherd_sim.kubelet.events import Events
+from devherd_sim.kubelet.go_words import quoted
 
 VERSION = "v1beta1"
+
+
+@dataclass(slots=True)
+class Disturbance:
+    """What the next Register calls of a resource meet, in place of an undisturbed kubelet."""
+
+    times: int
+    """How many calls."""
+    error: str | None
+    """The message of the refusal; None: the call is answered, after the delay."""
+    delay: float
+    """Seconds before the answer."""
 
 
 class Registration(RegistrationServicer):
     """Answers Register after it has dialled the plugin and got its options."""
 
-    def __init__(self, directory: Path, connections: Connections, events: Events) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        connections: Connections,
+        events: Events,
+        disturbances: Mapping[str, Disturbance],
+    ) -> None:
         self.calls: Counter[str] = Counter()
         """Register calls by resource, counted before any check, as in `kubelet_device_plugin_registration_total`."""
+        self.unanswered: dict[str, float] = {}
+        """The resources whose last call is not answered yet, and when it came, in monotonic seconds."""
         self._directory = directory
         self._connections = connections
         self._events = events
+        self._disturbances = disturbances
 
     async def Register(  # noqa: N802 - the service's own name
         self, request: api.RegisterRequest, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> api.Empty:
         """Register a plugin. Every refusal has the status UNKNOWN."""
-        self.calls[request.resource_name] += 1
-        self._events.record("register-called", request.resource_name, endpoint=request.endpoint)
-        refused = _refusal(request)
+        resource = request.resource_name
+        self.calls[resource] += 1
+        self._events.record("register-called", resource, endpoint=request.endpoint)
+        self.unanswered[resource] = called_at = time.monotonic()
+        try:
+            await self._judge(request, context)
+        except asyncio.CancelledError:
+            self._events.record("register-abandoned", resource, endpoint=request.endpoint)
+            raise
+        finally:
+            if self.unanswered.get(resource) == called_at:
+                del self.unanswered[resource]
+        self._events.record("registered", resource, endpoint=request.endpoint)
+        return api.Empty()
+
+    async def _judge(self, request: api.RegisterRequest, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+        refused = _refusal(request) or await self._disturbed(request.resource_name)
         if refused is None:
             try:
                 await self._connect(request, context)
@@ -46,8 +85,15 @@ class Registration(RegistrationServicer):
                 refused = str(error)
         if refused is not None:
             await self._refuse(request, context, refused)
-        self._events.record("registered", request.resource_name, endpoint=request.endpoint)
-        return api.Empty()
+
+    async def _disturbed(self, resource: str) -> str | None:
+        """Wait as long as a disturbance says; returns its refusal, None if there is none."""
+        disturbance = self._disturbances.get(resource)
+        if disturbance is None or disturbance.times < 1:
+            return None
+        disturbance.times -= 1
+        await asyncio.sleep(disturbance.delay)
+        return disturbance.error
 
     async def _connect(self, request: api.RegisterRequest, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         socket = _joined(self._directory, request.endpoint)
@@ -56,19 +102,26 @@ class Registration(RegistrationServicer):
     async def _refuse(
         self, request: api.RegisterRequest, context: "grpc.aio.ServicerContext[Any, Any]", text: str
     ) -> NoReturn:
-        self._events.record("register-refused", request.resource_name, error=text)
+        details = _details(self._directory, request.endpoint)
+        self._events.record("register-refused", request.resource_name, error=text, **details)
         await context.abort(grpc.StatusCode.UNKNOWN, text)
         raise AssertionError("abort has raised")
+
+
+def _details(directory: Path, endpoint: str) -> dict[str, Any]:
+    socket = _joined(directory, endpoint)
+    return {"endpoint": endpoint, "socket": socket, "socket_exists": os.path.lexists(socket)}
 
 
 def _refusal(request: api.RegisterRequest) -> str | None:
     """The reason to refuse a request for its content; None if it is valid."""
     if request.version != VERSION:
         return (
-            f'requested API version "{request.version}" is not supported by kubelet. Supported version is ["{VERSION}"]'
+            f"requested API version {quoted(request.version)} is not supported by kubelet."
+            f' Supported version is ["{VERSION}"]'
         )
     if not is_resource_name(request.resource_name):
-        return f'the ResourceName "{request.resource_name}" is invalid'
+        return f"the ResourceName {quoted(request.resource_name)} is invalid"
     return None
 
 
@@ -85,18 +138,18 @@ class Listener:
     """A gRPC server on a Unix socket. `add_services` adds its services.
 
     Plugins compare inode and ctime of kubelet.sock to see a restart. The socket is therefore bound under a private name
-    and renamed: the file that plugins see changes neither while the server runs nor when it stops.
+    and renamed: the file that plugins see changes neither while the server runs nor when it stops. The private name is
+    in the same directory, which may be a mount of its own.
     """
 
     def __init__(
         self,
         public: Path,
-        private_directory: Path,
         add_services: Callable[[grpc.aio.Server], None],
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
         self._public = public
-        self._private = private_directory / f".sim-kubelet-{os.getpid()}-{next(_numbers)}.sock"
+        self._private = public.with_name(f".{os.getpid()}-{next(_numbers)}.sock")
         self._add_services = add_services
         self._interceptors = interceptors
         self._server: grpc.aio.Server | None = None
@@ -143,7 +196,7 @@ def clean(directory: Path) -> list[str]:
 
     Other files and subdirectories stay. Raises OSError when something cannot be removed; a kubelet exits then.
     """
-    directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     sockets = [path for path in directory.iterdir() if _is_socket(path)]
     for path in sockets:
         path.unlink(missing_ok=True)

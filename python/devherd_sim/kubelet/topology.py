@@ -35,6 +35,7 @@ def hints(devices: Devices, free: AbstractSet[str], reusable: AbstractSet[str], 
     A hint is preferred if its set has the smallest size that would suffice if all devices were free.
     """
     places = {device_id: mask_of(devices.numa_nodes(device_id)) for device_id in devices.by_id}
+    placed = {device_id for device_id in reusable if devices.has_topology(device_id)}
     candidates = list(
         _subsets(mask_of(node for place in places.values() for node in _nodes(place)) & machine or machine)
     )
@@ -43,17 +44,16 @@ def hints(devices: Devices, free: AbstractSet[str], reusable: AbstractSet[str], 
     for mask in candidates:
         if sum(bool(place & mask) for place in places.values()) >= count:
             fewest = min(fewest, mask.bit_count())
-        if _serves(mask, places, free, reusable, count):
+        if _serves(mask, places, free, placed, count):
             found.append(mask)
     return [Hint(mask, mask.bit_count() == fewest) for mask in found]
 
 
 def _serves(mask: int, places: dict[str, int], free: AbstractSet[str], reusable: AbstractSet[str], count: int) -> bool:
     """True if a set has `count` devices, including all that have to be reused."""
-    placed = [device_id for device_id in reusable if places.get(device_id)]
-    if not all(places[device_id] & mask for device_id in placed):
+    if not all(places[device_id] & mask for device_id in reusable):
         return False
-    return len(placed) + sum(bool(places.get(device_id, 0) & mask) for device_id in free) >= count
+    return len(reusable) + sum(bool(places.get(device_id, 0) & mask) for device_id in free) >= count
 
 
 def _subsets(mask: int) -> Iterator[int]:

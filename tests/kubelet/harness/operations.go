@@ -19,12 +19,17 @@ var operations = map[string]func(*kubelet, []byte) (any, error){
 	"hints":         needsStart(func(k *kubelet, r podRequest) (any, error) { return k.hints(r.Pod) }),
 	"capacity":      needsStart(func(k *kubelet, _ struct{}) (any, error) { return k.capacity(), nil }),
 	"devices":       needsStart(func(k *kubelet, _ struct{}) (any, error) { return k.allocatableDevices(), nil }),
+	"grace_passes":  needsStart(func(k *kubelet, r resourceRequest) (any, error) { return nil, k.gracePasses(r.Resource) }),
 	"registrations": needsStart(func(*kubelet, struct{}) (any, error) { return registrations() }),
 	"checkpoint":    needsStart(func(k *kubelet, _ struct{}) (any, error) { return readCheckpoint(k.checkpointPath()) }),
 }
 
 type podRequest struct {
 	Pod podSpec `json:"pod"`
+}
+
+type resourceRequest struct {
+	Resource string `json:"resource"`
 }
 
 type uidRequest struct {

@@ -53,6 +53,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $object.metadata "name" ($object.metadata.name | replace "devherd" $prefix) }}
 {{- $_ := set $object.metadata "labels" (include "devherd.labels" .root | fromYaml) }}
 {{- if not $ofCluster }}{{ $_ := set $object.metadata "namespace" $namespace }}{{ end }}
+{{- if eq $object.kind "ValidatingAdmissionPolicy" }}
+{{- $account := printf "system:serviceaccount:%s:%s" $namespace (include "devherd.serviceAccount" .root) }}
+{{- $_ := set (first $object.spec.matchConditions) "expression" (printf "request.userInfo.username == '%s'" $account) }}
+{{- end }}
+{{- if eq $object.kind "ValidatingAdmissionPolicyBinding" }}{{ $_ := set $object.spec "policyName" $object.metadata.name }}{{ end }}
 {{- if hasKey $object "roleRef" }}
 {{- $_ := set $object.roleRef "name" ($object.roleRef.name | replace "devherd" $prefix) }}
 {{- $account := default (include "devherd.serviceAccount" .root) .account }}

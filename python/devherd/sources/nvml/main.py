@@ -238,7 +238,7 @@ def attempt(
 
 
 def paused(file: Path) -> str:
-    """Why NVML must not be open now, by what process `kubernetes:nvidia-pause` writes; empty if it may."""
+    """Why NVML must not be open now, by what process `kubernetes` writes; empty if it may."""
     pause = spool.read_or_empty(file, spool_pb2.NvidiaPause)
     if not pause.label or not 0 <= time.monotonic() - pause.monotonic_seconds <= PAUSE_SECONDS:
         return ""

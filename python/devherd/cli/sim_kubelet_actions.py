@@ -1,0 +1,444 @@
+"""The actions of `devherd sim kubelet`: what each asks of the running one, and how the answer is shown."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import RenderableType
+
+from devherd.cli.sim_kubelet_tables import allocation_table, device_table, pod_table, status_table
+from devherd.errors import DevherdError, ExitCode, UnreachableError, UsageError
+
+LOOK_AGAIN_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action."""
+
+    summary: str
+    example: str
+    add_words: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[Path, argparse.Namespace], int]
+
+
+def _ask(kubelet_dir: Path, command: str, **words: Any) -> Any:
+    from devherd_sim.kubelet.control import ask
+
+    return ask(kubelet_dir, command, **words)
+
+
+def _show(arguments: argparse.Namespace, answer: Any, as_table: Callable[[Any], RenderableType]) -> int:
+    """Print the answer as JSON or as a table."""
+    if arguments.output == "json":
+        print(json.dumps(answer, indent=2))
+    else:
+        from devherd.cli.tables import console
+
+        console().print(as_table(answer))
+    return ExitCode.DONE
+
+
+def _seconds(text: str) -> float:
+    from devherd.config.values import parse_duration
+
+    try:
+        return float(parse_duration(text))
+    except ValueError:
+        try:
+            return float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a duration, like 10s or 500ms") from None
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
+
+
+def _add_resource_and_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("resource", metavar="RESOURCE", nargs="?", default=None, help="show this resource only")
+    _add_output(parser)
+
+
+def _status(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    return _show(arguments, _ask(kubelet_dir, "status"), status_table)
+
+
+def _devices(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    return _show(arguments, _ask(kubelet_dir, "devices", resource=arguments.resource), device_table)
+
+
+def _add_wait_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "resource",
+        metavar="RESOURCE",
+        nargs="?",
+        default=None,
+        help="such as example.com/gpu; without one: until the kubelet takes registrations",
+    )
+    parser.add_argument(
+        "--allocatable",
+        metavar="N",
+        type=int,
+        default=None,
+        help="until exactly N devices are Healthy, and their plugin is connected; 0: until none is; default: any list",
+    )
+    parser.add_argument(
+        "--capacity",
+        metavar="N",
+        type=int,
+        default=None,
+        help="until it has exactly N devices, Healthy or not; they count until the grace period is over",
+    )
+    parser.add_argument(
+        "--registrations",
+        metavar="N",
+        type=int,
+        default=None,
+        help="until Register was called N times or more since the kubelet's start, whatever came of it",
+    )
+    parser.add_argument(
+        "--gone", action="store_true", default=False, help="until no plugin of it, which has been there, is connected"
+    )
+    parser.add_argument("--timeout", metavar="TIME", type=_seconds, default=10.0, help="default: 10s")
+    _add_output(parser)
+
+
+_COUNTS = ("allocatable", "capacity", "registrations")
+
+
+def _wait(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    numbers = {name: getattr(arguments, name) for name in _COUNTS}
+    given = any(number is not None for number in numbers.values())
+    if arguments.gone and given:
+        raise UsageError("--gone with a number", "either the plugin is gone or it has devices", "wait twice")
+    if arguments.resource is None and (given or arguments.gone):
+        raise UsageError("a number, but no resource", "the kubelet itself has none", "name the RESOURCE")
+    deadline = time.monotonic() + arguments.timeout
+    answer = None
+    while answer is None:
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            if arguments.resource is None:
+                answer = _kubelet_takes_registrations(kubelet_dir)
+            else:
+                words = {"resource": arguments.resource, **numbers, "gone": arguments.gone}
+                answer = _ask(kubelet_dir, "wait", **words, seconds=left, of_seconds=arguments.timeout)
+        except UnreachableError:  # perhaps it has just been started
+            if not left:
+                raise
+            time.sleep(LOOK_AGAIN_SECONDS)
+    if arguments.output == "json":
+        print(json.dumps(answer, indent=2))
+    elif arguments.resource is None:
+        print(f"plugins may register at {answer['kubelet_dir']}/device-plugins/kubelet.sock")
+    elif arguments.gone:
+        print(f"{answer['resource']}: no plugin is connected")
+    else:
+        print(f"{answer['resource']}: {answer['allocatable']} of {answer['capacity']} devices are allocatable")
+    return ExitCode.DONE
+
+
+def _kubelet_takes_registrations(kubelet_dir: Path) -> Any:
+    status = _ask(kubelet_dir, "status")
+    if not status["running"]:
+        raise UnreachableError(
+            "the kubelet takes no registrations", "it is stopped", "start it with `devherd sim kubelet start`"
+        )
+    return status
+
+
+def _add_check_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "resources", metavar="RESOURCE", nargs="*", default=[], help="check the plugins of these; default: all"
+    )
+    parser.add_argument("--no-restart", action="store_true", default=False, help="do not restart the kubelet")
+    parser.add_argument(
+        "--down", metavar="TIME", type=_seconds, default=10.0, help="how long the kubelet is away; default: 10s"
+    )
+    parser.add_argument(
+        "--timeout", metavar="TIME", type=_seconds, default=30.0, help="to be back after the restart; default: 30s"
+    )
+    parser.add_argument(
+        "--ignore",
+        metavar="FINDING",
+        type=_finding,
+        action="append",
+        default=[],
+        help="accept this, such as `empty-answer`; may be given several times",
+    )
+    _add_output(parser)
+
+
+def _finding(text: str) -> str:
+    from devherd_sim.kubelet.plugin_findings import require_check
+
+    try:
+        return require_check(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(f"{error.what}; {error.cure}") from None
+
+
+def _check(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    words = {"resources": arguments.resources, "restart": not arguments.no_restart, "seconds": arguments.timeout}
+    found = _ask(kubelet_dir, "check", **words, down=arguments.down, ignored=arguments.ignore)
+    if arguments.output == "json":
+        print(json.dumps(found, indent=2))
+    for finding in found if arguments.output != "json" else ():
+        print(f"{finding['resource']}: {finding['check']}: {finding['problem']} — {finding['cure']}")
+    if not found and arguments.output != "json":
+        print("no findings")
+    return ExitCode.PROBLEM_FOUND if found else ExitCode.DONE
+
+
+def _add_events_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("resource", metavar="RESOURCE", nargs="?", default=None, help="only this resource")
+    parser.add_argument("--follow", action="store_true", default=False, help="print new events until interrupted")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="one line each; default: text")
+
+
+def _events(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    answer = _ask(kubelet_dir, "events", since=0)
+    _print_events(arguments, answer["events"])
+    if arguments.follow:
+        _follow(kubelet_dir, arguments, answer["next"])
+    return ExitCode.DONE
+
+
+def _follow(kubelet_dir: Path, arguments: argparse.Namespace, since: int) -> NoReturn:
+    while True:
+        answer = _ask(kubelet_dir, "events", since=since, follow=True)
+        _print_events(arguments, answer["events"])
+        since = answer["next"]
+
+
+def _print_events(arguments: argparse.Namespace, events: list[dict[str, Any]]) -> None:
+    from devherd_sim.kubelet.foreground import sentence
+
+    for event in events:
+        if arguments.resource not in (None, event["resource"]):
+            continue
+        line = json.dumps(event) if arguments.output == "json" else sentence(event)
+        if line is not None:
+            print(line if arguments.output == "json" else f"{event['time']} {line}", flush=True)
+
+
+def _add_allocate_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("resource", metavar="RESOURCE", help="such as example.com/gpu")
+    parser.add_argument("count", metavar="N", type=int, help="how many devices")
+    parser.add_argument("--pod", metavar="NAME", default="pod", help="default: pod")
+    parser.add_argument("--container", metavar="NAME", default="main", help="default: main")
+    _add_output(parser)
+
+
+def _allocate(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    if arguments.count < 1:
+        raise UsageError(f"cannot allocate {arguments.count} devices", "a pod asks for 1 or more", "give N ≥ 1")
+    names = ("resource", "count", "pod", "container")
+    answer = _ask(kubelet_dir, "allocate", **{name: getattr(arguments, name) for name in names})
+    if answer is None:
+        raise DevherdError(
+            f"no plugin has registered {arguments.resource}",
+            "the kubelet would start the pod without it",
+            "see `devherd sim kubelet status` for the names of resources",
+        )
+    return _show(arguments, answer, allocation_table)
+
+
+def _add_admit_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="a pod's manifest in YAML")
+    _add_output(parser)
+
+
+def _admit(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    from devherd_sim.kubelet import pod
+
+    manifest = pod.load(arguments.file)
+    pod.parse(manifest, str(arguments.file))
+    return _show(arguments, _ask(kubelet_dir, "admit", manifest=manifest), pod_table)
+
+
+def _add_free_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pod", metavar="POD", help="the pod to end: NAME or NAMESPACE/NAME")
+    _add_output(parser)
+
+
+def _free(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    answer = _ask(kubelet_dir, "free", pod=arguments.pod)
+    freed = [device_id for held in answer for device_id in held["device_ids"]]
+    if arguments.output == "json":
+        print(json.dumps(answer, indent=2))
+    else:
+        print(f"free again: {' '.join(freed)}" if freed else f"pod `{arguments.pod}` holds no devices")
+    return ExitCode.DONE
+
+
+def _add_restart_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--down",
+        metavar="TIME",
+        type=_seconds,
+        default=0.0,
+        help="how long the kubelet is away, its sockets refusing; a real one takes seconds; default: 0s",
+    )
+
+
+def _restart(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    _ask(kubelet_dir, "restart", down=arguments.down)
+    print("restarted; plugins must register again")
+    return ExitCode.DONE
+
+
+def _stop(kubelet_dir: Path, _: argparse.Namespace) -> int:
+    _ask(kubelet_dir, "stop")
+    print("stopped; its sockets stay, and refuse")
+    return ExitCode.DONE
+
+
+def _start(kubelet_dir: Path, _: argparse.Namespace) -> int:
+    _ask(kubelet_dir, "start")
+    print("started; plugins must register again")
+    return ExitCode.DONE
+
+
+def _add_refuse_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("resource", metavar="RESOURCE", help="such as example.com/gpu")
+    _add_times(parser)
+    parser.add_argument(
+        "--error", metavar="TEXT", default=None, help="the message of the refusal, whose code is UNKNOWN, as always"
+    )
+    parser.add_argument(
+        "--delay", metavar="TIME", type=_seconds, default=0.0, help="before the refusal; long: no answer; default: 0s"
+    )
+
+
+def _add_delay_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("resource", metavar="RESOURCE", help="such as example.com/gpu")
+    parser.add_argument("delay", metavar="TIME", type=_seconds, help="before the plugin is dialled, such as 5s")
+    _add_times(parser)
+
+
+def _add_times(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--times", metavar="N", type=int, default=1, help="how many calls; 0: no more of them; default: 1"
+    )
+
+
+def _refuse(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    error = "refused by `devherd sim kubelet refuse`" if arguments.error is None else arguments.error
+    return _disturb(kubelet_dir, arguments, "refused", error)
+
+
+def _delay(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    return _disturb(kubelet_dir, arguments, "delayed", None)
+
+
+def _disturb(kubelet_dir: Path, arguments: argparse.Namespace, what: str, error: str | None) -> int:
+    if arguments.times < 0:
+        raise UsageError(f"{arguments.times} calls", "there is no such number", "give N ≥ 0")
+    _ask(
+        kubelet_dir,
+        "refuse" if error is not None else "delay",
+        resource=arguments.resource,
+        times=arguments.times,
+        delay=arguments.delay,
+        error=error,
+    )
+    calls = (
+        f"the next {arguments.times} calls of Register for" if arguments.times != 1 else "the next call of Register for"
+    )
+    print(f"{calls} {arguments.resource}: {what}" if arguments.times else f"no call for {arguments.resource} is {what}")
+    return ExitCode.DONE
+
+
+def _add_exec_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=_seconds,
+        default=10.0,
+        help="to wait for the kubelet; 0: do not; default: 10s",
+    )
+    parser.add_argument(
+        "--end-with-parent", action="store_true", default=False, help="kill the program when the caller has ended"
+    )
+    parser.add_argument(
+        "command", metavar="PROGRAM", nargs=argparse.REMAINDER, help="the program and its arguments, after `--`"
+    )
+
+
+def _exec(kubelet_dir: Path, arguments: argparse.Namespace) -> int:
+    from devherd_sim.kubelet import namespace
+
+    command = arguments.command[arguments.command[:1] == ["--"] :]
+    if not command:
+        raise UsageError("no program given", "there is nothing to run", "see `devherd sim kubelet exec --help`")
+    plugin_directory = kubelet_dir / "device-plugins"
+    if arguments.timeout:
+        namespace.wait_for_kubelet(plugin_directory / "kubelet.sock", arguments.timeout)
+    plugin_directory.mkdir(parents=True, exist_ok=True)
+    namespace.execute(kubelet_dir, command, end_with_parent=arguments.end_with_parent)
+
+
+ACTIONS = {
+    "status": Action("show each resource, its plugin, and which pod holds what", "status", _add_output, _status),
+    "wait": Action(
+        "wait until a resource is registered and its devices are listed, or is gone, or until the kubelet itself is"
+        " there; exit code 1 when they are not in time",
+        "wait example.com/gpu --allocatable 4 --timeout 30s",
+        _add_wait_words,
+        _wait,
+    ),
+    "exec": Action(
+        "run a program that has this kubelet's directory at /var/lib/kubelet, in a mount namespace of its own: root is"
+        " not needed",
+        "exec -- ./my-plugin --verbose",
+        _add_exec_words,
+        _exec,
+    ),
+    "check": Action(
+        "look for what is amiss with plugins, and restart the kubelet to see whether they are back; exit code 1 with"
+        " each finding and its cure, and when there is no plugin",
+        "check example.com/gpu --ignore empty-answer",
+        _add_check_words,
+        _check,
+    ),
+    "events": Action("print what has happened", "events --follow --output json", _add_events_words, _events),
+    "devices": Action(
+        "show each device, its health and its pod", "devices example.com/gpu", _add_resource_and_output, _devices
+    ),
+    "allocate": Action(
+        "admit a container that asks for devices, and print what the plugin answers; exit code 1 when it is rejected,"
+        " or no plugin has registered the resource",
+        "allocate example.com/gpu 2 --pod train --output json",
+        _add_allocate_words,
+        _allocate,
+    ),
+    "admit": Action(
+        "admit a whole pod, and print what each container gets", "admit pod.yaml", _add_admit_words, _admit
+    ),
+    "free": Action("end a pod: its devices are free again", "free train", _add_free_words, _free),
+    "restart": Action(
+        "restart the kubelet: it removes all sockets, and every plugin must register again",
+        "restart --down 10s",
+        _add_restart_words,
+        _restart,
+    ),
+    "stop": Action(
+        "stop the kubelet, but not this program: its sockets stay, and refuse", "stop", lambda _: None, _stop
+    ),
+    "start": Action("start the kubelet after `stop`", "start", lambda _: None, _start),
+    "refuse": Action(
+        "refuse the next calls of Register for a resource",
+        "refuse example.com/gpu --times 3 --error 'try again'",
+        _add_refuse_words,
+        _refuse,
+    ),
+    "delay": Action(
+        "answer the next calls of Register for a resource later", "delay example.com/gpu 5s", _add_delay_words, _delay
+    ),
+}

@@ -1,0 +1,131 @@
+"""The condition `DevicesUnhealthy` of the node.
+
+Its times are those of node-problem-detector (pkg/exporters/k8sexporter/condition/manager.go): the heartbeat moves with
+each write, at least each five minutes; the transition when the status turns.
+"""
+
+import random
+import time
+from datetime import datetime
+
+from devherd.backoff import Backoff
+from devherd.instance.inventory_json import host_name
+from devherd.instance.read import read_instance
+from devherd.kubernetes.api import NO_ACCESS, Api, ApiError, Json, RateLimit
+from devherd.kubernetes.event_series import moment
+from devherd.kubernetes.node_watch import NodeWatch, Seen
+from devherd.kubernetes.objects import Reasons, reasons_of
+from devherd.kubernetes.problems import Problems
+from devherd.settings import Settings
+from devherd.spool import Identity, identity_of
+
+CONDITION = "DevicesUnhealthy"
+"""True is a problem, as for the conditions of node-problem-detector."""
+HEARTBEAT_SECONDS = 300.0
+BURST, REFILL_SECONDS = 5, 10.0
+"""Writes at once, and the time in which one more is allowed: a device that flaps."""
+_ECHO_SECONDS = 2.0
+"""The watch shows a write after a moment: until then what it shows may be older."""
+_NAMED = 10
+_CURES = {
+    401: "the token is not accepted",
+    403: "add the component deploy/kubernetes/components/node-condition",
+}
+
+
+class NodeCondition:
+    """Keeps the condition as the devices are; `api` and `watch` are None without access to an API server."""
+
+    def __init__(self, settings: Settings, api: Api | None, watch: NodeWatch | None, problems: Problems) -> None:
+        self._settings = settings
+        self._api = api
+        self._watch = watch
+        self._problems = problems
+        self._backoff = Backoff(1.0, 60.0, jitter=0.2)
+        self._limit = RateLimit(BURST, REFILL_SECONDS)
+        self._due_at = 0.0
+        self._beat_at: float | None = None
+        """Monotonic second of the next heartbeat; None before the node was seen."""
+        self._sent: Json | None = None
+        """The condition that was written last, while the watch may show an older one."""
+        self._sent_at = 0.0
+        self._seen_then: Seen | None = None
+        self._offers: Identity | None = None
+        self._reasons: Reasons | None = None
+        """None before the first offers."""
+
+    def tend(self) -> None:
+        """Write the condition if it differs, is missing, or its heartbeat is due."""
+        offers = identity_of(self._settings.offers_file)
+        if offers is not None and offers != self._offers:
+            self._offers, self._reasons = offers, reasons_of(read_instance(self._settings).resources)
+        if self._api is None or self._watch is None:
+            self._report(NO_ACCESS)
+        elif (seen := self._watch.seen) is None or seen.node is None:
+            if self._watch.error is not None:
+                self._report(self._watch.error)
+        elif self._reasons is not None and time.monotonic() >= self._due_at:
+            self._keep(self._api, seen, condition(self._reasons))
+
+    def _keep(self, api: Api, seen: Seen, wanted: Json) -> None:
+        there = self._there(seen)
+        is_equal = there is not None and all(there.get(key) == value for key, value in wanted.items())
+        if self._beat_at is None:
+            self._beat_at = time.monotonic() + (HEARTBEAT_SECONDS - _age(there) if there else 0)
+        if (is_equal and time.monotonic() < self._beat_at) or not self._limit.allows():
+            return
+        now = moment(time.time())
+        turned = there.get("lastTransitionTime") if there and there.get("status") == wanted["status"] else None
+        times = {"lastHeartbeatTime": now, "lastTransitionTime": turned or now}
+        try:
+            api.patch(f"/api/v1/nodes/{host_name()}/status", {"status": {"conditions": [wanted | times]}})
+        except ApiError as error:
+            self._due_at = time.monotonic() + self._backoff.seconds()
+            self._report(error)
+            return
+        self._sent, self._sent_at, self._seen_then = wanted | times, time.monotonic(), seen
+        self._beat_at = self._sent_at + HEARTBEAT_SECONDS * random.uniform(1.0, 1.1)  # noqa: S311 - chance, not secrecy
+        self._backoff.reset()
+        self._problems.solve()
+
+    def _there(self, seen: Seen) -> Json | None:
+        """The condition that the node has; None if it has none."""
+        if self._sent and (seen is self._seen_then or time.monotonic() < self._sent_at + _ECHO_SECONDS):
+            return self._sent
+        return condition_of(seen)
+
+    def _report(self, error: ApiError) -> None:
+        cure = _CURES.get(error.status, "trying again")
+        self._problems.report(f"node {host_name()}", f"the condition {CONDITION} cannot be written: {error}: {cure}")
+
+
+def condition(reasons: Reasons) -> Json:
+    """The condition for these reasons, without its times."""
+    ill = [f"{name} {device}" for name, devices in sorted(reasons.items()) for device in sorted(devices)]
+    others = f" and {len(ill) - _NAMED} more" if len(ill) > _NAMED else ""
+    return {
+        "type": CONDITION,
+        "status": "True" if ill else "False",
+        "reason": "DevicesUnhealthy" if ill else "DevicesHealthy",
+        "message": ", ".join(ill[:_NAMED]) + others if ill else "every device is Healthy",
+    }
+
+
+def condition_of(seen: Seen) -> Json | None:
+    """The condition that the node has; None if it has none."""
+    conditions = (seen.node or {}).get("status", {}).get("conditions") or []
+    return next((each for each in conditions if each.get("type") == CONDITION), None)
+
+
+def no_condition() -> Json:
+    """The patch of the node's status that removes the condition."""
+    return {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
+
+
+def _age(there: Json) -> float:
+    """Seconds since the last heartbeat, between 0 and HEARTBEAT_SECONDS: clocks may differ."""
+    try:
+        age = time.time() - datetime.fromisoformat(there["lastHeartbeatTime"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return HEARTBEAT_SECONDS
+    return min(max(age, 0.0), HEARTBEAT_SECONDS)

@@ -1,0 +1,132 @@
+"""Process `kubernetes`: reports the node's devices to the API server, and reads there what concerns the node.
+
+Its parts share one watch of the node and one connection for their calls. A part that fails tries again by itself, and
+none waits for another: after a call without an answer the calls of the others fail at once. No other process waits for
+this one.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from devherd.config.resolved import Config, ConfigPart
+from devherd.history import History
+from devherd.instance.inventory_json import host_name
+from devherd.kubernetes.access import Access, has_labels_to_remove
+from devherd.kubernetes.api import Api
+from devherd.kubernetes.condition import NodeCondition
+from devherd.kubernetes.config_label import ConfigLabel
+from devherd.kubernetes.event_series import EventSeries
+from devherd.kubernetes.labeller import Labeller, LabelsWanted, LabelWriters, labels_wanted
+from devherd.kubernetes.node_watch import NodeWatch
+from devherd.kubernetes.nvidia_pause import NvidiaPause
+from devherd.kubernetes.problems import Problems, forget_problem
+from devherd.kubernetes.reporter import Reporter
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+
+_WITH_PROBLEMS = ("nvidia-pause", "config", "condition", "labels")
+
+
+def main(child: Child) -> int:
+    """The child's main function: runs until SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    return ApiServerClient(child, Access.of_this_pod()).run()
+
+
+class Part(Protocol):
+    """What the process does for one option of the configuration."""
+
+    def tend(self) -> None:
+        """Do what is due. Called each second, and when the node has changed; raises nothing that may happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What of the configuration this process depends on: it is replaced when that changes."""
+
+    events: bool
+    node_condition: bool
+    nvidia_pause: bool
+    labels: LabelsWanted
+
+
+def _wanted(config: Config) -> _Wanted:
+    options = config.kubernetes
+    return _Wanted(options.events, options.node_condition, options.nvidia_pause, labels_wanted(config))
+
+
+class ApiServerClient:
+    """The parts that the configuration asks for; `access` is None without access to an API server."""
+
+    def __init__(self, child: Child, access: Access | None) -> None:
+        self._child = child
+        self._settings = child.settings
+        self._access = access
+        self._api = Api(access, child.beat) if access else None
+        self._history = History(child.settings.history_directory, child.name)
+
+    def run(self) -> int:
+        """Tend the parts until a new process is needed; returns the exit code."""
+        part_of = ConfigPart(self._settings.resolved_config_file, _wanted, self._child.beat)
+        watch = self._watch(part_of.value)
+        self._forget_problems()
+        try:
+            parts = list(self._parts(part_of.value, watch))
+            if watch:
+                watch.start()
+            while not part_of.has_changed() and not self._child.has_outgrown_its_sandbox():
+                for part in parts:
+                    self._child.beat()
+                    part.tend()
+                if self._api:
+                    self._api.close_if_idle()
+                self._child.beat()
+                _rest(watch)
+        finally:
+            self._forget_problems()
+        return RENEW
+
+    def _watch(self, wanted: _Wanted) -> NodeWatch | None:
+        """What follows the node, if a part needs that."""
+        is_needed = (
+            wanted.node_condition
+            or wanted.nvidia_pause
+            or wanted.labels.write == "node"
+            or self._settings.configurations is not None
+        )
+        if self._access is None or not is_needed:
+            return None
+        return NodeWatch(Api(self._access), host_name(), metadata_alone=not wanted.node_condition)
+
+    def _parts(self, wanted: _Wanted, watch: NodeWatch | None) -> Iterator[Part]:
+        """Those that wait for no call first."""
+        events = EventSeries(self._api) if self._api else None
+        if wanted.nvidia_pause:
+            yield NvidiaPause(self._settings, watch, self._problems("nvidia-pause"))
+        if self._settings.configurations is not None:
+            yield ConfigLabel(self._settings, self._problems("config"), events, watch)
+        if wanted.node_condition:
+            yield NodeCondition(self._settings, self._api, watch, self._problems("condition"))
+        if wanted.events and self._api and events:
+            yield Reporter(self._settings, self._api, events, self._child.beat)
+        if wanted.labels.write != "none" or has_labels_to_remove(self._settings, self._access):
+            writers = LabelWriters(self._access, self._api, watch)
+            yield Labeller(self._settings, wanted.labels, writers, self._problems("labels"))
+
+    def _problems(self, part: str) -> Problems:
+        return Problems(self._settings, part, self._history)
+
+    def _forget_problems(self) -> None:
+        """Remove those of an earlier process, and of parts that are switched off."""
+        for part in _WITH_PROBLEMS:
+            forget_problem(self._settings.kubernetes_problems_directory, part)
+
+
+def _rest(watch: NodeWatch | None) -> None:
+    if watch is None:
+        time.sleep(BEAT_PERIOD_SECONDS)
+    elif watch.changed.wait(BEAT_PERIOD_SECONDS):
+        watch.changed.clear()

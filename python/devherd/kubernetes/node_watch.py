@@ -1,0 +1,114 @@
+"""Follows the Node of this name, by one watch, in a thread that waits for the API server.
+
+While the server or the right to watch is missing, the Node is read instead, once a minute at last.
+"""
+
+import http
+import random
+import threading
+import time
+import urllib.parse
+from dataclasses import dataclass
+
+from devherd.backoff import Backoff
+from devherd.kubernetes.api import Api, ApiError, Json
+
+SILENCE_SECONDS = 75.0
+"""A watch is ended after this time without an event: the API server sends a bookmark each minute
+(`defaultBookmarkFrequency` of k8s.io/apiserver, pkg/storage/cacher/cacher.go)."""
+_WATCH_SECONDS = 300, 600
+"""After a time between these the server ends a watch, as with those of client-go."""
+_SHORTEST_SECONDS = 1.0
+_FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
+_JITTER = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The Node as it was seen last; None: there is none."""
+
+    node: Json | None
+
+    @property
+    def metadata(self) -> Json:
+        """The Node's metadata; empty without a Node."""
+        return self.node["metadata"] if self.node else {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The Node's labels."""
+        return self.metadata.get("labels") or {}
+
+
+class NodeWatch(threading.Thread):
+    """Follows the Node of a name; `metadata_alone` leaves out its status, which is large."""
+
+    def __init__(self, api: Api, name: str, *, metadata_alone: bool) -> None:
+        super().__init__(name="node", daemon=True)
+        self._api = api
+        self._node = name
+        self._metadata_alone = metadata_alone
+        self._backoff = Backoff(_FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, jitter=_JITTER)
+        self._version = ""
+        self.seen: Seen | None = None
+        """None before the first answer."""
+        self.error: ApiError | None = None
+        """Why the Node cannot be followed at present."""
+        self.changed = threading.Event()
+        """Set when `seen` or `error` has changed."""
+
+    def run(self) -> None:
+        """Follow for ever."""
+        while True:
+            try:
+                self.follow()
+            except ApiError as error:
+                self._version = ""
+                if error.status != http.HTTPStatus.GONE:  # the server has forgotten the version: no problem
+                    self._report(error)
+                time.sleep(self._backoff.seconds())
+
+    def follow(self) -> None:
+        """Read the Node, unless its last version is known, and follow it until the server ends the watch.
+
+        Raises ApiError.
+        """
+        if not self._version:
+            try:
+                self._take(self._api.get(f"/api/v1/nodes/{self._node}", metadata_alone=self._metadata_alone))
+            except ApiError as error:
+                if error.status == http.HTTPStatus.NOT_FOUND:
+                    self._take(None)
+                raise
+        began, has_events = time.monotonic(), False
+        events = self._api.watch(self._path(), SILENCE_SECONDS, metadata_alone=self._metadata_alone)
+        self._report(None)
+        for event in events:
+            self._backoff.reset()
+            has_events = True
+            self._version = event["object"]["metadata"]["resourceVersion"]
+            if event["type"] != "BOOKMARK":
+                self._take(event["object"] if event["type"] != "DELETED" else None)
+        if not has_events and time.monotonic() - began < _SHORTEST_SECONDS:
+            raise ApiError(0, "the watch ended at once")
+
+    def _path(self) -> str:
+        query = {
+            "fieldSelector": f"metadata.name={self._node}",
+            "resourceVersion": self._version,
+            "timeoutSeconds": random.randint(*_WATCH_SECONDS),  # noqa: S311 - chance, not secrecy
+            "allowWatchBookmarks": "true",
+            "watch": "true",
+        }
+        return f"/api/v1/nodes?{urllib.parse.urlencode(query)}"
+
+    def _take(self, node: Json | None) -> None:
+        if node is not None:
+            self._version = node["metadata"].get("resourceVersion", "")
+        self.seen = Seen(node)
+        self.changed.set()
+
+    def _report(self, error: ApiError | None) -> None:
+        if str(error) != str(self.error):
+            self.error = error
+            self.changed.set()

@@ -1,0 +1,66 @@
+"""The words of gRPC-Go and of Go for what gRPC-Python says otherwise: a kubelet's messages have them.
+
+Sources: status/status.go, internal/transport/http2_client.go and rpc_util.go of google.golang.org/grpc; strconv.Quote.
+"""
+
+import re
+
+import grpc
+
+CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+
+
+def text(error: grpc.aio.AioRpcError) -> str:
+    """Format an error like gRPC-Go: `rpc error: code = FailedPrecondition desc = device busy`.
+
+    What the plugin itself says stays as it is. A code that gRPC does not know is `Unknown`, where Go prints its number.
+    """
+    words = error.code().name.replace("CANCELLED", "CANCELED").split("_")
+    code = "OK" if words == ["OK"] else "".join(word.capitalize() for word in words)
+    return f"rpc error: code = {code} desc = {_details(error.details() or '')}"
+
+
+_OF_PYTHON = (
+    (re.compile(r"Deadline Exceeded"), "context deadline exceeded"),
+    (re.compile(r"Stream removed \(Socket closed\)"), "error reading from server: EOF"),
+    (
+        re.compile(r"Stream removed \(CLIENT: Received message larger than max (\(.*\))\)"),
+        r"grpc: received message larger than max \1",
+    ),
+    (
+        re.compile(
+            r"failed to connect to all addresses; last error: .*? unix:(.*?): .*error: No such file or directory"
+        ),
+        r'connection error: desc = "transport: Error while dialing: dial unix \1: connect: no such file or directory"',
+    ),
+    (
+        re.compile(r"failed to connect to all addresses; last error: .*? unix:(.*?): .*error: Connection refused"),
+        r'connection error: desc = "transport: Error while dialing: dial unix \1: connect: connection refused"',
+    ),
+)
+"""Texts of gRPC's C core, and what gRPC-Go says then."""
+
+
+def _details(details: str) -> str:
+    for pattern, words in _OF_PYTHON:
+        found = pattern.fullmatch(details)
+        if found:
+            return found.expand(words)
+    return details
+
+
+_ESCAPES = {each: f"\\{letter}" for each, letter in zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True)}
+
+
+def quoted(words: str) -> str:
+    """The words as Go's %q prints them."""
+    return '"' + "".join(_ESCAPES.get(each) or _escaped(each) for each in words) + '"'
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    if character.isprintable():
+        return character
+    if number < ord(" ") or number == 0x7F:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
