@@ -18,7 +18,8 @@ from typing import Protocol
 from devherd.settings import Settings
 
 _SLOT = struct.Struct("=dd")
-_BEAT, _WAITS = struct.Struct("=d"), struct.Struct("=?")
+_BEAT, _FLAG = struct.Struct("=d"), struct.Struct("=?")
+_WAITS, _YIELDS = _BEAT.size, _BEAT.size + _FLAG.size
 
 
 MOST_CHILDREN = 1 << 16
@@ -28,6 +29,8 @@ BEAT_PERIOD_SECONDS = 1.0
 _MEMORY_NAME = "devherd-heartbeats"
 SILENCE_LIMIT_SECONDS = 10.0
 """The supervisor replaces a child whose heartbeat is older. Of a supervisor with an older one, the exporter says so."""
+YIELD = signal.SIGUSR1
+"""Asks the child of a program that hands over to serve on until the next instance has taken over."""
 RENEW = 75
 """Exit code of a child that wants to be started again at once, in a fresh sandbox (EX_TEMPFAIL of sysexits.h)."""
 
@@ -109,12 +112,23 @@ class Heartbeats(Heartbeat):
 
     def waits_for_the_kubelet(self, slot: int, waits: bool) -> None:
         """Store whether the child with this slot waits for the kubelet."""
-        _WAITS.pack_into(self._page, slot * _SLOT.size + _BEAT.size, waits)
+        _FLAG.pack_into(self._page, slot * _SLOT.size + _WAITS, waits)
 
     def awaits_the_kubelet(self, slot: int) -> bool:
         """True if the child with this slot waits for the kubelet."""
-        waits: bool = _WAITS.unpack_from(self._page, slot * _SLOT.size + _BEAT.size)[0]
-        return waits
+        return self._flag(slot, _WAITS)
+
+    def yields(self, slot: int) -> None:
+        """Store that the child with this slot hands over, and writes no file any more."""
+        _FLAG.pack_into(self._page, slot * _SLOT.size + _YIELDS, True)
+
+    def is_yielding(self, slot: int) -> bool:
+        """True if the child with this slot hands over."""
+        return self._flag(slot, _YIELDS)
+
+    def _flag(self, slot: int, offset: int) -> bool:
+        flag: bool = _FLAG.unpack_from(self._page, slot * _SLOT.size + offset)[0]
+        return flag
 
 
 class Confined(Protocol):
@@ -152,6 +166,15 @@ class Child:
     def waits_for_the_kubelet(self, waits: bool) -> None:
         """Report whether the child waits for the kubelet, which the supervisor logs once for all children."""
         self.heartbeats.waits_for_the_kubelet(self.slot, waits)
+
+    def yields(self) -> None:
+        """Report that the child serves on for the next instance, and writes no file any more."""
+        self.heartbeats.yields(self.slot)
+
+    @property
+    def is_yielding(self) -> bool:
+        """True after `yields`."""
+        return self.heartbeats.is_yielding(self.slot)
 
     def has_outgrown_its_sandbox(self) -> bool:
         """True if the child must end with RENEW."""

@@ -156,6 +156,18 @@ def test_who_stands_by_to_take_over_is_shown_for_as_long_as_it_does(run_dir):
     os.close(other)
 
 
+def test_one_that_stands_by_for_longer_than_a_roll_out_takes_is_one_too_many(run_dir):
+    """Defect: the pod of a second release was Ready, served nothing, and nobody said so."""
+    announced = open_standby_file(run_dir / "standby.pb")
+    assert announce_standby(announced, Standby(version="0.2.0", revision="def", since=time.time() - 660))
+
+    shown = table_of(run_dir)
+    assert "devherd 0.2.0 (def) stands by to take over, up 11 min\n" in shown
+    assert "\ntwo instances are meant for this node, and one of them never serves: end one of them" in shown
+    os.close(announced)
+    assert "two instances" not in table_of(run_dir)
+
+
 def table_of(run_dir):
     """What the command shows."""
     return devherd("status", *options(run_dir)).stdout

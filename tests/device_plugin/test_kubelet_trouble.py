@@ -7,6 +7,7 @@ import socket
 import time
 from itertools import pairwise
 
+import grpc
 import pytest
 from plugin_host import RESOURCE, device, eventually
 
@@ -117,8 +118,8 @@ def test_a_directory_removed_and_made_again_is_no_end(child):
     child.registered(2)
 
 
-def test_the_old_server_has_stopped_before_the_new_one_registers(child):
-    """Kubelets up to 1.36 drop the newer of two registrations when the older one's stream ends."""
+def test_the_old_server_has_stopped_before_the_new_one_registers_with_another_kubelet(child):
+    """Nobody watches it any more."""
     ended = []
     register = child.kubelet.Register
 
@@ -129,9 +130,36 @@ def test_the_old_server_has_stopped_before_the_new_one_registers(child):
     child.kubelet.Register = observe
     child.kubelet.restart()
     child.registered(2)
-    (child.plugins / names(child)[-1]).unlink()
-    child.registered(3)
     assert all(None not in before for before in ended)
+
+
+def test_a_server_that_the_kubelet_watches_is_replaced_by_one_that_is_registered_already(child):
+    """Its stream ends only then, once nobody is registered by the resource's name: see device_plugin/hand_over.py."""
+    (child.plugins / names(child)[-1]).unlink()
+    child.registered(2)
+    first, second = child.kubelet.registrations[:2]
+    assert first.ended is None or second.lists
+    eventually(lambda: first.ended is grpc.StatusCode.OK)
+    eventually(lambda: len(child.kubelet.registrations) == 3)  # the second socket of the same server
+    assert [len(child.kubelet.requests), second.ended, child.kubelet.registrations[2].ended] == [4, None, None]
+    eventually(lambda: child.kubelet.registrations[2].health == {"0": "Healthy"})
+    child.write(device("0", "lost"))
+    eventually(lambda: {each.health["0"] for each in child.kubelet.registrations[1:]} == {"Unhealthy"})
+    child.end()
+    assert child.sockets() == []
+
+
+def test_a_stream_is_kept_where_the_directory_was_emptied_and_no_kubelet_takes_registrations(child):
+    """Defect: it let go of the stream that it had, and the node had no devices until somebody restarted the kubelet."""
+    child.kubelet.socket.unlink()
+    (child.plugins / names(child)[0]).unlink()
+    eventually(lambda: child.logged("was removed; the kubelet's stream is still open, and is kept"))
+    child.write(device("0", "lost"))
+    eventually(lambda: child.kubelet.registrations[0].health == {"0": "Unhealthy"})
+    assert child.state().registered
+    assert child.kubelet.registrations[0].ended is None
+    child.kubelet.restart()
+    assert child.registered(2).health == {"0": "Unhealthy"}
 
 
 def test_a_stream_that_is_never_opened_is_a_new_generation(host):

@@ -27,7 +27,8 @@ async def test_a_server_that_is_stopped_while_it_starts_or_stops_leaves_no_socke
     problems = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
     for turns in range(60):
-        generation = Generation(Endpoint(host.plugins, RESOURCE, turns + 1), resource, kubelet, None, state)
+        socket = Endpoint(host.plugins, RESOURCE, turns + 1)
+        generation = Generation(lambda: socket, resource, kubelet, None, state)  # noqa: B023 - called at once
         running = asyncio.create_task(generation.run())
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -10,6 +10,9 @@ import pytest
 from real_kubelet import RealKubelet
 from resource_child import eventually
 
+from devherd import spool
+from devherd.instance.files import read_standby
+from devherd.proto import spool_pb2
 from devherd_sim.node.presets import preset
 from devherd_sim.node.simulated_node import SimulatedNode
 
@@ -43,13 +46,30 @@ class HerdNode:
         self.node = SimulatedNode.create(self.directory / "node", preset(spec) if isinstance(spec, str) else spec)
         (self.directory / "config.yaml").write_text(json.dumps(config or {}))
 
-    def start_herd(self):
+    def start_herd(self, *arguments):
         """`devherd run`."""
         options = {"config": "config.yaml", "host-root": "node", "kubelet-dir": "k", "run-dir": "run"}
         command = [f"--{option}={self.directory / name}" for option, name in options.items()]
         command += [f"--listen={self.listen}"]
         with (self.directory / "herd.log").open("ab") as log:
-            self._herd = subprocess.Popen([*self.command, "run", *command], stderr=log)
+            self._herd = subprocess.Popen([*self.command, "run", *command, *arguments], stderr=log)
+
+    def stand_by(self):
+        """Start another devherd, which takes over when the running one ends; the process of that one."""
+        running, count = self._herd, self.log.count(": standing by: ")
+        self.start_herd("--take-over")
+        eventually(
+            lambda: self.log.count(": standing by: ") > count and read_standby(self.directory / "run/standby.pb")
+        )
+        return running
+
+    def roll_out(self):
+        """Replace devherd by another one, as a DaemonSet does; wait until that has taken over and the old one ended."""
+        count = self.log.count("took over from the process before")
+        old = self.stand_by()
+        old.send_signal(signal.SIGTERM)
+        assert old.wait(30) == 0
+        eventually(lambda: self.log.count("took over from the process before") > count)
 
     def stop_herd(self, number=signal.SIGTERM):
         """End it; the exit code."""
@@ -69,6 +89,12 @@ class HerdNode:
         except pytest.fail.Exception:
             node = self.kubelet.ask("capacity")
             pytest.fail(f"{name} is not {(capacity, allocatable)} in {node}; the herd says\n{self.log[-2000:]}")
+
+    def is_registered(self, name):
+        """Whether the devherd started last, which serves, says that the kubelet has this resource."""
+        supervisor = spool.read_or_empty(self.directory / "run/children.pb", spool_pb2.Children).supervisor_pid
+        state = spool.path_of(self.directory / "run/state", spool.key_of(name))
+        return supervisor == self._herd.pid and spool.read_or_empty(state, spool_pb2.ResourceState).registered
 
     @property
     def log(self):

@@ -55,6 +55,10 @@ class ChildNode:
         path = spool.path_of(self.run_dir / "offers/device-plugin", spool.key_of(name))
         spool.write(path, spool_pb2.Resource(name=name, devices=devices, **fields))
 
+    def remove(self, name=RESOURCE):
+        """Remove the resource's spool file, as the scanner does when the resource is gone."""
+        spool.remove(self.run_dir / "offers/device-plugin", spool.key_of(name))
+
     def run(self, name=RESOURCE):
         """Start the child of a resource."""
         with self.log.open("a") as log:

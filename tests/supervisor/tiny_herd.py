@@ -4,9 +4,10 @@ Usage: `tiny_herd.py RUN_DIR KUBELET_DIR SILENCE_LIMIT_SECONDS [take-over]`.
 
 Files in `<run-dir>/orders` tell a child, by name, how to misbehave: `fail.<name>`, `mute.<name>`, `deaf.<name>`,
 `crash.<name>`, `orphan.<name>`, `talk.<name>`, `asleep.<name>` (no signal reaches it); with `count.<name>` it says how
-many references a function has. `bad-config`, `killed-load`, `slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is
-gone), `slow-scan`, `no-forks`, `subreaper`, `four-slots` (for heartbeats), `soon-steady`, `sigterm-while-importing`,
-`sigint-while-importing` and `sources` (two more programs) are for the supervisor itself.
+many references a function has, and as long as `keep.<name>` is there it hands over. `bad-config`, `killed-load`,
+`slow-load`, `bad-rehearsal`, `slow-rehearsal` (until it is gone), `slow-scan`, `soon-over` (a hand-over), `no-forks`,
+`subreaper`, `four-slots` (for heartbeats), `soon-steady`, `sigterm-while-importing`, `sigint-while-importing` and
+`sources` (two more programs) are for the supervisor itself.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from typing import Any
 from devherd import spool
 from devherd.config.resolved import Config
 from devherd.errors import DevherdError, UsageError
-from devherd.process import Child, Heartbeats, take_reloads
+from devherd.process import YIELD, Child, Heartbeats, take_reloads
 from devherd.proto import spool_pb2
 from devherd.settings import Settings
 from devherd.supervisor.programs import Program, Programs
@@ -77,12 +78,14 @@ def preload() -> None:
     """What the supervisor itself meets."""
     from supervisor import options
 
-    from devherd.supervisor import process, standby
+    from devherd.supervisor import herd, process, standby
 
     options.ServerOptions.fork = fork_if_possible
     options.ServerOptions.kill = signal_who_is_awake
     if ORDERS.joinpath("slow-rehearsal").exists():
         standby.REHEARSAL_SECONDS = 0.2
+    if ORDERS.joinpath("soon-over").exists():
+        herd.HAND_OVER_SECONDS = 0.5
     if ORDERS.joinpath("four-slots").exists():
         Heartbeats.__init__.__defaults__ = (4,)
     if ORDERS.joinpath("soon-steady").exists():
@@ -133,6 +136,12 @@ def do_at_first(ordered: Callable[[str], bool]) -> None:
         count_references()
 
 
+def hand_over(child: Child) -> None:
+    """From now on, the next instance's child is the one that counts."""
+    print(f"{child.name} hands over", file=sys.stderr, flush=True)
+    child.yields()
+
+
 def tiny_child(child: Child) -> int:
     """Beats and does as it is told."""
     ended = False
@@ -145,6 +154,7 @@ def tiny_child(child: Child) -> int:
         return ORDERS.joinpath(f"{what}.{child.name}").exists()
 
     signal.signal(signal.SIGTERM, end)
+    signal.signal(YIELD, lambda *_: hand_over(child) if ordered("keep") else None)
     signal.signal(signal.SIGHUP, lambda *_: print("reloaded", file=sys.stderr, flush=True))
     take_reloads()
     do_at_first(ordered)
@@ -154,7 +164,7 @@ def tiny_child(child: Child) -> int:
             child.beat()
         print(f"{child.name} has talked", file=sys.stderr, flush=True)
     print(f"{child.name} says hello from {os.getpid()}", file=sys.stderr, flush=True)
-    while not ended:
+    while not ended and (ordered("keep") or not child.is_yielding):
         if not ordered("mute"):
             child.beat()
         if ordered("fail"):
@@ -179,7 +189,7 @@ def children() -> tuple[Program, ...]:
         program("scanner", reloads=True),
         program("exporter", reloads=True),
         *(program("source", name=name) for name in ("nvml", "kernel-log") if ORDERS.joinpath("sources").exists()),
-        program("resource", per_file=lambda settings: settings.resources_directory),
+        program("resource", per_file=lambda settings: settings.resources_directory, hands_over=True),
     )
 
 

@@ -44,6 +44,7 @@ def parts(
     complaints = [
         *_about_the_supervisor(herd),
         *_about_room(herd),
+        *([Text(plain(second), "yellow")] if (second := herd.second_instance()) else []),
         *([Text(plain(overdue), "red")] if (overdue := herd.overdue_scan()) else []),
         *tables.absent_table(choice.absent(herd.resources)),
         *_about_registration(herd, named),

@@ -4,12 +4,12 @@ import asyncio
 import logging
 import signal
 import time
-from typing import NoReturn
 
 from devherd import log as logs
 from devherd import spool
 from devherd.backoff import Backoff
 from devherd.device_plugin.generation import Generation
+from devherd.device_plugin.hand_over import OtherProcess, Predecessor, yielding
 from devherd.device_plugin.resource_file import ResourceFile, Watch
 from devherd.device_plugin.state import State
 from devherd.history import History
@@ -17,7 +17,7 @@ from devherd.kubelet import endpoint
 from devherd.kubelet.endpoint import Endpoint, Identity, prefix
 from devherd.kubelet.plugins_registry import FindingKubelet
 from devherd.kubelet.registration import Kubelet
-from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, YIELD, Child
 from devherd.text import duration
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class ResourceChild:
         finds = child.settings.registration == "plugins_registry"
         self._kubelet = FindingKubelet(child.settings) if finds else Kubelet(child.settings)
         self._state: State | None = None
+        self._registrar: Registrar | None = None
         self._stopped = asyncio.Event()
         self._is_outgrown = False
 
@@ -58,10 +59,16 @@ class ResourceChild:
         stopped = self._stopped
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        yields = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(YIELD, yields.set)
         directories = {self._resource.path.parent, self._kubelet.path.parent, self._kubelet.directory}
         with Watch(directories, self._concerns, self._look) as watch:
             async with asyncio.TaskGroup() as tasks:
-                work = [tasks.create_task(self._beat(watch)), tasks.create_task(self._keep_registered())]
+                work = [
+                    tasks.create_task(self._beat(watch)),
+                    tasks.create_task(self._keep_registered()),
+                    tasks.create_task(self._yield(yields)),
+                ]
                 await stopped.wait()
                 self._resource.look()  # a removed file becomes an empty list before the streams end
                 for task in work:
@@ -84,9 +91,29 @@ class ResourceChild:
         history = History(self._child.settings.history_directory, self._child.name)
         self._state = State(path, self._resource.latest.name, history, self._child.waits_for_the_kubelet)
         self._state.has_read(self._resource.latest.version)
-        await Registrar(self._resource, self._kubelet, self._state).run()
+        self._registrar = Registrar(self._resource, self._kubelet, self._state)
+        await self._registrar.run()
+        self._stopped.set()  # it was to hand over, and the kubelet has ended the stream before
+
+    async def _yield(self, asked: asyncio.Event) -> None:
+        """When asked, hand over to the next instance, or end if there is nothing to hand over."""
+        await asked.wait()
+        generation = await self._registrar.yields() if self._registrar else None
+        if generation is None or self._state is None:
+            self._stopped.set()
+            return
+        name, directory = self._resource.latest.name, self._kubelet.directory
+        self._state.freeze()
+        async with yielding(directory, name, generation.release, self._stopped.set):
+            self._child.yields()
+            await asyncio.Event().wait()
 
     def _look(self) -> None:
+        if self._child.is_yielding:
+            self._resource.look()
+            if self._resource.is_gone:
+                self._stopped.set()  # the next instance does not serve it
+            return
         if not self._stopped.is_set() and self._child.has_outgrown_its_sandbox():
             log.info("a directory in use was created again: restarting, in a sandbox with the new directory")
             self._is_outgrown = True
@@ -112,27 +139,58 @@ class Registrar:
         self._kubelet = kubelet
         self._state = state
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, JITTER)
+        self._predecessor: Predecessor | None = None
+        self._current: Generation | None = None
+        self._is_yielding = False
+        self._number = 0
         self._failure = ""
         self._logged_at = 0.0
 
-    async def run(self) -> NoReturn:
-        """Run until cancelled, and then stop the current server generation cleanly."""
+    async def run(self) -> None:
+        """Run until cancelled, or until the end of the generation that is handed over. Nothing is served then."""
         name = self._resource.latest.name
-        number = endpoint.last_generation(self._kubelet.directories, name, self._state.generation)
-        for stale in endpoint.remove_stale(self._kubelet.directories, name):
+        self._number = endpoint.last_generation(self._kubelet.directories, name, self._state.generation)
+        if self._kubelet.takes_hand_overs:
+            self._predecessor = await OtherProcess.find(self._kubelet.directory, name)
+        self._state.predecessor_lists(lists=self._predecessor is not None)
+        for stale in endpoint.remove_stale(self._kubelet.directories, name) if self._predecessor is None else ():
             log.info("removed the stale socket %s of an earlier process", stale)
         try:
-            while True:
-                number += 1
-                await self._one(Endpoint(self._kubelet.directory, name, number))
+            while not self._is_yielding:
+                await self._one()
         finally:
+            if self._predecessor is not None:
+                await self._predecessor.stop()
             self._state.is_not_registered("stopped")
-            self._state.history.keep()
+            self._state.keep()
 
-    async def _one(self, socket: Endpoint) -> None:
+    async def yields(self) -> Generation | None:
+        """The generation that can be handed over, and is the last one; None if none is registered."""
+        self._is_yielding = True
+        while self._current is not None and self._current.is_taking_over:
+            await self._kubelet.changed.wait()
+        if self._current is None or not self._current.is_registered or not self._kubelet.takes_hand_overs:
+            return None
+        self._current.yields()
+        return self._current
+
+    def _next_endpoint(self) -> Endpoint:
+        self._number += 1
+        self._state.uses(self._number)
+        return Endpoint(self._kubelet.directory, self._resource.latest.name, self._number)
+
+    async def _one(self) -> None:
         met = await self._kubelet.accepting(self._is_waiting)
-        self._state.begins(socket.generation, socket.name, self._kubelet.pending, self._failure)
-        ended = await Generation(socket, self._resource, self._kubelet, met, self._state).run()
+        predecessor = await self._living_predecessor()
+        self._current = Generation(self._next_endpoint, self._resource, self._kubelet, met, self._state)
+        self._state.begins(self._current.endpoint.name, self._kubelet.pending, self._failure)
+        ended = await self._current.run(predecessor)
+        if self._is_yielding:
+            return
+        if ended.lives:
+            self._predecessor = self._current
+            log.info("%s; replacing the server", ended.reason)
+            return
         if ended.was_met:
             self._state.is_not_registered(ended.reason)
         else:
@@ -145,6 +203,14 @@ class Registrar:
         await self._pause(pause, met)
         if ended.watched_seconds is not None:
             self._log_end(ended.reason, ended.watched_seconds, met)
+
+    async def _living_predecessor(self) -> Predecessor | None:
+        predecessor = self._predecessor
+        if predecessor is not None and not predecessor.lives:
+            await predecessor.stop()
+            self._predecessor = None
+            self._state.predecessor_lists(lists=False)
+        return self._predecessor
 
     async def _pause(self, seconds: float, met: Identity | None) -> None:
         """Wait, but no longer once the kubelet has been replaced: the failures were those of the old one."""

@@ -2,23 +2,24 @@
 
 import asyncio
 import logging
-import socket
 import time
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
 from devherd import counters, spool
+from devherd.device_plugin.hand_over import Connections, Predecessor, forget_clients
 from devherd.device_plugin.resource_file import ResourceFile
-from devherd.device_plugin.service import DevicePlugin, Streams
+from devherd.device_plugin.service import Calls, DevicePlugin, Streams
 from devherd.device_plugin.state import State
 from devherd.errors import DevherdError
-from devherd.kubelet.endpoint import Endpoint, Identity, target
-from devherd.kubelet.registration import Kubelet, NotFoundError, RegistrationError
+from devherd.kubelet.endpoint import Endpoint, Identity
+from devherd.kubelet.registration import Kubelet, NotFoundError, RegistrationError, bind
 from devherd.proto import spool_pb2
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import add_DevicePluginServicer_to_server
 from devherd.text import amount
@@ -43,86 +44,146 @@ class Ended:
     watched_seconds: float | None = None
     was_met: bool = True
     """True if a kubelet was found: without one, the end is not a failure."""
+    lives: bool = False
+    """True if the kubelet still watches it: it is served on, as the Predecessor of the next generation."""
 
 
 class Generation:
-    """Runs once. It is fully stopped (streams ended, server down, socket unlinked) before `run` returns."""
+    """Runs once, and is a Predecessor afterwards if its end says that it lives. Otherwise it is then fully stopped.
+
+    `next_endpoint` returns an Endpoint that was never used.
+    """
 
     def __init__(
-        self, endpoint: Endpoint, resource: ResourceFile, kubelet: Kubelet, met: Identity | None, state: State
+        self,
+        next_endpoint: Callable[[], Endpoint],
+        resource: ResourceFile,
+        kubelet: Kubelet,
+        met: Identity | None,
+        state: State,
     ) -> None:
-        self._endpoint = endpoint
+        self.endpoint = next_endpoint()
+        self.is_registered = False
+        """True while the kubelet watches it, and no predecessor is left."""
+        self.is_taking_over = False
+        self._next_endpoint = next_endpoint
+        self._second: Endpoint | None = None
         self._resource = resource
         self._kubelet = kubelet
         self._met = met
         self._state = state
         self._options = resource.latest.options
-        self._registration = kubelet.registration(endpoint, resource.latest.name, self._options)
-        self._streams = Streams(resource, state.counters, self._count_streams, state.shows)
+        self._registration = kubelet.registration(self.endpoint, resource.latest.name, self._options)
+        self._calls = Calls()
+        self._streams = Streams(resource, state.counters, self._count_streams, partial(state.shows, self))
+        self._server: grpc.aio.Server | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._is_yielding = self._is_releasing = self._is_released = self._was_removed = False
 
-    async def run(self) -> Ended:
-        """Serve and register, until the kubelet closes the stream or a new registration is needed."""
+    async def run(self, predecessor: Predecessor | None = None) -> Ended:
+        """Serve and register, until the kubelet closes the stream or a new registration is needed.
+
+        A `predecessor` is released once this one is registered; it still lives if that has failed.
+        """
         began = time.monotonic()
+        ended = Ended("stopped")
         try:
-            async with self._serving():
-                ended = await self._live(began)
+            await self._start(predecessor)
+            ended = await self._live(began, predecessor)
         except NotFoundError as error:
             return Ended(str(error), was_met=False)
         except (DevherdError, OSError, RegistrationError) as error:
             ended = Ended(str(error))
+        finally:
+            if not ended.lives:
+                await _to_the_end(self.stop())
         if ended.watched_seconds is None:
             self._state.counters.add(counters.REGISTRATION_FAILURES, self._resource.latest.name)
         return ended
 
-    @asynccontextmanager
-    async def _serving(self) -> AsyncIterator[None]:
-        self._endpoint.check()
-        server = grpc.aio.server()
-        plugin = DevicePlugin(self._resource, self._streams, self._state.counters, self._state.history)
-        add_DevicePluginServicer_to_server(plugin, server)
-        self._registration.serve(server)
-        _bind(server, self._endpoint.path)
-        starting = asyncio.create_task(server.start())
-        try:  # from the bind on, every way to end (SIGTERM while the server starts) removes the socket
-            self._endpoint.bound()
-            await asyncio.shield(starting)
-            yield
-        finally:
-            await _to_the_end(self._stop(server, starting))
+    @property
+    def lives(self) -> bool:
+        """True while the kubelet watches it."""
+        return self._server is not None and not self._streams.lost.is_set()
 
-    async def _stop(self, server: grpc.aio.Server, starting: asyncio.Task[None]) -> None:
-        await asyncio.wait([starting])  # gRPC cannot stop a server that has not started
+    def yields(self) -> None:
+        """From now on only the end of the stream, or `release`, ends it: the next instance sees to everything else."""
+        self._is_yielding = True
+
+    async def release(self) -> bool:
+        """As a Predecessor: end the stream, then the server."""
+        self._is_releasing = True
+        await self._calls.idle()
+        connections = Connections(each.path for each in self._endpoints)
+        self._streams.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._streams.closed()
+        stay_open = await connections.stay_open()
+        await self.stop()
+        self._is_released = True
+        self._kubelet.changed.notify_all()
+        return stay_open
+
+    async def stop(self) -> None:
+        """End the server: calls that have come are answered first. Does nothing the second time."""
+        server, self._server = self._server, None
+        if server is None or self._starting is None:
+            return
+        await asyncio.wait([self._starting])  # gRPC cannot stop a server that has not started
+        await self._calls.idle()
         self._streams.close()
         await server.stop(STOP_SECONDS)
         await self._streams.closed()
-        self._endpoint.remove()
+        for each in self._endpoints:
+            each.remove()
 
-    async def _live(self, began: float) -> Ended:
-        over, joined = asyncio.create_task(self._over()), asyncio.create_task(self._join(began))
+    @property
+    def _endpoints(self) -> list[Endpoint]:
+        return [self.endpoint, *([self._second] if self._second else [])]
+
+    async def _start(self, predecessor: Predecessor | None) -> None:
+        self._second = self._next_endpoint() if predecessor else None
+        self.endpoint.check()
+        server = grpc.aio.server()
+        plugin = DevicePlugin(self._resource, self._streams, self._calls, self._state.counters, self._state.history)
+        add_DevicePluginServicer_to_server(plugin, server)
+        self._registration.serve(server)
+        for each in self._endpoints:
+            bind(server, each.path)
+        # From the bind on, every way to end (SIGTERM while the server starts) removes the sockets.
+        self._server, self._starting = server, asyncio.create_task(server.start())
+        for each in self._endpoints:
+            each.bound()
+        await asyncio.shield(self._starting)
+
+    async def _live(self, began: float, predecessor: Predecessor | None) -> Ended:
+        over, joined = asyncio.create_task(self._over()), asyncio.create_task(self._join(began, predecessor))
         try:
             await asyncio.wait((over, joined), return_when=asyncio.FIRST_COMPLETED)
             if not joined.done():
-                return Ended(over.result())
+                return replace(over.result(), lives=False)
             since = joined.result()
-            return Ended(await self._first(over), time.monotonic() - since)
+            return replace(await self._first(over), watched_seconds=time.monotonic() - since)
         finally:
+            self.is_registered = False
             over.cancel()
             joined.cancel()
             await asyncio.gather(over, joined, return_exceptions=True)
 
-    async def _first(self, over: asyncio.Task[str]) -> str:
+    async def _first(self, over: asyncio.Task[Ended]) -> Ended:
         """The first reason to end: that of `over`, or devices that the kubelet has lost."""
         settings = self._kubelet.settings
         answers = spool.path_of(settings.allocatable_directory, spool.key_of(self._resource.latest.name))
         forgotten = asyncio.create_task(until_forgotten(answers, self._resource, settings.kubelet_check))
         try:
             await asyncio.wait((over, forgotten), return_when=asyncio.FIRST_COMPLETED)
-            return over.result() if over.done() else forgotten.result()
+            return over.result() if over.done() else Ended(forgotten.result())
         finally:
             forgotten.cancel()
             await asyncio.gather(forgotten, return_exceptions=True)
 
-    async def _join(self, began: float) -> float:
+    async def _join(self, began: float, predecessor: Predecessor | None) -> float:
         """Register and wait for the kubelet's stream; returns the monotonic second at which it was there.
 
         Raises RegistrationError if the kubelet refuses, or opens no stream in time.
@@ -131,42 +192,82 @@ class Generation:
         asked = time.monotonic()
         await self._registration.done()
         answered = time.monotonic()
-        try:
-            async with asyncio.timeout(WATCH_DEADLINE_SECONDS):
-                await self._streams.opened.wait()
-        except TimeoutError as error:
-            raise RegistrationError(f"the kubelet opened no stream within {WATCH_DEADLINE_SECONDS:.0f} s") from error
+        await _opened(self._streams.opened)
         since = time.monotonic()
         self._state.counters.add(counters.REGISTRATIONS, resource_name)
         devices = amount(len(self._resource.latest.devices), "device")
         result = f"with the kubelet: {devices} ({(since - began) * 1000:.0f} ms)"
         log.info("registered %s %s", resource_name, result)
-        log.debug("registered on %s; %.1f ms of it in the kubelet", self._endpoint.name, (answered - asked) * 1000)
+        log.debug("registered on %s; %.1f ms of it in the kubelet", self.endpoint.name, (answered - asked) * 1000)
         self._state.history.note("registered", f"registered {result}", resource_name=resource_name)
         if self._kubelet.has_restarted():
             self._state.counters.add(counters.KUBELET_RESTARTS)
         self._state.is_registered()
+        if predecessor is not None:
+            self.is_taking_over = True
+            try:
+                await self._take_over(predecessor, since)
+            finally:
+                self.is_taking_over = False
+                self._kubelet.changed.notify_all()
+        self.is_registered = True
         return since
 
-    async def _over(self) -> str:
-        while (reason := self._reason_to_end()) is None:
+    async def _take_over(self, predecessor: Predecessor, since: float) -> None:
+        """Release the predecessor so that the kubelet does not notice; see `hand_over`."""
+        assert self._second is not None
+        name = self._resource.latest.name
+        await forget_clients(self._kubelet, self._next_endpoint(), name)
+        leaves_open = await predecessor.release()
+        self._state.predecessor_lists(lists=False)
+        if leaves_open:
+            expected = self._streams.expect()
+            await self._kubelet.registration(self._second, name, self._options).done()
+            await _opened(expected)
+        log.info("took over from the process before, without a gap (%.0f ms)", (time.monotonic() - since) * 1000)
+
+    async def _over(self) -> Ended:
+        while (ended := self._reason_to_end()) is None:
             await self._kubelet.changed.wait()
-        return reason
+        return ended
 
     def _count_streams(self, count: int) -> None:
-        self._state.has_streams(count)
+        self._state.has_streams(self, count)
         self._kubelet.changed.notify_all()
 
-    def _reason_to_end(self) -> str | None:
+    def _reason_to_end(self) -> Ended | None:
+        if self._is_releasing:
+            return Ended("handed over") if self._is_released else None
         if self._streams.lost.is_set():
-            return "the kubelet closed the stream"
+            return Ended("the kubelet closed the stream")
+        if self._is_yielding:
+            return None
         if self._kubelet.needs_another(self._met):
-            return "the kubelet was restarted: kubelet.sock was replaced"
-        if not self._endpoint.is_there():
-            return f"{self._endpoint.name} was removed"
+            return Ended("the kubelet was restarted: kubelet.sock was replaced")
+        reason = self._reason_to_be_replaced()
+        return Ended(reason, lives=self._kubelet.takes_hand_overs) if reason else None
+
+    def _reason_to_be_replaced(self) -> str:
+        if self._is_removed() and not self._kubelet.is_away():  # the stream is of use until there is another one
+            return f"{self.endpoint.name} was removed"
         if self._resource.latest.options != self._options:
             return "the options changed, and the kubelet reads them at registration only"
-        return None
+        return ""
+
+    def _is_removed(self) -> bool:
+        was, self._was_removed = self._was_removed, not self.endpoint.is_there()
+        if self._was_removed and not was and self._kubelet.is_away():
+            log.warning("%s was removed; the kubelet's stream is still open, and is kept", self.endpoint.name)
+        return self._was_removed
+
+
+async def _opened(stream: asyncio.Event) -> None:
+    """Return once the kubelet has opened a stream. Raises RegistrationError if it does not in time."""
+    try:
+        async with asyncio.timeout(WATCH_DEADLINE_SECONDS):
+            await stream.wait()
+    except TimeoutError as error:
+        raise RegistrationError(f"the kubelet opened no stream within {WATCH_DEADLINE_SECONDS:.0f} s") from error
 
 
 async def until_forgotten(answers: Path, resource: ResourceFile, period_seconds: float) -> str:
@@ -201,21 +302,3 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
     task.result()
     if cancelled is not None:
         raise cancelled
-
-
-def _bind(server: grpc.aio.Server, path: Path) -> None:
-    try:
-        server.add_insecure_port(target(path))
-    except RuntimeError as error:
-        raise OSError(f"cannot bind {path}: {_refusal(path) or error}") from error
-
-
-def _refusal(path: Path) -> str | None:
-    """The kernel's own word for why a socket cannot be bound, which gRPC does not pass on; None if it can by now."""
-    try:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.bind(str(path))
-    except OSError as error:
-        return error.strerror
-    path.unlink(missing_ok=True)
-    return None

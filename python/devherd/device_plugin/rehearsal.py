@@ -18,7 +18,7 @@ import grpc.aio
 
 from devherd.counters import BY_RESOURCE_CHILDREN, Counters
 from devherd.device_plugin.allocation import RefusedError, container_response
-from devherd.device_plugin.service import DevicePlugin, Streams
+from devherd.device_plugin.service import Calls, DevicePlugin, Streams
 from devherd.device_plugin.snapshot import Snapshot
 from devherd.errors import DevherdError
 from devherd.history import History
@@ -128,7 +128,7 @@ async def _served(offered: _Fixed, path: Path, settings: Settings) -> AsyncItera
     streams = Streams(offered, counters, lambda _: None, lambda _: None)
     server = grpc.aio.server()
     history = History(settings.history_directory, "rehearsal")  # never written
-    add_DevicePluginServicer_to_server(DevicePlugin(offered, streams, counters, history), server)
+    add_DevicePluginServicer_to_server(DevicePlugin(offered, streams, Calls(), counters, history), server)
     server.add_insecure_port(target(path))
     await server.start()
     try:

@@ -34,6 +34,11 @@ class ResourceFile:
         return self._snapshot is not None
 
     @property
+    def is_gone(self) -> bool:
+        """True if the file is missing, and its directory is not."""
+        return self._seen is None and self.path.parent.parent.is_dir()
+
+    @property
     def latest(self) -> Snapshot:
         """The snapshot in force; only valid once `is_loaded`."""
         assert self._snapshot is not None
@@ -55,7 +60,7 @@ class ResourceFile:
         try:
             resource = spool.read(self.path, spool_pb2.Resource)
         except FileNotFoundError:
-            self._is_gone()
+            self._empty()
         except spool.SpoolError as error:
             self._complain(str(error))
         else:
@@ -65,7 +70,7 @@ class ResourceFile:
             else:
                 self._complain(f"{self.path}: has resource {resource.name!r}, which belongs to another file")
 
-    def _is_gone(self) -> None:
+    def _empty(self) -> None:
         if not self.path.parent.parent.is_dir():  # a removed run directory does not mean that devices are gone
             self._complain(f"{self.path.parent.parent}: does not exist")
         elif self._snapshot is None:

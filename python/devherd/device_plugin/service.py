@@ -30,6 +30,11 @@ log = logging.getLogger(__name__)
 REST_SECONDS = 0.25
 """Shortest time between two lists on a stream, unless a device has failed since the last one: that is sent at once."""
 
+IDLE_SECONDS = 0.05
+"""A server without a call for this time has answered all that the kubelet has sent."""
+LONGEST_WAIT_SECONDS = 2.0
+"""A server that is called again and again is ended after this time."""
+
 Send = Callable[[v1beta1.ListAndWatchResponse], Awaitable[None]]
 Context = grpc.aio.ServicerContext
 
@@ -37,8 +42,9 @@ Context = grpc.aio.ServicerContext
 class Streams:
     """The ListAndWatch streams of a server. They are independent: one that is stuck delays no other.
 
-    The first stream is the kubelet's: it connects to a new socket within milliseconds and opens no second stream. When
-    it ends, the kubelet has dropped the resource. Further streams belong to debugging tools.
+    The first stream is the kubelet's: it connects to a new socket within milliseconds, and opens another only if a
+    second socket of the server is registered (`expect`). When one of them ends, the kubelet has dropped the resource.
+    Further streams belong to debugging tools.
     """
 
     def __init__(
@@ -48,29 +54,31 @@ class Streams:
         count_changed: Callable[[int], None],
         shows: Callable[[int | None], None],
     ) -> None:
-        """`shows` is called with the version of the list that the kubelet's stream carries, None at its end."""
+        """`shows` is called with the version of the list that the kubelet's streams carry, None at their end."""
         self._resource = resource
         self._counters = counters
         self._count_changed = count_changed
         self._shows = shows
+        self._shown: dict[asyncio.Event, int] = {}
+        """The kubelet's streams, by the event of their opening, and the version of the list that each carries."""
         self._count = 0
         self._closing = False
-        self.opened = asyncio.Event()
+        self.opened = self._expected = asyncio.Event()
         self.lost = asyncio.Event()
-        """The kubelet's stream has ended."""
+        """A stream of the kubelet has ended."""
         self._all_closed = asyncio.Event()
         self._all_closed.set()
 
     async def serve(self, send: Send) -> None:
         """Serve one stream until this side closes it or the peer is gone (then this is cancelled, or `send` fails)."""
-        with self._open() as is_kubelet:
+        with self._open() as kubelets:
             pacing = Pacing()
             clock = asyncio.get_running_loop().time
             while True:
                 snapshot = self._resource.latest
                 due = pacing.seconds_until_due(snapshot.device_list, clock())
-                if due is None and is_kubelet:
-                    self._shows(snapshot.version)
+                if due is None and kubelets:
+                    self._show(kubelets, snapshot.version)
                 if due is None and self._closing:
                     return
                 if due == 0 or (due is not None and self._closing):
@@ -78,10 +86,15 @@ class Streams:
                     pacing.sent(snapshot.device_list, clock())
                     self._counters.add(LISTS_SENT, snapshot.name)
                     if log.isEnabledFor(logging.DEBUG):  # counting ten thousand devices takes time
-                        client = "the kubelet" if is_kubelet else "another client"
+                        client = "the kubelet" if kubelets else "another client"
                         log.debug("sent a list to %s: %s", client, _summary(snapshot.device_list))
                 else:
                     await self._resource.changed.wait(due)
+
+    def expect(self) -> asyncio.Event:
+        """Take the next stream as the kubelet's, too; returns the event of its opening."""
+        self._expected = asyncio.Event()
+        return self._expected
 
     def close(self) -> None:
         """End every stream, after the lists that are still due."""
@@ -93,20 +106,27 @@ class Streams:
         await self._all_closed.wait()
 
     @contextmanager
-    def _open(self) -> Iterator[bool]:
-        """Count a stream while it is open; yields True if it is the kubelet's."""
-        is_first = not self.opened.is_set()
-        self.opened.set()
+    def _open(self) -> Iterator[asyncio.Event | None]:
+        """Count a stream while it is open; yields the event of its opening if it is the kubelet's."""
+        kubelets = None if self._expected.is_set() else self._expected
         self._add(1)
-        if is_first:
-            self._shows(self._resource.latest.version)  # the first list is not older
+        if kubelets:
+            kubelets.set()
+            self._show(kubelets, self._resource.latest.version)  # the first list is not older
         try:
-            yield is_first
+            yield kubelets
         finally:
-            if is_first:
-                self._shows(None)
+            if kubelets:
+                self._show(kubelets, None)
                 self.lost.set()
             self._add(-1)
+
+    def _show(self, kubelets: asyncio.Event, version: int | None) -> None:
+        if version is None:
+            del self._shown[kubelets]
+        else:
+            self._shown[kubelets] = version
+        self._shows(min(self._shown.values(), default=None))
 
     def _add(self, streams: int) -> None:
         self._count += streams
@@ -115,6 +135,25 @@ class Streams:
         else:
             self._all_closed.set()
         self._count_changed(self._count)
+
+
+class Calls:
+    """When the kubelet last called a server, other than for a list. Answers come from memory, so none takes long."""
+
+    def __init__(self) -> None:
+        self._last = -IDLE_SECONDS
+
+    def came(self) -> None:
+        """A call has come."""
+        self._last = time.monotonic()
+
+    async def idle(self) -> None:
+        """Return once no call has come for IDLE_SECONDS, or after LONGEST_WAIT_SECONDS."""
+        now = time.monotonic()
+        until = now + LONGEST_WAIT_SECONDS
+        while now < min(until, self._last + IDLE_SECONDS):
+            await asyncio.sleep(self._last + IDLE_SECONDS - now)
+            now = time.monotonic()
 
 
 def _summary(device_list: v1beta1.ListAndWatchResponse) -> str:
@@ -157,8 +196,9 @@ def _has_lost_health(before: v1beta1.ListAndWatchResponse, latest: v1beta1.ListA
 class DevicePlugin(DevicePluginServicer):
     """The calls of the kubelet. The methods' names are the protocol's."""
 
-    def __init__(self, resource: Offered, streams: Streams, counters: Counters, history: History) -> None:
+    def __init__(self, resource: Offered, streams: Streams, calls: Calls, counters: Counters, history: History) -> None:
         self._resource = resource
+        self._calls = calls
         self._counters = counters
         self._history = history
         self._streams = streams
@@ -184,6 +224,7 @@ class DevicePlugin(DevicePluginServicer):
     ) -> v1beta1.PreferredAllocationResponse:
         """Return the devices that fit together best."""
         del context
+        self._calls.came()
         began = time.perf_counter()
         snapshot = self._resource.latest
         response = v1beta1.PreferredAllocationResponse()
@@ -206,6 +247,7 @@ class DevicePlugin(DevicePluginServicer):
         self, request: v1beta1.AllocateRequest, context: Context[v1beta1.AllocateRequest, v1beta1.AllocateResponse]
     ) -> v1beta1.AllocateResponse:
         """Return the edits of each container. The kubelet may repeat a call, and never reports that ids are free."""
+        self._calls.came()
         began = time.perf_counter()
         snapshot = self._resource.latest
         try:
@@ -236,6 +278,7 @@ class DevicePlugin(DevicePluginServicer):
     ) -> v1beta1.PreStartContainerResponse:
         """Do nothing before a container starts."""
         del request, context
+        self._calls.came()
         return v1beta1.PreStartContainerResponse()
 
 

@@ -27,7 +27,10 @@ class State:
         self._message = spool_pb2.ResourceState(name=resource_name, generation=before.generation)
         self.counters = Counters(counters.BY_RESOURCE_CHILDREN, before.counters)
         self._read = 0
-        self._shown: int | None = None
+        self._shown: dict[object, int] = {}
+        self._streams: dict[object, int] = {}
+        self._predecessor_lists = False
+        self._is_frozen = False
         self._complaint = ""
         self._is_unwritten = False
 
@@ -36,9 +39,12 @@ class State:
         """The last server generation that was started, perhaps in an earlier process; 0 if unknown."""
         return self._message.generation
 
-    def begins(self, generation: int, endpoint: str, pending: str, after_failure: str) -> None:
-        """A server generation starts; `after_failure` is why the one before it failed, or empty."""
+    def uses(self, generation: int) -> None:
+        """A socket of this generation is going to be bound."""
         self._message.generation = generation
+
+    def begins(self, endpoint: str, pending: str, after_failure: str) -> None:
+        """A server generation starts; `after_failure` is why the one before it failed, or empty."""
         self._message.endpoint = endpoint
         self.is_not_registered(f"{pending} again after: {after_failure}" if after_failure else pending)
 
@@ -61,9 +67,12 @@ class State:
         self._message.detail = detail
         self._write()
 
-    def has_streams(self, count: int) -> None:
-        """`count` ListAndWatch streams are open."""
-        self._message.streams = count
+    def has_streams(self, server: object, count: int) -> None:
+        """`count` ListAndWatch streams of a server are open."""
+        self._streams[server] = count
+        self._message.streams = sum(self._streams.values())
+        if not count:
+            del self._streams[server]
         self._write()
 
     def has_read(self, version: int) -> None:
@@ -71,24 +80,42 @@ class State:
         self._read = version
         self._note_sent_version()
 
-    def shows(self, version: int | None) -> None:
-        """The kubelet's stream has carried the list of this version; None: that stream has ended."""
-        self._shown = version
+    def shows(self, server: object, version: int | None) -> None:
+        """The kubelet's stream of a server has carried the list of this version; None: that stream has ended."""
+        if version is None:
+            self._shown.pop(server, None)
+        else:
+            self._shown[server] = version
         self._note_sent_version()
 
+    def predecessor_lists(self, *, lists: bool) -> None:
+        """Another process sends lists of this resource to the kubelet, perhaps older ones than this one has read."""
+        self._predecessor_lists = lists
+        self._note_sent_version()
+
+    def freeze(self) -> None:
+        """Write everything for the last time: the file is the next instance's from now on."""
+        self.history.keep()
+        self._write()
+        self._is_frozen = True
+
     def _note_sent_version(self) -> None:
-        sent = self._read if self._shown is None else self._shown
+        sent = 0 if self._predecessor_lists else min(self._shown.values(), default=self._read)
         if sent != self._message.sent_version:
             self._message.sent_version = sent
             self._write()
 
     def keep(self) -> None:
         """Write new events and counters, retry a failed write and restore a removed file; called once a second."""
+        if self._is_frozen:
+            return
         self.history.keep()
         if self._is_unwritten or self.counters.changed or not self._path.exists():
             self._write()
 
     def _write(self) -> None:
+        if self._is_frozen:
+            return
         del self._message.counters[:]
         self._message.counters.extend(self.counters)
         try:

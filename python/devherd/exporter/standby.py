@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from pathlib import Path
 
 from devherd.config.resolved import Config
 from devherd.exporter import exposition
@@ -17,6 +18,7 @@ from devherd.exporter.gate import Gate
 from devherd.exporter.listener import Listener
 from devherd.exporter.metrics import build_info
 from devherd.exporter.server import Answer, Request
+from devherd.kubelet.registration import knock
 from devherd.settings import UNIX
 from devherd.text import duration
 
@@ -28,7 +30,9 @@ log = logging.getLogger(__name__)
 
 
 def serve(config: Config, why: str, announce: Callable[[], bool], *, is_ready: bool) -> None:
-    """Serve on the configuration's TCP addresses until the process is killed. `why` is the reason for the wait.
+    """Serve on the configuration's addresses until the process is killed. `why` is the reason for the wait.
+
+    A Unix socket that the running instance serves is left to it.
 
     `announce` is called until it returns True; it writes this standby to the run directory, for `devherd status`. If
     `is_ready` is False, the rehearsal has not finished.
@@ -44,7 +48,7 @@ async def _serve(config: Config, why: str, announce: Callable[[], bool], *, is_r
     gate.guard(config.web)
     encryption.use(config.web.tls)
     listener = Listener(gate.answer, encryption)
-    listener.move_to([each for each in config.settings().listen_addresses if not each.startswith(UNIX)])
+    listener.move_to([each for each in config.settings().listen_addresses if not _is_served(each)])
     since = reminded = time.monotonic()
     is_announced = False
     while True:
@@ -57,6 +61,10 @@ async def _serve(config: Config, why: str, announce: Callable[[], bool], *, is_r
             reminded = now
             doing = "standing by" if is_ready else "rehearsing"
             log.warning("still %s after %s: %s", doing, duration(now - since), why)
+
+
+def _is_served(address: str) -> bool:
+    return address.startswith(UNIX) and knock(Path(address.removeprefix(UNIX))) is None
 
 
 def standing_by(path: str, why: str, *, is_ready: bool = True) -> Answer:

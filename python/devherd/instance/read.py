@@ -23,6 +23,8 @@ from devherd.text import duration
 
 RUNNING, STOPPED = "RUNNING", "STOPPED"
 SUPERVISOR = "supervisor"
+LONG_STANDBY_SECONDS = 600.0
+"""A roll-out is over by then: an instance that still stands by was started by mistake."""
 LATE_SCAN_SECONDS, LATE_SCAN_PERIODS = 30.0, 5
 """A scan is overdue after the longer of these times."""
 FULL_BYTES = 64 << 10
@@ -93,6 +95,15 @@ class Herd:
         age = time.monotonic() - self.scan.monotonic_seconds
         is_overdue = age > max(LATE_SCAN_SECONDS, LATE_SCAN_PERIODS * self.scan.period_seconds)
         return f"the last scan was {duration(age)} ago: changes of devices are not seen" if is_overdue else None
+
+    def second_instance(self) -> str | None:
+        """What is wrong if another instance has stood by for longer than a roll-out takes; None otherwise."""
+        if self.standby is None or time.time() - self.standby.since < LONG_STANDBY_SECONDS:
+            return None
+        return (
+            "two instances are meant for this node, and one of them never serves: end one of them, "
+            "such as a systemd unit beside a DaemonSet, or the DaemonSet of another release"
+        )
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None if `children.pb` lists none."""

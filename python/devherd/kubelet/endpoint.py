@@ -64,6 +64,11 @@ def prefix(resource_name: str) -> str:
     return f"devherd-{hashlib.sha256(resource_name.encode()).hexdigest()[:8]}-"
 
 
+def hand_over_socket(directory: Path, resource_name: str) -> Path:
+    """Where the process of a resource listens while it hands the resource over; the dot hides it from the kubelet."""
+    return directory / f".{prefix(resource_name)}hand-over{SUFFIX}"
+
+
 def identity(socket: Path) -> Identity | None:
     """The identity of a file; None if it does not exist or cannot be read."""
     try:

@@ -31,6 +31,10 @@ class FindingKubelet(Kubelet):
     If kubelet.sock is visible, it shows whether the kubelet was replaced; nothing else depends on it.
     """
 
+    takes_hand_overs = (
+        False  # up to 1.36, the removal of the old socket disconnects the new one's client a second later
+    )
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.pending = f"waiting for the kubelet to look into {self.directory}"

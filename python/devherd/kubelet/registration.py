@@ -36,6 +36,25 @@ class NotFoundError(RegistrationError):
     """The kubelet has not looked for the socket; perhaps it does not run yet. Not a failure."""
 
 
+def bind(server: grpc.aio.Server, path: Path) -> None:
+    """Have a server that has not started listen at a path. Raises OSError."""
+    try:
+        server.add_insecure_port(target(path))
+    except RuntimeError as error:
+        raise OSError(f"cannot bind {path}: {_refusal(path) or error}") from error
+
+
+def _refusal(path: Path) -> str | None:
+    """The kernel's own word for why a socket cannot be bound, which gRPC does not pass on; None if it can by now."""
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(str(path))
+    except OSError as error:
+        return error.strerror
+    path.unlink(missing_ok=True)
+    return None
+
+
 class Registration(Protocol):
     """The registration of one server generation."""
 
@@ -107,6 +126,8 @@ class Kubelet:
 
     pending = "registering"
     """The status of a server generation until it is registered."""
+    takes_hand_overs = True
+    """True if a server can be replaced without a gap (device_plugin/hand_over.py)."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

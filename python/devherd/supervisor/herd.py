@@ -13,8 +13,9 @@ from supervisor.supervisord import Supervisor
 from devherd import spool
 from devherd.config.resolved import Config
 from devherd.errors import AlreadyRunningError, DevherdError, UsageError
-from devherd.instance.files import instance_of
+from devherd.instance.files import instance_of, read_standby
 from devherd.kubernetes.access import notice_of_labels
+from devherd.process import YIELD
 from devherd.proto import spool_pb2
 from devherd.supervisor import control, sandbox, signals
 from devherd.supervisor.kubelet_watch import KubeletWatch
@@ -34,6 +35,11 @@ HEAD_START_SECONDS = 0.3
 """The other children start this much later than those of spool files, so that resources are registered first."""
 LAST_SECONDS = 1.0
 """At the end, the last group is stopped after this time even if other children still run."""
+YIELD_SECONDS = 1.0
+"""In this time a child is ready to hand over; one that is not is stopped."""
+YIELD_LOOK_SECONDS = 0.01
+HAND_OVER_SECONDS = 10.0
+"""An instance that stands by must have taken over by then."""
 _STALLED_SECONDS = 3.0
 """If two ticks are further apart, the supervisor itself did not run."""
 _ASLEEP = "in uninterruptible sleep (state D); it exits when the kernel call returns"
@@ -60,7 +66,8 @@ class Herd(Supervisor):
         self._locks = locks
         self._silence_limit_seconds = silence_limit_seconds
         self._last_tick = self._watched_since = time.monotonic()
-        self._last_stops_at = float("inf")
+        self._last_stops_at = self._yields_until = self._serves_until = float("inf")
+        self._is_handing_over = False
         self._started_timestamp = time.time()
         self._published: object = None
         self._unwritable = False
@@ -81,13 +88,9 @@ class Herd(Supervisor):
         sandbox.log_missing()
         with contextlib.suppress(asyncore.ExitNow):
             self.run()
-        self._loader.end()
-        self.options.history.note("process", "devherd stopped")
-        self.options.history.keep()
         for process in filter(Process.is_beyond_help, self._processes()):
             log.error("%s, process %d, is left behind: %s", process.config.child_name, process.pid, _ASLEEP)
-        self._settings.children_file.unlink(missing_ok=True)
-        self._locks.release()
+        self._let_go()
         if self._refusal:
             raise self._refusal
 
@@ -108,14 +111,56 @@ class Herd(Supervisor):
     def ordered_stop_groups_phase_1(self) -> None:
         """Stop the last group, which serves the kubelet, after the others, so that the kubelet is served longer.
 
-        Called in each round of the shutdown. Waits for the other groups for LAST_SECONDS at most.
+        Called in each round of the shutdown. Waits for the other groups for LAST_SECONDS at most. If another instance
+        stands by, the last group's children serve until that one has taken over.
         """
         *others, last = sorted(self.process_groups.values())
         for group in others:
             group.stop_all()
-        self._last_stops_at = min(self._last_stops_at, time.monotonic() + LAST_SECONDS)
-        if time.monotonic() >= self._last_stops_at or not any(group.get_unstopped_processes() for group in others):
+        now = time.monotonic()
+        self._last_stops_at = min(self._last_stops_at, now + LAST_SECONDS)
+        if now < self._last_stops_at and any(group.get_unstopped_processes() for group in others):
+            return
+        heirs = [process for process in last.processes.values() if process.config.program.hands_over and process.pid]
+        if not heirs or self._settings.registration == "plugins_registry" or not self._may_hand_over(heirs, now):
             last.stop_all()
+
+    def _may_hand_over(self, children: list[Process], now: float) -> bool:
+        """Have the children hand over to the instance that stands by; False if there is none or the time is over."""
+        if not self._is_handing_over:
+            standby = read_standby(self._settings.standby_file)
+            if standby is None:
+                return False
+            self._is_handing_over = True
+            self._yields_until = now + YIELD_SECONDS
+            log.info("handing over to devherd %s (%s), which stands by", standby.version, standby.revision)
+            for child in children:
+                child.signal(YIELD)
+        is_yielding = self.options.heartbeats.is_yielding
+        if self._serves_until == float("inf"):
+            if not all(is_yielding(child.slot) for child in children) and now < self._yields_until:
+                return True
+            for child in children:
+                if not is_yielding(child.slot):
+                    child.kill(child.config.stopsignal)
+            self.options.close_httpservers()
+            self.options.httpservers = ()  # the next instance's socket must not be unlinked at the end
+            self._settings.control_socket.unlink(missing_ok=True)
+            self._let_go()
+            self._serves_until = now + HAND_OVER_SECONDS
+        if now >= self._serves_until:
+            log.warning("the instance that stands by has not taken over within %.0f s", HAND_OVER_SECONDS)
+        return now < self._serves_until
+
+    def _let_go(self) -> None:
+        """Write the last files and release the locks: the run directory is the next instance's from now on."""
+        if not self._locks.are_held:
+            return
+        self._loader.end()
+        self.options.history.note("process", "devherd stopped")
+        self.options.history.keep()
+        self._settings.children_file.unlink(missing_ok=True)
+        self._locks.release()
 
     def ordered_stop_groups_phase_2(self) -> None:
         """Do nothing: `ordered_stop_groups_phase_1` has no queue."""
@@ -163,6 +208,9 @@ class Herd(Supervisor):
         second_has_passed = time.monotonic() - self._last_tick >= TICK_SECONDS
         if second_has_passed:
             self._look_after_children()
+        if not self._locks.are_held:
+            return  # the files are the next instance's
+        if second_has_passed:
             self._look_after_directories()
             if self._newer_driver and self.options.mood == SupervisorStates.RUNNING and self._newer_driver.look():
                 self.options.mood = SupervisorStates.SHUTDOWN
@@ -331,11 +379,13 @@ class Herd(Supervisor):
 
     def _rest(self) -> float:
         """Seconds until something is due."""
+        is_yielding = self._is_handing_over and self._locks.are_held
         is_asked = any(getattr(channel, "producer_fifo", None) for channel in asyncore.socket_map.values())
         return min(
             [
                 TICK_SECONDS,
                 *([control.WAIT_SECONDS] if is_asked else []),
+                *([YIELD_LOOK_SECONDS] if is_yielding else []),
                 *(process.rest() for process in self._processes()),
             ]
         )

@@ -172,6 +172,8 @@ class Locks:
     def __init__(self, settings: Settings) -> None:
         self._kubelet_directory = KubeletDirectoryLock(settings.plugin_directory)
         self._run_directory = RunDirectoryLock(settings)
+        self.are_held = False
+        """True from `take` to `release`."""
 
     def take(self, stand_by: Callable[[AlreadyRunningError, Callable[[], bool]], None] | None = None) -> None:
         """Take both locks. If another instance holds one, call `stand_by`, then wait for the lock.
@@ -189,6 +191,7 @@ class Locks:
                     raise
                 stand_by(refusal, lock.is_free)
                 lock.wait()
+        self.are_held = True
 
     def renew(self) -> None:
         """Lock the kubelet's directory again if it was replaced; call it about once a second.
@@ -199,6 +202,7 @@ class Locks:
 
     def release(self) -> None:
         """Release both locks. Call it before the slow end of the process: another instance may be waiting."""
+        self.are_held = False
         self._kubelet_directory.release()
         self._run_directory.release()
 

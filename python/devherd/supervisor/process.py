@@ -176,13 +176,13 @@ class Process(Subprocess):
     def finish(self, pid: int, sts: int) -> None:
         """Handle the end of the child; called after it was reaped."""
         outputs = list(self.dispatchers.values())
-        is_by_supervisor = self.killing
+        is_wanted = self.killing or self.config.options.mood != SupervisorStates.RUNNING
         self._cause = self._cause_of(sts)
         self.last_exit = self._exit_text(sts)
         super().finish(pid, sts)
         for output in outputs:
             output.end()
-        if is_by_supervisor:
+        if is_wanted:
             self._failures = 0
             self._backoff.reset()
             self.note(f"{self.config.child_name} stopped, {self.last_exit}")

@@ -46,6 +46,8 @@ class Program:
     """Returns True if the child runs under the configuration in force; None: always."""
     reloads: bool = False
     """True if it reads the configuration, and reads it again at SIGHUP."""
+    hands_over: bool = False
+    """True if its children can serve on at YIELD, until those of the next instance have taken over."""
 
 
 def _nothing(*_: object) -> None:
@@ -192,10 +194,11 @@ def _rehearsal_access(settings: Settings) -> Access:
 
 
 def _standby_access(config: Config) -> Access:
-    """Reads files for name resolution and its certificates. The run directory belongs to another instance."""
+    """Reads files for name resolution and its certificates, listens. The run directory belongs to another instance."""
     certificates = tuple(config.web.directories())
     return Access(
         read=(Path("/etc"), Path("/run/systemd/resolve"), *certificates),
+        sockets=tuple(config.settings().listen_directories),
         families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
         listens=True,
         capabilities=(Capability.NET_BIND_SERVICE,),
@@ -362,6 +365,7 @@ DEVHERD = Programs(
             main=_resource,
             may=_resource_access,
             per_file=lambda settings: settings.resources_directory,
+            hands_over=True,
         ),
     ),
     first_scan=_first_scan,

@@ -1,0 +1,199 @@
+"""Replacing a server that the kubelet watches by another one: no call is lost, no device is ever missing.
+
+Up to 1.36, the kubelet disconnects "the client of that name" when any stream of a resource ends: the one that has
+registered last. So the successor registers first, and then has Register fail once, which leaves the name without a
+client: the end of the old stream finds none and changes nothing. Then it registers a second socket of its server, so
+that its own end will be noticed. From 1.37 on, the kubelet keeps a client for each socket, and the first registration
+is enough. What tells the two apart: once its stream has ended, a kubelet from 1.37 on closes the old connection, and an
+older one leaves it open.
+
+Sources: pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go and handler.go, Kubernetes 1.36 and 1.37.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Protocol, Self
+
+import grpc
+import grpc.aio
+
+from devherd.kubelet.endpoint import Endpoint, generations, hand_over_socket
+from devherd.kubelet.registration import Kubelet, RegistrationError, bind
+from devherd.proto import deviceplugin_v1beta1_pb2 as v1beta1
+from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer, add_DevicePluginServicer_to_server
+
+log = logging.getLogger(__name__)
+
+FIND_SECONDS = 1.0
+RELEASE_SECONDS = 5.0
+"""Limit for the end of the predecessor; one that hangs is no longer waited for."""
+CLOSE_SECONDS = 0.5
+"""In this time the kubelet has handled the end of a stream, and from 1.37 on has closed the connection."""
+_LOOK_SECONDS = 0.005
+_MOST_DESCRIPTORS = 4096
+"""A resource's process may open no more."""
+_RELEASE, _OPEN, _CLOSED = b"release\n", b"open\n", b"closed\n"
+
+
+class Predecessor(Protocol):
+    """A server of the same resource, watched by the kubelet, in this process or in another instance."""
+
+    @property
+    def lives(self) -> bool:
+        """True while the kubelet watches it, as far as is known."""
+
+    async def release(self) -> bool:
+        """End it; call this once the successor is registered, and nobody is known by the resource's name.
+
+        Returns True if the kubelet has left the connection open: it must then be given another socket.
+        """
+
+    async def stop(self) -> None:
+        """Leave nothing behind, where it is not released."""
+
+
+class OtherProcess:
+    """The Predecessor in an instance that hands over, reached by its socket in the kubelet's directory."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sockets: Iterable[Path]) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._sockets = [*sockets]
+
+    @classmethod
+    async def find(cls, directory: Path, resource_name: str) -> Self | None:
+        """The process that hands this resource over; None if there is none."""
+        path = hand_over_socket(directory, resource_name)
+        try:
+            async with asyncio.timeout(FIND_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, TimeoutError):
+            path.unlink(missing_ok=True)
+            return None
+        return cls(reader, writer, [path, *generations(directory, resource_name).values()])
+
+    @property
+    def lives(self) -> bool:
+        """True until it has ended or was released."""
+        return not (self._reader.at_eof() or self._writer.is_closing())
+
+    async def release(self) -> bool:
+        """Have it end its stream; True, too, if it does not answer."""
+        answer = b""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(RELEASE_SECONDS):
+                self._writer.write(_RELEASE)
+                answer = await self._reader.readline()
+        await self.stop()
+        if not answer:
+            log.warning("the process of the instance before this one did not say that it has handed over")
+        return answer != _CLOSED
+
+    async def stop(self) -> None:
+        """Close the connection, and remove the sockets that it has left, as it does if it is killed."""
+        self._writer.close()
+        sockets, self._sockets = self._sockets, []
+        for path in sockets if self._reader.at_eof() else ():
+            path.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def yielding(
+    directory: Path, resource_name: str, release: Callable[[], Awaitable[bool]], has_ended: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Be the OtherProcess of the next instance: `release` is called when it asks, and then `has_ended`."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            if await reader.readline() == _RELEASE:
+                answer = _OPEN if await release() else _CLOSED
+                close()  # before the answer: the next process may soon hand over, too, by the same path
+                writer.write(answer)
+                await writer.drain()
+                has_ended()
+        writer.close()
+
+    def close() -> None:
+        if server.is_serving():
+            server.close()
+            path.unlink(missing_ok=True)
+
+    path = hand_over_socket(directory, resource_name)
+    path.unlink(missing_ok=True)  # of a process that was killed
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield
+    finally:
+        close()
+
+
+class Connections:
+    """The connections that this process has accepted at some sockets."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        names = {str(path) for path in paths}
+        self._accepted = {
+            descriptor: name for descriptor in range(_MOST_DESCRIPTORS) if (name := _accepted_at(descriptor)) in names
+        }
+
+    async def stay_open(self) -> bool:
+        """True if one is still open after CLOSE_SECONDS; returns as soon as none is."""
+        until = time.monotonic() + CLOSE_SECONDS
+        while any(_accepted_at(descriptor) == name for descriptor, name in self._accepted.items()):
+            if time.monotonic() >= until:
+                return True
+            await asyncio.sleep(_LOOK_SECONDS)
+        return False
+
+
+def _accepted_at(descriptor: int) -> str:
+    """The path of the socket at which a connection was accepted; empty for any other descriptor."""
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return ""
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            return "" if listens or connection.family != socket.AF_UNIX else str(connection.getsockname())
+    except OSError:
+        return ""
+
+
+class _Nobody(DevicePluginServicer):
+    """A device plugin that the kubelet does not accept. The method's name is the protocol's."""
+
+    async def GetDevicePluginOptions(  # noqa: N802
+        self, request: v1beta1.Empty, context: grpc.aio.ServicerContext[v1beta1.Empty, v1beta1.DevicePluginOptions]
+    ) -> v1beta1.DevicePluginOptions:
+        """Fail."""
+        del request
+        await context.abort(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "this failure is intended: devherd hands its devices over to a new process without a gap",
+        )
+
+
+async def forget_clients(kubelet: Kubelet, socket_of_nobody: Endpoint, resource_name: str) -> None:
+    """Have the kubelet know nobody by the resource's name, by a registration that fails.
+
+    The endpoint that the kubelet calls for Allocate stays. Raises OSError if the socket cannot be bound.
+    """
+    server = grpc.aio.server()
+    add_DevicePluginServicer_to_server(_Nobody(), server)  # type: ignore[abstract]  # nothing else is called
+    bind(server, socket_of_nobody.path)
+    try:
+        await server.start()
+        socket_of_nobody.bound()
+        with suppress(RegistrationError):  # as it must
+            await kubelet.registration(socket_of_nobody, resource_name, v1beta1.DevicePluginOptions()).done()
+    finally:
+        await server.stop(None)
+        socket_of_nobody.remove()
