@@ -19,7 +19,17 @@ from typing import Any, Literal, get_args
 from devherd.spool import Identity, identity_of
 
 Kind = Literal[
-    "verdict", "registered", "unregistered", "allocation", "reload", "process", "kubelet", "problem", "cordon", "clear"
+    "verdict",
+    "registered",
+    "unregistered",
+    "allocation",
+    "application",
+    "reload",
+    "process",
+    "kubelet",
+    "problem",
+    "cordon",
+    "clear",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -186,16 +196,18 @@ def stamp(run_dir: Path) -> Stamp:
 class Follower:
     """Reads the events that are written after its creation."""
 
-    def __init__(self, run_dir: Path) -> None:
-        """Raises as `events`."""
+    def __init__(self, run_dir: Path, process: str | None = None) -> None:
+        """Of this process; None: of all. Raises as `events`."""
         self._run_dir = run_dir
+        self._process = process
         self._read: dict[str, tuple[int, int]] = {}
         """By process: the inode of its file, and the number of bytes read."""
         self.news()
 
     def news(self) -> list[Event]:
         """The events since the last call. Raises as `events`."""
-        return in_order(event for directory in _directories(self._run_dir) for event in self._news_of(directory))
+        directories = [one for one in _directories(self._run_dir) if self._process in (None, one.name)]
+        return in_order(event for directory in directories for event in self._news_of(directory))
 
     def _news_of(self, directory: Path) -> list[Event]:
         known, position = self._read.get(directory.name, (0, 0))

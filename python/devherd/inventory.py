@@ -5,6 +5,7 @@ has vanished, and keeps its facts while its card cannot be examined; meanwhile i
 `Inventory` is a pure state machine: no I/O, time is an argument. `DevicesFile` keeps it in `<run-dir>/devices.pb`.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,13 +90,15 @@ class Inventory:
         *,
         left_out: "Callable[[Device], str | None]" = lambda _: None,
         gone: Collection[DeviceKey] = frozenset(),
+        held: Collection[DeviceKey] = frozenset(),
     ) -> None:
         """Apply a scan of monotonic second `now`; `left_out` returns why a vendor does not offer a device.
 
         `gone` are devices that the scan could not examine and that are known to be gone all the same.
 
-        Devices absent from it are `gone` for `forget_after` seconds, except those of `reconfigured` vendors and of
-        vendors that were not scanned: the configuration dropped them, so they are forgotten at once.
+        Devices absent from it are `gone` for `forget_after` seconds, and those in `held` for as long as pods hold them,
+        except those of `reconfigured` vendors and of vendors that were not scanned: the configuration dropped them, so
+        they are forgotten at once.
         """
         found = {}
         for device in scan.devices:
@@ -108,7 +111,7 @@ class Inventory:
                 continue
             kept = None if key in gone else _kept_unseen(entry, unseen)
             if kept is None and entry.vendor not in reconfigured:
-                kept = _kept_gone(entry, now, forget_after)
+                kept = _kept_gone(entry, now, math.inf if key in held else forget_after)
             if kept is not None:
                 found[key] = kept
         self.entries = {key: _with_left_out(entry, left_out(entry.device) or "") for key, entry in found.items()}
@@ -160,11 +163,12 @@ def _kept_gone(entry: Entry, now: float, forget_after: float) -> Entry | None:
 
 
 class DevicesFile:
-    """Writes the file, and reads it at the start."""
+    """Writes the file, and reads it at the start. The part of a device that has not changed is not made again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written: int | None = None
+        self._parts: dict[DeviceKey, tuple[Entry, bytes]] = {}
 
     def read(self) -> Inventory:
         """The inventory of an earlier scanner; empty if the file cannot be read."""
@@ -177,23 +181,46 @@ class DevicesFile:
     def write(self, inventory: Inventory) -> None:
         """Write the inventory, if it has changed. Raises OSError."""
         if self._written != inventory.version:
-            spool.write(self._path, message_of(inventory))
+            spool.update(self._path, self._content(inventory))
             self._written = inventory.version
+
+    def _content(self, inventory: Inventory) -> bytes:
+        """The message of the whole inventory: that of each device and that of the rest, one after the other."""
+        before, self._parts = self._parts, {}
+        for key, entry in inventory.entries.items():
+            kept = before.get(key)
+            if kept is None or kept[0] != entry:
+                part = devices_pb2.Inventory()
+                _add_device(part, entry)
+                kept = entry, part.SerializeToString(deterministic=True)
+            self._parts[key] = kept
+        rest = devices_pb2.Inventory()
+        _add_rest(rest, inventory)
+        parts = (part for _, part in self._parts.values())
+        return b"".join([*parts, rest.SerializeToString(deterministic=True)])
 
 
 def message_of(inventory: Inventory) -> devices_pb2.Inventory:
     """The whole inventory as a message."""
     message = devices_pb2.Inventory()
     for entry in inventory.entries.values():
-        known = message.devices.add(
-            resource_name=entry.resource_name, gone_since_seconds=entry.gone_since, left_out=entry.left_out
-        )
-        _fill_device(known.device, entry.device)
+        _add_device(message, entry)
+    _add_rest(message, inventory)
+    return message
+
+
+def _add_device(message: devices_pb2.Inventory, entry: Entry) -> None:
+    known = message.devices.add(
+        resource_name=entry.resource_name, gone_since_seconds=entry.gone_since, left_out=entry.left_out
+    )
+    _fill_device(known.device, entry.device)
+
+
+def _add_rest(message: devices_pb2.Inventory, inventory: Inventory) -> None:
     for vendor, platform in inventory.platforms.items():
         _fill_facts(message.platforms[vendor].attributes, platform.facts)
         message.platforms[vendor].paths.extend(map(_path_message, platform.paths))
     message.vendor_options.update(inventory.vendor_options)
-    return message
 
 
 def inventory_of(message: devices_pb2.Inventory) -> Inventory:

@@ -29,7 +29,14 @@ class ControlPlane:
             "--unsafe-no-fsync",
             "--log-level=error",
         )
-        self.start(
+        self._options = api_server_options or ("--disable-admission-plugins=ServiceAccount",)
+        self.start_server()
+        self.start("kube-scheduler", "--kubeconfig=/run/kubeconfig", "--leader-elect=false", "--secure-port=0")
+        node.kubelet_options = ("--kubeconfig=/run/kubeconfig",)
+
+    def start_server(self):
+        """The API server; it is back when it is ready."""
+        self.server = self.start(
             "kube-apiserver",
             f"--etcd-servers={_ETCD}",
             "--bind-address=127.0.0.1",
@@ -42,11 +49,9 @@ class ControlPlane:
             "--token-auth-file=/run/tokens.csv",
             "--authorization-mode=RBAC",
             "--enable-priority-and-fairness=false",
-            *(api_server_options or ("--disable-admission-plugins=ServiceAccount",)),
+            *self._options,
         )
-        node.eventually(lambda: self._ask("/readyz"), "the API server is ready", 60)
-        self.start("kube-scheduler", "--kubeconfig=/run/kubeconfig", "--leader-elect=false", "--secure-port=0")
-        node.kubelet_options = ("--kubeconfig=/run/kubeconfig",)
+        self.node.eventually(lambda: self._ask("/readyz"), "the API server is ready", 60)
 
     def until_ready(self):
         """Wait until pods can be scheduled. There is no controller manager, who would lift a new node's taint."""
@@ -156,7 +161,7 @@ class ControlPlane:
     def start(self, name, *options):
         """One more program of the control plane."""
         with (self.node.directory / f"{name}.log").open("ab") as log:
-            self.node.machine.start(self.node.program, name, *options, stdout=log, stderr=subprocess.STDOUT)
+            return self.node.machine.start(self.node.program, name, *options, stdout=log, stderr=subprocess.STDOUT)
 
     @staticmethod
     def _write_files(run: Path):

@@ -10,6 +10,7 @@ from private_machine import NAME
 from devherd_sim.node import faults
 
 CRYPTO = "fpga.intel.com/af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs"
+GPU = "nvidia.com/gpu"
 RBAC = [
     Path(__file__).parents[2] / "deploy/kubernetes/components" / component / "rbac.yaml"
     for component in ("events", "node-condition")
@@ -91,3 +92,26 @@ def test_without_the_rights_it_says_how_to_get_them_and_tells_when_it_has_them(c
     grant(cluster)
 
     cluster.node.eventually(lambda: len(events(cluster)) == 1, "it is told late")
+
+
+def test_an_applications_own_xid_is_an_event_of_its_pod(whole_node):
+    """Of the pod that holds the GPU, which stays Healthy; the process is named."""
+    cluster = ControlPlane(whole_node)
+    cluster.let_devherd_in()
+    grant(cluster)
+    whole_node.start("nvidia-8", **cluster.of_a_pod())
+    cluster.until_ready()
+    cluster.until_numbers(GPU, 8, 8)
+    cluster.create("app", {GPU: 1})
+    cluster.until_running("app")
+    [gpu] = whole_node.held("app")["main"][GPU]
+
+    gpus = (whole_node.directory / "node/proc/driver/nvidia/gpus").iterdir()
+    [address] = [place.name for place in gpus if gpu in (place / "information").read_text()]
+
+    faults.inject(whole_node.node, "xid", address, "13, pid=4711, name=python3, Graphics SM Warp Exception")
+    whole_node.eventually(lambda: events(cluster), "the pod is told")
+
+    said = f"{GPU} {gpu}: Xid 13: GR_EXCEPTION of process 4711, python3: Graphics SM Warp Exception"
+    assert events(cluster) == [("Pod", "app", "ApplicationXid", said)]
+    assert cluster.numbers(GPU) == (8, 8)

@@ -1,6 +1,7 @@
 """What a token of devherd may do at a real API server: what it needs, of its own node, and nothing else."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,10 @@ class Cluster(ControlPlane):
         url = f"https://127.0.0.1:6443{path}"
         status, content = self.node.machine.ask(url, method, json.dumps(body), **headers)
         return status, json.loads(content).get("message", "")
+
+    def delete_node(self) -> None:
+        """As `kubectl delete node`."""
+        self._ask(NODE, "DELETE")
 
     def calls(self) -> set[tuple[str, str]]:
         """Verb and resource of each call by devherd's account, from the audit log."""
@@ -202,8 +207,8 @@ def test_a_token_changes_its_own_node_alone_and_there_what_is_devherds(cluster):
         assert denied(method, path, body, anonymous), (path, body)
 
 
-def test_each_right_is_used_and_nothing_else_is_asked_for(cluster):
-    """By the API server's audit log, of an instance that does all that the components are for."""
+def start_all(cluster) -> None:
+    """An instance that does all that the components are for, with the token of its pod."""
     cluster.grant(*USED)
     place = cluster.node.directory / "run/secrets/kubernetes.io/serviceaccount"
     (place / "token").write_text(cluster.token_of("devherd-1"))
@@ -215,6 +220,51 @@ def test_each_right_is_used_and_nothing_else_is_asked_for(cluster):
     cluster.node.start("fpga-opae-2", **cluster.of_a_pod(), DEVHERD_CONFIGS=str(configs))
     cluster.until_ready()
     cluster.until_numbers(CRYPTO, 1, 1)
+
+
+def is_marked(cluster) -> bool:
+    """Whether the node has devherd's labels and its condition."""
+    there = cluster.get(NODE)
+    return any(name.startswith("devherd.io/") for name in there["metadata"].get("labels", {})) and any(
+        each["type"] == CONDITION for each in there["status"]["conditions"]
+    )
+
+
+def test_labels_and_condition_are_there_again_soon_after_the_node_was_made_anew(cluster):
+    """`kubectl delete node`, and a kubelet that registers again: devherd goes on, and its watch tells it."""
+    start_all(cluster)
+    cluster.node.eventually(lambda: is_marked(cluster), "the node is marked", 60)
+    before = cluster.get(NODE)["metadata"]["uid"]
+    cluster.node.kubelet.stop()
+    cluster.delete_node()
+    cluster.node.start_kubelet()
+    cluster.node.eventually(lambda: is_marked(cluster), "the node is marked again", 60)
+    assert cluster.get(NODE)["metadata"]["uid"] != before
+
+
+def test_an_api_server_that_was_away_is_found_again_and_hears_what_has_changed(cluster):
+    """Meanwhile the kubelet is told of devices as ever."""
+    start_all(cluster)
+    cluster.node.eventually(lambda: is_marked(cluster), "the node is marked", 60)
+    [port] = cluster.node.allocatable(CRYPTO)
+    cluster.server.stop(signal.SIGKILL)
+    faults.inject(cluster.node.node, "fpga-errors", port)
+    cluster.node.eventually(lambda: cluster.node.allocatable(CRYPTO) == [], "the kubelet is told")
+    cluster.start_server()
+
+    def is_told():
+        conditions = cluster.get(NODE)["status"]["conditions"]
+        mine = [each for each in cluster.get(EVENTS)["items"] if each["source"].get("component") == "devherd"]
+        return [each["reason"] for each in mine] == ["DeviceUnhealthy"] and any(
+            (each["type"], each["status"]) == (CONDITION, "True") for each in conditions
+        )
+
+    cluster.node.eventually(is_told, "Event and condition are there", 120)
+
+
+def test_each_right_is_used_and_nothing_else_is_asked_for(cluster):
+    """By the API server's audit log, of an instance that does all that the components are for."""
+    start_all(cluster)
     cluster.create("sick", {CRYPTO: 1})
     cluster.until_running("sick")
     [port] = cluster.node.held("sick")["main"][CRYPTO]
@@ -227,13 +277,8 @@ def test_each_right_is_used_and_nothing_else_is_asked_for(cluster):
     cluster.node.eventually(lambda: cluster.calls() == granted(*USED), "each right is used, and no other", 60)
 
     def is_all_there():
-        there = cluster.get(NODE)
         mine = [each for each in cluster.get(EVENTS)["items"] if each["source"].get("component") == "devherd"]
-        return (
-            any(name.startswith("devherd.io/") for name in there["metadata"]["labels"])
-            and any(each["type"] == CONDITION for each in there["status"]["conditions"])
-            and max(each["count"] for each in mine) >= 2
-        )
+        return is_marked(cluster) and max(each["count"] for each in mine) >= 2
 
     cluster.node.eventually(is_all_there, "label, condition and a repeated Event are there", 60)
 

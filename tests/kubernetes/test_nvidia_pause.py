@@ -53,6 +53,7 @@ def test_a_pause_is_written_again_while_it_lasts_also_where_the_api_server_is_aw
     deploy(client, client=MIG)
     client.start()
     until_paused(client, CLIENT, MIG)
+    client.until(lambda: client.server.watches, "it watches")
     first = pause(client).monotonic_seconds
     client.server.refusal = 403, "nodes is forbidden"
     client.server.end_watches()

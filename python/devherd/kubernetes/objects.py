@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from devherd import history
 from devherd.kubernetes.api import Json
 from devherd.kubernetes.event_series import moment
 from devherd.proto import health_pb2, spool_pb2
@@ -95,15 +96,24 @@ def restart_event(restart: spool_pb2.DriverRestart, node: str) -> Json:
 
 def pod_event(change: Change, devices: list[str], pod: Json, node: str, now: float) -> Json:
     """An Event about a pod that holds some of the devices."""
+    return _event(_pod(pod), _of(change), message_of(change, devices), node, now)
+
+
+def application_event(event: history.Event, pod: Json, node: str, now: float) -> Json:
+    """An Event about a pod that holds a device which an application has used wrongly."""
+    text = f"{event.resource_name} {event.device_id}: {event.message}"
+    return _event(_pod(pod), ("Warning", "ApplicationXid"), text[:LONGEST_MESSAGE], node, now)
+
+
+def _pod(pod: Json) -> Json:
     metadata = pod["metadata"]
-    about = {
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
         "name": metadata["name"],
         "namespace": metadata["namespace"],
         "uid": metadata["uid"],
     }
-    return _event(about, _of(change), message_of(change, devices), node, now)
 
 
 def _node(name: str) -> Json:

@@ -8,11 +8,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 
 import grpc.aio
 
-from devherd import spool
+from devherd import history, spool
 from devherd.backoff import Backoff
 from devherd.instance.inventory_json import host_name
 from devherd.instance.read import Herd, read_instance
@@ -28,6 +29,8 @@ from devherd.spool import identity_of
 
 log = logging.getLogger(__name__)
 
+SCANNER = "scanner"
+"""The process whose history has the Xids of applications."""
 _CURES = {
     401: "the token is not accepted",
     403: "add the component deploy/kubernetes/components/events",
@@ -58,6 +61,9 @@ class Reporter:
         self._backoff = Backoff(1.0, 60.0, jitter=0.2)
         self._due_at = 0.0
         self._complaint = ""
+        self._history = history.Follower(settings.run_dir, SCANNER)
+        self._history_file = settings.history_directory / SCANNER / history.CURRENT
+        self._history_seen: object = identity_of(self._history_file)
 
     def tend(self) -> None:
         """Report what has changed, as far as limit and server allow."""
@@ -65,6 +71,9 @@ class Reporter:
         if seen != self._seen:
             self._look()
             self._seen = seen
+        if (history_seen := identity_of(self._history_file)) != self._history_seen:
+            self._history_seen = history_seen
+            self._report_applications([each for each in self._history.news() if each.kind == "application"])
         if self._herd is not None and time.monotonic() >= self._due_at:
             self._report(self._herd)
 
@@ -125,9 +134,28 @@ class Reporter:
             self._times.pop((change.resource_name, device, change.is_unhealthy), None)
         self._reported_at[change.resource_name] = time.monotonic()
         self._keep()
-        for (namespace, pod), devices in holders.items():
-            same = _same(change, devices, reasons)
-            self._report_to_pod(change, (namespace, pod, devices), same, max(times[device] for device in devices))
+        for pod, devices in holders.items():
+            made = partial(objects.pod_event, change, devices)
+            self._send_to_pod(pod, _same(change, devices, reasons), max(times[device] for device in devices), made)
+
+    def _report_applications(self, found: Sequence[history.Event]) -> None:
+        """Send what applications have caused to the pods that hold the device: once, as nothing is to be repaired."""
+        ids = self._ids_by_device() if found else {}
+        allocations = self._allocations() if found else {}
+        for event in found:
+            held = [allocations.get((event.resource_name, one), []) for one in ids.get(_device_of(event), ())]
+            for pod in sorted({(holder["namespace"], holder["pod"]) for holders in held for holder in holders}):
+                same = (event.device_id, event.details.get("xid"), event.details.get("pid"))
+                self._send_to_pod(pod, same, 1, partial(objects.application_event, event))
+
+    def _ids_by_device(self) -> dict[tuple[str, str], set[str]]:
+        """The ids that the kubelet knows each device by, by resource and device."""
+        offers = spool.read_or_empty(self._settings.offers_file, spool_pb2.Offers).offers
+        return {
+            (offer.name, device.id): {device.id, *spool.ids_of(device.id, device.replicas, device.shares)}
+            for offer in offers
+            for device in offer.devices
+        }
 
     def _taken_times(self, change: Change, devices: list[str]) -> int:
         """How often the most restless of these devices has changed so since that was reported."""
@@ -137,11 +165,14 @@ class Reporter:
         if not self._events.send(event, what, times):
             raise _LimitReachedError(self._events.wait_seconds(event))
 
-    def _report_to_pod(self, change: Change, holder: tuple[str, str, list[str]], same: Hashable, times: int) -> None:
-        namespace, name, devices = holder
+    def _send_to_pod(
+        self, holder: tuple[str, str], same: Hashable, times: int, made: Callable[[Json, str, float], Json]
+    ) -> None:
+        """`made` makes the Event of the pod, the node's name and the time. A failure is logged, and that is all."""
+        namespace, name = holder
         try:
             pod = self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}", metadata_alone=True)
-            self._events.send(objects.pod_event(change, devices, pod, host_name(), time.time()), same, times)
+            self._events.send(made(pod, host_name(), time.time()), same, times)
         except ApiError as error:
             log.warning("cannot send an Event about pod %s/%s: %s", namespace, name, error)
 
@@ -192,6 +223,10 @@ class _LimitReachedError(Exception):
 def _same(change: Change, devices: list[str], reasons: Mapping[str, list[str]]) -> Hashable:
     """What is equal in Events that repeat: the evidence, a count for one, may differ."""
     return (change.resource_name, *((device, *reasons.get(device, [])) for device in devices))
+
+
+def _device_of(event: history.Event) -> tuple[str, str]:
+    return event.resource_name, event.device_id
 
 
 def _copied(reasons: Reasons) -> Reasons:

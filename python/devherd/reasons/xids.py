@@ -150,6 +150,9 @@ TAKES_BACK = MappingProxyType({"162": "163"})
 OF_PLUGIN_IGNORED = frozenset({13, 31, 43, 45, 68, 109})
 """The codes that NVIDIA's device plugin ignores; there, every other code makes a device Unhealthy."""
 
+OF_APPLICATIONS = frozenset(code for code in OF_PLUGIN_IGNORED if CATALOGUE[code].advice == "count")
+"""Those of them that say nothing of the GPU: an application has used it wrongly, or was ended."""
+
 
 def described(code: int) -> str:
     """A code with its name, as text."""

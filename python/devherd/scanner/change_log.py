@@ -1,15 +1,19 @@
 """Writes a log line and a history event for each new verdict, problem and reload of the scanner."""
 
 import logging
+import re
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from devherd.health.held import Held
+from devherd.health.kernel_log import PrintedXid
 from devherd.health.policy import FINE, Verdict
 from devherd.history import History
 from devherd.inventory import DeviceKey, key_of
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import AMD_KFD, EXTERNAL, EXTERNAL_PREFIX, MONITORS, NVML
+from devherd.reasons.xids import OF_APPLICATIONS, described
 from devherd.spool import HEALTHY, UNHEALTHY, size_of
 from devherd.text import amount, sharing_of
 
@@ -23,6 +27,33 @@ Devices = Mapping[tuple[str, str], spool_pb2.Device]
 
 SETTLED_SECONDS = 5.0
 """A source that has looked for this long again is logged as well: one that fails again at once is not, each time."""
+
+
+APPLICATION_SECONDS = 60.0
+"""An application that fails in a loop is logged once in this time."""
+_PROCESS = re.compile(r"\): \d+, pid=(?P<pid>\d+), name=(?P<name>.*?), (?P<what>.*)")
+"""As the driver prints it: kernel_rc.c of open-gpu-kernel-modules 595.45.04. Of an unknown process it prints no pid."""
+
+
+_FOLLOWS = "caused by previous Xid"
+"""In the record of a channel that went down with another: the other Xid says why."""
+
+
+class Application(NamedTuple):
+    """A process of an application, and what the driver says of it."""
+
+    pid: str
+    """Of the host."""
+    name: str
+    what: str
+
+
+def application_of(xid: PrintedXid) -> Application | None:
+    """The process that has caused an Xid of applications; None for other Xids, and for an unknown process."""
+    found = _PROCESS.search(xid.text)
+    if int(xid.code) not in OF_APPLICATIONS or found is None or _FOLLOWS in xid.text:
+        return None
+    return Application(found["pid"], found["name"], found["what"])
 
 
 class ChangeLog:
@@ -45,6 +76,8 @@ class ChangeLog:
         self._over_since: dict[Trouble, float] = {}
         """CLOCK_MONOTONIC second since which a logged trouble is over."""
         self._reloaded = ""
+        self._printed_at: dict[tuple[DeviceKey, str, str], float] = {}
+        """By device, Xid and process: when it was logged."""
 
     def write(self) -> None:
         """Write the events to the history."""
@@ -76,6 +109,27 @@ class ChangeLog:
     def reloaded(self, source: str) -> None:
         """Another configuration is in force; its changes are logged with the next complete publication."""
         self._reloaded = source
+
+    def printed(self, xids: Iterable[PrintedXid], names: Mapping[DeviceKey, Iterable[tuple[str, str]]]) -> None:
+        """Log the Xids that an application has caused, each minute once for a process; `names`: of each device."""
+        now = time.monotonic()
+        self._printed_at = {one: at for one, at in self._printed_at.items() if now - at < APPLICATION_SECONDS}
+        for xid in xids:
+            process = application_of(xid)
+            if now - xid.monotonic > APPLICATION_SECONDS:
+                continue  # before this start
+            if process is None or (xid.key, xid.code, process.pid) in self._printed_at:
+                continue
+            self._printed_at[xid.key, xid.code, process.pid] = now
+            for resource_name, device_id in names.get(xid.key, ()):
+                self._log_application(resource_name, device_id, xid, process)
+
+    def _log_application(self, resource_name: str, device_id: str, xid: PrintedXid, process: "Application") -> None:
+        text = f"{described(int(xid.code))} of process {process.pid}, {process.name}: {process.what}"
+        details = {"xid": xid.code, "pid": process.pid, "name": process.name}
+        fields = {"resource_name": resource_name, "device_id": device_id} | details
+        log.info("%s %s: %s", resource_name, device_id, text, extra={"fields": fields})
+        self._history.note("application", text, resource_name=resource_name, device_id=device_id, details=details)
 
     def found_problems(self, problems: Iterable[spool_pb2.Problem]) -> None:
         """Log the problems that are new, and those that are solved."""

@@ -12,7 +12,7 @@ from devherd import counters, spool
 from devherd.config.resolved import Config
 from devherd.counters import Counters
 from devherd.health.held import NOTHING, Remembered
-from devherd.health.kernel_log import KernelLogSource
+from devherd.health.kernel_log import KernelLogSource, PrintedXid
 from devherd.health.verdicts import VerdictsFile, source_states
 from devherd.history import SCANNER_FILE_BYTES, History
 from devherd.inventory import DeviceKey, DevicesFile, key_of
@@ -84,6 +84,7 @@ class Round:
             earlier=earlier,
             nvml_answer=settings.nvml_answer_file,
             findings=settings.findings_directory,
+            holders=settings.holders_file,
             beat=beat,
         )
         known = earlier.remembered if earlier.boot_id == now(config).boot_id else NOTHING
@@ -99,7 +100,7 @@ class Round:
         self._not_offered: list[spool_pb2.Problem] = []
         self._notices: list[spool_pb2.Problem] = []
         self.counters.add(counters.KERNEL_LOG_LOST, amount=0)
-        self._xids: list[tuple[DeviceKey, str, int]] = []
+        self._xids: list[PrintedXid] = []
         """Xids that are not counted yet: the resource names of their devices are known when the spool is written."""
 
     def reconfigure(self, config: Config) -> None:
@@ -163,7 +164,7 @@ class Round:
             self.counters.add(counters.KERNEL_LOG_LOST, amount=records.lost)
         self._has_new_records |= bool(records.events)
         inventory = self.pipeline.inventory
-        if records.events or (self._kernel_log_source.waiting and self._records_matched_for != inventory.version):
+        if records.events or (self._kernel_log_source.is_waiting and self._records_matched_for != inventory.version):
             result = self._kernel_log_source.match(
                 records.events, self.kernel_log.rules, inventory.entries.values(), inventory.version
             )
@@ -231,7 +232,9 @@ class Round:
 
     def _remembered(self) -> Remembered:
         source = self._kernel_log_source
-        return Remembered(self.kernel_log.position, source.waiting, source.uuids, self.pipeline.memories())
+        return Remembered(
+            self.kernel_log.position, source.waiting, source.at_unknown_links, source.uuids, self.pipeline.memories()
+        )
 
     def keep_counters(self) -> None:
         """Write the counters if they have changed. Raises OSError when they cannot be written."""
@@ -284,9 +287,10 @@ class Round:
         names: dict[DeviceKey, list[tuple[str, str]]] = {}
         for name, (_, key) in self._health.items():
             names.setdefault(key, []).append(name)
-        for key, xid, times in self._xids:
-            for resource_name, device_id in names.get(key, ()):
-                self.counters.add(counters.XIDS, resource_name, device_id, xid, amount=times)
+        for printed in self._xids:
+            for resource_name, device_id in names.get(printed.key, ()):
+                self.counters.add(counters.XIDS, resource_name, device_id, printed.code, amount=printed.times)
+        self._change_log.printed(self._xids, names)
         self._xids = []
         self._keep_counters_at = 0.0  # together with the verdicts: the next scanner does not read these records again
 

@@ -16,7 +16,7 @@ from devherd import spool
 from devherd.config.chosen_file import kept_label_file
 from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.kubernetes.access import SERVICE_ACCOUNT, needs_process
-from devherd.process import Child, ChildMain
+from devherd.process import HOLDERS, Child, ChildMain
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, MONITORS, NVML, temporary_directory
 from devherd.settings import Settings
@@ -46,6 +46,8 @@ class Program:
     """Returns True if the child runs under the configuration in force; None: always."""
     reloads: bool = False
     """True if it reads the configuration, and reads it again at SIGHUP."""
+    starts_programs: bool = False
+    """True if it starts programs of the operator, which may leave processes behind."""
     hands_over: bool = False
     """True if its children can serve on at YIELD, until those of the next instance have taken over."""
 
@@ -93,6 +95,12 @@ def _nvml(child: Child) -> int:
 
 def _listener(child: Child) -> int:
     from devherd.sources.listener import main  # noqa: PLC0415 - only this process needs it
+
+    return main(child)
+
+
+def _holders(child: Child) -> int:
+    from devherd.kubelet.holders import main  # noqa: PLC0415 - only this process needs it
 
     return main(child)
 
@@ -329,6 +337,12 @@ def _resource_access(settings: Settings, key: str) -> Access:
     )
 
 
+def _holders_access(settings: Settings, _name: str) -> Access:
+    """Writes its file. Connecting to Unix sockets needs no access."""
+    directory = settings.holders_file.parent
+    return Access(write=(directory,), made=(directory,), follows=(directory,))
+
+
 _RESOURCE_LIMITS = MappingProxyType(
     {
         **DEFAULT_LIMITS,
@@ -339,7 +353,13 @@ _RESOURCE_LIMITS = MappingProxyType(
 )
 
 
-def _source(main: ChildMain, may: Callable[[Settings, str], Access], keys: Callable[[str], bool]) -> Program:
+def _source(
+    main: ChildMain,
+    may: Callable[[Settings, str], Access],
+    keys: Callable[[str], bool],
+    *,
+    starts_programs: bool = False,
+) -> Program:
     """A program for the sources with these keys; each runs while the scanner has a request for it."""
     return Program(
         group="source",
@@ -348,6 +368,7 @@ def _source(main: ChildMain, may: Callable[[Settings, str], Access], keys: Calla
         per_file=lambda settings: settings.requests_directory,
         suffix=".json",
         keys=keys,
+        starts_programs=starts_programs,
     )
 
 
@@ -357,9 +378,17 @@ DEVHERD = Programs(
         Program(group="exporter", main=_exporter, may=_exporter_access, reloads=True),
         _source(_nvml, _nvml_access, lambda key: key == NVML),
         _source(_listener, _kfd_access, lambda key: key == AMD_KFD),
-        _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX)),
+        _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX), starts_programs=True),
         _source(_listener, _monitor_access, lambda key: key in MONITORS),
         Program(group="kubernetes", main=_kubernetes, may=_kubernetes_access, wanted=needs_process),
+        Program(
+            group=HOLDERS,
+            main=_holders,
+            may=_holders_access,
+            per_file=lambda settings: settings.requests_directory,
+            suffix=".json",
+            keys=lambda key: key == HOLDERS,
+        ),
         Program(
             group="resource",
             main=_resource,

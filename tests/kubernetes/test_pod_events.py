@@ -1,0 +1,91 @@
+"""Events of the pods that hold a device: whom they reach, and what is asked of a pod for them."""
+
+import shutil
+from concurrent import futures
+
+import grpc
+import pytest
+import scratch
+from client import Client
+
+from devherd.history import History
+from devherd.proto import podresources_v1_pb2_grpc
+from devherd.proto.podresources_v1_pb2 import ContainerDevices, ContainerResources, ListPodResourcesResponse
+from devherd.proto.podresources_v1_pb2 import PodResources as Pod
+
+GPU = "nvidia.com/gpu"
+ILL = "nvidia.com/gpu: Unhealthy: a (xid)"
+XID = "Xid 13: GR_EXCEPTION of process 4711, python3: Graphics SM Warp Exception"
+
+
+class Kubelet(podresources_v1_pb2_grpc.PodResourcesListerServicer):
+    """Says that each pod has a device: id by the pod's name."""
+
+    def __init__(self, socket, **devices: str) -> None:
+        self._devices = devices
+        socket.parent.mkdir(parents=True)
+        self.server = grpc.server(futures.ThreadPoolExecutor(2))
+        podresources_v1_pb2_grpc.add_PodResourcesListerServicer_to_server(self, self.server)
+        self.server.add_insecure_port(f"unix:{socket}")
+        self.server.start()
+
+    def List(self, request, context):
+        pods = []
+        for name, device in self._devices.items():
+            held = [ContainerDevices(resource_name=GPU, device_ids=[device])]
+            pods.append(Pod(name=name, namespace="work", containers=[ContainerResources(name="main", devices=held)]))
+        return ListPodResourcesResponse(pod_resources=pods)
+
+
+@pytest.fixture
+def held(objects_api):
+    """Two pods, each with a device, and the process in a directory with a path short enough for sockets."""
+    directory = scratch.directory()
+    client = Client(directory / "run", objects_api)
+    kubelet = Kubelet(client.settings.pod_resources_socket, one="a", other="b")
+    for name in ("one", "other"):
+        metadata = {"name": name, "namespace": "work", "uid": f"uid-of-{name}"}
+        client.server.objects[f"/api/v1/namespaces/work/pods/{name}"] = {"metadata": metadata}
+    client.configure(events=True)
+    yield client
+    client.stop()
+    kubelet.server.stop(None).wait()
+    assert "Traceback" not in client.log.read_text()
+    shutil.rmtree(directory)
+
+
+def told(client) -> list[tuple[str, str, str, str]]:
+    """Kind and name of what each Event is about, its reason and message."""
+    return [
+        (each["involvedObject"]["kind"], each["involvedObject"]["name"], each["reason"], each["message"])
+        for each in client.server.events
+    ]
+
+
+def test_a_pod_that_holds_an_unhealthy_device_is_told_and_of_pods_the_metadata_alone_is_asked_for(held):
+    """A pod's specification may name secrets; its uid is all that an Event needs."""
+    held.offer(GPU, a="xid", b="")
+    held.start()
+    held.until(lambda: len(told(held)) == 2, "node and pod are told")
+
+    assert told(held) == [("Node", "node-1", "DeviceUnhealthy", ILL), ("Pod", "one", "DeviceUnhealthy", ILL)]
+    assert held.server.events[1]["metadata"]["namespace"] == "work"
+    assert held.server.events[1]["involvedObject"]["uid"] == "uid-of-one"
+    [kind] = {accepted for _, path, accepted in held.server.calls if "/pods/" in path}
+    assert kind.startswith("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+
+
+def test_an_applications_own_xid_is_an_event_of_the_pod_that_holds_the_gpu_alone(held):
+    """The node has nothing of it: its GPU is well. What repeats is counted."""
+    history = History(held.settings.history_directory, "scanner")
+    history.note("application", "from before", resource_name=GPU, device_id="b")
+    history.keep()
+    held.offer(GPU, a="", b="")
+    held.start()
+    held.until((held.settings.kubernetes_directory / "reported.pb").exists, "it runs")
+    for number in range(1, 3):
+        history.note("application", XID, resource_name=GPU, device_id="a", details={"xid": "13", "pid": "4711"})
+        history.keep()
+        held.until(lambda times=number: [each["count"] for each in held.server.events] == [times], "the pod is told")
+
+    assert told(held) == [("Pod", "one", "ApplicationXid", f"nvidia.com/gpu a: {XID}")]
