@@ -29,6 +29,8 @@ BEAT_PERIOD_SECONDS = 1.0
 _MEMORY_NAME = "devherd-heartbeats"
 SILENCE_LIMIT_SECONDS = 10.0
 """The supervisor replaces a child whose heartbeat is older. Of a supervisor with an older one, the exporter says so."""
+HOLDERS = "holders"
+"""The process that asks the kubelet which pods hold devices, and the scanner's request for it."""
 YIELD = signal.SIGUSR1
 """Asks the child of a program that hands over to serve on until the next instance has taken over."""
 RENEW = 75

@@ -254,6 +254,11 @@ class Settings:
         return self.run_dir / "config-warnings.pb"
 
     @property
+    def holders_file(self) -> Path:
+        """The devices that pods hold, written while a device is gone (kubelet/holders.py)."""
+        return self.run_dir / "holders" / "current.pb"
+
+    @property
     def resolved_config_file(self) -> Path:
         """The configuration in force (config/resolved.py)."""
         return self.run_dir / "config.json"
@@ -308,6 +313,7 @@ class Settings:
             self.history_directory,
             self.verdicts_file,
             self.allocatable_directory,
+            self.holders_file.parent,
             self.http_directory,
             self.scan_file,
             self.config_warnings_file,

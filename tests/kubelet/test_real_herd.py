@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 import urllib.request
 
 import pytest
@@ -122,6 +123,24 @@ def test_a_port_that_fails_is_not_allocatable_until_it_is_well(herd_node):
     assert herd_node.kubelet.capacity(CODEC) == (1, 1)
     faults.clear(herd_node.node, "fpga-errors", "intel-fpga-port.0")
     herd_node.until_capacity(CRYPTO, 1, 1)
+
+
+def test_a_device_that_is_gone_stays_unhealthy_for_as_long_as_a_pod_holds_it(herd_node):
+    """Defect: it left the list after `forget_after`, and the kubelet then called it Healthy in the pod's status."""
+    quick = {"health": {**QUICK["health"], "forget_after": "3s"}, "scan": QUICK["scan"]}
+    herd_node.start("fpga-opae-2", quick)
+    herd_node.until_capacity(CRYPTO, 1, 1)
+    herd_node.kubelet.admit(pod("a", {CRYPTO: 1}))
+    first, *_ = sorted(each.name for each in herd_node.directory.glob("node/sys/bus/pci/devices/*"))
+    faults.inject(herd_node.node, "remove", first)
+    herd_node.until_capacity(CRYPTO, 1, 0)
+    lost = time.monotonic()
+    eventually(lambda: time.monotonic() - lost > 6)
+    health = {"main": {CRYPTO: {"intel-fpga-port.0": "Unhealthy"}}}
+    assert herd_node.kubelet.ask("pod_health", uid="a") == health
+    assert herd_node.kubelet.capacity(CRYPTO) == (1, 0)
+    herd_node.kubelet.ask("free", uid="a")
+    herd_node.until_capacity(CRYPTO, 0, 0)
 
 
 def test_a_list_too_long_for_the_kubelet_is_cut_and_that_is_said(herd_node):

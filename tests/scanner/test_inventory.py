@@ -83,6 +83,17 @@ def test_a_device_that_vanished_is_gone_for_a_while_and_then_forgotten():
     assert inventory.entries == {}
 
 
+def test_a_device_that_vanished_is_gone_for_as_long_as_a_pod_holds_it():
+    """Defect: after `forget_after` the kubelet had it in no list, and called it Healthy in the pod's status."""
+    inventory = observed(FakeScan([port()]), FakeScan())
+    inventory.observe(FakeScan(), 400.0, 300.0, held={PORT})
+    kept = inventory.entries[PORT].gone_since
+    inventory.observe(FakeScan(), 410.0, 300.0)
+
+    assert kept == 1.0
+    assert inventory.entries == {}
+
+
 def test_a_device_that_comes_back_is_what_it_was():
     """Gone is not for ever."""
     inventory = observed(FakeScan([port()]), FakeScan(), FakeScan([port()]))

@@ -311,7 +311,9 @@ class HealthOptions(Section):
     recover_after: Annotated[Count, Field(ge=1)] = 3
     """Number of consecutive good polls after which a device is Healthy again."""
     forget_after: Duration = 300.0
-    """How long a vanished device stays listed as Unhealthy with `gone`."""
+    """How long a vanished device stays listed as Unhealthy with `gone`. One that a pod holds stays for as long as the
+    pod does: the kubelet would call it Healthy in the pod's status.
+    """
     sources: dict[str, Switch] = {}
     """Sources that do not read, by name, as docs/health.md lists them: `{rdma-errors: false}`. What they have found is
     dropped. Without `nvml` the facts that only NVML has are missing, too.

@@ -224,6 +224,8 @@ class Generation:
             expected = self._streams.expect()
             await self._kubelet.registration(self._second, name, self._options).done()
             await _opened(expected)
+        else:
+            self._second.remove()
         log.info("took over from the process before, without a gap (%.0f ms)", (time.monotonic() - since) * 1000)
 
     async def _over(self) -> Ended:

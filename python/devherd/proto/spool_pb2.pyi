@@ -1027,6 +1027,59 @@ class Allocatable(_message.Message):
 Global___Allocatable: _TypeAlias = Allocatable  # noqa: Y015
 
 @_typing.final
+class Holders(_message.Message):
+    """<run-dir>/holders/current.pb: the devices that pods hold, written by process holders while a device is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldDevice]:
+        """sorted by resource name and id"""
+
+    def __init__(
+        self,
+        *,
+        devices: _abc.Iterable[Global___HeldDevice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Holders: _TypeAlias = Holders  # noqa: Y015
+
+@_typing.final
+class HeldDevice(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    PODS_FIELD_NUMBER: _builtins.int
+    resource_name: _builtins.str
+    device_id: _builtins.str
+    """as the kubelet knows it"""
+    @_builtins.property
+    def pods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """namespace/name, sorted"""
+
+    def __init__(
+        self,
+        *,
+        resource_name: _builtins.str = ...,
+        device_id: _builtins.str = ...,
+        pods: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "pods", b"pods", "resource_name", b"resource_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldDevice: _TypeAlias = HeldDevice  # noqa: Y015
+
+@_typing.final
 class Children(_message.Message):
     """<run-dir>/children.pb: every child, written by the supervisor."""
 

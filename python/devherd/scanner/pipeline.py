@@ -8,15 +8,17 @@ from itertools import repeat
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from devherd import spool
 from devherd._native import Device, Edits, Finding, Look, Scan
 from devherd.config.resolved import Config
 from devherd.health import host
 from devherd.health.findings import FindingsFiles, take_in
 from devherd.health.held import ANY_SOURCE, Memory, Seen
 from devherd.health.policy import Earlier, Policy, Rules
-from devherd.inventory import DeviceKey, Entry, Inventory, not_examined
+from devherd.inventory import DeviceKey, Entry, Inventory, key_of, not_examined
 from devherd.offers import config_warnings, rules
 from devherd.offers.device_plugin import DevicePluginOffers, EditsOf, device_plugin_offers
+from devherd.process import HOLDERS
 from devherd.proto import health_pb2, spool_pb2
 from devherd.reasons.registry import (
     DEVICE_DUMP,
@@ -88,6 +90,7 @@ class Pipeline:
 
     `inventory` and `earlier` were written by an earlier scanner. `nvml_answer` is the file that process `source:nvml`
     writes; without it NVML is not asked. `findings` is the directory of sources that run in separate processes.
+    `holders` is the file of process `holders`, which runs while a device is gone.
     `beat` is called every half second while a card hangs, and between steps that take long with many devices.
     """
 
@@ -100,8 +103,10 @@ class Pipeline:
         nvml_answer: Path | None = None,
         earlier: Earlier | None = None,
         findings: Path | None = None,
+        holders: Path | None = None,
     ) -> None:
         self.config = config
+        self._holders = holders
         self._configured = 1
         """Number of configurations used so far."""
         self._beat = beat
@@ -164,11 +169,13 @@ class Pipeline:
         scan = self._native.scan(self._beat)
         requests = scan.requests | requests_for(self.config, self._findings, now(self.config).boot_id)
         self.requests = {name: text for name, text in requests.items() if name not in self.config.health.sources_off}
-        gone = self._gone_unseen(scan)
+        gone, held = self._gone_unseen(scan), self._held_and_gone()
         if scan.changed or self._reconfigured or gone or self._is_forgetting():
             before, platforms = self.inventory.entries, self.inventory.platforms
             forget_after, left_out = self.config.health.forget_after, self._native.left_out
-            self.inventory.observe(scan, clock, forget_after, self._reconfigured, left_out=left_out, gone=gone)
+            self.inventory.observe(
+                scan, clock, forget_after, self._reconfigured, left_out=left_out, gone=gone, held=held
+            )
             self.inventory.vendor_options = vendor_options(self.config)
             self._reconfigured = set()
             for key in before.keys() - self.inventory.entries.keys():
@@ -177,6 +184,8 @@ class Pipeline:
             self._strange = {key for key in self.inventory.entries if key in self._strange or key not in before}
             self._native.watch_also(self._left_to_polls())
             self.policy.forget_all_but(self.inventory.entries, now(self.config))
+        if self._is_forgetting() and self._holders is not None:
+            self.requests[HOLDERS] = "{}"
         self._cdi.publish(self.inventory, self._edits_of)
         self.policy.note(self._seen_without_looking(), now(self.config))
         return scan
@@ -312,6 +321,20 @@ class Pipeline:
         unseen = not_examined(scan, self.inventory.entries)
         are_gone = self._native.are_gone([entry.device for entry in unseen]) if unseen else []
         return {entry.key for entry, is_gone in zip(unseen, are_gone, strict=True) if is_gone}
+
+    def _held_and_gone(self) -> set[DeviceKey]:
+        """The devices that were gone before this scan and that pods hold."""
+        if self._holders is None or not self._is_forgetting():
+            return set()
+        answer = spool.read_or_empty(self._holders, spool_pb2.Holders)
+        held = {(one.resource_name, one.device_id) for one in answer.devices}
+        offered = self._node_offers().device_plugin.offers if held else ()
+        return {
+            key_of(device)
+            for offer in offered
+            for device_id, device in spool.listed(offer)
+            if (offer.name, device_id) in held
+        }
 
     def _is_forgetting(self) -> bool:
         return any(entry.gone_since is not None for entry in self.inventory.entries.values())

@@ -84,6 +84,7 @@ class Round:
             earlier=earlier,
             nvml_answer=settings.nvml_answer_file,
             findings=settings.findings_directory,
+            holders=settings.holders_file,
             beat=beat,
         )
         known = earlier.remembered if earlier.boot_id == now(config).boot_id else NOTHING

@@ -16,7 +16,7 @@ from devherd import spool
 from devherd.config.chosen_file import kept_label_file
 from devherd.config.resolved import Config, ResolvedFileError, read_resolved
 from devherd.kubernetes.access import SERVICE_ACCOUNT, needs_process
-from devherd.process import Child, ChildMain
+from devherd.process import HOLDERS, Child, ChildMain
 from devherd.proto import spool_pb2
 from devherd.reasons.registry import AMD_KFD, EXTERNAL_PREFIX, MONITORS, NVML, temporary_directory
 from devherd.settings import Settings
@@ -93,6 +93,12 @@ def _nvml(child: Child) -> int:
 
 def _listener(child: Child) -> int:
     from devherd.sources.listener import main  # noqa: PLC0415 - only this process needs it
+
+    return main(child)
+
+
+def _holders(child: Child) -> int:
+    from devherd.kubelet.holders import main  # noqa: PLC0415 - only this process needs it
 
     return main(child)
 
@@ -329,6 +335,12 @@ def _resource_access(settings: Settings, key: str) -> Access:
     )
 
 
+def _holders_access(settings: Settings, _name: str) -> Access:
+    """Writes its file. Connecting to Unix sockets needs no access."""
+    directory = settings.holders_file.parent
+    return Access(write=(directory,), made=(directory,), follows=(directory,))
+
+
 _RESOURCE_LIMITS = MappingProxyType(
     {
         **DEFAULT_LIMITS,
@@ -360,6 +372,14 @@ DEVHERD = Programs(
         _source(_listener, _external_access, lambda key: key.startswith(EXTERNAL_PREFIX)),
         _source(_listener, _monitor_access, lambda key: key in MONITORS),
         Program(group="kubernetes", main=_kubernetes, may=_kubernetes_access, wanted=needs_process),
+        Program(
+            group=HOLDERS,
+            main=_holders,
+            may=_holders_access,
+            per_file=lambda settings: settings.requests_directory,
+            suffix=".json",
+            keys=lambda key: key == HOLDERS,
+        ),
         Program(
             group="resource",
             main=_resource,

@@ -1,0 +1,72 @@
+"""Process `holders`: writes which pods hold which devices, for the scanner, while a device is gone.
+
+The kubelet takes an id that is in no list for Healthy (UpdateAllocatedResourcesStatus in pkg/kubelet/cm/devicemanager),
+so a device that is gone stays listed, Unhealthy, for as long as a pod holds it. The scanner itself asks nobody.
+"""
+
+import asyncio
+import logging
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import grpc.aio
+
+from devherd import spool
+from devherd.inventory import Allocations
+from devherd.kubelet.pod_resources import list_pods, parse
+from devherd.process import BEAT_PERIOD_SECONDS, RENEW, Child
+from devherd.proto import spool_pb2
+
+ASK_SECONDS = 10.0
+"""Between two questions to the kubelet."""
+
+log = logging.getLogger(__name__)
+
+
+def main(child: Child) -> int:
+    """The child's main function: runs until SIGTERM, or until it has outgrown its sandbox."""
+    return asyncio.run(_run(child))
+
+
+async def _run(child: Child) -> int:
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    asking = asyncio.create_task(_keep(child.settings.holders_file, child.settings.pod_resources_socket))
+    try:
+        while not stopped.is_set():
+            child.beat()
+            if child.has_outgrown_its_sandbox():
+                return RENEW
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_PERIOD_SECONDS):
+                    await stopped.wait()
+    finally:
+        asking.cancel()
+    return 0
+
+
+async def _keep(file: Path, socket: Path) -> None:
+    """Write the file for ever. It stays unchanged while the kubelet does not answer."""
+    complaint, written = "", None
+    while True:
+        try:
+            message = message_of(parse(await list_pods(socket)))
+            if message != written:
+                spool.write(file, message)
+            complaint, written = "", message
+        except (grpc.aio.AioRpcError, OSError) as error:
+            why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            if why != complaint:
+                log.warning("cannot ask %s which pods hold the devices that are gone: %s", socket, why)
+            complaint = str(why)
+        await asyncio.sleep(ASK_SECONDS)
+
+
+def message_of(allocations: Allocations) -> spool_pb2.Holders:
+    """The message about these allocations."""
+    message = spool_pb2.Holders()
+    for (resource_name, device_id), holders in sorted(allocations.items()):
+        pods = sorted({f"{holder['namespace']}/{holder['pod']}" for holder in holders})
+        message.devices.add(resource_name=resource_name, device_id=device_id, pods=pods)
+    return message
