@@ -45,14 +45,14 @@ def _kinds() -> str:
 
 
 def _methods() -> str:
-    """Methods of the fixture, with the first line of what each says of itself."""
+    """Methods of the fixture, with what each says of itself, in one line."""
     methods = inspect.getmembers(pytest_plugin.Kubelet, inspect.isfunction)
     rows = (
-        (f"`{name}{_words(method)}`", inspect.getdoc(method) or "")
+        (f"`{name}{_words(method)}`", " ".join((inspect.getdoc(method) or "").split()))
         for name, method in methods
         if not name.startswith("_")
     )
-    attributes = "`directory`, `plugin_directory`, `socket` and `log` are paths."
+    attributes = "`directory`, `plugin_directory`, `socket` and `log` are paths, `programs` is what `run` has started."
     return f"{table(('method', 'does'), rows)}\n{attributes} {_of_the_class()}\n"
 
 

@@ -1,5 +1,6 @@
 """What docs/test-your-plugin.md shows, with plugins of others: both know /var/lib/kubelet only."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -65,6 +66,22 @@ def test_the_pages_commands_work_with_a_plugin_in_rust(run, rust_plugin):
     assert f"{MOCK}: 2 of 2 devices are allocatable" in said
     assert "no findings" in said
     assert f"{MOCK}: no plugin is connected" in run(fixed_path, TWO_DEVICES, rust_plugin, MOCK)
+
+
+@pytest.mark.timeout(600)
+def test_the_pages_test_in_go_passes_with_kubernetes_sample_plugin(tmp_path, tool, sample_plugin):
+    """With the program and what it gives in the place of the page's."""
+    program = f'"sh", "-c", `{FILES_OF_ITS_OWN}`, "{sample_plugin}")'
+    code = blocks("go")[0].replace('"python", "plugin.py", "/var/lib/kubelet/device-plugins")', program)
+    code = code.replace("example.com/gpu", SAMPLE).replace('"gpu-0,gpu-1"', '"/tmp/Dev-2"')
+    (tmp_path / "plugin_test.go").write_text(code)
+    (tmp_path / "go.mod").write_text("module example.com/plugin\n\ngo 1.22\n")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    words = [tool("go"), "test", "-count=1", "-v", "."]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "--- PASS: TestAContainerGetsWhatItAsksFor" in done.stdout) == (0, True), done.stdout
 
 
 def test_the_fixture_runs_kubernetes_sample_plugin(devherd_kubelet, sample_plugin):

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,17 +37,24 @@ def pod():
     return {"uid": "p", "name": "p", "namespace": "default", "init_containers": [], "containers": [main]}
 
 
-def admitted(node, device):
-    """What becomes of a pod that asks a plugin with this device."""
+@contextmanager
+def serving(node, device):
+    """A plugin with this device, which the kubelet has listed."""
     command = [sys.executable, PLUGIN, node.plugins / "p.sock", device]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as plugin:
         try:
             assert plugin.stdout.readline() == "serves\n"
             assert register(node.plugins, "p.sock", RESOURCE) == ""
             eventually(lambda: node.capacity(RESOURCE) == [1, 1])
-            return node.admit(pod())
+            yield plugin
         finally:
             plugin.kill()
+
+
+def admitted(node, device):
+    """What becomes of a pod that asks a plugin with this device."""
+    with serving(node, device):
+        return node.admit(pod())
 
 
 @pytest.mark.parametrize(
@@ -64,6 +72,33 @@ def test_an_allocation_fails_in_the_same_words(nodes, device, words):
     real, embedded = (admitted(node, device) for node in nodes)
     assert embedded == real
     assert f"Allocate failed due to {words}" in real["message"]
+
+
+def dial_error(node):
+    """Why a pod is rejected, once that is because nobody could be dialled."""
+    message = node.admit(pod())["message"]
+    return message if "Error while dialing" in message else ""
+
+
+@pytest.mark.skipif(KUBERNETES < (1, 37), reason="up to 1.36 the kubelet asks no plugin whose stream has ended")
+@pytest.mark.parametrize(("left", "words"), [(True, "connection refused"), (False, "no such file or directory")])
+def test_a_plugin_that_is_not_there_any_more_is_dialled_in_the_same_words(nodes, left, words):
+    """A second Register at its socket makes the kubelet blind to its end."""
+    seen = []
+    for node in nodes:
+        socket = node.plugins / "p.sock"
+        with serving(node, "well") as plugin:
+            assert register(node.plugins, "p.sock", RESOURCE) == f"UNKNOWN: device plugin already connected: {socket}"
+            plugin.kill()
+            plugin.wait()
+        if not left:
+            socket.unlink()
+        # Until both have seen the end of the connection, a call may still be sent there, and fail with it.
+        seen.append(eventually(lambda node=node: dial_error(node)).replace(str(socket), "SOCKET"))
+    real, embedded = seen
+    assert embedded == real
+    dialled = f'connection error: desc = "transport: Error while dialing: dial unix SOCKET: connect: {words}"'
+    assert f"Allocate failed due to rpc error: code = Unavailable desc = {dialled}" in real
 
 
 def test_a_start_that_takes_too_long_fails_in_the_same_words(nodes):

@@ -41,6 +41,7 @@ class Plugin(DevicePluginServicer):
         return answer(envs={"A": "1"})
 
     def PreStartContainer(self, _request, _context):
+        os.kill(os.getpid(), signal.SIGSTOP)  # or its library would answer that the deadline is over, at times first
         time.sleep(60)
 
 

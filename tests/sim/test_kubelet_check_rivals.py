@@ -110,7 +110,7 @@ async def test_what_a_plugin_did_that_is_not_back_is_found(kubelet_dir):
 
     async with running(kubelet_dir) as kubelet:
         plugin = await Refused(kubelet, "a").up()
-        [(check, said)] = await found(kubelet, restart=True, patience=0.5)
+        [(check, said)] = await found(kubelet, restart=True, patience=2.0)
         assert check == "not-registered-again"
         assert "; Register was called 2 times: its registration was refused: requested API version" in said
         await plugin.stop()

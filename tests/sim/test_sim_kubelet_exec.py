@@ -46,6 +46,12 @@ def test_a_programs_place_and_exit_code_are_its_own(devherd_kubelet, tmp_path):
     assert (done.returncode, done.stdout) == (7, f"{tmp_path}\n")
 
 
+def test_a_program_ignores_no_signals(devherd_kubelet):
+    """Python does, and what it starts would, too: `| head` ended no plugin."""
+    ignored = executed(devherd_kubelet.directory, "grep", "SigIgn", "/proc/self/status").split()[1]
+    assert int(ignored, 16) & 1 << (signal.SIGPIPE - 1) == 0
+
+
 def test_a_program_waits_for_the_kubelet(kubelet_dir):
     """In a script the kubelet was started a moment ago; with `--timeout 0` the program meets none."""
     command = [*COMMAND, "exec", "--timeout", "200ms", "--kubelet-dir", str(kubelet_dir), "--", "ls", PLUGINS]

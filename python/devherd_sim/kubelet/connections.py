@@ -12,7 +12,7 @@ import grpc
 from devherd.proto import deviceplugin_v1beta1_pb2 as api
 from devherd.proto.deviceplugin_v1beta1_pb2_grpc import DevicePluginStub
 from devherd_sim.kubelet.events import Events
-from devherd_sim.kubelet.go_words import CLOSING, text
+from devherd_sim.kubelet.go_words import CLOSING, CONNECTION_LOST, quoted, text
 from devherd_sim.kubelet.ledger import Devices
 from devherd_sim.kubelet.plugin_findings import ListsSeen, problems
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DIAL_SECONDS = 10.0
 PRE_START_SECONDS = 30.0
+BROKEN_SECONDS = 1.0
 MESSAGE_LIMIT = 4_194_304  # bytes of one received message: gRPC-Go's default
 METADATA_LIMIT = 16_777_216  # bytes of a message's headers, and so of an error's text: likewise
 _OPTIONS = (
@@ -57,6 +58,8 @@ class Endpoint:
         """Seconds that the connection and GetDevicePluginOptions took."""
         self.stopped_at: float | None = None
         """Monotonic time in seconds when the kubelet dropped the plugin; None before that."""
+        self._calls: set[asyncio.Future[None]] = set()
+        """One for each call whose answer is awaited."""
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
         self._plugin = DevicePluginStub(self._channel)
 
@@ -73,7 +76,7 @@ class Endpoint:
             raise PluginError("failed to dial device plugin: context deadline exceeded") from error
         self.is_dialled = True
         left = None if seconds_left is None else seconds_left - (time.monotonic() - started)
-        self.options = await _answer(
+        self.options = await self._answer(
             self._plugin.GetDevicePluginOptions(api.Empty(), timeout=left), "failed to get device plugin options: "
         )
         self.lists_seen = ListsSeen(time.monotonic())
@@ -115,18 +118,34 @@ class Endpoint:
         )
         whole = api.PreferredAllocationRequest(container_requests=[request])
         call = self._plugin.GetPreferredAllocation(whole, timeout=seconds)
-        return await _answer(call, "device plugin GetPreferredAllocation rpc failed with err: ")
+        return await self._answer(call, "device plugin GetPreferredAllocation rpc failed with err: ")
 
     async def ask_allocate(self, device_ids: Collection[str], seconds: float | None = None) -> api.AllocateResponse:
         """Call Allocate and return the whole answer. Raises PluginError."""
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=device_ids)])
-        return await _answer(self._plugin.Allocate(request, timeout=seconds))
+        return await self._answer(self._plugin.Allocate(request, timeout=seconds))
 
     async def ask_pre_start(self, device_ids: Collection[str]) -> None:
         """Call PreStartContainer. Raises PluginError."""
         request = api.PreStartContainerRequest(devices_ids=device_ids)
         call = self._plugin.PreStartContainer(request, timeout=PRE_START_SECONDS)
-        await _answer(call, "device plugin PreStartContainer rpc failed with err: ")
+        await self._answer(call, "device plugin PreStartContainer rpc failed with err: ")
+
+    async def broken_calls_ended(self) -> None:
+        """Wait for calls that a broken connection ends: all at once, with its end as their error, as in gRPC-Go."""
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=BROKEN_SECONDS)
+
+    async def _answer(self, call: Awaitable[Answer], failed: str = "") -> Answer:
+        """The answer to a call. Raises PluginError, with `failed` as prefix of the message, when the call fails."""
+        ended = asyncio.get_running_loop().create_future()
+        self._calls.add(ended)
+        try:
+            with _in_the_kubelets_words(failed):
+                return await call
+        finally:
+            self._calls.discard(ended)
+            ended.set_result(None)
 
     async def close(self) -> None:
         """Close the connection, its stream and its calls. Idempotent."""
@@ -136,17 +155,10 @@ class Endpoint:
 def _not_a_url(socket: str) -> str | None:
     """The words of gRPC-Go for a path that it cannot dial, since it takes it for part of a URL; None for any other."""
     url = f"passthrough:///{socket}"
-    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in url)
     if re.search(r"[\x00-\x1f\x7f]", url):
-        return f'parse "{shown}": net/url: invalid control character in URL'
+        return f"parse {quoted(url)}: net/url: invalid control character in URL"
     escape = re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", url)
-    return f'parse "{shown}": invalid URL escape "{escape[0]}"' if escape else None
-
-
-async def _answer(call: Awaitable[Answer], failed: str = "") -> Answer:
-    """The answer to a call. Raises PluginError, with `failed` as prefix of the message, when the call fails."""
-    with _in_the_kubelets_words(failed):
-        return await call
+    return f"parse {quoted(url)}: invalid URL escape {quoted(escape[0])}" if escape else None
 
 
 @contextmanager
@@ -263,6 +275,8 @@ class Connections:
                 known = self._record_problems(endpoint.resource, devices, known)
         except PluginError as error:
             ended = str(error)
+            if ended.endswith(CONNECTION_LOST):
+                await endpoint.broken_calls_ended()
         finally:
             self.live.remove(endpoint)
         self._events.record("stream-ended", endpoint.resource, error=ended, socket=endpoint.socket)

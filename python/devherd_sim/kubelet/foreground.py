@@ -1,6 +1,7 @@
 """The embedded kubelet as a program: runs until SIGTERM or SIGINT and prints one line for each event."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -13,6 +14,9 @@ from devherd_sim.kubelet.control import Control
 from devherd_sim.kubelet.events import Event, Kind
 from devherd_sim.kubelet.manager import EmbeddedKubelet
 from devherd_sim.kubelet.reports import refusal
+
+PARENT_SECONDS = 0.5
+"""Between two looks at whether the parent is there."""
 
 _LINES: dict[Kind | str, str] = {
     "started": "takes registrations",
@@ -58,7 +62,7 @@ def run_until_signal(
     are incompatible.
     """
     try:
-        parent = os.pidfd_open(os.getppid()) if end_with_parent else None
+        parent = os.getppid() if end_with_parent else None
         asyncio.run(_run(EmbeddedKubelet(kubelet_dir, **options), print_line, parent))
     except OSError as error:
         raise UsageError(
@@ -69,10 +73,8 @@ def run_until_signal(
 
 
 async def _run(kubelet: EmbeddedKubelet, print_line: Callable[[str], None], parent: int | None) -> None:
-    """`parent`: the descriptor of the process with which it ends."""
+    """`parent`: the process with which it ends."""
     stopped = asyncio.Event()
-    if parent is not None:
-        asyncio.get_running_loop().add_reader(parent, stopped.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     kubelet.events.listen(lambda event: _print(event, print_line))
@@ -82,10 +84,16 @@ async def _run(kubelet: EmbeddedKubelet, print_line: Callable[[str], None], pare
         await control.open()
         socket, release = kubelet.paths.kubelet_socket, kubelet.kubernetes
         print_line(f"a plugin may register at {socket}, by the rules of Kubernetes {release}")
-        await stopped.wait()
+        await _until_the_end(stopped, parent)
     finally:
         await control.close()
         await kubelet.stop()
+
+
+async def _until_the_end(stopped: asyncio.Event, parent: int | None) -> None:
+    while not stopped.is_set() and parent in (None, os.getppid()):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), None if parent is None else PARENT_SECONDS)
 
 
 def _print(event: Event, print_line: Callable[[str], None]) -> None:

@@ -8,6 +8,7 @@ import re
 import grpc
 
 CLOSING = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+CONNECTION_LOST = "error reading from server: EOF"
 
 
 def text(error: grpc.aio.AioRpcError) -> str:
@@ -22,7 +23,7 @@ def text(error: grpc.aio.AioRpcError) -> str:
 
 _OF_PYTHON = (
     (re.compile(r"Deadline Exceeded"), "context deadline exceeded"),
-    (re.compile(r"Stream removed \(Socket closed\)"), "error reading from server: EOF"),
+    (re.compile(r"Stream removed \(Socket closed\)"), CONNECTION_LOST),
     (
         re.compile(r"Stream removed \(CLIENT: Received message larger than max (\(.*\))\)"),
         r"grpc: received message larger than max \1",

@@ -65,6 +65,7 @@ def execute(kubelet_dir: Path, command: list[str], *, end_with_parent: bool = Fa
         _libc(_LIBC.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, what="prctl")
         if os.getppid() != parent:
             raise SystemExit(0)  # it has ended meanwhile
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program would go on with that
     try:
         os.execvp(command[0], command)  # noqa: S606 - the user's own program, without a shell
     except OSError as error:
