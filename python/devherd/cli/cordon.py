@@ -138,7 +138,8 @@ def add_clear_arguments(parser: argparse.ArgumentParser) -> None:
 def run_clear(arguments: argparse.Namespace) -> int:
     """Clear a finding against a device that does not end by itself, after its cause is mended.
 
-    It also clears a finding that devherd cannot check now, for example on a card that is asleep.
+    It also clears a finding that devherd cannot check now, for example on a card that is asleep, and one of a link that
+    is slower than it was in this boot: what it is now is the measure then.
 
     If the cause occurs again, the finding is raised again. Other findings against the device stay.
     """
@@ -172,8 +173,12 @@ def _check(held: list[health_pb2.Held], reason: str, device_id: str) -> None:
 
 
 def _is_seen(held: health_pb2.Held) -> bool:
-    """Whether the finding lasts only while it is seen, is not held longer for flapping, and its source can look."""
-    return not (meaning_of(finding_of(held)).is_event or held.damped_seconds or held.is_unseen)
+    """Whether the finding lasts only while it is seen, is not held longer for flapping, and its source can look.
+
+    False also if it is worse than it was: an operator may say that it is right now.
+    """
+    meaning = meaning_of(finding_of(held))
+    return not (meaning.is_event or meaning.is_relative or held.damped_seconds or held.is_unseen)
 
 
 def _write(settings: Settings, key: DeviceKey, reason: str, boot_id: str) -> None:
