@@ -18,13 +18,13 @@ from devherd.backoff import Backoff
 from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import host_name
 from devherd.instance.read import Herd, read_instance, second_instance
-from devherd.inventory import Allocations
+from devherd.inventory import Allocations, inventory_of
 from devherd.kubelet.pod_resources import list_pods, parse
 from devherd.kubernetes import objects
 from devherd.kubernetes.api import Api, ApiError, Json
 from devherd.kubernetes.event_series import EventSeries
 from devherd.kubernetes.objects import Change, Reasons, changes, reasons_of
-from devherd.proto import spool_pb2
+from devherd.proto import devices_pb2, spool_pb2
 from devherd.settings import Settings
 from devherd.spool import identity_of
 
@@ -139,10 +139,11 @@ class Reporter:
 
     def _report_change(self, change: Change, now: Reasons) -> None:
         """Send the Event of the node, record that, then send those of pods: a failure repeats no Event."""
-        event = objects.node_event(change, host_name(), time.time())
-        if (seconds := self._events.wait_seconds(event)) > 0:
+        if (seconds := self._events.wait_seconds(objects.node_event(change, host_name(), time.time()))) > 0:
             raise _LimitReachedError(seconds)
         holders = self._holders(change)
+        ticket = objects.ticket_of(change, self._facts(change), ["/".join(pod) for pod in holders])
+        event = objects.node_event(change, host_name(), time.time(), ticket)
         reasons = now.get(change.resource_name, {})
         self._send(event, _same(change, list(change.devices), reasons), self._taken_times(change, list(change.devices)))
         reported = self._reported.setdefault(change.resource_name, {})
@@ -174,6 +175,15 @@ class Reporter:
             for offer in offers
             for device in offer.devices
         }
+
+    def _facts(self, change: Change) -> dict[str, str]:
+        """The facts of the only device; empty for several, and for one that is not known any more."""
+        if len(change.devices) != 1:
+            return {}
+        [key] = change.keys.values()
+        inventory = inventory_of(spool.read_or_empty(self._settings.devices_file, devices_pb2.Inventory))
+        entry = inventory.entries.get(key)
+        return {name: fact.text for name, fact in entry.device.facts.items()} if entry else {}
 
     def _taken_times(self, change: Change, devices: list[str]) -> int:
         """How often the most restless of these devices has changed so since that was reported."""
