@@ -33,6 +33,16 @@ _COUNTS = "nvml"
 """The source process that writes counts besides findings."""
 
 
+def second_instance(standby: spool_pb2.Standby | None) -> str | None:
+    """What is wrong if an instance has stood by for longer than a roll-out takes; None otherwise."""
+    if standby is None or time.time() - standby.since < LONG_STANDBY_SECONDS:
+        return None
+    return (
+        "two instances are meant for this node, and one of them never serves: end one of them, "
+        "such as a systemd unit beside a DaemonSet, or the DaemonSet of another release"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """A resource's registration with the kubelet; `detail` is the reason if it is not registered."""
@@ -98,12 +108,7 @@ class Herd:
 
     def second_instance(self) -> str | None:
         """What is wrong if another instance has stood by for longer than a roll-out takes; None otherwise."""
-        if self.standby is None or time.time() - self.standby.since < LONG_STANDBY_SECONDS:
-            return None
-        return (
-            "two instances are meant for this node, and one of them never serves: end one of them, "
-            "such as a systemd unit beside a DaemonSet, or the DaemonSet of another release"
-        )
+        return second_instance(self.standby)
 
     def child_of(self, resource_name: str) -> spool_pb2.Child | None:
         """The child that serves a resource; None if `children.pb` lists none."""

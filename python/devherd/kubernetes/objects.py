@@ -122,6 +122,12 @@ def restart_event(restart: spool_pb2.DriverRestart, node: str) -> Json:
     return _event(_node(node), ("Normal", "RestartedForDriver"), text, node, restart.timestamp_seconds)
 
 
+def second_instance_event(what: str, standby: spool_pb2.Standby, node: str, now: float) -> Json:
+    """An Event about a node: another instance stands by there, and has no end to wait for."""
+    text = f"devherd {standby.version} ({standby.revision}) stands by beside the one that serves: {what}"
+    return _event(_node(node), ("Warning", "SecondInstance"), text[:LONGEST_MESSAGE], node, now)
+
+
 def pod_event(change: Change, devices: list[str], pod: Json, node: str, now: float) -> Json:
     """An Event about a pod that holds some of the devices."""
     return _event(_pod(pod), _of(change), message_of(change, devices), node, now)

@@ -15,8 +15,9 @@ import grpc.aio
 
 from devherd import history, spool
 from devherd.backoff import Backoff
+from devherd.instance.files import read_standby
 from devherd.instance.inventory_json import host_name
-from devherd.instance.read import Herd, read_instance
+from devherd.instance.read import Herd, read_instance, second_instance
 from devherd.inventory import Allocations, inventory_of
 from devherd.kubelet.pod_resources import list_pods, parse
 from devherd.kubernetes import objects
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 SCANNER = "scanner"
 """The process whose history has the Xids of applications."""
+SECOND_INSTANCE_SECONDS = 60.0
+"""Between two looks for an instance that stands by."""
 _CURES = {
     401: "the token is not accepted",
     403: "add the component deploy/kubernetes/components/events",
@@ -60,6 +63,7 @@ class Reporter:
         """What is to be reported; None once all is."""
         self._backoff = Backoff(1.0, 60.0, jitter=0.2)
         self._due_at = 0.0
+        self._second_due_at = self._second_since = 0.0
         self._complaint = ""
         self._history = history.Follower(settings.run_dir, SCANNER)
         self._history_file = settings.history_directory / SCANNER / history.CURRENT
@@ -76,6 +80,9 @@ class Reporter:
             self._report_applications([each for each in self._history.news() if each.kind == "application"])
         if self._herd is not None and time.monotonic() >= self._due_at:
             self._report(self._herd)
+        if time.monotonic() >= self._second_due_at:
+            self._second_due_at = time.monotonic() + SECOND_INSTANCE_SECONDS
+            self._report_second_instance()
 
     def _look(self) -> None:
         self._herd = read_instance(self._settings)
@@ -118,6 +125,17 @@ class Reporter:
             self._send(objects.restart_event(restart, host_name()), restart.timestamp_seconds, 1)
             self._restart_at = restart.timestamp_seconds
             self._keep()
+
+    def _report_second_instance(self) -> None:
+        """Report an instance that stands by for longer than a roll-out takes, once."""
+        standby = read_standby(self._settings.standby_file)
+        what = second_instance(standby)
+        if standby is None or what is None or standby.since == self._second_since:
+            return
+        event = objects.second_instance_event(what, standby, host_name(), time.time())
+        with contextlib.suppress(ApiError):  # tried again a minute later
+            if self._events.send(event, standby.since, 1):
+                self._second_since = standby.since
 
     def _report_change(self, change: Change, now: Reasons) -> None:
         """Send the Event of the node, record that, then send those of pods: a failure repeats no Event."""
