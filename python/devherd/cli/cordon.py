@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import getpass
 import os
@@ -41,8 +42,13 @@ def changing_cordons(settings: Settings) -> Iterator[Changes]:
         cure = f"remove {error.path}, which ends all cordons"
         raise UnreachableError("cannot read the cordons", str(error), cure) from error
     except OSError as error:
-        why = error.strerror or str(error)
-        raise UnreachableError(f"cannot write the cordons below {directory}", why, "use sudo") from error
+        raise unwritable(f"cannot write the cordons below {directory}", error) from error
+
+
+def unwritable(what: str, error: OSError) -> UnreachableError:
+    """A file of the instance cannot be written: its directory is full, or this user's it is not."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return UnreachableError(what, error.strerror or str(error), "make room there" if is_full else "use sudo")
 
 
 PROCESS = "operator"
@@ -186,5 +192,4 @@ def _write(settings: Settings, key: DeviceKey, reason: str, boot_id: str) -> Non
     try:
         clear(directory, key, reason, Now(time.time(), time.monotonic(), boot_id))
     except OSError as error:
-        why = error.strerror or str(error)
-        raise UnreachableError(f"cannot write below {directory}", why, "use sudo") from error
+        raise unwritable(f"cannot write below {directory}", error) from error

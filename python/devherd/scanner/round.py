@@ -64,7 +64,7 @@ class Round:
         self._config_warnings = ConfigWarnings(settings.config_warnings_file)
         self._health = _health_of(self._publisher.published)
         history = History(settings.history_directory, "scanner", SCANNER_FILE_BYTES)
-        self._reserve = Reserve(settings.run_dir)
+        self._reserve = Reserve(settings.reserve_file)
         self._published: object = None
         self._unwritable: str | None = None
         self._problems: list[spool_pb2.Problem] = []
